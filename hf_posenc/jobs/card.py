@@ -149,7 +149,8 @@ def _figures(config: Mapping[str, Any], totals: Mapping[str, int]) -> list[tuple
 def _padding(totals: Mapping[str, int], pack: int | None) -> str:
     """Return the Markdown section about padding: the share of padding in batches, and how to reduce it.
 
-    `totals` are the sums in the manifest; `pack` is the maximum length of packed rows, or `None` without packing.
+    `totals` is `Manifest.totals`, the sums over all shards. `pack` is the maximum length of packed rows, or `None` if
+    rows are not packed.
     """
     rows, tokens = totals["rows"], totals["tokens"]
     if not tokens:
@@ -194,12 +195,15 @@ def _reading(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """Format a string, or a list of strings, as Python code with double quotation marks."""
+    """Format a string, or a list of strings, as Python code with double quotation marks, such as `["input_ids"]`."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
-    """Return a Markdown table with the two column names `head` and the first 20 `rows`; a last line counts the rest."""
+    """Return a Markdown table with two columns, named `head`, and at most 20 of the `rows`.
+
+    If there are more rows, a last line gives the number of the others: "and 5 more".
+    """
     lines = [head, ("---", "---"), *rows[:_MOST_LISTED]]
     if len(rows) > _MOST_LISTED:
         lines.append((f"and {len(rows) - _MOST_LISTED:,} more", ""))
@@ -207,14 +211,14 @@ def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _code(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
-    """Format the name and the value of each row as Markdown code: `pack` and 64 become "`pack`" and "`64`".
-
-    An empty value stays empty.
-    """
+    """Format both cells of each table row as Markdown code, between backticks; an empty second cell stays empty."""
     return [(f"`{_plain(name)}`", f"`{_plain(value)}`" if value != "" else "") for name, value in rows]
 
 
 def _plain(value: Any) -> str:
-    """Convert a value to one line of text without characters that would end a Markdown table cell or code span."""
+    """Convert a value to one line of text that is safe inside a Markdown table cell and a code span.
+
+    A value that is not a string becomes JSON. Line breaks become spaces, backticks become `'`, and `|` is escaped.
+    """
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split()).replace("`", "'").replace("|", "\\|")

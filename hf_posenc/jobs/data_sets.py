@@ -27,12 +27,14 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True)
 class DataSet:
-    r"""Input of a job: the rows of a `Dataset`, or of an `IterableDataset`, which is streamed.
+    r"""Input of a job that is a data set of the `datasets` library; `from_object` and `from_hub` make it.
+
+    Each row is a document. An `IterableDataset` is streamed.
 
     Args:
         name (`str`): name of the data set in messages.
         data (`datasets.Dataset` or `datasets.IterableDataset`): the data set, with any output format.
-        identity (`dict`): further JSON values for `fingerprint`, such as split and commit of a data set on the Hub.
+        identity (`dict`): JSON values to include in `fingerprint`, such as split and commit of a data set on the Hub.
     """
 
     name: str
@@ -50,26 +52,32 @@ class DataSet:
         return "data set" if self.can_seek else "streamed data set"
 
     def size(self, columns: Columns) -> int | None:
-        """Estimate the size of `columns` in bytes from the first rows; return `None` if streamed or empty."""
+        """Return the estimated size of all values in `columns`, in bytes; `None` if the data set is streamed or empty.
+
+        The estimate is the mean size of the first rows times the number of rows.
+        """
         if not self.can_seek:
             return None
         first = next(self.batches(0, columns.schema.names), None)
         return None if first is None else int(row_sizes(first).mean() * len(self.data))
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return JSON values that identify the data set: kind, number of rows, and `self.identity`."""
+        """Return JSON values that identify the data set in a later run: kind, number of rows, and `self.identity`.
+
+        The number of rows is missing if the data set is streamed.
+        """
         rows = {"rows": len(self.data)} if self.can_seek else {}
         return {"kind": self.kind, **rows, **self.identity}
 
     def stamp(self) -> list[Any]:
-        """Return an empty list, because a data set has no file timestamps."""
+        """Return an empty list in place of file timestamps, which a data set does not have."""
         return []
 
     def read_columns(self, texts: object) -> SourceColumns | None:
-        """Return the names and types of the columns; `None` for an empty stream without features.
+        """Return the names and types of the columns.
 
-        For other streams without features, the names are the keys of the first row, and the types are unknown. `texts`
-        is not used.
+        A stream without features has the keys of its first row as columns, without known types; if it has no rows,
+        return `None`. `texts`, the text columns, is not used; only text files need it.
         """
         if self.data.features is not None:
             return SourceColumns(self.name, self.data.features.arrow_schema)
@@ -78,7 +86,10 @@ class DataSet:
         return None if first is None else SourceColumns(self.name, schema, typed=False)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield batches of the columns `names`, from row index `row` on; a stream ignores `row` and yields all rows."""
+        """Yield batches of the columns `names`, starting at the row with index `row`.
+
+        A streamed data set cannot start there: it ignores `row`, and yields all rows.
+        """
         with refuse_damage(self.name, "a data set"):
             yield from self._by_index(row, names) if self.can_seek else self._streamed(names)
 
@@ -118,17 +129,18 @@ class DataSet:
 
 
 def from_object(given: Any, split: str | None, name: str | None = None) -> list[DataSet]:
-    r"""Return a `DataSet`, from which a job reads rows, for a data set object or for each chosen split of a dictionary.
+    r"""Return a list of `DataSet`: one for a data set object, or one for each chosen split of a dictionary.
 
     Args:
-        given (`Dataset`, `IterableDataset`, or a `dict` of them by split): the object.
-        split (`str`, *optional*): one split of a dictionary, several joined by `+`, or `"all"`.
-        name (`str`, *optional*): its name in messages and in the output; by default that of its class.
+        given (`Dataset`, `IterableDataset`, or a `dict` of them by split): the data set object or dictionary.
+        split (`str`, *optional*): one split of a dictionary, several joined by `+`, or `"all"`. Without it, the
+            dictionary must have only one split. Ignored for other objects.
+        name (`str`, *optional*): name of the data set in messages and in the output; by default its class name.
 
     Raises:
         TypeError: for any other object.
-        ValueError: for a dictionary with several splits if `split` is `None`, or one that lacks the chosen split; for a
-            data set with a transform (`with_transform`).
+        ValueError: if a dictionary has several splits and `split` is `None`; if it lacks the chosen split; if a data
+            set has a transform (`with_transform`), because its columns are unknown.
     """
     import datasets
 
@@ -155,11 +167,12 @@ def from_object(given: Any, split: str | None, name: str | None = None) -> list[
 
 
 def from_saved_folder(name: str, split: str | None) -> list[ArrowFile]:
-    r"""Return the Arrow files of a folder that `save_to_disk` wrote; an empty list for any other path.
+    r"""Return the Arrow files of a folder that `save_to_disk` wrote; an empty list for any other folder, file or name.
 
     Args:
-        name (`str`): any path or name.
-        split (`str`, *optional*): one split, several joined by `+`, or `"all"`.
+        name (`str`): path of the folder.
+        split (`str`, *optional*): one split, several joined by `+`, or `"all"`. Without it, the folder must have only
+            one split.
 
     Raises:
         ValueError: if the folder has several splits and `split` is `None`, or if it lacks the chosen split.
@@ -184,9 +197,9 @@ def from_saved_folder(name: str, split: str | None) -> list[ArrowFile]:
 
 
 def _from_json(path: Path, read: Callable[[Any], _Read]) -> _Read:
-    """Parse a JSON file that `save_to_disk` wrote, and return the result of `read` for its content.
+    """Parse a JSON file that `save_to_disk` wrote, and return `read(content)`, where `content` is the parsed JSON.
 
-    If the content is not JSON, or `read` cannot use it, raise a `ValueError` that names the file.
+    If the file is not JSON, or `read` raises an error for the content, raise a `ValueError` with the name of the file.
     """
     try:
         return read(json.loads(read_whole(path)))
@@ -201,10 +214,15 @@ def from_hub(name: str, config: str | None, split: str | None) -> list[DataSet]:
 
     Args:
         name (`str`), config (`str`, *optional*): the name and the configuration, as for `load_dataset`.
-        split (`str`, *optional*): one split, several joined by `+`, or `"all"`; required if there are several.
+        split (`str`, *optional*): one split, several joined by `+`, or `"all"`. Without it, the data set must have only
+            one split.
 
     Returns:
-        `list` of `DataSet`, one for each split: two for `"train+test"`.
+        `list` of `DataSet`, one for each chosen split: two for `"train+test"`.
+
+    Raises:
+        ValueError: if the data set is not found or cannot be opened, has several splits and `split` is `None`, or lacks
+            the chosen split.
     """
     import datasets
 
@@ -220,7 +238,7 @@ def from_hub(name: str, config: str | None, split: str | None) -> list[DataSet]:
 
 
 def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
-    """Return the names of the splits to read, given all `splits` of the data set `name` and the user's choice.
+    """Return the names of the chosen splits of the data set `name`, which has the splits `splits`.
 
     `chosen` is one split, several joined by `+`, or `"all"`; `None` means the only split. Raise `ValueError` if it is
     `None` and there are several splits, or if a chosen split does not exist.
@@ -243,7 +261,10 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
 
 
 def _hash_of(stream: Any) -> str | None:
-    """Return a hash of an `IterableDataset`, from its processing steps; `None` if these steps cannot be pickled."""
+    """Return a hash of the processing steps of an `IterableDataset`, to identify it in a later run.
+
+    Return `None` if these steps cannot be pickled.
+    """
     from datasets.fingerprint import Hasher
 
     try:
@@ -255,9 +276,9 @@ def _hash_of(stream: Any) -> str | None:
 
 
 def _load(name: str, load: Callable[..., Any], *given: object) -> Any:
-    """Call the function `load` of `datasets` with the arguments `given`, and return its result.
+    """Return `load(*given)`, where `load` is a function that loads the data set `name` with the `datasets` library.
 
-    Any error becomes a `ValueError` that names the data set, `name`.
+    Any error becomes a `ValueError` with the name of the data set.
     """
     try:
         return load(*given)

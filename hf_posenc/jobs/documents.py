@@ -27,16 +27,17 @@ _BATCH_ROWS = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    r"""A batch of parsed documents from one part of a task.
+    r"""Batch of parsed documents; `read_documents` and `finished` make it.
 
     Args:
-        part (`Part`): the part that the documents come from.
-        numbers (`list` of `int`): the line number (from 1) or row number (from 0) of each document in its source.
+        part (`Part`): the part that they were parsed from: consecutive documents of one file or data set.
+        numbers (`list` of `int`): number of each document in that file or data set: its line, counted from 1, or its
+            row, counted from 0.
         texts (`list` of one or two `list` of `str`): the texts, and for text pairs the second texts; a bad document
             has an empty text.
         carried (`pyarrow.Table`): the columns to copy to the shard, one row for each document.
-        bad (`dict` from `int` to `str`): the reason for each bad document, by its index in the batch.
-        excerpts (`dict` from `int` to `str`): the first characters of each bad document, by its index.
+        bad (`dict` from `int` to `str`): index of each bad document in the batch, and the reason why it is bad.
+        excerpts (`dict` from `int` to `str`): index of each bad document, and its first characters.
         blank (`int`): number of blank lines or files, which are not documents; 0 for paragraphs and tables.
     """
 
@@ -49,17 +50,22 @@ class Documents:
     blank: int = 0
 
     def rejected(self, bad: Mapping[int, str]) -> list[Rejected]:
-        """Return a `Rejected` for each bad document; `bad` maps the index of a document in this batch to the reason."""
+        """Return a `Rejected`, with source, number, reason and first characters, for each document in `bad`, in order.
+
+        `bad` maps the index of a document in this batch to the reason why it is rejected.
+        """
         shown = {row: (self.excerpts.get(row) or self.texts[0][row])[:EXCERPT] or None for row in bad}
         part = self.part
         return [Rejected(part.recorded, part.unit, self.numbers[row], bad[row], shown[row]) for row in sorted(bad)]
 
 
 def read_documents(task: Task, columns: Columns) -> Iterator[Documents | LongDocument]:
-    r"""Parse the documents of a task, and yield them in order, in batches of about a megabyte.
+    r"""Parse the documents of a task (those of one shard), and yield them in order, in batches of about a megabyte.
 
-    A long document, whose part has a byte range in place of a payload, is yielded as a `LongDocument`; `finished`
-    converts it. Blank lines and files are not documents. They are counted, except lines between paragraphs.
+    A document that is too long for memory is stored in the task as a byte range of its file. It is yielded as a
+    `LongDocument`; after its text was tokenized, `finished` converts it to `Documents`.
+
+    Blank lines and blank files are not documents. `Documents.blank` counts them, but not the lines between paragraphs.
 
     Args:
         task (`Task`): the task.
@@ -70,7 +76,7 @@ def read_documents(task: Task, columns: Columns) -> Iterator[Documents | LongDoc
 
     Example:
         >>> from hf_posenc.jobs.task import Cursor
-        >>> part = Part("a.txt", "lines", 1, b"I ride\n\nb\xff\nbike")
+        >>> part = Part("a.txt", "lines", 1, b"I ride\n\nb\xff\nbike")  # line 2 is blank, line 3 is not UTF-8
         >>> (some,) = read_documents(Task(0, (part,), Cursor(), Cursor(1)), Columns(("text",)))
         >>> some.texts, some.numbers, some.blank
         ([['I ride', '', 'bike']], [1, 3, 4], 1)
@@ -86,9 +92,10 @@ def read_documents(task: Task, columns: Columns) -> Iterator[Documents | LongDoc
 
 
 def finished(document: LongDocument, columns: Columns) -> Documents:
-    """Read the rest of a long document, and return a batch of this one document, with only the beginning of its text.
+    """Return a batch that holds only this long document, after its text was tokenized from `document.blocks`.
 
-    The tokenizer reads the whole text from `document.blocks`. The batch is empty for a blank line or file.
+    Blocks that were not read are read here. The batch holds only the beginning of the text, for messages. It is empty
+    if the document is a blank line or file.
     """
     document.finish()
     numbers = [document.part.first]
@@ -110,11 +117,19 @@ def _documents(
     *,
     blank: int,
 ) -> Documents:
-    """Return a batch of documents, given a list of values for each column: the texts, then the columns to copy.
+    r"""Return a batch of documents, given the values of their columns.
 
-    `numbers` are the line numbers of the documents, and `blank` is the number of blank lines or files among them.
-    Values to copy are converted to the types in `columns`; a document is bad if its value does not fit. For a bad
-    document that `excerpts` lacks, the excerpt is its text.
+    Values to copy are converted to the types in `columns`; a document is bad if one of its values does not fit. Empty
+    texts replace the texts of bad documents.
+
+    Args:
+        part (`Part`): the part that the documents come from.
+        numbers (`list` of `int`): the line number of each document.
+        values (`list` of `list`): the values of each text column, then those of each column to copy.
+        bad (`dict` from `int` to `str`): documents that are bad already, by index, with the reason.
+        excerpts (mapping from `int` to `str`): first characters of bad documents, by index; by default their text.
+        columns (`Columns`): the text columns and the columns to copy.
+        blank (`int`): number of blank lines or files between the documents.
     """
     split = len(columns.texts)
     texts, carried = values[:split], []
@@ -130,14 +145,17 @@ def _documents(
 
 
 def _table(carried: list[pa.Array], columns: Columns, rows: int) -> pa.Table:
-    """Return a table of the arrays `carried`. It has `rows` rows even if it has no columns."""
+    """Return a `pyarrow.Table` of the copied columns, given their arrays, `carried`.
+
+    It has `rows` rows even if there are no columns to copy.
+    """
     return pa.table(carried, schema=columns.carried) if carried else pa.table({"": pa.nulls(rows)}).select([])
 
 
 def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
-    """Convert `values` to an array of the type of `field`; a value that does not fit becomes null.
+    """Convert `values` to an Arrow array of the type of `field`; a value that does not fit becomes null.
 
-    Return the array, and a `dict` from the row of each such value to the reason.
+    Return the array, and a `dict` from the index of each value that does not fit to the reason.
     """
     wrong = (ValueError, TypeError, OverflowError)
     try:
@@ -154,7 +172,7 @@ def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert values from JSON or CSV to an array of the type `kind`; raise if a value does not fit or is rounded.
+    """Convert values from JSON or CSV to an Arrow array of type `kind`; raise if a value does not fit without rounding.
 
     Strings are parsed, for example `"3"` for an integer column. In a string column, other values become JSON text.
     """
@@ -170,7 +188,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
-    """Yield batches of the documents in a part of lines or JSON lines.
+    """Parse a part with one document per line (text or JSON lines), and yield batches of its documents.
 
     Each block of text is split in one call, because a loop over its lines takes several times as long.
     """
@@ -195,9 +213,9 @@ def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
 
 
 def _blocks(part: Part) -> Iterator[tuple[list[str], dict[int, str]]]:
-    """Split the payload of `part` into lines without line ends, and yield about a megabyte of them at a time.
+    """Split the bytes of `part` into lines, and yield them decoded, without line ends, in lists of about a megabyte.
 
-    With each list of lines comes a `dict` from the index of each line that is not UTF-8 to the reason.
+    A `dict` is yielded with each list: it maps the index of each line that is not UTF-8 to the reason.
     """
     payload, start, end = part.loaded().payload, 0, 0
     while payload:
@@ -224,7 +242,10 @@ _Record = tuple[bytes, int | None, Sequence[Any], str | None]
 
 
 def _records(part: Part, columns: Columns) -> Iterator[Documents]:
-    """Yield batches of the documents in a part of CSV, paragraphs or a whole file; parse them one by one."""
+    """Parse a part of CSV, TSV, paragraphs or a whole file, one document after another, and yield batches of them.
+
+    A part of the kind `"unreadable"` gives one bad document.
+    """
     parse = {"paragraphs": _paragraphs, "file": _whole_file, "unreadable": _unreadable}.get(part.kind, _csv)
     records = parse(part, columns)
     nothing: tuple[Any, ...] = ("",) * len(columns.texts) + (None,) * len(columns.carried)
@@ -248,7 +269,7 @@ def _next_batch(records: Iterator[_Record]) -> list[_Record]:
 
 
 def _transposed(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
-    """Transpose a list of `rows` to a list of `width` columns."""
+    """Transpose `rows`, which have `width` values each, to `width` lists; these are empty if there are no rows."""
     return [[row[column] for row in rows] for column in range(width)]
 
 
@@ -274,9 +295,10 @@ def _whole_file(part: Part, columns: Columns) -> Iterator[_Record]:
 
 
 def _json_values(lines: Sequence[str], bad: dict[int, str], columns: Columns) -> list[list[Any]]:
-    """Parse JSON lines, and return a list of values for each column.
+    """Parse JSON lines, and return for each column in `columns` a list with its value in every line.
 
-    `bad` maps the index of a bad line to the reason. Lines in `bad` are not parsed; invalid lines are added to it.
+    `bad` maps the index of a bad line to the reason; this function adds the lines that are not valid. A line that is in
+    `bad` before is not parsed. The values of bad lines are `None`.
     """
     names, rows = columns.schema.names, []
     for index, line in enumerate(lines):
@@ -290,9 +312,9 @@ def _json_values(lines: Sequence[str], bad: dict[int, str], columns: Columns) ->
 
 
 def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None]:
-    """Parse a line of JSON; return its object and `None`, or an empty `dict` and the reason why the line is bad.
+    """Parse a line of JSON. Return its object and `None`; for a bad line, an empty `dict` and the reason why it is bad.
 
-    A line is bad if it is not an object, or if one of the columns `texts` is missing or is not text.
+    A line is bad if it is not a JSON object, or if one of its text columns `texts` is missing or is not valid text.
     """
     try:
         row = _DECODER.decode(line)
@@ -379,9 +401,9 @@ def _tables(part: Part, columns: Columns) -> Iterator[Documents]:
 
 
 def _rows(part: Part, numbers: list[int], batch: pa.RecordBatch, columns: Columns) -> Documents:
-    """Convert rows of a table to `Documents`; a row with a null text or invalid UTF-8 is a bad document.
+    """Convert the rows of a table, `batch`, to `Documents`; `numbers` are the row numbers in the source.
 
-    `numbers` are the row numbers in the source.
+    A row is a bad document if a text is null or a string column is not valid UTF-8.
     """
     bad: dict[int, str] = {}
     excerpts: dict[int, str] = {}
@@ -411,7 +433,7 @@ def _rows(part: Part, numbers: list[int], batch: pa.RecordBatch, columns: Column
 
 
 def _not_unicode(text: bytes) -> str | None:
-    """Return the error message for bytes that are not UTF-8; `None` for valid UTF-8."""
+    """Return the reason why `text` is not valid UTF-8, such as `"is not UTF-8: ..."`; `None` if it is valid."""
     try:
         text.decode()
     except UnicodeDecodeError as error:
@@ -429,5 +451,5 @@ def _is_unicode(column: pa.Array) -> bool:
 
 
 def _excerpt(raw: bytes) -> str:
-    """Return the first 200 characters of a document; bytes that are not UTF-8 are escaped."""
+    """Return the first 200 characters of a document, given its bytes; bytes that are not UTF-8 are escaped."""
     return raw[: 4 * EXCERPT].decode(errors="backslashreplace").rstrip("\r\n")[:EXCERPT]

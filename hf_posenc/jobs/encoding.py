@@ -43,26 +43,31 @@ def encode(
     The shards hold `input_ids` (int32, not padded), `length`, and the columns that the options select;
     `load_dataset("parquet", ...)` reads them, and the collator makes batches of their rows. Each shard is written
     atomically; `manifest.json` lists its checksum. The same inputs and options give the same bytes, for any number of
-    workers and interruptions. On a finished folder, `encode` checks every shard and writes damaged ones again.
+    workers and interruptions. If the job is already finished, all shards are checked, and damaged ones written again.
+
+    The options are keyword arguments, one for each field of `Options`, such as `max_length=512`.
 
     Args:
-        inputs (`str`, `Path`, a data set of `datasets`, or a list of these): files, folders, patterns, names on the
-            Hub. Text, JSON lines, CSV, Parquet, Arrow, compressed or not; folders of `save_to_disk`. They are streamed,
-            and must not change during the run.
-        tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): the settings of a collator are
-            used for options that are not given.
+        inputs (`str`, `Path`, a data set of `datasets`, or a list of these): files, folders (also of `save_to_disk`),
+            glob patterns, URLs, names of data sets on the Hub. Files hold text, JSON lines, CSV, Parquet or Arrow; the
+            first three may be compressed. Inputs are streamed, and must not change during the run.
+        tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): name on the Hub, folder, or
+            object. The settings of a collator are used for options that are not given.
         output (`str` or `Path`): a local folder: a new one, or the output of an earlier run of the same job.
-        progress (`Progress`, *optional*): callbacks; by default messages are warnings.
+        progress (`Progress`, *optional*): callbacks that report progress; by default messages become warnings.
         **options:
 
     Returns:
-        `Manifest`: `.totals` (rows, documents, tokens, ...), `.shards`, `.folder`.
+        `Manifest`: the settings and results of the job, such as `.totals` (rows, documents, tokens, ...), `.shards` and
+        `.folder`.
 
     Raises:
         TypeError: for an option that does not exist.
-        ValueError: for a wrong option; for a bad row, unless `on_bad_row` allows it; if the folder holds the output of
-            another job (the message lists the differences); if the input changed while it was read.
-        OSError: if the folder is in use by another run or cannot be written to, or if the disk is full.
+        ValueError: for a wrong option; for a bad row (such as a document that is not UTF-8, or has no tokens), unless
+            `on_bad_row` allows it; if the folder holds the output of another job (the message lists the differences);
+            if the input changed while it was read.
+        OSError: if an input file does not exist; if the folder is in use by another run or cannot be written to; if the
+            disk is full.
 
     Example:
         >>> import tempfile
@@ -128,7 +133,9 @@ def encode(
 
 
 def _public_name(name: str) -> str:
-    r"""Return the name of a tokenizer on the Hub, or the last part of its local path, which is private.
+    r"""Return the name of a tokenizer for the manifest: its name on the Hub, or only the last part of a local path.
+
+    The folders of a local path are private. A path is local if it begins with `.`, `/`, `~`, `\` or a drive letter.
 
     Example:
         >>> _public_name("google-bert/bert-base-uncased"), _public_name("/home/me/bert"), _public_name(".")
@@ -138,10 +145,15 @@ def _public_name(name: str) -> str:
 
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
-    """Return the manifest of the output folder, and `job` completed with shard size and settings for shard footers.
+    r"""Return the manifest of the output folder, and `job` completed with shard size and settings for shard footers.
 
-    If an earlier run of the same job saved a manifest, it is used again; otherwise a new one is saved. `name` and
-    `kind` are the name and the class name of the tokenizer.
+    If an earlier run of the same job wrote shards, its manifest is continued; otherwise the manifest is new. The
+    manifest of an unfinished job is saved.
+
+    Args:
+        job (`Job`): the job.
+        sources (`Sources`): its inputs.
+        name, kind (`str`): the name and the class name of the tokenizer.
 
     Raises:
         ValueError: if the folder holds the output of another job, or of this job with other inputs.
@@ -183,7 +195,19 @@ def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
 
 
 def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[int, Cursor], progress: Progress) -> None:
-    """Write the shards that are not in `done` (finished shards, by number), and add their records to the manifest."""
+    r"""Write the shards that are not finished, and add the record of each one to the manifest.
+
+    Args:
+        job (`Job`): the job.
+        sources (`Sources`): its inputs.
+        manifest (`Manifest`): the manifest; it is updated in place.
+        done (`dict` from `int` to `Cursor`): number of each finished shard, and the position in the inputs where it
+            ends.
+        progress (`Progress`): callbacks for start, shards and end.
+
+    Raises:
+        ValueError: if an input changed during the run.
+    """
     read = sum(manifest.shards[shard]["read"] for shard in done)
     progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(done))
     tasks = sources.tasks(job.shard_bytes or _MAX_SHARD_BYTES, done)
@@ -199,7 +223,7 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[in
 
 
 def _records(job: Job, tasks: Iterator[Task]) -> Records:
-    """Write the shard of each task with the engine of the job, local or Ray, and yield the record of each shard."""
+    """Write the shard of each task, and yield its record; the option `engine` selects local processes or Ray."""
     writer = ShardWriter(job)
     if job.engine == "ray":
         settings = {"workers": job.workers, "address": job.address, "libraries": job.settings["libraries"]}
@@ -223,7 +247,7 @@ def _check_names(job: Job) -> None:
 
 
 def _check_other_files(manifest: Manifest) -> None:
-    """Raise if `data/` holds files that are not shards of this job, as other libraries would read them as shards."""
+    """Raise if `data/` holds files other than the shards of this job: other libraries would read them as shards."""
     if others := sorted(data_files(manifest.folder).difference(map(shard_name, manifest.shards))):
         raise value_error(
             f"{manifest.folder} holds files that are not of this job, and would be read with its shards",

@@ -51,7 +51,7 @@ _BLOCK = 1 << 20
 
 
 def format_of(name: str) -> tuple[Format | None, str | None]:
-    r"""Return the format and the compression of a file, from the extensions of its name; `None` if unknown.
+    r"""Return the format and the compression of a file, from the extensions of its name; `None` for each unknown one.
 
     Example:
         >>> format_of("a.txt"), format_of("pile/00.jsonl.zst"), format_of("README")
@@ -70,12 +70,12 @@ def is_url(name: str) -> bool:
 
 @dataclass(frozen=True)
 class InputFile:
-    r"""An input file, on a local disk or at a URL.
+    r"""Input file of a job, on a local disk or at a URL; base class of `TextFile`, `ParquetFile` and `ArrowFile`.
 
     Args:
-        name (`str`): path or URL, as it was given.
+        name (`str`): path or URL, as the user gave it.
         kind (`str`): format of the content, such as `"jsonl"`; part of the fingerprint.
-        compression (`str`, *optional*): one of `"gzip"`, `"bz2"`, `"xz"`, `"zstd"`, `"lz4"`.
+        compression (`str`, *optional*): one of `"gzip"`, `"bz2"`, `"xz"`, `"zstd"`, `"lz4"`; `None` if not compressed.
     """
 
     name: str
@@ -88,7 +88,7 @@ class InputFile:
         return None if is_url(self.name) else Path(self.name).expanduser()
 
     def open(self) -> IO[bytes] | Any:
-        """Open the file for reading its bytes as stored, without decompression.
+        """Open the file for reading its stored bytes, which may be compressed.
 
         Raises:
             OSError: if it does not exist or cannot be read.
@@ -99,13 +99,14 @@ class InputFile:
             raise _open_error(self.name, error) from error
 
     def blocks(self, offset: int = 0) -> Generator[bytes]:
-        """Yield the decompressed bytes of the file in blocks of up to 1 MiB, starting at byte `offset`.
+        """Yield the decompressed bytes of the file, from byte `offset` on, in blocks of up to 1 MiB.
 
-        For a compressed file, `offset` must be 0, and every run yields the same blocks. A damaged compressed file
-        therefore always ends at the same byte.
+        For a compressed file, `offset` must be 0. Its blocks are the same in every run, so a damaged file always ends
+        at the same byte.
 
         Raises:
-            DamagedError: if the rest cannot be decompressed.
+            DamagedError: after the last good block, if the rest cannot be decompressed.
+            OSError: if the file does not exist or cannot be read.
         """
         with self.open() as raw:
             raw.seek(offset)
@@ -132,7 +133,10 @@ class InputFile:
         return int(self.stamp()[0])
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return JSON values that identify the file: kind, size, and a digest of its head, middle and tail."""
+        """Return JSON values that identify the content of the file in a later run: kind, size and digest.
+
+        The digest covers up to 1 MiB each from the beginning, the middle and the end of the stored file.
+        """
         digest, size = xxhash.xxh3_128(), self.bytes()
         with self.open() as file:
             for offset in (0, max(_BLOCK, (size - _BLOCK) // 2), max(2 * _BLOCK, size - _BLOCK)):
@@ -141,10 +145,15 @@ class InputFile:
         return {"kind": self.kind, "size": size, "digest": digest.hexdigest()}
 
     def stamp(self) -> list[Any]:
-        """Return `[size, inode, mtime, ctime]` of the file, to detect changes.
+        """Return `[size, inode, mtime, ctime]` of the file in bytes and nanoseconds, to detect changes.
 
-        For a URL, inode and `ctime` are `None`, and so is an unknown `mtime`. `mtime` alone does not show every change,
-        because copying and unpacking may set it to an old value; only the operating system sets `ctime`.
+        `mtime` alone does not show every change, because copying and unpacking may set it to an old value. Only the
+        operating system sets `ctime`. For a URL, inode and `ctime` are `None`; `mtime` is a `str`, or `None` if
+        unknown.
+
+        Raises:
+            OSError: if a local file does not exist or cannot be read.
+            ValueError: if the size of a URL is unknown.
         """
         if self.path is not None:
             try:
@@ -164,11 +173,11 @@ class InputFile:
 
 @dataclass(frozen=True)
 class ByteRange:
-    r"""Consecutive bytes of a local file, as a small value in place of the bytes.
+    r"""Reference to consecutive bytes of a local file; a task holds it in place of the bytes of a long document.
 
     Args:
         file (`InputFile`): the file.
-        offset, size (`int`): the range, in bytes of decompressed text.
+        offset, size (`int`): first byte and number of bytes, both counted in the decompressed file.
         digest (`str`): the xxh3_128 digest of the bytes, in hexadecimal.
     """
 
@@ -178,11 +187,11 @@ class ByteRange:
     digest: str
 
     def blocks(self) -> Iterator[bytes]:
-        """Read the bytes and yield them in blocks; a compressed file is decompressed up to the range.
+        """Read the bytes and yield them in blocks; a compressed file is decompressed from its beginning.
 
         Raises:
             OSError: if the file cannot be read.
-            ValueError: at the end, if the file holds other bytes.
+            ValueError: after the last block, if the digest of the bytes is not `digest`, because the file changed.
         """
         digest, is_stored = xxhash.xxh3_128(), self.file.compression is None
         first = 0 if is_stored else self.offset
@@ -198,15 +207,16 @@ class ByteRange:
 
 
 def changed(name: str, got: str) -> str:
-    """Return the error message for an input file that changed during a job."""
+    """Return the error message for the input file `name`, which changed during a job; `got` describes the change."""
     fix = "wait until the file is complete; encode a copy, or into a new folder"
     return explain(f"{name} changed while it was read", got=got, fix=fix)
 
 
 def recorded_names(names: Sequence[str]) -> list[str]:
-    r"""Return the names of the inputs for the output, without absolute paths, which are private.
+    r"""Return the names of the inputs for the output, such as the manifest, without private folders.
 
-    Absolute paths lose the folders that all of them share; other names stay as they were given.
+    From absolute paths, the first folders are removed, as far as all of them share these folders. Other names stay as
+    they were given.
 
     Example:
         >>> recorded_names(["/home/me/en/a.txt", "/home/me/de/a.txt", "old/a.txt", "hf://datasets/me/a.txt"])
@@ -249,11 +259,12 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
         every (`bool`): for a folder, return files of any name; otherwise only files with a known extension.
 
     Returns:
-        Two lists: the names of the files to read, in order, and the names of files in a folder that are skipped because
-        of their extension. `None` if there is no such file, and `name` may be the name of a data set.
+        A tuple of two lists: the names of the files to read, in order, and the names of files in a folder that are
+        skipped because of their extension. `None` if there is no such file and `name` does not look like a path; it may
+        then be the name of a data set.
 
     Raises:
-        OSError: if the file does not exist, or no file matches the pattern.
+        OSError: if a file does not exist and `name` looks like a path, or if no file matches the pattern.
         ValueError: if a folder has no data files, or if the path is a pipe or a device.
     """
     if is_url(name):
@@ -282,7 +293,7 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
 
 
 def no_such_file(name: str) -> str:
-    """Return the error message for a file that does not exist; it suggests the most similar existing name."""
+    """Return the error message for a local path that does not exist; it suggests a similar name in its folder."""
     path = Path(name).expanduser()
     if path.is_symlink():
         target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
@@ -312,9 +323,10 @@ def _remote(url: str, *, every: bool) -> tuple[list[str], list[str]]:
 
 
 def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list[str], list[str]]:
-    """Split the file names of a folder into two lists: files to read, and files with an unknown extension.
+    """Split the file names of a folder into two lists: files to read, and files that are skipped.
 
-    If `every` is True, all files are read. Raise if there is no file to read.
+    If `every` is True, all files are read; otherwise only those with a known extension. Raise `ValueError` if no file
+    is left to read.
     """
     data: list[str] = []
     others: list[str] = []
@@ -330,10 +342,15 @@ def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    """Yield the paths of all files below a folder, sorted; files of a folder come before its subfolders.
+    """Yield the paths of all input files below a folder, sorted; files of a folder come before its subfolders.
 
-    Hidden files, metadata and output folders of earlier jobs are skipped. A folder that is reached twice because of
-    links is read once.
+    These are skipped:
+
+    - names that begin with `.` or `_`;
+    - files that describe a data set, such as `dataset_info.json` and `README.md`;
+    - subfolders that are the output of a job.
+
+    A folder that is reached twice because of links is read once.
     """
 
     def refuse(error: OSError) -> None:
@@ -361,10 +378,10 @@ def _is_output(folder: Path) -> bool:
 
 
 def _without_repeats(files: list[Path], pattern: Path) -> list[Path]:
-    """Return `files`, the matches of `pattern`, without duplicates and without files in output folders of jobs.
+    """Return the files that match `pattern`, without duplicates and without files in output folders of jobs.
 
-    Duplicates are files in a folder that links lead to twice. The files of an output folder are kept if `pattern` names
-    that folder before the first wildcard, as in `out/data/*.parquet`.
+    A file is a duplicate if `files`, the list of all matches, holds it twice because of a link to its folder. The files
+    of an output folder are kept if `pattern` names that folder before the first wildcard, as in `out/data/*.parquet`.
     """
     top = next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
     is_output = cache(_is_output)
@@ -380,7 +397,7 @@ def _without_repeats(files: list[Path], pattern: Path) -> list[Path]:
 
 
 def _looks_like_path(name: str) -> bool:
-    """Return True if a name looks like a file path; names of data sets are `name` or `owner/name`."""
+    """Return True if a name looks like a file path, and False if it may be a data set: `name` or `owner/name`."""
     known, compression = format_of(name)
     return (
         (known or compression) is not None

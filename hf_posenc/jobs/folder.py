@@ -73,12 +73,15 @@ def shard_number(name: str) -> int | None:
 
 
 def data_files(folder: Path) -> set[str]:
-    """Return the files in `data/` that are not hidden, as paths relative to the output folder."""
+    """Return the paths of the files in `data/`, relative to the output folder.
+
+    Files whose names begin with `.` or `_` are left out.
+    """
     return {f"{DATA}/{path.name}" for path in _listing(folder / DATA) if not path.name.startswith((".", "_"))}
 
 
 def rejected_parts(folder: Path) -> list[Path]:
-    """Return the paths of the temporary files that hold the rejected documents of one shard each."""
+    """Return the paths of all temporary files with rejected documents; there is at most one for each shard."""
     return [path for path in _listing(folder) if _REJECTED_PART.fullmatch(path.name)]
 
 
@@ -101,7 +104,7 @@ def output_file(path: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file of the output folder atomically; keep a file that has this content."""
+    """Write `content` atomically to a file of the output folder, unless the file has this content already."""
     if not (path.is_file() and path.read_bytes() == content):
         with output_file(path) as temporary:
             temporary.write_bytes(content)
@@ -109,7 +112,10 @@ def write_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _plain_errors(path: Path) -> Iterator[None]:
-    """Replace errors in the block that writes `path` by clearer ones: disk full, no permission, no folder."""
+    """Replace an `OSError` of the block, which writes `path`, by one with a clearer message.
+
+    This is done for a full disk, missing permissions and a missing folder; other errors are raised unchanged.
+    """
     try:
         yield
     except OSError as error:
@@ -140,7 +146,7 @@ def _free_space(folder: Path) -> str:
 
 
 def _concerns(error: OSError, folder: Path) -> bool:
-    """Return True if `error` is about `folder`: its path is the folder, one of its parents, or a file in the folder."""
+    """Return True if the path in `error` is `folder`, one of its parents, or a file in it; False if it has no path."""
     if error.filename is None:
         return False
     path = Path(os.fsdecode(error.filename)).absolute()
@@ -149,18 +155,18 @@ def _concerns(error: OSError, folder: Path) -> bool:
 
 @contextmanager
 def output_folder(path: Path) -> Iterator[None]:
-    r"""Create the output folder, lock it while the block runs, and remove unfinished files of runs that were killed.
+    r"""Create the output folder, and lock it while the block runs, so that no second run writes to it.
 
-    If the block raises an error before a shard is written, a folder that did not exist before is removed again.
-
-    The operating system releases the lock when the process ends, even if it is killed. If the file system
-    has no locks, a warning is issued instead.
+    - Unfinished files of earlier runs that were killed are removed.
+    - If the block raises an error before a shard is written, a folder that is new is removed again.
+    - The operating system releases the lock when the process ends, even if it is killed. If the file system has no
+      locks, a warning is issued instead.
 
     Args:
         path (`Path`): a new or empty folder, or the output of an earlier run.
 
     Raises:
-        ValueError: if the path is a file, or the folder holds other files and no earlier output.
+        ValueError: if the path is a file, or if the folder holds other files but no output of an earlier run.
         OSError: if another run uses the folder, or it cannot be written to.
 
     Example:
@@ -214,7 +220,10 @@ def _refuse_other_files(folder: Path) -> None:
 
 
 def _acquired_lock(path: Path) -> FileLock:
-    """Acquire the lock file of an output folder and return the lock; raise if another run holds it."""
+    """Acquire the lock file `path` of an output folder and return the lock; raise `OSError` if another run holds it.
+
+    On a file system without locks, issue a warning instead.
+    """
     lock, holder = FileLock(path, thread_local=False), ""
     with suppress(OSError, ValueError):
         pid, host = path.read_text(encoding="ascii").split()

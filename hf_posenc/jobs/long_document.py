@@ -17,9 +17,10 @@ _HEAD = 4 * EXCERPT
 
 
 class LongDocument:
-    r"""Decoder of a part that is one long document; the iterator `blocks` yields its text in consecutive blocks.
+    r"""Decoder of one long document, which is never in memory as a whole; `read_documents` makes it.
 
-    After `finish`, these attributes describe the document:
+    The iterator `blocks` yields the text of the document in consecutive blocks. If an error ends it, `finish` raises
+    the error. After `finish`, these attributes describe the document:
 
     - `bad`: the reason why it is not valid UTF-8; `None` if it is valid.
     - `is_blank`: True if it holds only whitespace.
@@ -43,7 +44,10 @@ class LongDocument:
         self._error: Exception | None = None
 
     def finish(self) -> None:
-        """Read the rest of the document; raise the error if the file could not be read, or changed."""
+        """Read the rest of the document, so that its attributes are complete.
+
+        Raise the error that ended `blocks`, if there is one: the file could not be read, or it changed.
+        """
         for _ in self.blocks:
             pass
         if self._error is not None:
@@ -57,7 +61,10 @@ class LongDocument:
             self._error = error
 
     def _texts(self) -> Iterator[str]:
-        """Decode the document, and yield its text in blocks; stop where it is not UTF-8, after reading the rest."""
+        """Decode the document, yield its text in blocks, and set the attributes that describe it.
+
+        At a byte that is not UTF-8, set `bad` and yield no more text. The rest is still read, to detect a changed file.
+        """
         kind, undecoded, position = self.part.kind, b"", 0
         stripped = self._stripped()
         while True:
@@ -82,9 +89,11 @@ class LongDocument:
                 return
 
     def _stripped(self) -> Iterator[bytes]:
-        """Yield the bytes of the document in blocks, without the line end of a line or the end of a paragraph.
+        r"""Yield the bytes of the document in blocks, without the end of a line or of a paragraph.
 
-        Whitespace at the end of a block is yielded with the next one, so line ends are not divided.
+        A line loses its line end. A paragraph loses the blank line after it, and each `\r\n` in it becomes `\n`. A file
+        is unchanged. Whitespace at the end of a block is yielded with the next one, so that no block ends inside
+        `\r\n`.
         """
         kind, held = self.part.kind, b""
         for block in self.part.blocks():
@@ -104,5 +113,5 @@ class LongDocument:
 
 
 def not_unicode(byte: int, position: int, reason: str) -> str:
-    """Return the reason why a document is rejected that has an invalid byte at `position`."""
+    """Return the reason why a document is not UTF-8, given the invalid byte, its position and the decoder's reason."""
     return f"is not UTF-8: byte 0x{byte:02x} at position {position} ({reason})"

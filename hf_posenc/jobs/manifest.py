@@ -52,16 +52,18 @@ OnRead = Callable[[int], None]
 class Manifest:
     r"""Manifest of an output folder: settings, inputs and library versions of its job, and a record of each shard.
 
+    `encode` returns it, and `Manifest.read` reads it from a folder.
+
     Args:
         folder (`Path`): the output folder.
         config (`dict`): every setting that affects the bytes of the shards.
         tokenizer (`dict`): its class, name, and a digest of its files.
-        inputs (`list` of `dict`): the fingerprint of each input.
+        inputs (`list` of `dict`): for each input, JSON values that identify it, such as name, size and digest.
         libraries (`dict`): versions of the libraries that affect the bytes of the shards.
-        shards (`dict`): the record of each shard, by number.
+        shards (`dict` from `int` to `dict`): the record (name, counts, checksums) of each shard, by its number.
         finished (`bool`): True if the job is finished.
         problem (`str`, *optional*): the reason why `manifest.json` cannot be used; the shard footers are read instead.
-        others (`dict`): further files in `data/` by name, each with the reason why it is not a valid shard of this job.
+        others (`dict`): files in `data/` that are not valid shards of this job, by name, each with the reason.
 
     Example:
         >>> manifest = Manifest(Path("out"), config={"max_length": 8}, tokenizer={}, inputs=[], libraries={})
@@ -94,7 +96,10 @@ class Manifest:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings stored in shard footers, without `on_bad_row` and tokenizer name, which may change between runs."""
+        """Settings of the job that the footer of each shard stores: config, tokenizer and library versions.
+
+        `on_bad_row` and the name of the tokenizer are left out, because they may change between runs.
+        """
         return {
             "config": {name: value for name, value in self.config.items() if name != _BAD_ROWS},
             "tokenizer": {name: value for name, value in self.tokenizer.items() if name != "name"},
@@ -110,10 +115,10 @@ class Manifest:
 
         Returns:
             `Manifest`, with `.problem` set if `manifest.json` is lost or was changed; `None` if the folder holds no
-            output. If the job is not finished, the records lack `sha256`, which `check` adds.
+            output. If the job is not finished, the records have no `sha256`; `check` adds it.
 
         Raises:
-            ValueError: if the manifest was written by something else or in another format, or if it is damaged and
+            ValueError: if the manifest was written by another program or in another format, or if it is damaged and
                 there is no shard to rebuild it from.
         """
         text, content, problem = _read(folder / MANIFEST)
@@ -140,16 +145,20 @@ class Manifest:
         return found
 
     def add(self, record: dict[str, Any]) -> None:
-        """Add the record of a finished shard."""
+        """Add the record of a finished shard; replace an earlier record of the same shard."""
         self.shards[cast(int, shard_number(record["file"]))] = record
 
     def check(self, on_read: OnRead | None = None) -> dict[int, str]:
-        r"""Compare every shard with its record; return a `dict` from the number of each damaged shard to the reason.
+        r"""Read every shard, and compare it with its record (size and SHA-256).
 
-        The records of an unfinished job have no `sha256`: this method adds it.
+        A record of an unfinished job has no `sha256`. Its shard is compared with the checksum in the footer, and
+        `sha256` is added to the record.
 
         Args:
             on_read (callable, *optional*): called after each shard, with its size in bytes.
+
+        Returns:
+            `dict` from the number of each missing or damaged shard to the reason; empty if all are intact.
         """
         bad: dict[int, str] = {}
         for shard, record in sorted(self.shards.items()):
@@ -160,12 +169,13 @@ class Manifest:
         return bad
 
     def check_same_job(self, now: Manifest, other_inputs: Callable[[], list[str]]) -> None:
-        r"""Raise if the manifest `now` belongs to another job than this manifest.
+        r"""Compare this manifest with the manifest `now` of the present run; raise if they belong to different jobs.
 
-        If the job is the same and not finished, copy the settings, inputs and tokenizer of `now` to this manifest.
+        If this job is not finished, the option `on_bad_row` may differ, and the settings, inputs and tokenizer of `now`
+        are copied to this manifest.
 
         Args:
-            now (`Manifest`): the manifest that this run would write.
+            now (`Manifest`): a new manifest, with the options, the tokenizer and the inputs of this run.
             other_inputs (callable): returns a line for each change of the inputs; called only if settings and tokenizer
                 are equal.
 
@@ -184,7 +194,7 @@ class Manifest:
             self.config, self.inputs, self.tokenizer = now.config, now.inputs, now.tokenizer
 
     def check_same_libraries(self, now: Mapping[str, str]) -> None:
-        """Raise `ValueError` if the versions `now` are not those that wrote the finished shards.
+        """Raise `ValueError` if the installed library versions `now` differ from those that wrote the finished shards.
 
         Other versions might write other bytes.
         """
@@ -196,7 +206,10 @@ class Manifest:
             )
 
     def stamps(self) -> Sequence[Any] | None:
-        """Return sizes and timestamps of the inputs, as `save_stamps` saved them in the last run; `None` if lost."""
+        """Return sizes and timestamps of the inputs, as `save_stamps` saved them in the last run.
+
+        Return `None` if they are lost, or if their number is not the number of inputs.
+        """
         try:
             stamps = json.loads(read_whole(self.folder / STATE))["stamps"]
         except (OSError, ValueError, TypeError, KeyError):
@@ -204,15 +217,14 @@ class Manifest:
         return stamps if isinstance(stamps, list) and len(stamps) == len(self.inputs) else None
 
     def save_stamps(self, stamps: Sequence[Any]) -> None:
-        """Save the sizes and timestamps of the inputs to `.state.json`."""
+        """Save the sizes and timestamps of the inputs to `.state.json`; a later run detects changed inputs by them."""
         write_file(self.folder / STATE, json.dumps({"stamps": stamps}).encode())
 
     def save(self) -> None:
-        r"""Write `manifest.json`, if its content changed.
+        r"""Write `manifest.json`, unless the file has the same content already.
 
         Raises:
-            OSError: if another run changed the file after this one last read or saved it, or if it cannot be
-                written.
+            OSError: if another run changed the file after this manifest was read or saved, or if it cannot be written.
         """
         path, text = self.folder / MANIFEST, self.text().encode("utf-8", "surrogatepass")  # file names may be any bytes
         on_disk = path.read_bytes() if path.exists() else None
@@ -228,7 +240,10 @@ class Manifest:
         self._on_disk = text
 
     def finish(self) -> None:
-        """Mark the job as finished, and save the manifest, now with the records of all shards."""
+        """Mark the job as finished, and save the manifest.
+
+        `manifest.json` lists the records of the shards only if the job is finished.
+        """
         self.finished = True
         self.save()
 
@@ -256,7 +271,7 @@ class Manifest:
 
 
 def _renamed(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the recorded options with their present names: `document` was `split` in earlier versions."""
+    """Return the options in `config` with their present names: `document` was `split` in earlier versions."""
     if config.get("split") not in _DOCUMENTS:
         return config
     return {
@@ -266,11 +281,17 @@ def _renamed(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
-    """Read and check `manifest.json`; raise if it is not a manifest of this format.
+    """Read `manifest.json`, and check its content.
 
     Returns:
-        The bytes of the file (`None` if it is missing); the parsed content (`None` if the file is missing, invalid or
-        changed by hand); and the reason if the content is `None`.
+        A tuple of three values:
+
+        - the bytes of the file; `None` if it is missing;
+        - the parsed content; `None` if the file is missing, invalid or changed by hand;
+        - the reason why the content is `None`, and otherwise `None`.
+
+    Raises:
+        ValueError: if another program wrote the file, or if it has another format version.
     """
     try:
         text = read_whole(path)
@@ -303,7 +324,7 @@ def _has_types(values: object, types: Mapping[str, Any]) -> bool:
 
 
 def _is_record(record: object, **more: type) -> bool:
-    """Return True if the record of a shard has all required values, with the right types.
+    """Return True if `record` is a valid record of a shard: a `dict` with all required values, of the right types.
 
     `more` are names and types of further required values, such as `sha256=str`.
     """
@@ -311,9 +332,11 @@ def _is_record(record: object, **more: type) -> bool:
 
 
 def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
-    """Read the footers of the shards in `data/`.
+    """Read the footer of each file in `data/`.
 
-    Return record and settings of each shard by its number, and the reason why each other file is not a shard, by name.
+    Returns:
+        A tuple of two `dict`: from the number of each shard to its record and the settings of its job; and from the
+        name of each other file to the reason why it is not a valid shard.
     """
     footers, others = {}, {}
     for name in sorted(data_files(folder)):
@@ -333,7 +356,7 @@ def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, An
 
 
 def library_versions(names: Iterable[str]) -> dict[str, str]:
-    r"""Return the installed version of each library; `"unknown"` if it is not installed as a package.
+    r"""Return a `dict` from each name to the installed version of that library, or `"unknown"` if it is not installed.
 
     Example:
         >>> library_versions(["no-such-distribution"])
@@ -358,9 +381,9 @@ def _differences(prefix: str, before: Any, now: Any) -> list[str]:
     r"""Compare two JSON values; return a line for each difference, with its dotted name and both values.
 
     Args:
-        prefix (`str`): the dotted name of the compared value; `""` for the outermost value, whose keys may be in any
-            order.
-        before, now (JSON values): dictionaries are compared key by key.
+        prefix (`str`): dotted name of the compared value, such as `"columns.length"`. For the outermost value, it is
+            `""`, and the order of keys is not compared.
+        before, now (JSON values): the two values; dictionaries are compared key by key.
 
     Example:
         >>> _differences("", {"pack": None, "stride": 0}, {"pack": 64, "stride": 0})

@@ -42,17 +42,20 @@ def run_on_ray(
 ) -> Records:
     r"""Write the shards of `tasks` with Ray, and yield the record of each shard as it finishes.
 
-    If Ray is already connected, that connection is used and stays open; after an error, its running tasks still finish.
-    Otherwise this function starts Ray on this machine, or connects to the cluster at `address`. It disconnects when the
-    generator ends or is closed, and that kills the running tasks. Only the calling process reads the corpus.
+    If the caller has connected to Ray, that connection is used and stays open; tasks that are running when the
+    generator ends early still finish. Otherwise this function starts Ray on this machine, or connects to the cluster at
+    `address`. It disconnects when the generator ends or is closed, and that kills the running tasks. Only the calling
+    process reads the corpus.
 
     Args:
-        writer (`Writer`), tasks (iterator of `Task`): the picklable writer of shards, and the tasks to run with it.
+        writer (`Writer`): picklable object that writes the shard of a task.
+        tasks (iterator of `Task`): the tasks, with the documents of one shard each.
         folder (`Path`): output folder, which every machine must be able to open under this path.
         workers (`int`, *optional*): maximum number of tasks at a time; by default the number of cores in the cluster.
         address (`str`, *optional*): `"auto"`, `"host:6379"` or `"ray://host:10001"`; by default `RAY_ADDRESS`, or a
             new Ray on this machine.
-        libraries (mapping from `str` to `str`, *optional*): versions that every machine must have.
+        libraries (mapping from `str` to `str`, *optional*): versions of libraries that every machine must have, by
+            name.
         visible_within (`float`, *optional*, defaults to 30): seconds within which a shard written by another machine
             must appear in `folder`.
 
@@ -63,7 +66,7 @@ def run_on_ray(
         ImportError: if Ray is not installed.
         ConnectionError: if no cluster answers at `address`.
         ValueError: if the folder is not shared, or Ray is connected to another cluster.
-        RuntimeError: if three workers die on the same task, or a machine has other library versions.
+        RuntimeError: if three workers die on the same task, a machine has other library versions, or Ray has no CPU.
         Exception: any error of the writer or of `tasks`.
     """
     with _connected(address, workers) as (ray, is_callers):
@@ -142,10 +145,10 @@ def _not_shared(folder: Path, got: str) -> str:
 
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, bool]]:
-    """Connect to Ray; yield the `ray` module, and True if Ray was connected before.
+    """Connect to Ray; yield the `ray` module, and True if the caller had connected to Ray before.
 
-    Without an `address`, Ray is started on this machine with `workers` cores. A connection that was opened here is
-    closed at the end.
+    If neither `address` nor the environment variable `RAY_ADDRESS` is set, Ray is started on this machine with
+    `workers` cores. A connection that this function opened is closed at the end; that of the caller stays open.
     """
     try:
         import ray

@@ -35,11 +35,16 @@ def _option(
     example: int | None = None,
     minimum: int = 1,
 ) -> Any:
-    """Return the dataclass field of an option.
+    r"""Return the dataclass field for one option of `encode`.
 
-    The command line calls it `flag` (by default the name of the field) and lists it in the group `panel`. `recorded` is
-    True if the option affects the shards, so that the manifest records it. An integer option has a usual value for
-    error messages (`example`) and a `minimum`.
+    Args:
+        default (any value): default value of the option.
+        help (`str`): description of the option.
+        panel (`str`): group of options under which the help of the command line lists it.
+        recorded (`bool`): True if the option affects the shards, so that the manifest stores it.
+        flag (`str`, *optional*): name on the command line, such as `"--column"`; by default made from the field name.
+        example (`int`, *optional*): usual value of an integer option, for error messages; `None` for other types.
+        minimum (`int`, *optional*, defaults to 1): minimum of an integer option.
     """
     metadata = {"help": help, "panel": panel, "recorded": recorded, "flag": flag, "example": example}
     return field(default=default, metadata={**metadata, "minimum": minimum})
@@ -47,7 +52,7 @@ def _option(
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of `encode`, checked on creation. The help of each field describes it."""
+    """Options of `encode`, checked on creation; the `help` in the metadata of each field describes the option."""
 
     text_column: str = _option("text", "Column of the text in tables.", panel=_INPUT)
     text_pair_column: str | None = _option(None, "Column of the second text of a pair in tables.", panel=_INPUT)
@@ -154,7 +159,7 @@ class Options:
         self._check_together()
 
     def _check_together(self) -> None:
-        """Raise for options that contradict each other."""
+        """Raise `ValueError` for options that contradict each other, such as `engine="ray"` with `workers=0`."""
         for is_wrong, rule, got, fix in (
             (
                 self.text_pair_column == self.text_column,
@@ -202,7 +207,15 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Options):
-    """Settings of a job for its workers: resolved options, output folder, tokenizer, and columns to copy."""
+    r"""Settings of a job that its workers need: the checked options, and values that `encode` adds.
+
+    Args:
+        folder (`Path`): the output folder.
+        tokenizer (`SerializedTokenizer`): the tokenizer.
+        carried (`pyarrow.Schema`): the columns to copy from the inputs to the shards; packed rows have none.
+        first_position (`int`): position id of the first token of a document.
+        settings (mapping of JSON values): `Manifest.settings`, for the footer of each shard.
+    """
 
     folder: Path
     tokenizer: SerializedTokenizer
@@ -218,7 +231,8 @@ def with_options(
 
     Args:
         function (callable): function with a parameter `**options`.
-        annotate (callable, *optional*): returns the annotation of a keyword, given the field and its type.
+        annotate (callable, *optional*): returns the annotation of a keyword, given its dataclass field and the type of
+            the field; by default the annotation is that type.
     """
     signature, hints = inspect.signature(function, eval_str=True), get_type_hints(Options)
     keywords = [
@@ -243,16 +257,20 @@ def choices_of(hint: Any) -> tuple[str, ...]:
 
 
 def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrainedTokenizerBase, int, list[str]]:
-    r"""Check the options of a job; values for options that are not given come from its tokenizer or collator.
+    r"""Check the options of a job, and complete them from its tokenizer or collator.
 
     Args:
         given (mapping): options by name; `None` counts as not given.
-        tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): a name, a folder or an object.
-            The settings of a collator are used for options that are not given.
+        tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): name on the Hub, folder, or
+            object. The settings of a collator are used for options that are not given.
 
     Returns:
-        A tuple: the options, with `max_length` set to the smallest of all limits; a private copy of the tokenizer; the
-        position id of a document's first token; messages for the user.
+        A tuple of four values:
+
+        - the `Options`, with `max_length` set to the smallest of all limits, or `None` if there is no limit;
+        - a private copy of the tokenizer;
+        - the position id of the first token of a document;
+        - messages for the user.
 
     Raises:
         TypeError: for an option that does not exist.
@@ -295,7 +313,7 @@ def _is_collator(tokenizer: Any) -> bool:
 
 
 def _settings_of(collate: Any) -> dict[str, Any]:
-    """Return the settings of a collator as options by name; raise if shards cannot store one of them."""
+    """Return the settings of a collator as options by name; raise `ValueError` if shards cannot store one of them."""
     for name, fix in (
         ("text_target_column", "dataset.map(collate, batched=True) stores targets"),
         ("is_split_into_words", "join the words, or dataset.map(collate, batched=True)"),
@@ -331,9 +349,9 @@ def _masked_labels() -> str:
 
 
 class Progress:
-    r"""Callbacks of `encode`, to override in a subclass; all are called in the thread of `encode`.
+    r"""Callbacks that `encode` calls to report its progress; override them in a subclass.
 
-    By default messages become warnings, and the other callbacks do nothing.
+    By default messages become warnings, and the other callbacks do nothing. All are called in the thread of `encode`.
 
     Example:
         >>> class Loud(Progress):
@@ -351,17 +369,17 @@ class Progress:
         """Report the library that computes the token ids, such as `"nanotoken 0.1.0"` or `"transformers"`."""
 
     def checked(self, size: int) -> None:
-        """Report that `size` more bytes of finished shards were read and compared with their checksums."""
+        """Report that one more finished shard, of `size` bytes, was read and compared with its checksum."""
 
     def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
         """Report that the writing of shards starts.
 
-        `bytes_total` is the size of the input, if known. `bytes_done` and `shards_done` count the input bytes and
-        the shards that earlier runs finished.
+        `bytes_total` is the size of the input, or `None` if unknown. Earlier runs finished `shards_done` shards, from
+        `bytes_done` bytes of the input.
         """
 
     def shard(self, record: dict[str, Any]) -> None:
-        """Report a finished shard, given its record in the manifest."""
+        """Report that a shard is finished; `record` is its record in the manifest: name, counts and checksums."""
 
     def stop(self) -> None:
         """Report that the writing of shards ended, with or without an error."""
