@@ -37,10 +37,10 @@ Records = Generator[dict[str, Any], None, None]
 
 
 class Writer(Protocol):
-    """A picklable object that writes the shard of a task, such as `ShardWriter`."""
+    """Interface of `ShardWriter`: a picklable object that writes the shard (a Parquet file) of each task."""
 
     def write(self, task: Task, /) -> dict[str, Any]:
-        """Write the shard of one task and return its record."""
+        """Write the shard of a task, and return its record: a `dict` of the file name, counts and checksums."""
 
 
 def until_error(tasks: Iterator[Task], errors: list[Exception]) -> Iterator[Task]:
@@ -55,9 +55,10 @@ def until_error(tasks: Iterator[Task], errors: list[Exception]) -> Iterator[Task
 
 
 def write(pickled: bytes, task: Task) -> dict[str, Any]:
-    """Unpickle a `Writer`, write the shard of `task` with it, and return the record of the shard.
+    """Write the shard of `task` with a `Writer`, given as its pickled bytes, and return the record of the shard.
 
-    An error that cannot be pickled is replaced by a `RuntimeError`.
+    This function runs in a worker. An error that cannot be pickled, and so could not be sent to the calling process, is
+    replaced by a `RuntimeError`.
     """
     try:
         return _unpickled(pickled).write(task)
@@ -76,7 +77,10 @@ def _unpickled(pickled: bytes) -> Writer:
 
 
 def death_error(task: Task, got: str) -> RuntimeError:
-    """Return the error for a task on which `ATTEMPTS` workers died; `got` describes the last death."""
+    """Return the error to raise after `ATTEMPTS` workers died on the same task; its message names the shard and inputs.
+
+    `got` is the description of the last death, such as `"a worker was killed by SIGKILL"`.
+    """
     parts = [f"{part.source} from {part.unit} {part.first}" for part in task.parts[:3]]
     more = f" and {len(task.parts) - 3} more" if len(task.parts) > 3 else ""
     return RuntimeError(
@@ -91,20 +95,20 @@ def death_error(task: Task, got: str) -> RuntimeError:
 def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> Records:
     r"""Write the shards of `tasks` in spawned processes, and yield the record of each shard as it finishes.
 
-    At most `workers + 1` tasks are in memory. If a worker dies, a new pool runs the unfinished tasks again, one at a
-    time, until they are done. All workers are killed when the generator ends or is closed.
+    At most `workers + 1` tasks are in memory. If a worker dies, all workers are replaced, and the unfinished tasks run
+    again one at a time; later tasks run in parallel again. All workers are killed when the generator ends or is closed.
 
     Args:
-        writer (`Writer`): must be picklable.
+        writer (`Writer`): picklable object that writes a shard.
         tasks (iterator of `Task`): read in the calling thread.
-        workers (`int`): number of processes; 0 performs the tasks in this process, one after another.
+        workers (`int`): number of processes; 0 runs the tasks in this process, one after another.
 
     Returns:
-        Generator of `dict`: the record of each shard, in any order.
+        Generator of `dict`: the record (file name, counts and checksums) of each shard, in any order.
 
     Raises:
         RuntimeError: if three workers die on the same task.
-        Exception: any error of the writer or of `tasks`.
+        Exception: any error of the writer; also any error of `tasks`, after the tasks before it are finished.
 
     Example:
         >>> list(run_in_processes(None, iter([]), workers=2))
@@ -148,7 +152,7 @@ def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> 
 
 
 class _Pool:
-    """Pool of worker processes that can be killed at any time."""
+    """Pool of worker processes that run tasks. All of them can be killed at any time, even in the middle of a task."""
 
     def __init__(self, pickled: bytes, workers: int) -> None:
         self.pickled = pickled
@@ -156,7 +160,10 @@ class _Pool:
         self._executor = ProcessPoolExecutor(workers, mp_context=self._context, initializer=_start_worker)
 
     def submit(self, task: Task) -> Future[dict[str, Any]]:
-        """Run a task in a worker; if a worker died before, return a future that has failed already."""
+        """Run `write` on a task in a worker, and return the future of the record.
+
+        If a worker of the pool died before, the task does not run, and the future has failed with `BrokenProcessPool`.
+        """
         try:
             # Each task includes the writer: as an argument of a process, it would delay the start of the next process.
             return self._executor.submit(write, self.pickled, task)
@@ -169,9 +176,9 @@ class _Pool:
             return failed
 
     def _exit_code(self) -> int | None:
-        """Return the exit code of the worker that died; `None` if none is found within a second.
+        """Return the exit code of the worker that died; `None` if it is unknown after a second.
 
-        Workers that ended with SIGTERM do not count: the executor terminates the other workers.
+        After a death, the executor ends the other workers with SIGTERM; workers that ended in this way are ignored.
         """
         code, end = None, time.monotonic() + 1.0
         while code is None and time.monotonic() < end:  # a thread of the executor collects the exit codes
@@ -181,7 +188,7 @@ class _Pool:
         return code
 
     def death(self) -> str:
-        """Return the words for an error message about the first worker that ended, with its exit code or signal."""
+        """Return a description of the death of a worker, such as `"a worker ended with exit code 1"`."""
         code = self._exit_code()
         if code is None or code >= 0:
             return "a worker ended" + ("" if code is None else f" with exit code {code}")
@@ -223,7 +230,7 @@ class _Process(SpawnProcess):
 
 
 class _Context(SpawnContext):
-    """Multiprocessing context that creates spawned processes of the class `_Process`, and lists them."""
+    """Multiprocessing context whose processes are of the class `_Process`; the list `processes` holds all of them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -22,7 +22,10 @@ _LINE = re.compile(rb'\{"shard": (\d+), .*\}\n')
 
 
 class _Lines(NamedTuple):
-    """Location of the rejected documents of one shard: a byte range of a file, with its SHA-256."""
+    """Byte range of a file that holds the rejected documents of one shard.
+
+    The range is `start` to `stop`, and `sha256` is the digest of its bytes, in hexadecimal.
+    """
 
     path: Path
     start: int
@@ -31,11 +34,13 @@ class _Lines(NamedTuple):
 
 
 class RejectedFiles(NamedTuple):
-    r"""Result of a comparison of the rejected documents on disk with the records of the shards.
+    r"""Result of `find_rejected`: the shards whose rejected documents on disk are intact, and those whose are not.
+
+    Shards without rejected documents are in neither `good` nor `bad`.
 
     Args:
-        good (`dict`): shards whose rejected documents are intact, by number, with the location of the documents.
-        bad (`dict`): shards whose rejected documents are missing or changed, by number, with the reason.
+        good (`dict`): for each shard whose rejected documents are intact, by number: the location of the documents.
+        bad (`dict`): for each shard whose rejected documents are missing or changed, by number: the reason.
         joined (`bool`): True if `rejected.jsonl` holds the rejected documents of all shards in order and nothing else,
             or if no document was rejected.
     """
@@ -46,7 +51,11 @@ class RejectedFiles(NamedTuple):
 
 
 def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> str | None:
-    """Write the rejected documents of a shard to a temporary file; return its SHA-256, or `None` if there are none."""
+    """Write the rejected documents of a shard to a temporary file in the output folder, one JSON object per line.
+
+    Return the SHA-256 of the file. If there are no rejected documents, remove the file of an earlier run, if any, and
+    return `None`.
+    """
     path = folder / rejected_name(shard)
     if not rejected:
         path.unlink(missing_ok=True)
@@ -62,7 +71,11 @@ def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> st
 
 
 def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> RejectedFiles:
-    """Check the rejected documents on disk against the checksums in `shards`, which maps shard numbers to records."""
+    """Compare the rejected documents on disk with the checksums in the records of the shards, and return the result.
+
+    Rejected documents are in `rejected.jsonl` or, until the job ends, in a temporary file for each shard. `shards` maps
+    the number of each shard to its record.
+    """
     path, found = folder / REJECTED, dict[tuple[int, str], _Lines]()
     for file in (path, *rejected_parts(folder)):
         for shard, lines in _lines_by_shard(file):
@@ -82,9 +95,14 @@ def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> Reje
 
 
 def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None:
-    r"""Join the rejected documents of all shards, in order, into `rejected.jsonl`; write no file if there are none.
+    r"""Write the rejected documents of all shards, in order, to `rejected.jsonl`, and delete the temporary files.
 
-    Lines of shards that this run did not write are copied from the existing `rejected.jsonl`.
+    Documents of shards that earlier runs wrote are copied from the existing `rejected.jsonl`. If no document was
+    rejected, no file is written.
+
+    Args:
+        folder (`Path`): the output folder.
+        shards (mapping from `int` to `dict`): the record of each shard, by its number.
 
     Raises:
         ValueError: if the rejected documents of a shard are missing or changed.
@@ -108,7 +126,10 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
 
 
 def _lines_by_shard(path: Path) -> Iterator[tuple[int, _Lines]]:
-    """Yield the number of each shard in a file, with the location of its rejected documents; skip invalid lines."""
+    """Yield pairs of a shard number and the byte range of the rejected documents of that shard in a file.
+
+    Invalid lines are skipped. A missing file yields nothing.
+    """
     if path.is_file():
         with path.open("rb") as file:
             stop = 0

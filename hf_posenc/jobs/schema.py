@@ -42,8 +42,8 @@ class SourceColumns:
     Args:
         name (`str`): name of the source in messages.
         schema (`pyarrow.Schema`): its columns; those of JSON and CSV are strings.
-        complete (`bool`): False for JSON lines, which may have columns that the first lines lack.
-        typed (`bool`): False for a stream whose column types are unknown; its columns cannot be carried.
+        complete (`bool`): False for JSON lines: only the first lines were read, and later ones may have more columns.
+        typed (`bool`): False for a stream whose column types are unknown; its columns cannot be copied to the shards.
     """
 
     name: str
@@ -53,10 +53,12 @@ class SourceColumns:
 
 
 def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None]:
-    r"""Parse names of columns with optional types; return the type of each column by name, or `None` without a type.
+    r"""Parse column names with optional types, such as `"label:int64"`, into a `dict` from name to type.
+
+    The type is `None` for a name without one. Text after a colon that is not an Arrow type belongs to the name.
 
     Args:
-        columns (sequence of `str`, *optional*): names, each with or without a type: `"label:int64"`.
+        columns (sequence of `str`, *optional*): the names; by default none, and the result is empty.
 
     Example:
         >>> named_columns(["id", "label:int64", "dc:title"])
@@ -75,20 +77,22 @@ def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None
 def carried_columns(
     sources: Sequence[SourceColumns], texts: Sequence[str], named: Mapping[str, pa.DataType | None]
 ) -> pa.Schema:
-    r"""Return the schema of the columns to copy to the shards; check that the sources have them and the text columns.
+    r"""Check that every source has the text columns and the columns to copy; return the schema of the columns to copy.
 
     Args:
-        sources (sequence of `SourceColumns`): columns of the sources.
-        texts (sequence of `str`): the text columns.
+        sources (sequence of `SourceColumns`): the columns of each source.
+        texts (sequence of `str`): names of the text columns.
         named (mapping from `str` to `pyarrow.DataType` or `None`): the columns to copy, and the type to cast each to;
-            `None` keeps the type of the sources.
+            `None` keeps the type of the sources. Text columns among them are ignored.
 
     Returns:
-        `pyarrow.Schema` in the order of `named`; its metadata holds the features that `datasets` stored for them.
+        `pyarrow.Schema` in the order of `named`. Its metadata holds the features that `datasets` stored for the columns
+        whose type is kept.
 
     Raises:
-        ValueError: if a source lacks a column, has it twice, or columns of two sources have no common type.
-        TypeError: if a text column has another type, or Parquet or `datasets` cannot store a column.
+        ValueError: if a source has two columns of the same name, has columns of unknown types, or lacks a column (JSON
+            lines may lack one whose type is given); or if the types of a column in two sources have no common type.
+        TypeError: if a text column does not hold strings, or Parquet or `datasets` cannot store a column to copy.
     """
     named = {name: kind for name, kind in named.items() if name not in texts}
     for source in sources:
@@ -146,7 +150,11 @@ def _can_store(kind: pa.DataType) -> bool:
 
 
 def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
-    """Return a type that can hold the values of a column in every source; raise if there is none."""
+    """Return an Arrow type for the values of a column in all sources, for example int64 if it is int32 in some of them.
+
+    Raises:
+        ValueError: if there is no such type, as for strings and integers.
+    """
     common: pa.DataType | None = None
     for source in sources:
         kind = source.schema.field(column).type
@@ -165,9 +173,9 @@ def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
 
 
 def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[bytes, bytes]:
-    """Return schema metadata with the `datasets` features (such as class names) of the columns `names`.
+    """Return Arrow schema metadata with the `datasets` features of the columns `names`, such as the names of classes.
 
-    Only features that are equal in all sources are included.
+    A feature that differs between sources is left out. If no feature is left, the metadata is empty.
     """
     stored: list[dict[str, Any]] = []
     for source in sources:
@@ -181,9 +189,10 @@ def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[by
 
 
 def _missing_column(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
-    """Return the error message for a column that a source lacks.
+    """Return the error message for a column that a source lacks, with the columns that it has and a suggestion.
 
-    It suggests another text column, or for a column to copy, the columns that the source has.
+    For a text column, another column is suggested as text column. For a column to copy, the columns that can be copied
+    from the source are suggested.
     """
     names = source.schema.names
     fix = _text_option(column, names, texts) if column in texts else f"columns={[n for n in names if n not in texts]!r}"
@@ -203,9 +212,10 @@ def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
 
 
 def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the suggestion of an error message: the option that replaces the text column `column` by another one.
+    """Return the option to suggest if `column` cannot be used as text column, such as `text_column="body"`.
 
-    An example is `text_column="body"`. The other column is the first of `columns` that is not in `texts`.
+    It selects the first of `columns` that is not in `texts`. For the second column of text pairs, the option is
+    `text_pair_column`.
     """
     option = "text_column" if column == texts[0] else "text_pair_column"
     first = next((name for name in columns if name not in texts), "...")

@@ -29,14 +29,14 @@ _GROUP_BYTES = 16 << 20  # approximate size of a row group; readers load a row g
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    r"""A batch of tokenized documents.
+    r"""A batch of tokenized documents, as `TaskEncoder` yields it, to be written to a shard.
 
     Args:
-        columns (`dict` from `str` to `Ragged` of int32): `"input_ids"`, with one row for each document, or several rows
-            for a split document; for text pairs also `"token_type_ids"`.
+        columns (`dict` from `str` to `Ragged` of int32): `"input_ids"`, with one row of token ids for each document, or
+            several rows for a document that was split; for text pairs also `"token_type_ids"`.
         carried (`pyarrow.Table`): the columns copied from the input, one row for each document; with the option
             `source_columns` also `source` and `row`.
-        sample (`np.ndarray` `(rows,)` int64): the index of the document that each row comes from.
+        sample (`np.ndarray` `(rows,)` int64): for each row of `columns`, the index of its document in `carried`.
     """
 
     columns: dict[str, Ragged]
@@ -45,7 +45,7 @@ class Block:
 
     @classmethod
     def joined(cls, blocks: Sequence[Block]) -> Block:
-        """Concatenate one or more blocks into one."""
+        """Concatenate one or more blocks into one, and renumber `sample` to match the concatenated table `carried`."""
         if len(blocks) == 1:
             return blocks[0]
         counts = np.array([len(block.carried) for block in blocks])
@@ -58,7 +58,15 @@ class Block:
 
 
 def schema_of(job: Job) -> pa.Schema:
-    r"""Return the schema of the shards of a job: token columns, names of sources, `length`, and copied columns.
+    r"""Return the Arrow schema of the shards of a job.
+
+    The columns are, in this order:
+
+    - `input_ids`;
+    - `token_type_ids` for text pairs, `position_ids` for packed rows, and `labels` with the option `labels`;
+    - `source` and `row`, the origin of each document, with the option `source_columns`; lists for packed rows;
+    - `length`, the number of tokens of the row;
+    - the columns copied from the input.
 
     Args:
         job (`Job`): the settings.
@@ -82,16 +90,17 @@ def schema_of(job: Job) -> pa.Schema:
 
 
 def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
-    r"""Convert a block of documents to the rows of a shard, and yield one table for each Parquet row group.
+    r"""Convert documents to the rows of a shard, packed if `job.pack` is set; yield a table for each Parquet row group.
 
     Args:
         job (`Job`): the settings.
-        block (`Block`): the documents; packed rows omit documents without tokens.
+        block (`Block`): the documents; those without tokens are left out of packed rows.
         schema (`pyarrow.Schema`): the result of `schema_of`.
         seed (`int`): random seed for the order of packed rows.
 
     Returns:
-        Iterator over pairs: a `pyarrow.Table` with the given schema and at least one row, and the lengths of its rows.
+        Iterator over pairs: a `pyarrow.Table` of this schema with at least one row, and an int64 array with the number
+        of tokens of each row.
     """
     columns, plan = dict(block.columns), None
     ids = columns["input_ids"]
@@ -130,9 +139,16 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
 def _packed(
     columns: Mapping[str, Ragged], order: NDArray[np.int64], lengths: NDArray[np.int64], first_position: int
 ) -> dict[str, Ragged]:
-    """Join the documents with the indices `order`, in that order, into packed rows of the given `lengths`.
+    r"""Concatenate documents in the given order, and divide the tokens into packed rows of the given lengths.
 
-    Return the columns of the rows, and `position_ids`, which restart at `first_position` at each document.
+    Args:
+        columns: columns of the documents, such as `"input_ids"`; one row of tokens for each document.
+        order: index of each document, in the order in which they are concatenated.
+        lengths: number of tokens of each packed row.
+        first_position: `position_ids` of the first token of each document.
+
+    Returns:
+        `dict` of the packed columns, with `"position_ids"`. The first label of each document becomes -100.
     """
     some = {name: column.take(order) for name, column in columns.items()}
     some["position_ids"] = some["input_ids"].counters(first_position)

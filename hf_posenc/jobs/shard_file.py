@@ -31,7 +31,7 @@ def write_shard(
     settings: Mapping[str, Any],
     carried: list[str],
 ) -> dict[str, Any]:
-    r"""Write one Parquet file: tables as row groups, then the record of the shard in the footer.
+    r"""Write a shard: a Parquet file with the tables as row groups, and its record and the settings in the footer.
 
     Args:
         path (`Path`): the file to write.
@@ -50,7 +50,7 @@ def write_shard(
         ...     path, table = Path(folder, "a.parquet"), pa.table({"length": [3, 4]})
         ...     options = {"settings": {}, "carried": []}
         ...     written = write_shard(path, [table], table.schema, lambda: {"rows": 2}, **options)
-        ...     record, settings = read_footer(path)
+        ...     record, settings = read_footer(path)  # without sha256, which `damage` adds
         ...     print(damage(path, record), record == written, record["rows"])
         None True 2
     """
@@ -76,7 +76,7 @@ def write_shard(
 
 
 class _HashedFile(io.BufferedWriter):
-    """A binary file that computes the SHA-256 of all bytes written to it."""
+    """A binary file opened for writing; its attribute `sha256` is the hash object of all bytes written so far."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "wb"))
@@ -97,14 +97,18 @@ def read_footer(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         `tuple` of two `dict`: the record that `write_shard` returned, without `sha256`; and the settings.
 
     Raises:
-        ValueError: if the file is not a shard of this format.
+        ValueError: if the file is missing, or is not a shard of this format.
+        OSError: if the file exists and cannot be opened.
     """
     content, _ = _footer(path)
     return {**content["record"], "bytes": path.stat().st_size}, content["settings"]
 
 
 def _footer(path: Path) -> tuple[dict[str, Any], str]:
-    """Return the parsed JSON in the footer of a shard, and the checksum of rows and JSON that is stored beside it."""
+    """Return the JSON in the footer of a shard, parsed, and the SHA-256 of rows and JSON that is stored beside it.
+
+    The errors are those of `read_footer`.
+    """
     try:
         metadata = pq.read_metadata(path).metadata or {}
         content, checksum = json.loads(metadata[_RECORD]), metadata[_DIGEST].decode()
@@ -122,7 +126,7 @@ def _footer(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def is_shard(path: Path) -> bool:
-    """Return True if the file is a shard of this format; the rows are not checked."""
+    """Return True if a file has the footer of a shard of this format; False if it is missing. The rows are not read."""
     try:
         _footer(path)
     except ValueError:
@@ -131,17 +135,17 @@ def is_shard(path: Path) -> bool:
 
 
 def damage(path: Path, record: dict[str, Any]) -> str | None:
-    r"""Return the difference between a shard and its record, such as `"is missing"`; `None` for an intact shard.
+    r"""Compare a shard with its record; return a difference, such as `"is missing"`, or `None` if the shard is intact.
 
-    A record of `read_footer` has no `sha256`: then the shard is compared with the checksum in its footer, and `sha256`
-    is added to the record.
+    Size and checksum are compared. A record from `read_footer` has no `sha256`: then the checksum in the footer of the
+    shard is used, and if the shard is intact, the SHA-256 of the file is added to `record`.
 
     Args:
         path (`Path`): the shard.
-        record (`dict`): the record of the shard; its `bytes` and `sha256` are compared.
+        record (`dict`): the record of the shard; only its `bytes` and `sha256` are used.
 
     Raises:
-        OSError: if the file exists and may not be read.
+        OSError: if the file exists and cannot be read.
     """
     try:
         if path.is_dir():
@@ -162,7 +166,7 @@ def damage(path: Path, record: dict[str, Any]) -> str | None:
 
 
 def _sha256(path: Path) -> str | None:
-    """Return the SHA-256 of a shard; `None` if rows and record differ from the checksum in the footer."""
+    """Return the SHA-256 of a shard, in hexadecimal; `None` if the file differs from the checksum in its own footer."""
     try:
         content, checksum = _footer(path)
     except ValueError:

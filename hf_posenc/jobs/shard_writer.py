@@ -29,12 +29,13 @@ _BATCH_ROWS = 32
 
 
 class ShardWriter:
-    r"""Writer of the shards of one job. It can be pickled; the tokenizer is loaded on first use.
+    r"""Writer of the shards of one job. Each worker has a copy; the first `write` loads the tokenizer there.
 
     Args:
         job (`Job`): the settings.
-        window_tokens (`int`, *optional*): minimum number of tokens in a window. A window is a group of consecutive
-            documents that are packed together; the last one may be smaller.
+        window_tokens (`int`, *optional*, defaults to 2,000,000): minimum number of tokens in a window, a group of
+            consecutive documents that are packed together. A window has at least the tokens of 512 full rows; only the
+            last window of a shard may be smaller.
     """
 
     def __init__(self, job: Job, window_tokens: int = _WINDOW_TOKENS) -> None:
@@ -45,7 +46,9 @@ class ShardWriter:
         return ShardWriter, (self.job, self._window_tokens)
 
     def write(self, task: Task) -> dict[str, Any]:
-        r"""Write the shard of a task atomically, and its rejected documents to a separate file.
+        r"""Tokenize the documents of a task and write them to its shard; write rejected documents to a separate file.
+
+        The shard is written atomically: its file exists only when it is complete.
 
         Args:
             task (`Task`): the documents.
@@ -55,13 +58,13 @@ class ShardWriter:
             every process.
 
         Raises:
-            ValueError: for a bad document, unless `on_bad_row` allows it; the message has file, line and reason.
+            ValueError: for a bad document, if `on_bad_row` is `"error"`; the message has file, line and reason.
             OSError: if the shard cannot be written.
         """
         job, counted, lengths = self.job, Counted(), [np.zeros(0, np.int64)]
 
         def finish() -> dict[str, Any]:
-            """Write the rejected documents, and return the record of the shard."""
+            """Write the rejected documents, and return the record of the shard without size and SHA-256 of the file."""
             return {
                 "file": shard_name(task.shard),
                 "documents": counted.documents,
@@ -96,9 +99,9 @@ class ShardWriter:
         return schema_of(self.job)
 
     def _groups(self, task: Task, counted: Counted, lengths: list[NDArray[np.int64]]) -> Iterator[pa.Table]:
-        """Tokenize a task and yield the row groups of its shard.
+        """Tokenize the documents of a task, and yield a table for each row group of its shard.
 
-        The counts in `counted` are updated, and the lengths of the rows are appended to `lengths`.
+        The counts in `counted` are updated. For each table, the array of its row lengths is appended to `lengths`.
         """
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
         windows = _windows(self._encoder.encode(task, counted), window_tokens)
@@ -109,9 +112,9 @@ class ShardWriter:
 
 
 def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
-    """Join consecutive blocks into windows of at least `window_tokens` tokens; the last one may be smaller.
+    """Concatenate consecutive blocks into larger ones of at least `window_tokens` tokens; the last one may be smaller.
 
-    The documents of each window are packed together.
+    The documents of each larger block, called a window, are packed together.
     """
     waiting: list[Block] = []
     tokens = 0
@@ -126,9 +129,11 @@ def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
 
 
 def _figures(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """Return counts for rows of the given `lengths`: rows, tokens, length of the longest row, and `padded`.
+    """Return statistics of the rows of a shard, given the number of tokens of each row.
 
-    `padded` is the number of tokens and padding together, if each 32 consecutive rows form a padded batch.
+    Returns:
+        `dict` with the number of `rows`; their `tokens`; the tokens of the `longest` row; and `padded`, the number of
+        tokens with padding if each 32 consecutive rows are padded to the longest of them.
     """
     batches = [lengths[start : start + _BATCH_ROWS] for start in range(0, len(lengths), _BATCH_ROWS)]
     return {

@@ -37,9 +37,10 @@ _OPENED = 16
 
 @dataclass
 class Sources:
-    r"""The inputs of a job, as `open_sources` returns them.
+    r"""The inputs of a job, as `open_sources` returns them, to be cut into tasks.
 
-    Three values identify the inputs in a later run. Only inputs after the last finished shard may change between runs.
+    A later run can continue the job only if the inputs of its finished shards are unchanged; the inputs after them may
+    change. Three values show changes:
 
     - `fingerprints`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the head,
       middle and tail of each file. It holds no times, so equal corpora on two machines give equal manifests.
@@ -73,7 +74,7 @@ class Sources:
 
     @lock_free_cache
     def recorded(self) -> list[str]:
-        """Names of the sources in the output; see `recorded_names`."""
+        """Names of the sources for the output: absolute paths are shortened by the folders that all of them share."""
         return recorded_names(self.names)
 
     @lock_free_cache
@@ -90,22 +91,22 @@ class Sources:
         *,
         names: bool = False,
     ) -> list[str]:
-        r"""Compare the inputs with those of the finished shards; return a message for each difference.
+        r"""Compare the inputs with those that the finished shards were made from; return a message for each difference.
 
-        Only sources that finished shards were made from are compared. A changed fingerprint is a difference, except for
-        the last of these sources, because the shards may hold only a part of it. If there is no difference so far, a
-        source is read again, to compare the digests of its tasks, in two cases:
+        Inputs after the last finished shard are not compared. The others are compared in two steps:
 
-        - its timestamps changed, or the earlier ones are lost;
-        - it is the last of these sources, and its fingerprint changed.
+        1. The fingerprint of each source must be the same. Only the last source may differ, if the finished shards hold
+           just its beginning.
+        2. If step 1 finds no difference, a source is read again if its stamps changed or are lost, or if its
+           fingerprint differs. The digests of its tasks must then be the same.
 
         Args:
             before (sequence of `dict`, *optional*): the fingerprint of each source in the manifest; `None` if the
                 manifest is lost, so that all sources are read again.
-            stamps (sequence, *optional*): the result of `stamps` in the earlier run; `None` if it is lost.
+            stamps (sequence, *optional*): the value of `stamps` in the earlier run; `None` if it is lost.
             shards (mapping from `int` to `dict`): the records of the finished shards, with `begins`, `ends`, `digest`.
             shard_bytes (`int`): maximum size of a task in bytes, as in the earlier run.
-            names (`bool`): compare the names of the inputs as well, because the shards hold them.
+            names (`bool`): compare the names of the sources as well; needed if the shards hold them.
 
         Returns:
             `list[str]`, empty if the finished shards were made from these inputs.
@@ -144,10 +145,11 @@ class Sources:
         return []
 
     def check_unchanged(self, first: int = 0, last: int | None = None) -> None:
-        r"""Raise if a source changed since it was opened.
+        r"""Raise if the size, inode or modification time of a source changed since it was opened.
 
         Args:
-            first, last (`int`, *optional*): indices of the sources to check; by default all (slow if there are many).
+            first, last (`int`, *optional*): indices of the first and last source to check; by default all sources are
+                checked, which is slow if there are many.
 
         Raises:
             ValueError: if a source changed; the message names it.
@@ -166,8 +168,8 @@ class Sources:
 
         Args:
             shard_bytes (`int`): maximum size of the texts and copied columns of a task, in bytes.
-            done (mapping from `int` to `Cursor`, *optional*): the end of each finished shard. Their tasks are skipped;
-                the other tasks are the same as without this argument.
+            done (mapping from `int` to `Cursor`, *optional*): the end of each finished shard, by its number. The tasks
+                of these shards are skipped; the others are the same as without this argument.
             longest (`int`, *optional*, defaults to 256 MiB): a document of more bytes raises `ValueError`.
 
         Returns:
@@ -246,10 +248,11 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
 def open_sources(
     inputs: str | Path | Dataset | IterableDataset | Sequence[str | Path | Dataset | IterableDataset], options: Options
 ) -> Sources:
-    r"""Find the inputs of a job and return them as `Sources`; read first lines to check that they can be read.
+    r"""Find the inputs of a job, check that they can be read, and return them as `Sources`. Only first lines are read.
 
-    The extension of a file name gives its format, compressed or not; a file with an unknown extension is text. A folder
-    is a data set that `save_to_disk` wrote, or all files below it with a known extension, in the order of their names.
+    The format of a file is `options.format`, or by default that of its extension, compressed or not; a file with an
+    unknown extension is text. A folder is a data set that `save_to_disk` wrote, or all files below it, sorted by name;
+    without `options.format`, files with unknown extensions are skipped.
 
     Args:
         inputs (`str`, `Path`, `Dataset`, `IterableDataset`, or a list of these): files, folders, patterns, URLs, names
@@ -333,7 +336,11 @@ def _no_splits(split: str, sources: Sequence[Source]) -> str:
 
 
 def _source(name: str, options: Options) -> Source:
-    """Return the source for the file `name`; by default its format is that of its extension, or text."""
+    """Return the file `name` as a `TextFile`, `ParquetFile` or `ArrowFile`.
+
+    Its format is `options.format`, or by default that of its extension; a file with an unknown extension is text. A
+    Parquet or Arrow file that is compressed as a whole, such as `a.parquet.gz`, raises `ValueError`.
+    """
     by_ending, compression = format_of(name)
     kind = options.format or by_ending or "text"
     if kind == "text":

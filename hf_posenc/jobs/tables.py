@@ -33,16 +33,16 @@ class Table(Protocol):
 
     @property
     def can_seek(self) -> bool:
-        """True if rows can be read by index."""
+        """True if rows can be read by index; False for a stream, which is read from its start."""
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield batches of the columns `names`, from row `row` on."""
+        """Yield batches of the columns `names`, from row index `row` on; a stream ignores `row` and yields all rows."""
 
 
 class TableReader:
-    r"""Reader of consecutive rows of a table; each call of `take` returns a part of at most a given size.
+    r"""Reader that returns consecutive rows of a table in parts of limited size; see `take`.
 
-    The attribute `row` is the index of the next row.
+    The attribute `row` is the index of the next row. `offset` is always 0; only text files have byte offsets.
 
     Args:
         table (`Table`): the table.
@@ -64,7 +64,10 @@ class TableReader:
         self._sizes = np.zeros(0, np.int64)
 
     def seek(self, offset: int, row: int) -> None:
-        """Skip to the row with index `row`; `offset` is ignored. A stream is read up to that row."""
+        """Skip forward to the row with index `row`; a stream is read up to that row.
+
+        `offset` is ignored; it is an argument because `TextReader.seek` needs it.
+        """
         if row > self.row and self._table.can_seek:
             self.close()
             self._open(row)
@@ -72,9 +75,10 @@ class TableReader:
             self._advance(min(row - self.row, self._pending.num_rows))
 
     def take(self, limit: int, *, must: bool) -> Part | None:
-        """Return as many of the next rows as fit into `limit` bytes; `None` if no row fits.
+        """Return a part with as many of the next rows as fit into `limit` bytes; `None` if the next row does not fit.
 
-        If `must` is True, return at least one row, even if it is larger than `limit`; `None` only at the end.
+        If `must` is True and the next row does not fit, return a part with only this row, or raise `ValueError` if it
+        is larger than `longest`. After the last row, return `None`. A `limit` above 64 MiB counts as 64 MiB.
         """
         limit = min(limit, _LARGEST)
         first, taken = self.row, 0
@@ -109,7 +113,10 @@ class TableReader:
         self.row += rows
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert a batch to the columns, column order and types of `_columns`; texts may stay large strings."""
+        """Convert a batch to the schema `self._columns.schema`: its columns, in its order, and with its types.
+
+        Text columns of the type large_string stay as they are. A value that cannot be converted raises `ValueError`.
+        """
         made: dict[str, pa.Array] = {}
         for field in self._columns.schema:
             column = batch.column(field.name)
@@ -145,7 +152,7 @@ class ParquetFile(InputFile):
     can_seek = True
 
     def read_columns(self, texts: object) -> SourceColumns:
-        """Return the names and types of the columns of the file; `texts` is not used."""
+        """Return the names and types of the columns of the file. `texts` is ignored; only `TextFile` uses it."""
         with self._open() as file:
             return SourceColumns(self.name, file.schema_arrow)
 
@@ -183,12 +190,12 @@ class ParquetFile(InputFile):
 
 
 class ArrowFile(InputFile):
-    """Source that reads the rows of an Arrow IPC file, with or without a footer; a local file is memory-mapped."""
+    """Source that reads the rows of an Arrow IPC file or stream; a local file is memory-mapped."""
 
     can_seek = True
 
     def read_columns(self, texts: object) -> SourceColumns:
-        """Return the names and types of the columns of the file; `texts` is not used."""
+        """Return the names and types of the columns of the file. `texts` is ignored; only `TextFile` uses it."""
         with self._open() as file:
             return SourceColumns(self.name, file.schema)
 
@@ -218,7 +225,10 @@ class ArrowFile(InputFile):
 
 @contextmanager
 def refuse_damage(name: str, kind: str) -> Iterator[None]:
-    """Convert an Arrow or system error inside the block to a `ValueError`: `name` cannot be read as `kind`."""
+    """Replace an Arrow or system error in the block by a `ValueError` with the message that `name` cannot be read.
+
+    `kind` is the format that the message names, such as `"Parquet"`.
+    """
     try:
         yield
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -247,7 +257,7 @@ def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split a batch into slices of about 4 MB; a dictionary value counts once for each row that uses it."""
+    """Split a batch into slices of at most 8192 rows and about 4 MiB, measured as if its dictionaries were decoded."""
     for start in range(0, batch.num_rows, BATCH_ROWS):  # the sizes of all rows of a large file would fill memory
         rows = batch.slice(start, BATCH_ROWS)
         for first, end in runs(row_sizes(rows), BATCH_BYTES):
@@ -255,7 +265,10 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _stream(batches: list[pa.RecordBatch]) -> bytes:
-    """Serialize `batches` as an Arrow stream of one batch; the bytes depend on the rows, not on the batch sizes."""
+    """Return the rows of all `batches` as the bytes of one Arrow IPC stream, which holds them in a single batch.
+
+    Equal rows give equal bytes, however they are divided into batches.
+    """
     table = pa.Table.from_batches(batches)
     batch = pa.record_batch([_compacted(column) for column in table.columns], names=table.column_names)
     sink = pa.BufferOutputStream()
@@ -266,7 +279,10 @@ def _stream(batches: list[pa.RecordBatch]) -> bytes:
 
 
 def _compacted(column: pa.ChunkedArray) -> pa.Array:
-    """Copy a slice of a column to a new array, without memory or dictionary values of rows outside the slice."""
+    """Copy a column to a new array that holds only the values of its rows.
+
+    A slice of a larger column shares buffers and dictionary with it; the copy does not.
+    """
     kind = column.type
     if pa.types.is_dictionary(kind):  # drop dictionary values that only other rows use
         encoded = pa.concat_arrays([chunk.dictionary_decode() for chunk in column.chunks]).dictionary_encode()

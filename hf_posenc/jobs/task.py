@@ -41,15 +41,15 @@ class Part:
         source (`str`): name of the source in messages.
         kind (`str`): format of the payload: text with one document per line (`"lines"`) or between blank lines
             (`"paragraphs"`), a whole text file (`"file"`), JSON lines (`"jsonl"`), CSV records with commas (`"csv"`) or
-            tabs (`"tsv"`), or an Arrow IPC stream of one table (`"arrow"`). `"unreadable"` stands for the rest of a
-            damaged file: one bad document, with the reason as its payload.
-        first (`int`): number of the first line, counted from 1, or of the first row, counted from 0.
+            tabs (`"tsv"`), or an Arrow IPC stream of one table (`"arrow"`). A part of the kind `"unreadable"` is one
+            bad document: the rest of a damaged file, with the reason as its payload.
+        first (`int`): for text, the number of the first line, counted from 1; for tables, the index of the first row.
         payload (`bytes`): the documents. Text is unchanged, but without byte order mark and CSV header.
-        size (`int`): bytes of the corpus that the part covers.
+        size (`int`): size of the documents in bytes, even if the payload is empty because of `range`.
         header (`tuple` of `str`): names of the columns of CSV records.
         recorded (`str`): name of the source in the output; `recorded_names` makes it.
-        range (`ByteRange`, *optional*): where the payload is in its file, for a part of one long document; `payload` is
-            then empty.
+        range (`ByteRange`, *optional*): for one long document, its location in the file, from which it is read later;
+            `payload` is then empty.
     """
 
     source: str
@@ -66,7 +66,7 @@ class Part:
         return iter([self.payload]) if self.range is None else self.range.blocks()
 
     def loaded(self) -> Part:
-        """Return the part with its payload in memory."""
+        """Return the part with its payload in memory; raise if it must be read from a file that changed."""
         if self.range is None:
             return self
         payload = io.BytesIO()  # `b"".join` would keep all blocks until they are joined

@@ -45,19 +45,24 @@ _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 @dataclass(frozen=True)
 class TextFile(InputFile):
-    """Source that reads a text file; `kind` is `"lines"`, `"paragraphs"`, `"file"`, `"jsonl"`, `"csv"` or `"tsv"`."""
+    """Source that reads a text file; `kind` is `"lines"`, `"paragraphs"`, `"file"`, `"jsonl"`, `"csv"` or `"tsv"`.
+
+    The kinds are explained in `Part`.
+    """
 
     def size(self, columns: Columns) -> int:
         """Return the size of the text in bytes; for a compressed file, 4 times the file size as an estimate."""
         return self.bytes() * (1 if self.compression is None else 4)
 
     def read_columns(self, texts: Sequence[str]) -> SourceColumns | None:
-        """Return the columns of the file, all of type string; `None` if its first lines have no columns.
+        """Return the names of the columns, all of type string; `None` if the file has none.
 
-        They are the keys of the first JSON lines, the header of CSV, or for other text one column named `texts[0]`.
+        The names are the keys in the first JSON lines (up to 1000), or the header of CSV. Other text has one column,
+        named `texts[0]`; `texts` are the names of the text columns in the settings.
 
         Raises:
-            ValueError: if the file is not valid JSON lines or CSV, or not UTF-8.
+            ValueError: if a JSON file is not JSON lines, if the header of a CSV file has another delimiter than commas
+                (tabs for `"tsv"`), or if either is in UTF-16.
         """
         if self.kind in ("lines", "paragraphs", "file"):
             self.bytes()  # raises if the file does not exist
@@ -124,16 +129,16 @@ class TextReader:
         self.row = max(row, self.row)
 
     def take(self, limit: int, *, must: bool) -> Part | None:
-        r"""Return as many of the next documents as fit into `limit` bytes.
+        r"""Return a part with as many of the next documents as fit into `limit` bytes.
 
         The result depends only on the file, the offset and the limit, not on earlier calls.
 
         Args:
-            limit (`int`): maximum total size of the documents in bytes.
+            limit (`int`): maximum total size of the documents in bytes; more than 64 MiB counts as 64 MiB.
             must (`bool`): return at least one document, even if it is longer than `limit`.
 
         Returns:
-            `Part`; `None` if no document fits. After the last document of a damaged file comes one part of the kind
+            `Part`; `None` if no document fits, or after the last one. For a damaged file, the last part has the kind
             `"unreadable"`.
 
         Raises:
@@ -180,9 +185,10 @@ class TextReader:
             raise value_error(f"{name} must be UTF-8", got="UTF-16, by its first two bytes", fix=fix)
 
     def _fill(self, size: int) -> None:
-        """Read until `_pending` holds `size` bytes or the file ends.
+        """Read until the buffer `_pending` holds at least `size` bytes, or the file ends.
 
-        If the file is damaged, the incomplete document at its end is dropped.
+        The buffer holds the bytes after the last document that was returned. If the rest of the file is damaged, the
+        incomplete document at the end of the buffer is dropped.
         """
         blocks, pending = [self._pending], len(self._pending)
         try:
@@ -197,7 +203,10 @@ class TextReader:
             self._pending = self._pending[: self._last_end(len(self._pending))]
 
     def _last_end(self, limit: int) -> int:
-        """Return the byte index where the last document in `_pending[:limit]` ends; 0 if no document ends there."""
+        """Return the number of bytes of the documents that lie completely in `_pending[:limit]`; 0 if there are none.
+
+        `_pending` is the buffer of the bytes that are read and not yet returned.
+        """
         kind = self._file.kind
         if kind == "file":
             return 0
@@ -213,10 +222,10 @@ class TextReader:
         return last
 
     def _first_end(self, limit: int) -> int | None:
-        """Return the byte index in `_pending` where the first document ends; read more of the file to find it.
+        """Return the size of the next document in bytes, after reading it to its end into the buffer `_pending`.
 
-        The document must be longer than `limit`. Return `None` if it is so long that `_long_document` should read it.
-        Raise if it is longer than `longest`.
+        The document must be longer than `limit`. Return `None` if it is too large for the buffer; `_long_document` can
+        then read it. Raise `ValueError` if it is longer than `longest`.
         """
         searched, kind = limit, self._file.kind
         # Blank text is kept, because a file of nothing else has no documents.
@@ -249,9 +258,9 @@ class TextReader:
                 return len(self._pending)
 
     def _long_document(self) -> Part | None:
-        """Read up to the end of the first document without keeping it, and return a part that names its byte range.
+        """Read the next document to its end without keeping its bytes; return a part with its byte range in the file.
 
-        Return `None` if the file is damaged before its end.
+        Return `None` if the file is damaged before the end of the document.
         """
         digest, size, line_feeds, line = xxhash.xxh3_128(), 0, 0, b""
         while self._pending:
@@ -305,15 +314,18 @@ def _line_feeds(block: bytes) -> int:
 
 
 def _without_quoted(block: bytes, kind: str) -> bytes:
-    """Replace each quoted CSV field with letters `x` of the same length, so that every line feed ends a record.
+    """Replace each quoted CSV field by letters `x` of the same length, so that each remaining line feed ends a record.
 
-    `kind` is `"csv"` or `"tsv"`.
+    `kind` is `"csv"` or `"tsv"`. The result is only used to search for the ends of records.
     """
     return _QUOTED[kind].sub(lambda match: b"x" * len(match[0]), block) if b'"' in block else block
 
 
 def _shortened(part: Part) -> bytes:
-    r"""Return the payload of JSON lines; if it is one long line, `"..."` replaces its long strings.
+    r"""Return the payload of a part of JSON lines, to search for keys.
+
+    If the part is one long line that is not in memory, it is read from the file, and `"..."` replaces each string of
+    more than 64 KiB.
 
     Example:
         >>> _shortened(Part("a.jsonl", "jsonl", 1, b'{"text": "I ride"}'))
@@ -334,7 +346,12 @@ def _shortened(part: Part) -> bytes:
 
 
 def _first_keys(name: str, head: bytes, texts: Sequence[str]) -> list[str]:
-    r"""Return the keys of the objects in the first JSON lines; an empty list if no line is an object.
+    r"""Return the keys of the objects in the first JSON lines of a file; an empty list if no line is an object.
+
+    Args:
+        name (`str`): name of the file in messages.
+        head (`bytes`): the first lines; up to 1000 are parsed.
+        texts (sequence of `str`): names of the text columns; the first is used to detect documents in an inner list.
 
     Raises:
         ValueError: if the file is one JSON value instead of one line for each document.

@@ -27,11 +27,11 @@ from .task import Part, Rejected, Task
 
 @dataclass
 class Counted:
-    r"""Counts of the documents that were read so far from a task.
+    r"""Counts of the documents of a task, and its bad documents, updated while the documents are read.
 
     Args:
         documents (`int`): all documents, including rejected ones.
-        blank (`int`): blank lines, which are not documents.
+        blank (`int`): blank lines and files, which are not documents.
         cut (`int`): documents that were truncated.
         rejected (`list` of `Rejected`): the bad documents.
     """
@@ -125,12 +125,18 @@ class TaskEncoder:
         return Block(columns, carried, sample)
 
     def _encode(self, *texts: Sequence[str]) -> tuple[TokenRows, dict[int, str]]:
-        r"""Tokenize the texts, or pairs of texts, of a batch of documents.
+        r"""Tokenize a batch of documents, given as a list of texts, or for text pairs as two lists.
+
+        A document is unusable if
+
+        - the tokenizer raises an error for it,
+        - it has no tokens but special tokens, or
+        - it has too many tokens, with `too_long="error"`.
+
+        With `on_bad_row="keep-empty"`, an unusable document is tokenized as an empty text.
 
         Returns:
-            `TokenRows`, and a `dict` from the index of each unusable document to the reason: the tokenizer raises an
-            error for it, it has no tokens but special tokens, or, with `too_long="error"`, it has too many tokens.
-            With `on_bad_row="keep-empty"`, an unusable document has the row of an empty text.
+            `TokenRows`, and a `dict` from the index of each unusable document to the reason.
         """
         bad: dict[int, str] = {}
         try:
@@ -161,9 +167,9 @@ class TaskEncoder:
     def _checked(
         self, rows: TokenRows, bad: dict[int, str], texts: Sequence[Sequence[str]]
     ) -> tuple[TokenRows, dict[int, str]]:
-        """Add each document without tokens, or with too many, to `bad`, with the reason; return the rows, and `bad`.
+        """Add the documents that have no tokens, or too many, to `bad`, with the reason; return `rows` and `bad`.
 
-        With `on_bad_row="keep-empty"`, the rows of documents with too many tokens become those of empty texts.
+        With `on_bad_row="keep-empty"`, documents with too many tokens are tokenized again as empty texts.
         """
         for row in np.flatnonzero(self._is_empty(rows.ids)).tolist():
             bad.setdefault(int(rows.sample[row]), "has no tokens")
@@ -196,7 +202,7 @@ class TaskEncoder:
 
 
 def _emptied(texts: Sequence[Sequence[str]], bad: Mapping[int, str]) -> list[list[str]]:
-    """Return `texts` with an empty string in place of each document whose index is in `bad`."""
+    """Return a copy of `texts`, one list for each text column, with `""` for each document whose index is in `bad`."""
     return [["" if row in bad else text for row, text in enumerate(column)] for column in texts]
 
 

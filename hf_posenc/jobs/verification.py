@@ -24,7 +24,7 @@ _OTHER_INPUT = "; encode it to another folder"
 
 @dataclass(frozen=True)
 class BadFile:
-    r"""A file that differs from the manifest.
+    r"""A file that differs from the manifest (`manifest.json`), as `verify` reports it.
 
     Args:
         file (`str`): its name in the output folder; `"inputs"` if the inputs differ.
@@ -105,8 +105,9 @@ def verify(
         `Verification`; `.bad` lists each file that differs from the manifest, with the reason.
 
     Raises:
-        ValueError: if the folder holds no output, or its manifest is of another format.
-        OSError: if a file exists and may not be read.
+        ValueError: if the folder holds no output, or its manifest is of another format; if an option of the inputs is
+            given without `inputs`.
+        OSError: if a file exists and cannot be read.
 
     Example:
         >>> verify("no such folder")
