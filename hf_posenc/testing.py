@@ -30,29 +30,33 @@ def assert_packed_equals_alone(
     restart: Literal["position_ids", "tables"] = "position_ids",
     atol: float = 1e-5,
 ) -> dict[str, float]:
-    r"""Run documents alone, padded right, padded left and packed; raise if the output of a token differs.
+    r"""Raise if a model's output for a document changes when the document is padded, or packed with others in a row.
 
-    Masks are made with `AttentionMask.for_hf`. If restarting positions are enough for the model to isolate packed
-    documents, it is also run on packed rows without a mask. The model is run in evaluation mode and is not changed.
+    The model is run on each document alone, and on batches in these layouts: padded right, padded left and packed. The
+    output of every token is compared. The model is run in evaluation mode and is not changed.
 
     Args:
         model (`PreTrainedModel`): a model that reads one sequence, on any device. Only its base model is run.
         texts (sequence of `str`, or of sequences of token ids): two or more documents.
-        tokenizer (*optional*): any tokenizer that `DataCollatorWithPositionalEncoding` takes. Without it, a text
-            that is a `str` raises `ValueError`.
-        restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): how positions restart at
-            each document. `"tables"` changes which rows of its position tables the model reads. It is the only way to
-            test masks with a model that takes no `position_ids`, and is not possible in training.
+        tokenizer (*optional*): any tokenizer that `DataCollatorWithPositionalEncoding` takes. It is necessary if the
+            texts are `str`.
+        restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): how the positions of each
+            document in a packed row start again. `"position_ids"` passes them to the model. `"tables"` replaces the row
+            indices with which the model reads its position tables, which is not possible in training; use it to test
+            the masks of a model that takes no `position_ids`.
         atol (`float`, *optional*, defaults to 1e-5): largest difference that counts as equal.
 
     Returns:
-        `dict` from each layout that was run (`"padded right"`, `"padded left"`, `"packed"`, `"packed, no mask"`) to its
-        largest difference.
+        `dict` from each layout that was run to the largest difference. Masks are made with `AttentionMask.for_hf`.
+        `"padded right"` and `"padded left"` are always run. `"packed, no mask"` is run if restarting `position_ids` are
+        enough for the model to isolate the documents of a row. `"packed"` is also run, unless such a model takes no 4D
+        mask.
 
     Raises:
-        AssertionError: if an output differs; the message names the document and the token.
-        ValueError: if the model reads two sequences, or its positions cannot restart; if there are fewer than two
-            documents.
+        AssertionError: if the output of a token differs by more than `atol`; the message names the document and the
+            token.
+        ValueError: if the model reads two sequences; if it has position tables and takes no `position_ids`, unless
+            `restart` is `"tables"`; if there are fewer than two documents.
 
     Example:
         >>> from transformers import GPT2Config, GPT2Model
@@ -89,10 +93,12 @@ def assert_packed_equals_alone(
 
 
 class _Runner:
-    """Runner of the model under test.
+    """Runner of the model that `assert_packed_equals_alone` tests: it makes the inputs of a batch and runs the model.
 
-    Positions restart at each document by `position_ids`, or with `restart="tables"` by changing which rows of its
-    position tables the model reads.
+    `restart` is the argument of `assert_packed_equals_alone`.
+
+    Raises:
+        ValueError: if the model reads two sequences, or its positions cannot restart.
     """
 
     def __init__(self, model: nn.Module, restart: str) -> None:
@@ -116,9 +122,10 @@ class _Runner:
     def outputs(
         self, documents: Sequence[torch.Tensor], mask: AttentionMask, *, with_mask: bool = True
     ) -> tuple[torch.Tensor, ...]:
-        """Run the model on a batch, with its attention mask or without, and return the output of each document.
+        """Run the model on a batch of documents, and return the output of each, `(T, D)` float32 on the CPU.
 
-        The documents fill the real tokens of `mask` in order. The outputs are `(T, D)` float32 on the CPU.
+        `mask` gives the layout of the batch: the documents are written one after another at its real tokens, row by
+        row. With `with_mask`, it is also passed to the model as attention mask.
         """
         real = mask.documents >= 0  # (B, T)
         lengths = [len(ids) for ids in documents]
@@ -141,7 +148,10 @@ class _Runner:
 
 
 class _ReplacedRows(TorchFunctionMode):
-    """Context in which `F.embedding(ids, table)` uses the row indices `rows[id(table)]`, if given, instead of `ids`."""
+    """Context manager that changes which rows `F.embedding(ids, table)` reads from some tables.
+
+    If `id(table)` is a key of `rows`, its value is used instead of `ids`. Other tables are read as usual.
+    """
 
     def __init__(self, rows: dict[int, torch.Tensor]) -> None:
         super().__init__()
@@ -158,7 +168,11 @@ class _ReplacedRows(TorchFunctionMode):
 
 
 def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
-    """Return the token ids of each text, `(T,)` int64; raise if there are fewer than two texts."""
+    """Return the token ids of each text, `(T,)` int64, without truncation.
+
+    Raises:
+        ValueError: if there are fewer than two texts, or a text is a `str` and `tokenizer` is `None`.
+    """
     if tokenizer is not None:
         collate = DataCollatorWithPositionalEncoding(tokenizer, truncation=False)
         texts = list(collate.columns({"text": list(texts)})["input_ids"])
@@ -171,10 +185,10 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
 
 
 def _layouts(lengths: list[int], spec: ModelSpec) -> Iterator[tuple[str, list[int], AttentionMask, bool]]:
-    """Yield layouts of documents with the given lengths: padded right, padded left, and packed.
+    """Yield the layouts to test for documents of the given lengths: one document per row, padded, and packed rows.
 
-    A layout is a tuple: its name, the indices of the documents in the order of its rows, its mask, and a bool, False
-    if the model should be run without the mask.
+    A layout is a tuple: its name, the indices of the documents in the order in which they fill the rows, its mask, and
+    a bool, True if the mask is to be passed to the model.
     """
     for side in ("right", "left"):
         mask = AttentionMask.from_lengths(lengths, padding_side=side)

@@ -33,19 +33,21 @@ _LOCK = threading.RLock()
 
 
 def answer(values: object) -> dict[str, Any]:
-    r"""Return the content of the page for given settings, as JSON values.
+    r"""Return everything that the page shows for given settings, as a dict of JSON values.
 
     Args:
-        values (mapping): names and values of the settings; see `Settings`.
+        values (mapping): the settings by name, such as `{"text": "I ride bike"}`; see `Settings`.
 
     Returns:
-        `dict`: `batch`, the batch as HTML; `real`, the numbers of real tokens and of all; `encoding`, `attention` and
-        `merges`, the data of the lessons; `python`, a script; and `notes`, a list of messages. Without texts it has
-        only `encoding` and `notes`. After an error it has only `error`, a message of three lines; nothing is raised.
-        For a bug, the traceback is printed to stderr.
+        `dict` with six results and a list of messages, `notes`. `batch` is the batch as HTML, and `real` the number of
+        its real tokens and of all its tokens. `encoding`, `attention` and `merges` are the data of the page's lessons,
+        and `python` is a script that makes the batch. Without texts, there are only `encoding` and `notes`.
+
+        No error is raised. For a wrong setting the dict has only `error`, the message of up to three lines. After any
+        other exception `error` reports a bug, and the traceback is printed to stderr.
 
     Example:
-        >>> sorted(answer({"text": "I ride bike", "d_model": 1}))
+        >>> sorted(answer({"text": "I ride bike", "d_model": 1}))  # the page allows d_model from 2 to 512
         ['error']
     """
     try:
@@ -135,9 +137,9 @@ def _bert() -> Any:
 
 @functools.lru_cache(maxsize=2)
 def _table(rows: int, d_model: int) -> nn.Embedding:
-    """Return a frozen embedding table of `rows` rows of seeded random numbers.
+    """Return a frozen embedding table `(rows, d_model)` of seeded normal numbers with standard deviation 1/√d_model.
 
-    Multiplied by √d_model, the numbers are about as large as those of the encoding.
+    With `scale="sqrt_d"` they are multiplied by √d_model, and are then about as large as sines and cosines.
     """
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(rows, d_model, generator=generator) * d_model**-0.5
@@ -148,10 +150,11 @@ def _table(rows: int, d_model: int) -> nn.Embedding:
 
 
 def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding, settings: Settings) -> dict[str, Any]:
-    """Return the tokens of the first text, and the results of one attention head without and with positions.
+    """Return the data of the lesson on attention: one head is run on the first text, without and with positions.
 
-    The results are the attention weights, and the largest change of the mean output if the tokens are reversed. The
-    head has seeded random weights and reads the normalized embeddings of at most 16 tokens.
+    The dict has the `tokens` (T, at most 16), and under "without" and "with" the attention `weights` `(T, T)` and a
+    `difference`: the largest change in the mean output if the order of the tokens is reversed. Without positions it
+    is 0, up to rounding. The head has seeded random weights; its inputs are layer-normalized.
     """
     alone = collate.replace(packing=False, padding_side="right", look_ahead=False, embedding=None, scale=None)
     ids: torch.Tensor = alone([settings.texts[0]])["input_ids"][0, :16]
@@ -177,7 +180,11 @@ def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding,
 
 
 def _merges(tokenizer: Any, text: str) -> list[list[str]] | None:
-    """Return the merge steps of the first words of a text, a list per word; `None` if the tokenizer is not a BPE."""
+    """Return the merge steps of the first six words of a text; `None` if the tokenizer is not a BPE.
+
+    There is a list for each word. It begins with the characters and ends with the tokens, as in
+    `["l o w", "lo w", "low"]`.
+    """
     try:
         words = bpe_stages(tokenizer, text)[:_WORDS]
     except TypeError:
@@ -189,7 +196,10 @@ def _merges(tokenizer: Any, text: str) -> list[list[str]] | None:
 
 
 def _python(settings: Settings, pad_token: str | None) -> str:
-    """Return the text of a Python script that makes the batch on the page and writes it as HTML to batch.html."""
+    """Return the text of a Python script that makes the batch on the page and writes it as HTML to batch.html.
+
+    In the script, `pad_token` is an argument of the collator, unless it is `None`.
+    """
     ours = ["from hf_posenc import DataCollatorWithPositionalEncoding"]
     theirs: list[str] = []
     if settings.tokenizer == "bert":

@@ -36,15 +36,16 @@ _HEADERS = {
 
 
 def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str], object] = print) -> None:
-    r"""Serve the page of `hf-posenc explore` until Ctrl-C or a termination signal.
+    r"""Serve the page of `hf-posenc explore` on this computer until Ctrl-C or a termination signal.
 
     Args:
-        port (`int`, *optional*): by default the first free port from 7860.
+        port (`int`, *optional*): port to listen on. By default the first free port from 7860 to 7959.
         browser (`bool`, *optional*, defaults to `True`): open the page in the browser.
-        say (callable, *optional*): called with a line that contains the address; by default `print`.
+        say (callable, *optional*): called once with the line of text that contains the address of the page. By default
+            `print`.
 
     Raises:
-        ValueError: if `port`, or every port tried by default, is not free.
+        ValueError: if `port` is not free; without `port`, if none of the default ports is.
     """
     server = _bound(port)
     address = f"http://{HOST}:{server.server_port}"
@@ -66,7 +67,7 @@ def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str],
 
 
 def document() -> str:
-    """Return the HTML document of the page, with its style, script and initial settings."""
+    """Return the HTML document that `GET /` sends: the page with its style, its script and the initial settings."""
     here = files(__package__)
     has_bert = bert_folder() is not None
     settings = asdict(Settings(text=_TEXT, tokenizer="bert" if has_bert else "bpe"))
@@ -87,7 +88,10 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Request handler that answers `GET /` with the page and `POST /answer` with the content for the sent settings."""
+    """Request handler: `GET /` returns the page, and `POST /answer` the page's content for the settings in its body.
+
+    Requests for another host or from another web site are refused.
+    """
 
     server: _Server
     timeout = 30
@@ -120,7 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, json.dumps(answer(values)), "application/json")
 
     def _is_ours(self) -> bool:
-        """Return True if the request names this server as its host, and comes from its own page or from no web page."""
+        """Return True if the request is for this server and does not come from another web site.
+
+        Its `Host` header must be the address of this server. An `Origin` header must be the same address.
+        """
         hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
         origin = self.headers.get("Origin")
         return self.headers.get("Host") in hosts and (origin is None or origin in {f"http://{host}" for host in hosts})
@@ -139,7 +146,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _bound(port: int | None) -> _Server:
-    """Return a server on `port`, or for `None` on the first free port of the default range; raise if none is free."""
+    """Return a server that listens on `port`, or if it is `None`, on the first free port from 7860 to 7959.
+
+    Raises:
+        ValueError: if none of these ports is free.
+    """
     for candidate in _PORTS if port is None else (port,):
         try:
             return _Server((HOST, candidate), _Handler)

@@ -20,20 +20,23 @@ CHOICES = {"tokenizer": ("bert", "bpe", "folder"), "padding_side": ("right", "le
 
 @dataclass(frozen=True)
 class Settings:
-    r"""Settings of the page, which determine all of its content.
+    r"""Settings that the user chooses on the page; `answer` computes the content of the page from them.
 
     Args:
-        text (`str`): the texts, one per line.
-        tokenizer (`"bert"`, `"bpe"` or `"folder"`): BERT's, a trained BPE, or the tokenizer in `folder`.
-        folder (`str`): path of a local folder with a tokenizer.
-        d_model (`int`), convention (`str`), base (`float`): arguments of the encoding.
+        text (`str`): the texts, one per line. Blank lines are ignored.
+        tokenizer (`"bert"`, `"bpe"` or `"folder"`): BERT's tokenizer, a BPE trained on Python docstrings, or the
+            tokenizer in `folder`.
+        folder (`str`): path of a local folder with a tokenizer; used with `tokenizer="folder"` only.
+        d_model (`int`), convention (`str`), base (`float`): arguments of `sinusoidal_encoding`. `d_model` is 2 to 512.
         scale (`"sqrt_d"` or `"none"`): factor of the token embeddings: the square root of `d_model`, or 1.
-        max_length (`int`): maximum number of tokens in a row.
-        padding_side (`"right"` or `"left"`), look_ahead (`bool`), packing (`bool`): settings of the collator.
+        max_length (`int`): maximum number of tokens in a row of the batch, 4 to 32.
+        padding_side (`"right"` or `"left"`), look_ahead (`bool`), packing (`bool`): arguments of
+            `DataCollatorWithPositionalEncoding`.
 
     Raises:
-        ValueError: if a value is out of its range.
-        TypeError: if a setting is unknown.
+        ValueError: if a number is out of its range, `base` is not a number, or `tokenizer`, `scale` or `padding_side`
+            is not one of the values above.
+        TypeError: if `d_model` or `max_length` is not an integer.
 
     Example:
         >>> Settings(text="I ride bike\n\n  \nbike ride I").texts
@@ -78,7 +81,13 @@ class Settings:
 
     @classmethod
     def read(cls, values: object) -> Settings:
-        r"""Return the settings from a mapping of names to values, which the page sends as JSON.
+        r"""Return the settings for the JSON object that the page sends, a mapping from names to values.
+
+        Names that are missing in the mapping get their defaults.
+
+        Raises:
+            TypeError: if `values` is not a mapping, or a name in it is not a setting.
+            ValueError: as in `Settings`.
 
         Example:
             >>> Settings.read({"text": "a", "d_model": 8}).d_model
@@ -100,7 +109,10 @@ class Settings:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Messages about ignored lines and characters of `text`, which exceed the limits."""
+        """Messages for the user about the part of `text` that is not in `texts`; empty if `texts` has all of it.
+
+        There is one message if `text` has too many lines, and one if a line is too long.
+        """
         lines = self._lines()
         found = []
         if len(lines) > MOST_TEXTS:

@@ -31,7 +31,13 @@ def as_numpy(value: Any) -> NDArray[Any]:
 
 
 def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDArray[np.float64]:
-    r"""Return `value` as a float64 array; raise if it is not numeric, or if a number is NaN or infinite.
+    r"""Return `value`, a tensor, an array or nested lists, as a float64 array of the same shape.
+
+    The error messages contain `name`, the argument's name, and `example`, a correct value.
+
+    Raises:
+        TypeError: if `value` is not numeric.
+        ValueError: if a number is NaN or infinite.
 
     Example:
         >>> as_finite([1, 2], "losses", "[0.5, 0.4]")
@@ -53,17 +59,25 @@ def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDAr
 
 
 def check_count(name: str, count: int, most: int, fix: str) -> None:
-    r"""Raise `ValueError` if `count` is more than `most`, the number of items (plural: `name`) that a plot can label.
+    r"""Raise `ValueError` if a plot would have to label more than `most` items.
+
+    `count` is the number of items. The error message contains their noun in the plural, `name`, and the advice `fix`.
 
     Example:
-        >>> check_count("columns", 3, 7, "columns=[0, 1]")
+        >>> check_count("columns", 3, 7, "columns=[0, 1]")  # 3 columns of at most 7: no error
     """
     if count > most:
         raise value_error(f"a picture can label at most {most} {name}", got=count, fix=fix)
 
 
 def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) -> int:
-    r"""Return `value` as an `int`; raise if it is not an integer from 1 to `most`.
+    r"""Return `value`, an integer argument of a plot, as an `int` from 1 to `most` (2**24 by default).
+
+    The error messages contain `name`, the argument's name, and `example`, a correct value.
+
+    Raises:
+        TypeError: if `value` is not an integer.
+        ValueError: if it is below 1 or above `most`.
 
     Example:
         >>> as_count(np.int64(3), "length", 100)
@@ -76,7 +90,13 @@ def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) ->
 
 
 def as_integers(values: object, name: str, example: str, *, least: int = 0) -> NDArray[np.int64]:
-    r"""Return one or several integers as an int64 array `(N,)`; raise if one is below `least` or not an integer.
+    r"""Return an integer, or a list, tuple, range or array of integers, as an int64 array `(N,)`.
+
+    The error messages contain `name`, the argument's name, and `example`, a correct value.
+
+    Raises:
+        TypeError: if a value is not an integer, or there is none.
+        ValueError: if an integer is below `least`.
 
     Example:
         >>> as_integers(3, "columns", "[0, 1]")
@@ -94,16 +114,18 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
 
 
 def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[int]:
-    r"""Return one or several indices as a list of `int` from 0 to `count` - 1; raise if one is out of range.
-
-    Negative indices count from the end.
+    r"""Return an index argument of a plot, one or several indices, as a list of `int` from 0 to `count` - 1.
 
     Args:
-        wanted (`int`, list, tuple or range of `int`, or `"all"`): the indices; without `others`, an `int`.
-        count (`int`): number of items.
-        name (`str`): name of the argument.
-        others (`str`, *optional*): text of the error message about other allowed values, such as `', several, or
-            "all"'`. By default only a single index is allowed.
+        wanted (`int`; if `others` is given, also a list, tuple or range of `int`, or `"all"`): value of the argument.
+            Negative indices count from the end.
+        count (`int`): number of items, of which the plot draws those with these indices.
+        name (`str`): name of the argument, for the error message.
+        others (`str`, *optional*): words of the error message that follow "must be an integer from 0 to 2", such as
+            `', several, or "all"'`. By default only a single index is allowed.
+
+    Raises:
+        ValueError: if an index is out of range, or `wanted` has another type or is empty.
 
     Example:
         >>> as_indices([0, -1], 3, "layer", ', several, or "all"'), as_indices("all", 3, "layer", ', or "all"')

@@ -44,7 +44,10 @@ _SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
 class _Panel(NamedTuple):
-    """Attention weights of one layer and head, labels of queries and keys, and bools that are False at padding."""
+    """Data of one heat map: the weights of one head, or of a mean of heads, and the labels of the tokens.
+
+    `real_queries` and `real_keys` are False for padding tokens.
+    """
 
     title: str
     weights: NDArray[np.float64]  # (Q, K)
@@ -70,35 +73,37 @@ def attention(
 ) -> Axes | Figure:
     r"""Draw the attention weights of a model as heat maps, with query tokens down and key tokens across.
 
-    The weights of a query sum to 1, or to less in models with attention sinks. The model runs once, without dropout and
-    gradients, and is left unchanged.
+    There is one panel for each chosen layer and head. The weights of a query sum to 1, or to less in models with
+    attention sinks. The model runs once, without dropout and gradients, and is left unchanged.
 
     Args:
         model (`nn.Module`): a Hugging Face model with `attn_implementation="eager"`, or any module that contains
             `nn.MultiheadAttention`, such as torch's layers.
-        batch: inputs of the model. A mapping, such as `collate(texts)`: the entries that are arguments of the model's
-            `forward` are passed; torch's encoders get `inputs_embeds` and masks converted to torch's form. A tensor
-            `(B, T, D)` or a tuple of arguments is passed unchanged.
+        batch (mapping, `torch.Tensor` or tuple): inputs of the model. Of a mapping, such as `collate(texts)`, the model
+            gets the entries that are arguments of its `forward`; torch's encoders get `inputs_embeds`, and the masks in
+            torch's form. A tensor `(B, T, D)` or a tuple of arguments is allowed for torch modules only.
         layer (`int`, several, or `"all"`): layers to draw. By default the last.
-        head (`int`, several, `"all"` or `"mean"`): heads to draw, or their mean.
-        kind (`"self"`, `"encoder"`, `"decoder"` or `"cross"`, *optional*): kind of attention to draw. By default all
-            kinds in the model.
-        row (`int`): row of the batch to draw.
+        head (`int`, several, `"all"` or `"mean"`): heads to draw, or their mean, which is the default.
+        kind (`"self"`, `"encoder"`, `"decoder"` or `"cross"`, *optional*): kind of attention to draw; see
+            `attention_weights`. By default all kinds in the model.
+        row (`int`): row of the batch to draw. By default the first.
         tokens (`B` lists of `T` `str`, *optional*): token labels; in an encoder-decoder those of the encoder. By
-            default the tokens of the batch, else the ids or column numbers.
+            default the tokens of the batch, else the ids, else column numbers.
         decoder_tokens (`B` lists of `T` `str`, *optional*): token labels of the decoder, with the same default.
-        span (two `int`, *optional*): first token to draw, and the token to stop before; at most 64.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw a single panel into.
+        span (two `int`, *optional*): (start, stop), to draw the tokens from index start to stop - 1, at most 64. By
+            default all tokens are drawn.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw a single panel into. By default those of a new figure.
 
     Returns:
-        `matplotlib.axes.Axes` of one panel, or `matplotlib.figure.Figure` of several: as many as can be read, with a
-        note on how many are left out. The image of a panel holds its weights, `(queries, keys)` float64.
+        `matplotlib.axes.Axes` of a single panel, or `matplotlib.figure.Figure` of several. Panels that do not fit at a
+        readable size are left out; a note gives their number. The image of a panel holds its weights,
+        `(queries, keys)` float64.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the model returns no weights, there is no such layer, head, kind or row, a weight is not finite,
-            or there are more than 64 tokens.
-        TypeError: if the model cannot read the batch.
+        ValueError: if the model returns no weights, or a weight is not finite; if there is no such layer, head, kind or
+            row; if more than 64 tokens would be drawn; if `ax` is given for several panels.
+        TypeError: if `model` is not a module, or the batch is of a type that the model cannot read.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.2 and figures 3 to 5. arXiv:1706.03762.
@@ -151,9 +156,10 @@ def attention(
 
 
 def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:
-    """Return a bool array of `shape`, False at padding; all True if the batch has no padding mask of this shape.
+    """Return a bool array of `shape` `(B, T)`, True at tokens and False at padding, from the batch's padding mask.
 
-    With `decoder`, the padding mask of the decoder is used if the batch has decoder inputs.
+    With `decoder`, it is the decoder's mask, if the batch has `decoder_input_ids`. Without a mask of this shape, the
+    result is True everywhere.
     """
     if isinstance(batch, Mapping):
         prefix = "decoder_" if decoder and "decoder_input_ids" in batch else ""
@@ -164,7 +170,10 @@ def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bo
 
 
 def _title(panel: _Panel) -> str:
-    """Return the title of a panel: the key that gets the most attention of real queries, if one clearly does."""
+    """Return the title of a panel, which names the key with the highest mean weight over the queries.
+
+    If the second highest weight is nearly as high, the title is a general one. Queries at padding are not counted.
+    """
     real = panel.weights[np.array(panel.real_queries)]
     shares = (real if len(real) else panel.weights).mean(axis=0)
     first, *others = np.argsort(-shares, kind="stable").tolist()
@@ -174,7 +183,10 @@ def _title(panel: _Panel) -> str:
 
 
 def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
-    """Draw the weights of a panel, with tokens on both axes; `cell` is the width of a cell in inches, about."""
+    """Draw a panel as a heat map with tokens on both axes, and return the matplotlib image.
+
+    Colors range from 0 to the weight `highest`. `cell` is the approximate width of a cell in inches.
+    """
     image = heat_map(ax, panel.weights, limits=(0, highest or 1))
     label(ax, panel.title, "key", "query", size=MEDIUM)
     tokens = {"real_across": panel.real_keys, "real_down": panel.real_queries}
@@ -211,19 +223,21 @@ def _grid(panels: Sequence[_Panel]) -> Figure:
 
 
 def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.float64]]:
-    r"""Return the attention weights of all layers and heads as a dict of arrays; this needs no matplotlib.
+    r"""Return the attention weights of a model on a batch, for all layers and heads; this needs no matplotlib.
 
     Args:
         model (`nn.Module`), batch: as in `attention`.
 
     Returns:
-        `dict` of `np.ndarray` `(layers, B, heads, queries, keys)` float64 by kind: `"self"`, or `"encoder"`,
-        `"decoder"` and `"cross"`. The weights of a query sum to 1, or to less in models with attention sinks.
+        `dict` from each kind of attention in the model to an `np.ndarray` `(layers, B, heads, queries, keys)` float64.
+        An encoder-decoder and torch's layers have the kinds `"encoder"`, `"decoder"` and `"cross"`. Other models have
+        `"self"`, and `"cross"` if their keys are of another sequence. The weights of a query sum to 1, or to less in
+        models with attention sinks.
 
     Raises:
         ValueError: if the model returns no weights, layers differ in shape, or weights are negative, not finite, or sum
             to more than 1.
-        TypeError: if the model cannot read the batch.
+        TypeError: if `model` is not a module, or the batch is of a type that the model cannot read.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
@@ -302,7 +316,11 @@ def _of_torch(model: nn.Module, batch: Any) -> _Weights:
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return `(args, kwargs)` that pass `batch` to `model`, a torch module that is not from Hugging Face."""
+    """Return `(args, kwargs)` to call `model(*args, **kwargs)` on a batch.
+
+    `model` is a torch module that is not from Hugging Face. If the batch is a tensor, `nn.MultiheadAttention` gets it
+    as query, key and value.
+    """
     if isinstance(batch, torch.Tensor):
         return ((batch,) * 3 if isinstance(model, nn.MultiheadAttention) else (batch,)), {}
     if isinstance(batch, tuple | list):
@@ -326,7 +344,10 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
 
 
 def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return `(args, kwargs)` to call torch's attention or encoder modules: the embeddings, and masks in their form."""
+    """Return `(args, kwargs)` to call one of torch's encoder modules: the batch's embeddings, and its converted masks.
+
+    `model` is an `nn.MultiheadAttention`, `nn.TransformerEncoderLayer` or `nn.TransformerEncoder`.
+    """
     attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
     x = batch["inputs_embeds"]
     if not {"attention_mask", "document_ids"} & {*batch}:
@@ -341,7 +362,10 @@ def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequ
 
 
 def _moved(value: Any, model: nn.Module) -> Any:
-    """Return arrays and tensors, also those in a mapping, as tensors on the model's device; keep other values."""
+    """Return an array or tensor as a tensor on the model's device, and any other value unchanged.
+
+    The values of a mapping are converted one by one.
+    """
     if isinstance(value, Mapping):
         return {name: _moved(inner, model) for name, inner in value.items()}
     value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
@@ -350,10 +374,11 @@ def _moved(value: Any, model: nn.Module) -> Any:
 
 
 def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
-    r"""Call `run`, which runs `model`, and return the kind, name and attention weights of each `nn.MultiheadAttention`.
+    r"""Call `run()`, which runs `model`, and return the weights that each `nn.MultiheadAttention` in it computes.
 
-    If a module is called several times, as in autoregressive decoding, the weights of its last call are returned, which
-    has the longest input.
+    The list has a tuple for each module that is called: kind of attention, name of the module, and weights
+    `(B, heads, queries, keys)`. In autoregressive decoding a module is called several times; the weights are those of
+    its last call, which has the longest input.
     """
     kinds: dict[nn.Module, str] = {}
     for part in model.modules():
@@ -376,10 +401,10 @@ def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
 
 
 def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
-    """Add hooks that store the kind and weights of an attention module in `found`; return the handles of the hooks.
+    """Add hooks to an attention module, and return their handles, to remove them later.
 
-    If `kind` is `None`, it is "self" for equal queries and keys, and "cross" for others. The output of the module is
-    unchanged.
+    Each call of the module then stores `(kind, weights)` as `found[module]`. If `kind` is `None`, "self" is stored if
+    queries and keys are equal, else "cross". The output of the module is unchanged.
     """
     requested: list[tuple[bool, bool]] = []
 

@@ -59,8 +59,9 @@ _MEANINGS = (
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
     r"""Draw a batch: tokens, padding mask, look-ahead mask, position ids, and the embeddings of the first row.
 
-    There is one panel for each of these entries in the batch, with padding in gray and later tokens in orange. At most
-    16 rows and 64 columns are drawn, and as many tokens as can be read; the picture states if some are left out.
+    Each of these has a panel, unless the batch does not have it. Padding is gray; tokens hidden by the look-ahead mask
+    are orange. At most 16 rows and 64 columns are drawn, and only as many tokens as can be read. The picture states if
+    some are left out.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
@@ -68,16 +69,18 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
             `(B, 1, T, T)`.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the tokens into.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show the tokens only. By default a new figure
+            shows all panels.
 
     Returns:
-        `matplotlib.figure.Figure`; with `ax`, the figure that contains it. The image of each panel holds its entry of
-        the batch.
+        `matplotlib.figure.Figure`; with `ax`, the figure that contains it. The image of each panel holds the drawn
+        part of its entry in the batch; that of the tokens holds the padding mask.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the batch has neither `input_ids` nor `inputs_embeds`, `tokens` does not fit it, or an embedding
-            is not finite.
+        ValueError: if the batch has neither `input_ids` nor `inputs_embeds`, the shape of `tokens` or of another entry
+            is not that of the batch, or an embedding is not finite.
+        TypeError: if `batch` is not a mapping, or an entry is a list instead of a tensor.
 
     Example:
         >>> import numpy as np
@@ -141,36 +144,41 @@ def masks(
     decoder: bool = False,
     ax: Axes | None = None,
 ) -> Axes | Figure:
-    r"""Draw the attention masks of one row of a batch, and the padding of every row.
+    r"""Draw the attention masks of one row of a batch as matrices of query and key tokens.
 
-    A blue cell means that the query token of its line may attend to the key token of its column. Keys at padding are
-    gray, later keys orange, and keys of another document purple. Allowed cells of a query at padding are pale blue,
-    because their result is not used. Position ids, and the documents of packed rows, are drawn below for every row.
+    A blue cell means that its query (down) may attend to its key (across). In the other cells the key is hidden: gray
+    if it is padding, orange if it comes later, purple if it is in another document, dark for another reason. Pale blue
+    cells are allowed, but their query is padding, so that the result is not used. Below the matrices, the padding, the
+    position ids and the documents of the batch are drawn, for its first 16 rows.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
-            It has `input_ids` `(B, T)` or `inputs_embeds` `(B, T, D)`, and any of `attention_mask`, `(B, T)` or
-            `(B, 1, T, T)` or a mapping from kinds of layers to masks, `look_ahead_mask` `(B, 1, T, T)`, `position_ids`
-            and `document_ids` `(B, T)`. Without `document_ids`, a document begins where the position ids restart.
+            It has `input_ids` `(B, T)` or `inputs_embeds` `(B, T, D)`, and any of `look_ahead_mask` `(B, 1, T, T)`,
+            `position_ids` `(B, T)`, `document_ids` `(B, T)` and `attention_mask`. The latter is `(B, T)`,
+            `(B, 1, T, T)`, or a mapping from kinds of layers to masks. Without `document_ids`, a document begins where
+            the position ids restart.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
-        row (`int`, *optional*): row to draw. By default the row with the most documents; in a tie, the most padding.
-        span (two `int`, *optional*): first token to draw, and the token to stop before; at most 64.
-        look_ahead (`bool`, *optional*): True for a model that adds its own look-ahead mask. By default the mask of the
-            batch is used.
-        decoder (`bool`): draw the masks of the decoder of an encoder-decoder.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the combined matrix into; with masks for several
-            kinds of layers, the last one.
+        row (`int`, *optional*): row to draw. By default the row with the most documents. If several rows have equally
+            many, it is the one with the most padding.
+        span (two `int`, *optional*): (start, stop), to draw the tokens from index start to stop - 1, at most 64. By
+            default all tokens are drawn.
+        look_ahead (`bool`, *optional*): True draws a look-ahead mask even if the batch has none, for a model that adds
+            its own; False leaves it out. By default it is drawn if the batch has one.
+        decoder (`bool`): True draws the masks of the decoder of an encoder-decoder, False those of the encoder.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show only the matrix that combines all masks;
+            with masks for several kinds of layers, that of the last kind. By default a new figure shows everything.
 
     Returns:
-        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds 5 for an allowed cell and 4 for one
-        whose query is padding; for a hidden cell 3 if the key is in another document, 2 if it comes later, 1 if it is
-        padding, and else 0.
+        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds a number for each cell. It is 5 if
+        the cell is allowed, and 4 if it is allowed but the query is padding. In hidden cells it is 3 for a key in
+        another document, 2 for a later key, 1 for padding, and 0 for another reason.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the batch has no tokens, more than 64 would be drawn, there is no such `row` or `span`, or
-            `tokens` does not fit the batch.
+        ValueError: if the batch has no tokens, or with `decoder` no `decoder_input_ids`; if more than 64 tokens would
+            be drawn; if there is no such `row` or `span`; if the shape of `tokens` or of an entry does not fit.
+        TypeError: if `batch` is not a mapping, or one of these entries is a list.
 
     Example:
         >>> ids = np.array([[5, 6, 7], [8, 0, 0]])
@@ -218,7 +226,13 @@ def masks(
 
 
 class _Contents:
-    """Mask, positions and documents of a batch as arrays, each checked to have the shape `(B, T)` of the tokens."""
+    """Entries of a batch that `batch` and `masks` draw, as arrays of the same shape `(B, T)`.
+
+    `real` is the padding mask. `positions` and `documents` are `None` if the batch has none.
+
+    Raises:
+        ValueError: if an entry has another shape than the tokens.
+    """
 
     def __init__(self, batch: Mapping[str, Any]) -> None:
         self.batch = batch
@@ -261,7 +275,7 @@ class _Contents:
         return int(np.lexsort((self.real.sum(axis=1), -last))[0])
 
     def title(self) -> str:
-        """Return a sentence on the padding and the documents of the batch."""
+        """Return the title for the picture of the batch: a sentence on its padding, or on its documents."""
         lengths = self.real.sum(axis=1)
         if not self.real.all():
             return "Padding fills the shorter rows" if len(set(lengths.tolist())) > 1 else "Padding fills every row"
@@ -270,10 +284,11 @@ class _Contents:
         return "Rows of equal length need no padding" if len(lengths) > 1 else "One row needs no padding"
 
     def matrices(self, row: int, part: slice, look_ahead: bool | None) -> tuple[dict[str, NDArray[np.int8]], str]:
-        """Return the masks of a row, a dict from name to cells `(N, N)` for N tokens, and a sentence on what they hide.
+        """Return the masks of a row as matrices to draw, and a sentence on the tokens that they hide.
 
-        The slice `part` selects the tokens. The last mask combines the others; with 4D masks for several kinds of
-        layers, the last masks do, one for each kind. `look_ahead` is the argument of `masks`.
+        The matrices are a dict from the name of each mask to its cells, `(N, N)` int8 for the N tokens of the slice
+        `part`. `masks` describes the numbers in the cells, and the argument `look_ahead`. The last matrix combines all
+        masks; if kinds of layers have their own 4D masks, there is such a matrix for each kind.
         """
         real = self.real[row, part]
         both = real & real[:, None]  # (N, N): query and key are real
@@ -281,7 +296,11 @@ class _Contents:
         later, padding = (_LATER, is_later), (_PADDING, ~both)
 
         def cells(allowed: NDArray[np.bool_], *reasons: tuple[int, NDArray[np.bool_]]) -> NDArray[np.int8]:
-            """Return the codes of a mask; a hidden cell gets the code of the last reason that applies to it."""
+            """Return the numbers of the cells of a mask, from 0 to 5, as `masks` describes them.
+
+            `allowed` is the mask. Each of the `reasons` is a number and the cells that it applies to, if they are
+            hidden. If several apply to a cell, the last one is used.
+            """
             codes = np.where(allowed, np.where(real[:, None], _ALLOWED, _FROM_PADDING), _HIDDEN).astype(np.int8)
             for code, applies in reasons:
                 codes[~allowed & applies] = code
@@ -354,7 +373,11 @@ def _shape_of(batch: Any) -> tuple[int, int]:
 
 
 def _part_of(batch: Any, *, decoder: bool) -> Any:
-    """Return the entries of the encoder, or with `decoder` those of the decoder, without the prefix `decoder_`."""
+    """Return the entries of the batch for the encoder, or with `decoder` those for the decoder.
+
+    Names of the decoder's entries lose their prefix `decoder_`. The look-ahead mask belongs to the decoder, if the
+    batch has `decoder_input_ids`. If it has none, `decoder` raises `ValueError`.
+    """
     if not isinstance(batch, Mapping):
         return batch
     if not decoder:  # in an encoder-decoder, the look-ahead mask belongs to the decoder
@@ -384,7 +407,11 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
 
 
 def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool_], length: int, width: float) -> None:
-    """Draw as many columns of tokens as can be read in axes of `width` inches, of `length` columns in the batch."""
+    """Draw the tokens of a batch as a table, with padding in gray.
+
+    Only the first columns are drawn, as many as can be read in axes of `width` inches. The title states if there are
+    fewer than `length`, the number of columns in the batch.
+    """
     longest = 1.15 * inches_of([word for row in words for word in row])
     columns = min(max(int(width / longest), 1), real.shape[1])
     title = f"tokens, the first {columns} of {counted(length, 'column')}" if columns < length else "tokens"
@@ -397,8 +424,8 @@ def _draw_numbers(
 ) -> None:
     """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray.
 
-    `name` is the key of the ids, and `real` is False at padding. The first column has the number `first`, and `more` is
-    added to the title.
+    `name` is the key of the ids in the batch, which begins the title; `more` is added at the end. `real` is False at
+    padding. The columns are numbered from `first`.
     """
     shown: Any = np.ma.masked_array(numbers, mask=~real)
     low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
@@ -422,7 +449,7 @@ def _draw_matrix(
 
 
 def _legend(used: set[int]) -> list[Any]:
-    """Return the handles of a legend for the values `used` of the cells."""
+    """Return legend handles that explain the colors of a mask: one for each number of `used`, from 0 to 5."""
     from matplotlib.patches import Patch
 
     chosen = [(_COLORS[code], _MEANINGS[code]) for code in sorted(used, reverse=True)]
@@ -441,7 +468,7 @@ def _draw_cells(
     first: int = 0,
     lines: str | None = "#C8C8C8",
 ) -> None:
-    r"""Draw a matrix as cells, with lines between them.
+    r"""Draw a matrix as colored cells, with lines between them.
 
     Args:
         ax (`Axes`): the axes to draw into.
@@ -449,7 +476,8 @@ def _draw_cells(
         colors (`str` or several): name of a color map, or a list with the colors of the values 0, 1, 2, ...
         title (`str`): title of the axes.
         axes (two `str`, *optional*): labels of x and y.
-        words, inks (`R` rows of `C` each, *optional*): text in every cell, and its color.
+        words (`R` lists of `C`, *optional*): text in every cell. By default there is none.
+        inks (`np.ndarray` `(R, C)`, *optional*): color of the text in every cell. By default dark.
         first (`int`): number of the first column.
         lines (`str`, *optional*): color of the lines between cells; `None` draws none.
     """

@@ -62,7 +62,10 @@ _ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings are global to the pr
 
 
 def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Picture]:
-    r"""Decorate a plot function to draw in the style of this package; axes passed as `ax` keep the user's colors.
+    r"""Decorate a plot function, so that its picture gets the fonts, font sizes and colors of this package.
+
+    If the caller passes axes as `ax`, the text colors of the current matplotlib style are kept. Otherwise the returned
+    axes or figure are displayed by notebooks.
 
     Raises:
         ImportError: when the decorated function is called, if matplotlib is not installed.
@@ -94,7 +97,10 @@ def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Pictu
 
 @functools.cache
 def fonts() -> dict[str, frozenset[int]]:
-    """Return the names of installed fonts for labels, preferred first, each with the code points that it can show."""
+    """Return the installed fonts for labels: a dict from font name, preferred first, to its characters as code points.
+
+    The first is DejaVu Sans, which is a part of matplotlib; others are for scripts that it does not have.
+    """
     from matplotlib import font_manager
 
     installed = {font.name for font in font_manager.fontManager.ttflist}
@@ -130,7 +136,10 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
-    r"""Return `ax` if given, else the axes of a new figure of `width` by `height` inches; raise if `ax` is not axes.
+    r"""Return `ax` if it is given, else the axes of a new figure of `width` by `height` inches.
+
+    Raises:
+        TypeError: if `ax` is not matplotlib axes.
 
     Example:
         >>> new_axes(width=4, height=3).figure.get_size_inches()
@@ -146,14 +155,19 @@ def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) ->
 
 
 def ink() -> str:
-    """Return the text color of the current plot: by default dark; for axes passed as `ax`, that of the user's style."""
+    """Return the text color to use in a function decorated with `picture`.
+
+    It is dark in new figures. If the caller passed axes as `ax`, it is the text color of the current matplotlib style.
+    """
     from matplotlib import rcParams
 
     return str(rcParams["text.color"])
 
 
 def grid_shape(count: int, most: int) -> tuple[int, int]:
-    r"""Return (lines, columns) of a grid for `count` panels: at most `most` columns, and lines of about equal length.
+    r"""Return the shape of a grid for `count` panels, (lines, columns): as few lines as possible, then as few columns.
+
+    There are at most `most` columns, but at least one.
 
     Example:
         >>> grid_shape(4, 3), grid_shape(12, 5), grid_shape(2, 0)
@@ -179,10 +193,11 @@ def label(
     grid: bool = False,
     raised: float = 0.0,
 ) -> None:
-    r"""Set the title, the x label `across` and the y label `down`; at the default size, wrap a long title.
+    r"""Set the title of axes, the x label `across`, and the y label `down`, which is horizontal, above the y axis.
 
-    `note` is a smaller text below the title. `grid` draws a faint grid, and `raised` is the height in points of what is
-    drawn above the axes already, such as tick labels.
+    `note` is a smaller text below the title. Long titles and notes are wrapped at the default font size only. With
+    `grid`, a faint grid is drawn. The texts are moved up by `raised` points, for labels that are already above the
+    axes.
     """
     from matplotlib.transforms import offset_copy
 
@@ -258,10 +273,10 @@ def heat_map(
     Args:
         ax (`Axes`): the axes to draw into.
         values (`np.ndarray` `(R, C)`): finite numbers.
-        limits (two `float`, *optional*): values of the first and the last color. If the first is negative, the color
-            in the middle is white, for 0. By default 0 and the largest number.
-        extent (four `float`, *optional*): left, right, bottom and top in axis units, for thinned data. By default the
-            row and column numbers.
+        limits (two `float`, *optional*): numbers that get the first and the last color. By default 0 and the largest
+            number. If the first is negative, the middle color is white; with (-x, x), 0 is white.
+        extent (four `float`, *optional*): left, right, bottom and top edge of the image on the axes. By default each
+            number is at its column and row index.
         name (`str`, *optional*): label of the color bar. By default there is no bar.
 
     Returns:
@@ -295,7 +310,7 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
     The file is written atomically. Equal pictures give equal SVG files, without a date or random ids.
 
     Args:
-        picture (`matplotlib.figure.Figure` or `Axes`): picture to save; for axes, their whole figure.
+        picture (`matplotlib.figure.Figure` or `Axes`): figure to save. For axes, their whole figure is saved.
         path (`str` or path): file name that ends in .png or .svg. An existing file is replaced.
 
     Returns:
@@ -349,7 +364,7 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
 
 
 def png(picture: Figure | Axes) -> bytes:
-    """Return a picture as PNG bytes, equal to the file that `save` writes."""
+    """Return a picture as the bytes of the PNG file that `save` would write; for axes, their whole figure."""
     file = io.BytesIO()
     figure_of(picture).savefig(file, format="png", facecolor=figure_of(picture).get_facecolor())
     return file.getvalue()

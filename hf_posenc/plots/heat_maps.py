@@ -34,16 +34,17 @@ def encoding(
 
     Args:
         d_model (`int`): width, the number of columns.
-        length (`int`): number of positions from 0. Above 2,000, or less if `d_model` is above 524, each row is
-            the mean of several positions.
-        transpose (`bool`): positions across and columns down instead.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        length (`int`): number of positions from 0. An image has at most 2,000 rows, or 2**20 / `d_model` if this is
+            less. For more positions, each row is the mean of several.
+        transpose (`bool`): True draws positions across and columns down.
+        convention (`str` or `Convention`): order of the columns and spacing of the frequencies; see
+            `sinusoidal_encoding`.
         base (`float`, *optional*): base of the frequencies. By default that of the convention.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
-        `matplotlib.axes.Axes`. `ax.images[0].get_array()` is the encoding, `(length, d_model)` float64, or its
-        transpose with `transpose`; there are fewer rows if several positions are averaged.
+        `matplotlib.axes.Axes`. `ax.images[0].get_array()` is the drawn encoding, float64. Its shape is
+        `(length, d_model)`, or `(d_model, length)` with `transpose`, if no positions are averaged.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -86,13 +87,14 @@ def sine_and_cosine(
 
     Args:
         d_model (`int`): width, the number of columns.
-        length (`int`): number of positions from 0. Above 2,000, or less if `d_model` is above 524, each row is
-            the mean of several positions.
+        length (`int`): number of positions from 0. An image has at most 2,000 rows, or 2**20 / `d_model` if this is
+            less. For more positions, each row is the mean of several.
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes` with two images, the sine and the cosine columns of the encoding, `(length, columns)`
-        float64 each; with one image if there is no cosine column.
+        `matplotlib.axes.Axes` with two images, the sine and the cosine columns of the encoding. Both are float64, and
+        `(length, columns)` if no positions are averaged. Without cosine columns, as with `d_model=1`, there is one
+        image.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -144,7 +146,8 @@ def distances(
 
     Args:
         d_model (`int`): width, the number of columns.
-        length (`int`): number of positions from 0. Above 500, every second, third, … position is drawn.
+        length (`int`): number of positions from 0. Above 500, only every n-th position is drawn, so that at most 500
+            remain.
         convention, base, ax: as in `encoding`.
 
     Returns:

@@ -49,20 +49,21 @@ def losses(
     r"""Draw training and evaluation losses against training steps.
 
     Args:
-        history (`list` of `dict`, or mapping): `trainer.state.log_history`; or a mapping from curve name to a list of
-            losses, one per step; or a mapping from run name to log history, to compare runs.
-        log (`bool`): use a logarithmic scale.
+        history (`list` of `dict`, or mapping): one of three forms. A log history, which is
+            `trainer.state.log_history`; a mapping from curve name to a list of losses, one per step; or, to compare
+            runs, a mapping from run name to log history.
+        log (`bool`): True uses a logarithmic scale for the losses.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
         `matplotlib.axes.Axes` with one line per curve: x the steps, y the losses. The curves of a log history are
-        named "training" and "evaluation"; an entry `eval_de_loss`, for a set `de`, is named "evaluation, de".
+        named "training" (key `loss`), "evaluation" (key `eval_loss`), and for an evaluation data set `de`
+        "evaluation, de" (key `eval_de_loss`). If runs are compared, the name of the run precedes these.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if there is no loss, one is not finite, there are more than 14 curves, or with `log` one is not
-            positive.
-        TypeError: if `history` has another form.
+        ValueError: if there is no loss, or more than 14 curves; if a loss is not finite, or with `log` not positive.
+        TypeError: if `history` has none of the three forms.
 
     Example:
         >>> axes = losses([{"loss": 0.9, "step": 10}, {"eval_loss": 0.8, "step": 10}, {"loss": 0.5, "step": 20}])
@@ -109,19 +110,22 @@ def losses(
 def sequences(
     inputs: Any, truth: Any, prediction: Any, *, ax: Axes | None = None, most: int = _MOST_SEQUENCES
 ) -> Axes | Figure:
-    r"""Draw sequences of points in the plane: the inputs of a model, the true outputs and the predicted ones.
+    r"""Draw the inputs, the true outputs and the predicted outputs of a model whose data are points in the plane.
 
-    The points are numbered in order and joined by lines. Predictions are crosses, joined to their true points.
+    There is one panel per sequence. Input points and true output points are numbered in order and joined by a line.
+    Predicted points are crosses; a line joins each of them to its true point.
 
     Args:
-        inputs (`torch.Tensor` or `np.ndarray` `(N, S, 2)`): sequences of S input points.
-        truth, prediction (`torch.Tensor` or `np.ndarray` `(N, T, 2)`): sequences of T output points.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the first sequence into.
-        most (`int`): largest number of sequences to draw, one panel each.
+        inputs (`torch.Tensor` or `np.ndarray` `(N, S, 2)`): N sequences of S input points.
+        truth, prediction (`torch.Tensor` or `np.ndarray` `(N, T, 2)`): N sequences of T output points. For a single
+            sequence, all three arguments may be without the dimension N.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show only the first sequence. By default those
+            of a new figure.
+        most (`int`): largest number of sequences to draw. Further ones are left out, with a note.
 
     Returns:
-        `matplotlib.figure.Figure`; for a single sequence its `Axes`, or `ax` if given. The collections of each panel
-        hold the inputs, the truth and the prediction.
+        `matplotlib.figure.Figure` of several panels, or `matplotlib.axes.Axes` of a single one. The three collections
+        of each panel hold the inputs, the truth and the prediction.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -166,7 +170,10 @@ def sequences(
 
 
 def _curves(history: Any) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return a dict from curve name to steps and losses, from any form of `history` that `losses` accepts."""
+    """Return the curves of a `history`, in any form that `losses` accepts: a dict from name to (steps, losses).
+
+    Steps and losses are arrays `(N,)`. If there is no loss, or one is not finite, `ValueError` is raised.
+    """
     if _is_log(history):
         curves = _curves_of_log(history)
     elif isinstance(history, Mapping):
@@ -210,7 +217,10 @@ def _curves_of_log(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[NDAr
 
 
 def _checked_sequences(given: Mapping[str, Any]) -> list[NDArray[np.float64]]:
-    """Return inputs, truth and prediction from `given` as float64 `(N, points, 2)`; raise if shapes do not match."""
+    """Return the inputs, the truth and the prediction of `sequences` as float64 arrays `(N, points, 2)`.
+
+    `given` has these three arguments by name, in this order. `ValueError` is raised if their shapes do not match.
+    """
     found = {}
     for name, points in given.items():
         values = as_finite(points, name, "torch.randn(8, 4, 2)")

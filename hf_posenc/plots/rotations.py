@@ -46,7 +46,9 @@ def frequencies(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the frequency of every pair of columns, by default 1/10000^(2i/D), with wavelengths on the right axis.
+    r"""Draw the frequency of every pair of columns, by default 1/10000^(2i/D) for pair i of width D.
+
+    A second axis on the right has the wavelengths, in positions per turn.
 
     Args:
         d_model (`int`): width, the number of columns.
@@ -57,7 +59,7 @@ def frequencies(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if `d_model` is not positive.
+        ValueError: if `d_model` is not positive, or is 1 in a convention that has only a column of zeros then.
 
     Example:
         >>> frequencies(8).lines[0].get_ydata().round(4)
@@ -93,8 +95,8 @@ def offsets(
 ) -> Axes:
     r"""Draw the angle of every column at some positions: the frequency times the position.
 
-    The angle axis is logarithmic, so a larger position shifts the whole line up. Columns above the line of one turn
-    (2π) have started to repeat their values before that position.
+    The angle axis is logarithmic, so a larger position shifts the whole line up. A horizontal line marks one turn, 2π.
+    Where the line of a position is above it, the column has begun to repeat its values before that position.
 
     Args:
         d_model (`int`): width, the number of columns.
@@ -102,8 +104,9 @@ def offsets(
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes` with a line of the frequencies, a line per position, and one at one turn: x the columns,
-        y angles in radians. If the sines and cosines are separate halves of a row, NaN separates them.
+        `matplotlib.axes.Axes` with these lines: the frequencies, the angles at each position, and one turn. x are the
+        columns, y the angles in radians. If a convention has all sines before all cosines, each line has a NaN between
+        them, which makes a gap.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -220,12 +223,14 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
 
     Args:
         bases (one to seven numbers): positions per turn, each larger than 1.
-        length (`int`, *optional*): number of positions from 0. By default up to the position where all hands meet
-            again; if that is after more than 200 positions, three turns of the largest base.
+        length (`int`, *optional*): number of positions from 0. By default the last one is the first position at which
+            all hands are back at 0 degrees. If there is none up to 200, or a base is not an integer, three turns of the
+            largest base are drawn.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
-        `matplotlib.axes.Axes` with one line per base: x the positions, y degrees below 360, NaN before every new turn.
+        `matplotlib.axes.Axes` with one line per base: x the positions, y the angle in degrees, from 0 to below 360. Up
+        to 2,000 positions, a NaN before every new turn makes a gap in the line.
 
     Raises:
         ImportError: if matplotlib is not installed.

@@ -15,10 +15,11 @@ _MOST_COLUMNS = 2**17
 
 
 class Sinusoids:
-    r"""Sinusoidal encoding of width `d_model`: column c has the value sin(p · frequency[c] + phase[c]) at position p.
+    r"""Sinusoidal encoding of width `d_model` for the plots: its frequencies, and its values at any positions.
 
-    `sines` and `cosines` are the indices of the sine and cosine columns; `rates` are the frequencies of the pairs of
-    columns, in radians per position. A column of zeros belongs to no pair, and has frequency and phase 0.
+    Column c has the value sin(p · `frequency`[c] + `phase`[c]) at position p. `sines` and `cosines` are the indices of
+    the sine and of the cosine columns. Pair i of them has the frequency `rates`[i], in radians per position. A column
+    of zeros, which some conventions have, belongs to no pair; its frequency and phase are 0.
 
     Example:
         >>> columns = Sinusoids(4, "vaswani", base=500)
@@ -50,16 +51,17 @@ class Sinusoids:
             raise value_error("there is no sine or cosine to draw", got=f"zeros: {self}", fix="d_model=2")
 
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the encoding of `positions`, `(P, D)` float64."""
+        """Return the encoding of P positions `(P,)`, as float64 `(P, d_model)`."""
         where = torch.from_numpy(positions)
         rows = sinusoidal_encoding(where, self.d_model, convention=self.convention, base=self.base, dtype=torch.float64)
         return np.asarray(rows.numpy())
 
     def mean_rows(self, length: int) -> tuple[NDArray[np.float64], int]:
-        r"""Return the encoding of `length` positions, reduced to R rows `(R, D)`, and the number of positions per row.
+        r"""Return the encoding of the positions 0 to `length` - 1 for an image, and the number of positions per row.
 
-        Each row is the mean of consecutive positions. Drawing every n-th position instead would show fast columns as
-        slow waves (aliasing).
+        The encoding is `(R, d_model)` float64, with R at most 2,000, or 2**20 / `d_model` if this is less. For more
+        positions, each row is the mean of consecutive ones. Drawing every n-th position instead would show fast columns
+        as slow waves (aliasing).
 
         Example:
             >>> rows, step = Sinusoids(4, "vaswani", None).mean_rows(100_000)
@@ -80,7 +82,9 @@ class Sinusoids:
 
 
 def falls(values: NDArray[np.float64]) -> bool:
-    r"""Return True if no value is larger than the one before it, and the last is smaller than the first.
+    r"""Return True if the values never rise, and the last is smaller than the first; False for fewer than two values.
+
+    Titles of plots depend on it: they state that frequencies fall only if they do.
 
     Example:
         >>> falls(np.array([3, 2, 2])), falls(np.array([2, 2])), falls(np.array([]))
@@ -90,11 +94,11 @@ def falls(values: NDArray[np.float64]) -> bool:
 
 
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    r"""Reduce C lines with a value for each position, `values` `(positions, C)`, to at most about 2,000 points each.
+    r"""Reduce C lines to at most about 2,000 points each, so that they can be drawn.
 
-    Return the positions and the values of the P points, both `(P, C)`, and a step. With step 1, all points are kept.
-    Otherwise the lowest and the highest of every 2 · step points are kept, so that a fast wave is drawn as a solid
-    band.
+    `values` `(positions, C)` has the value of each line at each position. The result is a tuple: the positions of the P
+    points that are kept, their values, both `(P, C)`, and a step. With step 1, all points are kept. Otherwise the
+    lowest and the highest of every 2 · step points are kept, so that a fast wave is drawn as a solid band.
     """
     step = -(-len(values) // MOST_POINTS)
     positions = np.repeat(np.arange(len(values))[:, None], values.shape[1], axis=1)
@@ -108,7 +112,7 @@ def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray
 
 
 def with_gaps(numbers: NDArray[np.number], before: NDArray[np.int64]) -> NDArray[np.float64]:
-    r"""Return `numbers` with NaN inserted before the given indices, so that matplotlib draws a gap in the line there.
+    r"""Return `numbers` with a NaN inserted before each of the indices `before`: matplotlib draws a gap there.
 
     Example:
         >>> with_gaps(np.array([1, 2, 3]), np.array([2]))

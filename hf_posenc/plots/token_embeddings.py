@@ -47,23 +47,28 @@ def embeddings(
     thin line joins the tokens in order, and repeated words are separate points.
 
     Args:
-        tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text.
+        tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text into tokens.
         embedding (`nn.Embedding` or `PositionalEmbedding`): the embedding table, such as
-            `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention, base and scale.
+            `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention, base and scale, so that
+            these arguments are not used.
         text (`str`): a sentence of at most 64 tokens.
         convention, base: as in `encoding`.
-        scale (`"sqrt_d"` or `float`, *optional*): factor of the token embeddings, as in `PositionalEmbedding`.
-        add_special_tokens (`bool`): also draw special tokens such as [CLS].
-        title (`str`, *optional*): title of the figure. Set it here: a title added later moves the words.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the second panel into.
+        scale (`"sqrt_d"` or `float`, *optional*): factor of the token embeddings before positions are added. `"sqrt_d"`
+            is the square root of their width. By default 1.
+        add_special_tokens (`bool`): True also draws special tokens such as [CLS].
+        title (`str`, *optional*): title of a new figure, by default none. Set it here: a title added later moves the
+            words.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show only the second panel. By default a new
+            figure shows both.
 
     Returns:
-        `matplotlib.figure.Figure` of two axes; `ax` if it is given. In the second, `ax.lines[0].get_xydata()` is the
-        point of every token, `(T, 2)`; in the first, `ax.collections[0].get_offsets()` holds each distinct point once.
+        `matplotlib.figure.Figure` of two axes; `ax` if it is given. In the second axes, `lines[0].get_xydata()` is the
+        point of every token, `(T, 2)`. In both, `collections[0].get_offsets()` is each distinct point once.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the text has no or too many tokens, a token id is not in the table, or a number is not finite.
+        ValueError: if the text has no tokens or more than 64, a token id is not in the table, or a number is not
+            finite.
         TypeError: if an argument has a wrong type.
 
     Example:
@@ -125,21 +130,23 @@ def crowding(
     add_special_tokens: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the size of position vectors relative to token vectors: two bars per token, without and with the factor √d.
+    r"""Draw the norm of each position's encoding relative to the norm of its token's embedding, as bars.
 
-    A bar is |p| / (|p| + |e|) for the position's vector p and the token's vector e; with √d, |√d · e| replaces |e|. At
-    one half both vectors have the same norm.
+    A token has two bars. The height of the first is |p| / (|p| + |e|), with the encoding p of the token's position and
+    the embedding e of the token. At one half, both have the same norm. For the second bar, e is multiplied by √d, with
+    the width d.
 
     Args:
         tokenizer, embedding, text, convention, base, add_special_tokens: as in `embeddings`.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
-        `matplotlib.axes.Axes`. The heights of `ax.patches` are the shares of all tokens, then those with √d.
+        `matplotlib.axes.Axes`. `ax.patches` are the bars: first those of all tokens without √d, then those with √d.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the text has no or too many tokens, a token id is not in the table, or a number is not finite.
+        ValueError: if the text has no tokens or more than 64, a token id is not in the table, or a number is not
+            finite.
         TypeError: if an argument has a wrong type.
 
     Source:
@@ -189,14 +196,15 @@ def crowding(
 
 
 def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    r"""Project points onto their first two principal components; return coordinates and shares of the variance.
+    r"""Return the coordinates of points in the plane of their largest variance (PCA).
 
     Args:
         points (`np.ndarray` `(N, D)`): one point per row.
 
     Returns:
-        `np.ndarray` `(N, 2)` float64 of coordinates, 0 in a component without variance, and `(2,)` of shares. The sign
-        of a component is such that its largest loading is positive.
+        Two `np.ndarray` float64: the coordinates `(N, 2)` along the first two principal components, and the shares
+        `(2,)` of the total variance along each. If a component has no variance, both are 0. The sign of a component is
+        fixed: its entry with the largest absolute value is positive.
 
     Source:
         Pearson 1901, "On lines and planes of closest fit to systems of points in space".
@@ -222,7 +230,11 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
 def _vectors(
     tokenizer: AnyTokenizer, module: PositionalEmbedding, text: str, *, add_special_tokens: bool
 ) -> tuple[list[str], torch.Tensor]:
-    """Return the tokens of a text, and their rows `(1, T, D)` of the embedding table, without scale and positions."""
+    """Return the T tokens of a text and their embeddings `(1, T, D)`, as they are in the table: unscaled, no positions.
+
+    Raises:
+        ValueError: if there is no token, there are more than 64, or an id is not in the table.
+    """
     if not isinstance(text, str):
         raise type_error("text must be one sentence, a str", got=shorten(text), fix='"a king is a man"')
     mine = private_copy(tokenizer)
@@ -245,7 +257,10 @@ def _vectors(
 
 
 def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, in_order: bool) -> None:
-    """Draw points with their words, and coinciding points once; with `in_order`, a line joins the points in order."""
+    """Draw a dot for each point `(N, 2)`, with its word beside it; points at the same place share a dot and a label.
+
+    With `in_order`, a line joins the points in their order.
+    """
     near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
     groups: dict[tuple[float, ...], list[int]] = {}
     for number, place in enumerate((points / near).round().tolist()):
@@ -259,7 +274,11 @@ def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *,
 
 
 def _label(group: Sequence[int], words: Sequence[str]) -> str:
-    """Return the label of the tokens `group` at one point: their words, or one repeated word with its indices."""
+    """Return the label of a dot that stands for one token or several.
+
+    `group` has the indices of these tokens in `words`. Their different words are listed, at most three. If they have
+    the same word, and `words` has it more than once, the indices follow it in parentheses.
+    """
     names = list(dict.fromkeys(words[number] for number in group))
     if len(names) > 1:
         return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

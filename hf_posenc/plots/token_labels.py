@@ -32,7 +32,10 @@ _GAP, _DOT = 1.0, 4.0  # points around a word; radius of a dot
 
 
 def readable(text: str, longest: int = 12) -> str:
-    r"""Return `text` as a label: control characters escaped, characters in no font as `U+XXXX`, truncated to `longest`.
+    r"""Return `text` as a label of at most `longest` characters; a truncated label ends in "…".
+
+    Control characters are escaped. A character that no installed font can show becomes its code point, `U+XXXX`. A
+    dollar sign gets a backslash, because matplotlib would read a formula.
 
     Example:
         >>> readable("ride\n"), readable("internationalization")
@@ -60,14 +63,17 @@ def token_labels(
     span: slice = slice(None),
     name: str = "input_ids",
 ) -> list[list[str]]:
-    r"""Return a list of labels for each row of a batch: the tokens if available, else the ids, else column numbers.
+    r"""Return the labels of the tokens in a batch: a list of `str` for each row.
+
+    The labels are `tokens` if given, else the tokens that a `Batch` can decode, else the ids. If the batch has no ids
+    of this shape, they are the column numbers.
 
     Args:
-        batch (mapping): a `Batch`, which has its tokens, or another mapping with ids.
+        batch (mapping): a `Batch`, or another mapping with ids.
         tokens (`B` lists of `T` `str`, *optional*): the result of `collate.tokens(batch)`.
-        shape (two `int`): B and T.
+        shape (two `int`): B and T, the number of rows and of tokens per row.
         rows, span (`slice`, *optional*): rows and columns to label. By default all.
-        name (`str`, *optional*, defaults to `"input_ids"`): the key of the ids.
+        name (`str`, *optional*, defaults to `"input_ids"`): the key of the ids in the batch.
 
     Raises:
         ValueError: if `tokens` has another shape.
@@ -95,10 +101,13 @@ def token_labels(
 
 
 def span_of(span: tuple[int, int] | None, length: int) -> slice:
-    r"""Return `span` (first token, and token to stop before) as a slice of `length` tokens; `None` selects all tokens.
+    r"""Return the argument `span` of a plot as a slice of the `length` tokens in a row.
+
+    `span` has two integers: the index of the first token, and of the token to stop before. Negative ones count from the
+    end, and larger ones than `length` are replaced by `length`. `None` selects all tokens.
 
     Raises:
-        ValueError: if the slice contains no token, or more than 64.
+        ValueError: if the slice contains no token, or more than 64; if `span` is not two integers.
 
     Example:
         >>> span_of((8, 100), 20)
@@ -115,7 +124,7 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
 
 
 def inches_of(labels: Sequence[str]) -> float:
-    """Estimate the width of the longest token label in inches, from its number of characters."""
+    """Return the estimated width of the widest of some labels, in inches; 0 without labels."""
     return max((_inches(label) for label in labels), default=0.0)
 
 
@@ -132,13 +141,13 @@ def label_matrix(
     real_across: Sequence[bool],
     real_down: Sequence[bool],
 ) -> None:
-    r"""Label the columns and rows of a drawn matrix with tokens; labels at padding are gray.
+    r"""Label the columns and rows of a drawn matrix with tokens; labels of padding tokens are gray.
 
     Args:
         ax (`Axes`): axes with the matrix; each cell is one unit wide and high.
-        across, down (sequences of `str`): the labels along x and along y.
-        cell (`float`): width of a cell in inches, about.
-        real_across, real_down (sequences of `bool`): False at padding.
+        across, down (sequences of `str`): the labels of the columns and of the rows.
+        cell (`float`): approximate width of a cell in inches.
+        real_across, real_down (sequences of `bool`): False for labels of padding tokens.
     """
     ax.yaxis.set_ticks(range(len(down)), labels=list(down), fontsize=_TOKEN_SIZE)
     ax.tick_params(length=0)
@@ -150,9 +159,10 @@ def label_matrix(
 
 
 def label_columns(ax: Axes, labels: Sequence[str], cell: float) -> None:
-    r"""Label columns of `cell` inches with tokens: upright, on up to five lines, or rotated if these have no room.
+    r"""Write labels below the columns of a matrix, each of which is `cell` inches wide, so that none overlap.
 
-    A thin line joins a label on a lower line to its column.
+    If the labels are too wide for one line, they are spread over up to five lines; a thin line joins each lower label
+    to its column. If five lines are too few, all labels are rotated by 90 degrees.
     """
     widths = np.array([_inches(label) for label in labels])
     for lines in range(1, _MOST_LINES + 1):
@@ -173,16 +183,17 @@ def label_columns(ax: Axes, labels: Sequence[str], cell: float) -> None:
 def label_points(
     ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, clear_of: NDArray[np.float64] | None = None
 ) -> None:
-    r"""Write a word beside every point without overlaps, and draw a thin line to words that are further away.
+    r"""Write a word beside every point, if possible without overlaps.
 
-    Candidate places are tried in a fixed order; if all overlap, the one with the least overlap is used. Call this
-    function last, after `figure.draw_without_rendering()`, because it needs the final size of the axes.
+    If a word must be further away from its point, a thin line joins both. If every place overlaps, the one with the
+    least overlap is used. Call this function last, after `figure.draw_without_rendering()`, because it needs the final
+    size of the axes.
 
     Args:
         ax (`Axes`): axes in which the points are drawn.
         points (`np.ndarray` `(N, 2)`): the points, in data coordinates.
         words (`N` `str`): the labels.
-        clear_of (`np.ndarray` `(M, 2)`, *optional*): other points that no word may cover.
+        clear_of (`np.ndarray` `(M, 2)`, *optional*): other points that words should not cover. By default none.
     """
     from matplotlib.patheffects import withStroke
 
@@ -207,9 +218,10 @@ def label_points(
 def _best_box(
     dot: NDArray[np.float64], size: NDArray[np.float64], taken: NDArray[np.float64], inside: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the nearest free box of a given size beside a dot: within the box `inside`, and over no box in `taken`.
+    """Return the box in which to write a word of a given size beside a dot, as near as possible.
 
-    If no box is free, the one with the least overlap is returned. A box is (left, bottom, right, top).
+    A box is (left, bottom, right, top), in points. It should be inside the box `inside`, and not overlap a box of
+    `taken` `(N, 4)`. If no candidate fits, the one with the least overlap is returned.
     """
     offsets = np.repeat(_OFFSETS, len(_DIRECTIONS))[:, None]
     middles = dot + np.tile(_DIRECTIONS, (len(_OFFSETS), 1)) * (size / 2 + offsets)
@@ -219,6 +231,9 @@ def _best_box(
 
 
 def _overlap(ones: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the shared area of boxes `ones` and `others`, with broadcasting. A box is (left, bottom, right, top)."""
+    """Return the area of the intersection of boxes `(..., 4)` with other boxes, broadcast against each other.
+
+    A box is (left, bottom, right, top).
+    """
     sides = np.minimum(ones[..., 2:], others[..., 2:]) - np.maximum(ones[..., :2], others[..., :2])
     return sides.clip(min=0).prod(axis=-1)  # type: ignore[no-any-return]

@@ -50,9 +50,10 @@ def curves(
 
     Args:
         d_model (`int`): width, the number of columns.
-        length (`int`): number of positions from 0. Above 2,000, a wave too fast to be seen is drawn as a band.
-        columns (one to seven `int`, *optional*): columns to draw. By default up to four whose waves make about 8,
-            4, 2 and 1 turns over the length.
+        length (`int`): number of positions from 0. Above 2,000, a fast wave is drawn as a solid band between its lowest
+            and highest values.
+        columns (one to seven `int`, *optional*): indices of the columns to draw. By default up to four columns, whose
+            waves make about 8, 4, 2 and 1 turns over the length.
         convention, base, ax: as in `encoding`.
 
     Returns:
@@ -60,7 +61,8 @@ def curves(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if a column does not exist, or there are more than seven columns to draw.
+        ValueError: if `d_model` or `length` is not positive, a column does not exist, or there are more than seven
+            columns to draw.
 
     Example:
         >>> [line.get_label() for line in curves(20, 100, columns=[4, 5]).lines]
@@ -105,7 +107,7 @@ def oscillation(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the encodings of several positions, one below the other, as waves over the columns.
+    r"""Draw the encodings of several positions as waves over the columns: one band per position, below each other.
 
     Args:
         d_model (`int`): width, the number of columns.
@@ -114,7 +116,7 @@ def oscillation(
 
     Returns:
         `matplotlib.axes.Axes` with two lines per position, its sine columns and its cosine columns. The lines of
-        position number i are the values minus 3 · i.
+        `positions[i]` are shifted down by 3 · i.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -165,15 +167,16 @@ def similarity(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the dot product of two positions' encodings against their distance, from several starting positions.
+    r"""Draw the dot product of the encodings of two positions over their distance, one line per starting position.
 
     The lines coincide: the product is the sum of cos(distance · frequency) over the pairs of columns, which
     depends on the distance alone. With an odd width the last sine has no cosine, and the lines differ a little.
 
     Args:
         d_model (`int`): width, the number of columns.
-        length (`int`): number of distances from 0. Above 2,000, every second, third, … distance is drawn.
-        starts (one to six `int`): positions to measure from.
+        length (`int`): number of distances from 0. Above 2,000, only every n-th distance is drawn, so that at most
+            2,000 remain.
+        starts (one to six `int`): starting positions, 0 or more. The other position is the start plus the distance.
         measure (`"dot"` or `"cosine"`): dot product, or cosine similarity.
         convention, base, ax: as in `encoding`.
 

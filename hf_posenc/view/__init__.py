@@ -45,23 +45,25 @@ def batch_html(
     r"""Return a batch as HTML, in which touching a token highlights its mask cells, its position and its vectors.
 
     The result is a fragment, for a notebook or to be placed in a page. Where scripts do not run, as on GitHub, plain
-    tables are shown. For a batch with neither `input_ids` nor `inputs_embeds`, the result is a table of its keys.
+    tables are shown. At most 8 rows and 32 tokens of each are shown.
 
     Args:
-        batch (mapping): a batch with `input_ids` or `inputs_embeds`; its other keys are listed
-            with shape, dtype and device; masks, position ids, labels and token types are also shown.
-        tokens_of (callable, *optional*): returns the tokens of a row of ids; by default ids are shown.
-        special_ids (collection of `int`, *optional*): ids of special tokens.
-        encoding_of (callable, *optional*): returns the rows of the encoding `(N, D)` for position ids `(N,)`; by
-            default sinusoids of width 64.
-        first_row, first_token (`int`, *optional*, default to 0): first row and first token to show; at most 8 rows
-            and 32 tokens are shown.
+        batch (mapping): a batch with `input_ids` or `inputs_embeds`. All its keys are listed with shape, dtype and
+            device; masks, position ids, labels and token types are also drawn. If it has neither `input_ids` nor
+            `inputs_embeds`, the result is only that list, a table.
+        tokens_of (callable, *optional*): function from a list of ids to the list of their tokens. By default ids are
+            shown.
+        special_ids (collection of `int`, *optional*): ids of special tokens, which are marked. By default none.
+        encoding_of (callable, *optional*): function from position ids `(N,)` to their encodings `(N, D)`. By default
+            sinusoids of width 64.
+        first_row, first_token (`int`, *optional*, default to 0): index of the first row and of the first token to show.
 
     Returns:
         `str`, a fragment of HTML.
 
     Raises:
-        ValueError: if `first_row` or `first_token` is not in the batch.
+        ValueError: if `first_row` or `first_token` is not an index of the batch.
+        TypeError: if one of these is not an integer.
 
     Example:
         >>> page = batch_html({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.tensor([[1, 1]])})
@@ -83,7 +85,10 @@ def batch_html(
 
 
 def page_of(fragment: str, title: str) -> str:
-    """Return a complete HTML document with a title and a fragment of HTML, light or dark as the browser prefers."""
+    """Return a complete HTML document: `title` as its heading, and below it `fragment`, the HTML to show.
+
+    Its colors are light or dark, as the browser prefers.
+    """
     style = (
         "body{margin:0 auto;max-width:1200px;padding:12px;background:Canvas;color:CanvasText}"
         "h1{font:600 1.3rem system-ui,sans-serif;overflow-wrap:anywhere}"
@@ -102,7 +107,10 @@ def _source(name: str) -> str:
 
 
 class _Window:
-    """The part of a batch to show: at most 8 rows and 32 tokens, from `first_row` and `first_token` on."""
+    """Part of a batch that `batch_html` shows: at most 8 rows and 32 tokens, from `first_row` and `first_token` on.
+
+    `rows` and `tokens` are the slices of the batch, and `shape` is the shape `(B, T)` of the whole batch.
+    """
 
     def __init__(self, batch: Mapping[str, Any], first_row: int, first_token: int) -> None:
         self.batch = batch
@@ -116,9 +124,9 @@ class _Window:
         self.tokens = slice(first_token, min(first_token + _TOKENS, self.shape[1]))
 
     def numbers(self, name: str, tokens: slice | None = None) -> torch.Tensor | None:
-        """Return the shown rows and tokens of the `(B, T)` entry `name`, on the CPU; None if there is no such entry.
+        """Return the shown part of the batch's entry `name`, on the CPU; `None` if it is missing or not `(B, T)`.
 
-        The slice `tokens` selects other columns than the shown ones, for example all with `slice(None)`.
+        By default the part has the shown tokens. The slice `tokens` selects others, such as all with `slice(None)`.
         """
         value: Any = self.batch.get(name)
         if not hasattr(value, "shape") or tuple(value.shape) != self.shape:
@@ -128,7 +136,7 @@ class _Window:
     def data(
         self, tokens_of: TokensOf | None, special_ids: frozenset[int], encoding_of: EncodingOf | None
     ) -> dict[str, Any]:
-        """Return all data that the page shows, as a dict of JSON values."""
+        """Return all data that the HTML shows, as a dict of JSON values; the arguments are those of `batch_html`."""
         ids, positions = self.numbers("input_ids"), self.numbers("position_ids")
         documents, reasons = self._documents_and_reasons()  # reasons by kind of layer
         real = documents >= 0
@@ -160,10 +168,10 @@ class _Window:
         }
 
     def _documents_and_reasons(self) -> tuple[torch.Tensor, dict[str, NDArray[np.int8]]]:
-        """Return the document number of each token, -1 at padding, and for each mask a code for each query and key.
+        """Return the document number of each shown token, -1 at padding, and the codes of the cells of each mask.
 
-        The code is `_ALLOWED` (0), or the reason why the query may not attend to the key, such as `_PADDING`. The masks
-        have the names of the kinds of layers; a single mask has the name "".
+        The codes are a dict from the name of a mask to `(B, T, T)` int8, as `_reasons` returns it. If kinds of layers
+        have their own masks, the names are those of the kinds; a single mask has the name "".
         """
         names = ("attention_mask", "document_ids", "position_ids")
         rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
@@ -179,7 +187,11 @@ class _Window:
         return documents, {name: _reasons(documents, full, look_ahead=mask.look_ahead) for name, full in masks.items()}
 
     def _full_masks(self) -> dict[str, torch.Tensor | None]:
-        """Return the shown part of each 4D `attention_mask`, bool or additive, as bool `(B, T, T)`; None if not 4D."""
+        """Return the shown part of each 4D `attention_mask` as bool `(B, T, T)`, True where attention is allowed.
+
+        The dict has a mask for each kind of layers if the batch has; a single mask has the name "". The value of a mask
+        that is not 4D, or is missing, is `None`. In the batch, a 4D mask is bool, or additive, with 0 where allowed.
+        """
         given = self.batch.get("attention_mask")
         masks: dict[str, torch.Tensor | None] = {}
         for name, mask in (given if isinstance(given, Mapping) else {"": given}).items():  # one for each kind of layer
@@ -204,10 +216,11 @@ class _Window:
 
 
 def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: bool) -> NDArray[np.int8]:
-    """Return a code `(B, T, T)` for each query and key: `_ALLOWED`, or the reason why the query may not attend.
+    """Return a code `(B, T, T)` for each query and key, to draw the mask: 0 if the query may attend to the key.
 
-    `full` is a bool mask `(B, T, T)`, True where attention is allowed. Without it a query may attend to all keys of its
-    own document or, with `look_ahead`, only to those that are not later.
+    Other codes are reasons why it may not, such as `_PADDING` (1). `documents` `(B, T)` are the document numbers of the
+    tokens, -1 at padding. `full` `(B, T, T)` is a bool mask, True where attention is allowed. If it is `None`, a query
+    may attend to the keys of its own document; with `look_ahead`, not to later ones.
     """
     later = torch.ones(2 * documents.shape[1:], dtype=torch.bool).triu(1)
     keys, queries = documents[:, None, :], documents[:, :, None]
@@ -226,9 +239,10 @@ def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: 
 
 
 def _vectors(rows: torch.Tensor, width: int | None = None) -> dict[str, Any]:
-    """Return the first 64 columns of vectors `(..., D)` as base64 of little-endian float32, their number and width.
+    """Return the first 64 columns of vectors `(..., D)` for the script of the page, as a dict.
 
-    The width is the argument `width`, if the vectors were truncated before, or else D.
+    `values` are the numbers as base64 of little-endian float32, `columns` is the number of columns, and `width` is the
+    full width: D, or the argument `width` if the vectors were truncated before.
     """
     shown = rows[..., :_COLUMNS].detach().to("cpu", torch.float32).contiguous().numpy()
     values = base64.b64encode(shown.astype("<f4").tobytes()).decode()
