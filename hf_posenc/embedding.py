@@ -39,23 +39,28 @@ class PositionalEmbedding(nn.Module):
 
     Args:
         embedding (`nn.Embedding` or a subclass): called as a module, so a subclass can have its own forward.
-        encoding (`str` or `PositionalEncoding`, *optional*, defaults to `"sinusoidal"`): the kind of positions:
-            `"sinusoidal"` (without parameters), `"scaled"`, `"learned"`, `"fourier"`, `"exponential"` or `"none"`, made
-            on the device and in the dtype of the table; or the result of `positional_encoding(kind, d_model, ...)`,
-            which has its own settings.
-        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of sinusoids.
+        encoding (`str` or `PositionalEncoding`, *optional*, defaults to `"sinusoidal"`): a kind of encoding, or a
+            module. The kinds are `"sinusoidal"` (without parameters), `"scaled"`, `"learned"`, `"fourier"`,
+            `"exponential"` and `"none"`. A new encoding has the device and dtype of `embedding.weight`. A module, such
+            as the result of `positional_encoding(kind, d_model, ...)`, has its own settings; the next five arguments
+            cannot be given with it.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order of the sine and cosine columns,
+            and spacing of their wavelengths.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`, `ExponentialPositionalEncoding`.
-        max_length (`int`, *optional*): number of positions; later ones raise an error. For a learned table it is the
-            number of rows, 512 by default.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of the token embeddings. The first call warns if the
-            token embeddings are much smaller than the encoding.
+        max_length (`int`, *optional*): number of positions; later ones raise an error. By default a learned table has
+            512 positions, and the other encodings have no limit.
+        scale (`"sqrt_d"` or `float`, *optional*): factor of the token embeddings; `"sqrt_d"` means the square root of
+            their width D. By default 1. The first call warns if the token embeddings are much smaller than the
+            encoding.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
         zero_padding (`bool`, *optional*, defaults to `True`): return exactly 0.0 where `attention_mask` is 0, so that
             a sum over all tokens equals the sum over real tokens.
 
     Raises:
-        TypeError: if `embedding` is not an `nn.Embedding`, or the encoding does not have one of the given settings.
-        ValueError: if a setting is out of range, the encoding does not exist, or its width is not the embedding's.
+        TypeError: if `embedding` is not an `nn.Embedding`, or the kind of encoding does not have one of the given
+            settings, such as `base` for `"learned"`.
+        ValueError: if a setting is out of range or given with a module, if the kind of encoding does not exist, or if
+            a module and the embedding differ in width.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", sections 3.4 and 3.5. arXiv:1706.03762.
@@ -113,7 +118,7 @@ class PositionalEmbedding(nn.Module):
 
     @property
     def num_embeddings(self) -> int:
-        """Number of rows of the table; ids must be smaller than this number."""
+        """Number of rows of the table of token embeddings; ids must be smaller than this number."""
         return self.embedding.num_embeddings
 
     def forward(
@@ -128,8 +133,10 @@ class PositionalEmbedding(nn.Module):
 
         Args:
             input_ids (`torch.Tensor` `(B, T)`, integer): moved to the embedding's device if necessary.
-            attention_mask (`torch.Tensor` `(B, T)`, bool or 0 and 1, *optional*): 1 at real tokens.
-            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): used as they are.
+            attention_mask (`torch.Tensor` `(B, T)`, bool or 0 and 1, *optional*): 1 at real tokens, 0 at padding. By
+                default all tokens are real.
+            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): the positions. By default they count
+                the real tokens of each row.
             out (`torch.Tensor` `(B, T, D)`, *optional*): contiguous memory for the result, with the dtype and device of
                 the embedding. Not allowed if gradients are recorded.
 
@@ -137,9 +144,9 @@ class PositionalEmbedding(nn.Module):
             `torch.Tensor` `(B, T, D)`, dtype and device of the embedding: `out` if it was given, otherwise new memory.
 
         Raises:
-            ValueError: if a shape does not match, the mask contains a value other than 0 and 1, an id has no row, or
-                `out` cannot be used. Ids and mask values are checked on the CPU only, because on an accelerator the
-                check would wait for the device.
+            ValueError: if a shape does not match, the mask contains a value other than 0 and 1, an id is negative or
+                too large, or `out` cannot be used. Ids and mask values are checked on the CPU only, because on an
+                accelerator the check would wait for the device.
             TypeError: if the ids are not integers.
         """
         ids = self._checked_ids(input_ids)
@@ -178,7 +185,7 @@ class PositionalEmbedding(nn.Module):
         return f"zero_padding={self.zero_padding}"
 
     def _checked_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Return the ids on the embedding's device; raise if they are not integers `(B, T)`, or an id has no row."""
+        """Return the ids on the embedding's device; raise if they are not integers `(B, T)`, or out of range."""
         if not isinstance(input_ids, torch.Tensor):
             raise type_error(
                 "input_ids must be a tensor (batch, length)", got=shorten(input_ids), fix="torch.tensor(input_ids)"
@@ -215,7 +222,10 @@ class PositionalEmbedding(nn.Module):
         )
 
     def _check_out(self, out: object, ids: torch.Tensor) -> None:
-        """Raise if the result for `ids` cannot be written to `out`: wrong shape, dtype or device, or a gradient."""
+        """Raise if `out` cannot hold the result for `ids`, or if gradients are recorded.
+
+        `out` must be a contiguous tensor with the shape of the result, and with the dtype and device of the embedding.
+        """
         weight, shape = self.embedding.weight, (*ids.shape, self.d_model)
         like = shape, weight.dtype, weight.device
         fix = f"out=torch.empty({shape}, dtype={weight.dtype}, device='{weight.device}')"
@@ -234,11 +244,15 @@ class PositionalEmbedding(nn.Module):
     def _runs(
         self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None
     ) -> list[tuple[int, int]] | None:
-        """Return the first column and the number of the real tokens of each row; `None` if `_add_runs` cannot be used.
+        """Return the argument `runs` of `_add_runs`: the first column and the number of the real tokens of each row.
 
-        `keep` `(B, T)` is True at real tokens; `ids` and `position_ids` are the arguments of `forward`. `_add_runs`
-        needs plain sinusoids, real tokens without gaps, positions that count from the first real token, no dropout and
-        no gradient.
+        `keep` `(B, T)` is True at real tokens; `ids` and `position_ids` are the arguments of `forward`. Return `None`
+        if one of the conditions of `_add_runs` is not met:
+
+        - The embedding is plain, and the encoding consists of plain sinusoids without `max_length`.
+        - The real tokens of each row have no padding between them, and their positions count by ones.
+        - There is no dropout and no gradient, padding becomes 0, and the tensors are on the CPU.
+        - The first call, which may warn, is over.
         """
         encoding, weight = self.encoding, self.embedding.weight
         # Checked first, because a compiled graph must not depend on the attributes that are read below.
@@ -273,8 +287,8 @@ class PositionalEmbedding(nn.Module):
     def _add_runs(self, ids: torch.Tensor, runs: list[tuple[int, int]], out: torch.Tensor | None) -> torch.Tensor:
         """Return the embeddings of `ids` plus encodings, `(B, T, D)`, computed only for real tokens; padding is 0.
 
-        `runs` has the first column and the number of real tokens of each row, and `out` is memory for the result. The
-        rows are computed one by one, to stay in the CPU cache.
+        `runs` has the first column and the number of real tokens of each row. `out` is memory for the result; `None`
+        allocates it. The rows are computed one by one, to stay in the CPU cache.
         """
         weight = self.embedding.weight
         is_new = out is None

@@ -44,10 +44,13 @@ def check(
         typer.Option(help="Compare the fast backend of the tokenizer with tokenizers on each line of this file."),
     ] = None,
 ) -> None:
-    """Report how a model encodes positions: convention and exactness of each table, and the effect of left padding.
+    """Report how a model encodes positions, or with --texts compare two ways to tokenize a file.
 
-    With --texts, tokenize each line of a file with the tokenizer's fast backend and with the library tokenizers, and
-    count the lines whose token ids differ. If there are any, the exit status is 1.
+    The report lists the position tables of the model, the formula and exactness of their sinusoids, and the effect of
+    left padding.
+
+    With --texts, each line of a file is tokenized with the tokenizer's fast backend and with the library tokenizers.
+    The lines whose token ids differ are counted. If there are any, the exit status is 1.
     """
     screen = Screen()
     if texts is not None:
@@ -65,9 +68,9 @@ def check(
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
-    """Tokenize each line of `file` with the fast backend and with the library tokenizers; print how many differ.
+    """Tokenize each line of `file` with the fast backend and with `tokenizers`; count lines with different token ids.
 
-    If any line has different token ids, print the first three, and exit with status 1.
+    Print the count. If it is not 0, print the first three of these lines, and exit with status 1.
     """
     from ..rows import Encoder
     from ..tokenization import FastBackend, private_copy
@@ -106,14 +109,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     r"""Run a command of `hf-posenc`; errors in arguments, files and texts are printed without a traceback.
 
     Args:
-        arguments (sequence of `str`, *optional*): by default `sys.argv[1:]`.
+        arguments (sequence of `str`, *optional*): the name of the command and its arguments; by default `sys.argv[1:]`.
 
     Raises:
-        SystemExit: with the exit status: 0 for success, 1 if `check` or `verify` found a fault, 2 for wrong arguments,
-            files and texts, 130 if `encode` was stopped by Ctrl-C.
+        SystemExit: at the end of the command, with its exit status. This is 0 for success, 1 if `check` or `verify`
+            found a fault, 2 for wrong arguments, files or texts, and 130 if Ctrl-C stopped `encode`.
 
     Example:
-        >>> main(["show"])
+        >>> main(["show"])  # its argument TEXT is missing
         Traceback (most recent call last):
         SystemExit: 2
     """

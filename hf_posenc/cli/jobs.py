@@ -38,6 +38,8 @@ def encode(
     """Encode a corpus of any size to Parquet shards of token ids.
 
     After a run was stopped or killed, the same command continues it.
+
+    The options are also arguments of `hf_posenc.jobs.encode`.
     """
     if "-" in inputs:
         raise value_error(
@@ -75,9 +77,10 @@ def verify(
     ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Split of the inputs, as given to encode.")] = None,
 ) -> None:
-    """Read every file of an output folder again, and list those that differ from the manifest.
+    """Read every file that `hf-posenc encode` wrote to a folder, and list those that differ from manifest.json.
 
-    The exit status is 0 if all is well, 1 if a shard is bad or the run never finished, 2 if there is no manifest.
+    This file, the manifest, has a checksum of each shard. The exit status is 0 if no file differs, 1 if a file differs
+    or the run never finished, 2 if there is no manifest.
     """
     from .. import jobs
 
@@ -90,7 +93,10 @@ def verify(
 
 
 def _option(option: Field[Any], hint: Any) -> Any:
-    """Return the annotation from which typer makes the command-line option for a field of `Options` of type `hint`."""
+    """Return the annotation from which typer makes a command-line option.
+
+    `option` is a field of `Options`, and `hint` is its type.
+    """
     choices = choices_of(hint)
     if option.name == "columns":
         hint = list[str] | None

@@ -96,7 +96,10 @@ def _attention_inputs(
 
 
 def _model_folder(model: str | None) -> tuple[str, str]:
-    """Return the folder or Hub name of `model`, and its name for titles; for `None`, those of the default model."""
+    """Return two texts: the folder or Hub name to load `model` from, and the name to print in titles.
+
+    `None` means the default model, a small BERT; raise `ValueError` if it is not installed.
+    """
     if model is not None:
         return model, model
     folder = bert_folder()
@@ -206,18 +209,21 @@ def _argument_help(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _text(default: Any) -> str | None:
-    """Return the default value of an argument as text for the command line: `"1,10"` for the tuple `(1, 10)`."""
+    """Return a default value as text for the command line: `"1,10"` for the tuple `(1, 10)`, and `None` for `None`."""
     if isinstance(default, tuple):
         return ",".join(map(str, default))
     return None if default is None else str(default)
 
 
 def _value(text: str | None, annotation: str) -> Any:
-    r"""Parse the value of an option: a number, a list of numbers separated by commas, or the text itself.
+    r"""Parse the text of an option: a number, a list of numbers separated by commas, or else the text itself.
 
     Args:
         text (`str`, *optional*): the value of an option.
-        annotation (`str`): annotation of the argument; for a tuple, a single number also becomes a list.
+        annotation (`str`): annotation of the argument. If it is a tuple, a single number also becomes a list.
+
+    Returns:
+        `int`, `float`, `list` of numbers or `str`; `None` if `text` is `None`.
 
     Example:
         >>> _value("0,2", "int"), _value("0.5", "float"), _value("sqrt_d", "float"), _value("4", "tuple[float, ...]")

@@ -19,7 +19,10 @@ _SECONDS_PER_LINE = 60.0  # between two lines of progress, if the output is a fi
 
 
 class ProgressLine(Callbacks):
-    r"""Callbacks of `jobs.encode` that show its progress and count its shards and tokens; use as a context manager.
+    r"""Display of the progress of `jobs.encode`: a bar on a terminal, or one line per minute in a file.
+
+    `jobs.encode` calls the methods of this context manager. The attribute `finished` is the number of shards that this
+    run and earlier runs finished, `tokens` the number of tokens of this run, and `text` the current line of progress.
 
     Args:
         screen (`Screen`): the output streams.
@@ -73,14 +76,14 @@ class ProgressLine(Callbacks):
         self.library = name
 
     def checked(self, size: int) -> None:
-        """Add `size` bytes to those of finished shards that were compared with their checksums, and show the sum."""
+        """Count `size` more bytes of finished shards that were compared with their checksums, and show the sum."""
         self._checked += size
         self._show(f"{in_bytes(self._checked)} of finished shards checked")
 
     def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
-        """Start the progress bar at `bytes_done` and `shards_done`, the work of an earlier run.
+        """Start the progress bar at the work of earlier runs: `bytes_done` bytes of input, and `shards_done` shards.
 
-        `bytes_total` is the end of the bar, if it is known.
+        `bytes_total` is the size of the input, where the bar ends. If it is `None`, no percentage is shown.
         """
         self._started = time.monotonic()
         self._total, self._read, self.finished = bytes_total, bytes_done, shards_done
@@ -88,7 +91,10 @@ class ProgressLine(Callbacks):
         self._show(counted(self.finished, "shard"))
 
     def shard(self, record: dict[str, Any]) -> None:
-        """Add the bytes, tokens and rejected documents of a finished shard to the totals; update the bar."""
+        """Add the numbers of a finished shard to the totals, and update the bar.
+
+        `record` has the input bytes of the shard (`read`), its `tokens`, and its `rejected` documents.
+        """
         self.finished += 1
         self.made += 1
         self._read += record["read"]
@@ -103,12 +109,14 @@ class ProgressLine(Callbacks):
         self._show(", ".join([counted(self.finished, "shard"), *speed, *rejected]))
 
     def summary(self, totals: Mapping[str, int], output: Path) -> dict[str, str]:
-        r"""Return the totals of the job, and the speed of this run, as names and texts to print in this order.
+        r"""Return a dict from name to text to print after a job: its totals, and code that loads its shards.
 
-        The numbers of truncated and rejected documents are left out if they are 0.
+        The speed is printed with the tokens, if this run made any. The numbers of truncated and rejected documents are
+        left out if they are 0.
 
         Args:
-            totals (mapping): the totals of the manifest.
+            totals (mapping from `str` to `int`): numbers of the whole job, with the keys of the example. `cut` is the
+                number of truncated documents.
             output (`Path`): the output folder.
 
         Example:

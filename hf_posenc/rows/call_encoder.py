@@ -24,12 +24,14 @@ Text = str | Sequence[str]
 
 
 class CallEncoder:
-    r"""Encoder that calls the tokenizer for every text. See `Encoder` for the settings.
+    r"""Slow part of `Encoder`, which calls the tokenizer once per text.
+
+    `Encoder` makes it for slow tokenizers, and for fast ones whose class has steps in Python.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase`): a private copy.
+        tokenizer (`PreTrainedTokenizerBase`): a private copy, because calls change its attributes.
         limits (`Limits`): limit on the tokens of a row.
-        special (`int`): number of special tokens added to a single text.
+        special (`int`): number of special tokens added to a row with one text.
         add_special_tokens, is_split_into_words, targets (`bool`): as in `Encoder`.
     """
 
@@ -52,7 +54,10 @@ class CallEncoder:
         self._lock = threading.Lock()  # a call sets attributes of the tokenizer
 
     def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> TokenRows:
-        """Tokenize a batch of texts or pairs with one call of the tokenizer per text, and return `TokenRows`."""
+        """Tokenize a batch of texts or pairs with one call of the tokenizer for each, and return `TokenRows`.
+
+        `pairs` has the second text of each pair; `None` means single texts.
+        """
         ids: list[list[int]] = []
         types: list[list[int]] = []
         sample: list[int] = []
@@ -96,7 +101,7 @@ class CallEncoder:
         return dict(row)
 
     def _overflowing_rows(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
-        """Split a text or pair that is too long for one row with a fast tokenizer.
+        """Call a fast tokenizer to split a text or pair that is too long for one row.
 
         Return one dict for each row, with `input_ids` and, if the tokenizer makes them, `token_type_ids`.
         """
@@ -113,10 +118,11 @@ class CallEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
 
     def _windows(self, index: int, text: Text, pair: Text | None, window: int) -> list[dict[str, list[int]]]:
-        """Split a long text with a slow tokenizer; return a dict for each row, as `_overflowing_rows` does.
+        """Split a text that is too long for one row, for a slow tokenizer, which cannot split it.
 
-        A row has at most `window` tokens of the text, plus special tokens. Raise for a pair; the message names row
-        `index`.
+        A row has at most `window` tokens of the text, and the special tokens. Return one dict for each row, with
+        `input_ids` and, if special tokens are added, `token_type_ids`. Raise `ValueError` if `pair` is not `None`;
+        `index` is the number of the text for the message.
         """
         if pair is not None:
             raise value_error(
@@ -143,9 +149,9 @@ class CallEncoder:
 
 
 def check_surrogates(index: int, given: object) -> None:
-    """Raise if the text `given`, or any text in a nested list or tuple `given`, contains a lone surrogate.
+    """Raise `ValueError` if a text contains a lone surrogate, a character that is not valid Unicode.
 
-    `index` is the row number for the error message.
+    `given` is a text, or a list or tuple of texts, which may be nested. `index` is the row number for the message.
     """
     for text in given if isinstance(given, (tuple, list)) else [given]:
         if isinstance(text, (tuple, list)):

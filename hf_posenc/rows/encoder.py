@@ -34,19 +34,26 @@ _CHARACTERS_A_TOKEN = 12
 
 
 class Encoder:
-    r"""Encoder that tokenizes texts and truncates them to limits. Safe in threads and in forked workers.
+    r"""Encoder from texts to rows of token ids, with special tokens and truncation, as in `tokenizer(...)`.
+
+    Safe to use from several threads and in forked workers.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase` or `RustOnlyTokenizer`): a private copy, see `loading.private_copy`.
         limits (`Limits`, *optional*): limit on the tokens of a row; by default none.
-        add_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers.
-        word_ids (`bool`, *optional*): add a column `word_ids`, the index of each token's word; -1 at special tokens.
-        targets (`bool`, *optional*): encode in the target mode of the tokenizer, which some translation models have.
+        add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
+        is_split_into_words (`bool`, *optional*, defaults to `False`): as in transformers.
+        word_ids (`bool`, *optional*, defaults to `False`): return also a column `word_ids`, the index of each token's
+            word; -1 at special tokens.
+        targets (`bool`, *optional*, defaults to `False`): encode texts as `tokenizer(text_target=...)` does. For some
+            translation models, these ids differ.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): see `choose_backend`.
-        dtype (NumPy type, *optional*, defaults to int64): dtype of the ids; `call_encoder` always returns int64.
+        dtype (NumPy type, *optional*, defaults to int64): dtype of the ids. A slow tokenizer, and a fast one with steps
+            in Python, always give int64.
 
     Raises:
-        ValueError: if `word_ids` is True and the tokenizer is slow; if `backend` is `"fast"` and there is none.
+        ValueError: if `word_ids` is True and the tokenizer is slow; if `backend` is `"fast"` and this tokenizer has no
+            fast backend.
         ImportError: if `backend` is `"fast"` and its library is not installed.
 
     Example:
@@ -133,16 +140,17 @@ class Encoder:
         return self._rows([self._columns(self.backend, each, shorten=pairs is None) for each in given])
 
     def encode_blocks(self, blocks: Iterator[str]) -> TokenRows:
-        r"""Tokenize and truncate one text, given as consecutive blocks: `encode(["".join(blocks)])` in less memory.
+        r"""Tokenize and truncate one text that is given in blocks: `encode(["".join(blocks)])` in less memory.
 
-        Only the ids of the text are in memory as a whole, and blocks after the last token that truncation keeps are
-        not read. With `word_ids`, or if `reason_not_cut` is not `None`, all blocks are joined first.
+        The blocks are read and tokenized one after another. If truncation removes the end of the text, reading stops
+        soon after the last token that is kept. Exception: if the encoder returns `word_ids`, or `reason_not_cut` is a
+        text, all blocks are joined first.
 
         Args:
-            blocks (iterator of `str`): the blocks, of any size.
+            blocks (iterator of `str`): the text in consecutive blocks of any size.
 
         Returns:
-            `TokenRows`, with the same ids.
+            `TokenRows`, with the ids of the whole text.
 
         Raises:
             ValueError: as in `encode`.
@@ -156,7 +164,10 @@ class Encoder:
         return self._rows([{"input_ids": ids}])
 
     def _rows(self, columns: list[dict[str, Ragged]]) -> TokenRows:
-        """Return truncated rows with special tokens; `columns` are those of the texts and, for pairs, second texts."""
+        """Return truncated rows with special tokens.
+
+        `columns` has one dict for single texts, and two for pairs: the columns of the first and of the second texts.
+        """
         template, side = self._templates[len(columns) - 1], self.tokenizer.truncation_side
         return make_rows(columns, template, self.limits, side=side, types=self._has_types, dtype=self.dtype)
 
@@ -168,9 +179,9 @@ class Encoder:
         return limits.max_length if is_cut else None
 
     def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
-        """Return the ids of texts without special tokens, as column `input_ids`; with `self.word_ids` also `word_ids`.
+        """Return the column `input_ids` of texts, without special tokens, and the column `word_ids` if it is needed.
 
-        With `shorten`, the end of a very long text may be left out, because truncation would remove its tokens.
+        If `shorten` is True, the end of a very long text may be left out, because truncation would remove its tokens.
         """
         with _tokenizer_errors(texts):
             are_cut = max(map(len, texts), default=0) > _PIECE and self._pieces.reason is None
@@ -184,7 +195,10 @@ class Encoder:
             return {"input_ids": self._joined(backend, pieces)}
 
     def _prefix(self, backend: Backend, text: Any, enough: int) -> Any:
-        """Return the beginning of a long text, with more than `enough` ids; they are the first ids of the text."""
+        """Return the beginning of a long text, long enough for more than `enough` ids.
+
+        These are the first ids of the text. A text that is not long is returned whole.
+        """
         if type(text) is not str or len(text) <= _PIECE:
             return text
         ids = end = 0
@@ -195,9 +209,9 @@ class Encoder:
         return text[:end]
 
     def _joined(self, backend: Backend, texts: Sequence[Iterable[Any]], enough: int | None = None) -> Ragged:
-        """Return the ids (int32) of long texts, each given as its pieces, which are encoded one after another.
+        """Return the ids (int32) of long texts. Each text is given as an iterable of its consecutive pieces.
 
-        With `enough`, the rest of a text is left out as soon as it has more than `enough` ids.
+        If `enough` is given, the pieces of a text that follow its first `enough` ids may be left out.
         """
         values, lengths = bytearray(), np.zeros(len(texts), np.int64)
 
@@ -244,9 +258,9 @@ def _tokenizer_errors(texts: Sequence[Text]) -> Iterator[None]:
 
 
 def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Return the next pieces to encode in one call, as pairs of the index of the text and the piece.
+    """Return the pieces of long texts that are encoded in the next call, each as (index of the text, piece).
 
-    They are taken from `pieces` until they have `_AT_ONCE` characters; the list is empty at the end.
+    They are taken from the iterator `pieces` until they have `_AT_ONCE` characters. The list is empty at the end.
     """
     some, size = [], 0
     for row, piece in pieces:

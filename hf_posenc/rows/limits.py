@@ -35,11 +35,13 @@ class Limits:
 
     @property
     def truncates(self) -> bool:
-        """True if longer rows are truncated or split."""
+        """True if rows longer than `max_length` are truncated or split; False if there is no `max_length`."""
         return self.max_length is not None and self.truncation != "do_not_truncate"
 
     def check_special_tokens(self, special: int) -> None:
         r"""Raise if `max_length` is too small for the special tokens of a row, the stride and one more token.
+
+        The stride counts only with `overflow`. Nothing is checked if rows are not truncated.
 
         Args:
             special (`int`): number of special tokens in a row.

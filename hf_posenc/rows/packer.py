@@ -32,12 +32,16 @@ def pack_rows(
         documents (mapping from `str` to `Ragged`): `input_ids`, and further columns of the same lengths. Documents
             without tokens are left out.
         capacity (`int`): maximal number of tokens in a row.
-        seed (`int`, *optional*): shuffles the rows, see `pack`.
+        seed (`int`, *optional*): seed to shuffle the rows, see `pack`. By default rows with the longest documents come
+            first.
         first_position (`int`, *optional*, defaults to 0): position of a document's first token.
 
     Returns:
-        `dict` with the packed columns and `document_ids`, which count from 0 in each row. `position_ids` that restart
-        at each document are added if not given.
+        `dict` with the packed columns and `document_ids`, which count from 0 in each row. If `documents` has no
+        `position_ids`, they are added, and restart at each document.
+
+    Raises:
+        ValueError: if a document has more than `capacity` tokens.
 
     Example:
         >>> rows = pack_rows({"input_ids": Ragged.from_rows([[5, 6], [7], [8, 9, 4]])}, 4)
@@ -63,9 +67,10 @@ def pack_rows(
 
 
 def is_no_mask(values: Any) -> bool:
-    r"""Return True if `values`, the column `attention_mask` of packed rows, contains the text `NO_MASK`.
+    r"""Return True if the column `attention_mask` of packed rows has the text `NO_MASK` in place of masks.
 
-    Packed data sets have this text in place of a mask, because a mask of ones would not separate documents.
+    `pack_dataset` writes this text, because a mask of ones would not separate the documents of a row. `values` are the
+    values of the column; only the first is compared.
 
     Example:
         >>> is_no_mask([NO_MASK]), is_no_mask([[1, 1, 0]])

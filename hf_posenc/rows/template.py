@@ -32,8 +32,9 @@ def make_rows(
     r"""Return rows of token ids with special tokens, truncated or split to the limit.
 
     Args:
-        texts (one or two mappings from `str` to `Ragged`): columns of the texts and, for pairs, columns of the second
-            texts. They are `input_ids` and other columns with one value per token, which get -1 at special tokens.
+        texts (one or two mappings from `str` to `Ragged`): the columns of the texts; for pairs, those of the first and
+            of the second texts. A mapping has `input_ids`, and may have other columns with one value per token. The
+            other columns get -1 at special tokens.
         template (`Template`): order of texts and special tokens in a row.
         limits (`Limits`): limit on the tokens of a row.
         side (`"left"` or `"right"`): truncation side.
@@ -77,15 +78,17 @@ def make_rows(
 
 
 class _Parts(NamedTuple):
-    """Part of a text that each row contains. Arrays have one value per row.
+    """Ranges of tokens that the rows contain; made by `_truncate`.
 
-    A list has one array for the texts and, for pairs, a second array for the second texts.
+    Each array has one value per row. Each list has one array for single texts, and two arrays for pairs: one for the
+    first and one for the second texts.
 
     Args:
-        starts (list): index of the first token in its text; empty if the parts, joined, are the texts.
-        lengths (list): number of tokens.
-        windows (list): number of the part among all parts of a split text; empty without overflow.
-        sample (array): index of the text.
+        starts (list): index of the range's first token in its text. The list is empty if the rows in order contain
+            every token of the texts once.
+        lengths (list): number of tokens in the range.
+        windows (list): number of the range among those of the same text, from 0. The list is empty if no text is split.
+        sample (array): index of the text or pair.
         truncated (`int`): number of texts that lost tokens.
     """
 
@@ -96,9 +99,9 @@ class _Parts(NamedTuple):
     truncated: int
 
     def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
-        """Return the values of `column` for the tokens that the rows contain, concatenated row by row.
+        """Return the values of `column` at the tokens that the rows contain, in one array, row after row.
 
-        `text` is 0 for a column of the texts, and 1 for a column of the second texts of pairs.
+        `text` is 0 if the column belongs to single or first texts, and 1 if it belongs to the second texts of pairs.
         """
         if not self.starts:
             return column.values
@@ -107,10 +110,10 @@ class _Parts(NamedTuple):
 
 
 def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
-    """Choose the part of its text that each row contains, so that no row exceeds the limit.
+    """Return the range of tokens that each row contains, so that no row exceeds the limit.
 
-    `lengths` are the lengths of the texts and, for pairs, of the second texts. Each row also has `special` tokens.
-    `side` is the truncation side.
+    `lengths` has the numbers of tokens of the texts; for pairs, two arrays. `special` is the number of special tokens
+    in a row, and `side` is the truncation side.
     """
     sample = np.arange(len(lengths[0]))
     whole = _Parts([], lengths, [], sample, 0)
@@ -141,11 +144,13 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
-    """Return the index of the text of each row, and the indices of the windows that the row contains.
+    """Return for each row the index of its text, and the index of the window of this text that the row contains.
 
-    `counts` are the numbers of windows of the texts and, for pairs, of the second texts. A pair gives a row for each
-    combination of a window of its first text and one of its second, in the order of `tokenizers`: 2 and 3 windows give
-    (0, 0), (1, 0), (1, 1), (1, 2), (0, 1) and (0, 2).
+    A window is one of the ranges into which a long text is split. `counts` has the number of windows of each text; for
+    pairs, two arrays. The second result has two arrays, for first and second texts.
+
+    A pair gives one row for each combination of windows of its two texts, in the order of `tokenizers`. If the texts
+    have 2 and 3 windows, the rows are (0, 0), (1, 0), (1, 1), (1, 2), (0, 1) and (0, 2).
     """
     second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
     rows = counts[0] * second
@@ -160,8 +165,9 @@ def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
 def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
     """Return the number of tokens that truncation keeps of each text: one array `(B,)` for texts, two for pairs.
 
-    `lengths` are the numbers of tokens before truncation, and `special` is the number of special tokens in a row. Only
-    rows at which `too_long` `(B,)` is True are truncated. Raise if a row cannot be truncated to the limit.
+    `lengths` has the numbers of tokens before truncation, and `special` is the number of special tokens in a row. Only
+    texts or pairs at which `too_long` `(B,)` is True are truncated. Raise `ValueError` if one of them cannot be
+    truncated to the limit.
     """
     assert limits.max_length is not None
     limit = limits.max_length - special

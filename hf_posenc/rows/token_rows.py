@@ -17,13 +17,14 @@ from .limits import Limits, window_offsets
 
 @dataclass(frozen=True, eq=False)
 class TokenRows:
-    r"""Rows of tokens, stored as `Ragged` columns with one value per token.
+    r"""Rows of tokens before a collator pads them to a batch, stored as `Ragged` columns with one value per token.
 
     Args:
         columns (`dict` from `str` to `Ragged`): `"input_ids"`, and other columns of the same lengths.
-            `"attention_mask"` is present only if rows contain padding (0). `"document_ids"` is -1 at padding.
+            `"attention_mask"` is present only if rows already contain padding, where it is 0. `"document_ids"`, the
+            number of each token's document in a packed row, is -1 at padding.
         sample (`np.ndarray` `(R,)` int64): index of the text of each row; a long text may give several rows.
-        truncated (`int`, *optional*): number of texts that lost tokens.
+        truncated (`int`, *optional*, defaults to 0): number of texts that lost tokens.
 
     Example:
         >>> rows = TokenRows({"input_ids": Ragged.from_rows([[7, 8, 9], [5]])}, np.arange(2))
@@ -37,23 +38,26 @@ class TokenRows:
 
     @property
     def ids(self) -> Ragged:
-        """Token ids of the rows: the column `input_ids`, int64."""
+        """Token ids of the rows: the column `input_ids`."""
         return self.columns["input_ids"]
 
     @property
     def token_type_ids(self) -> Ragged | None:
-        """Column `token_type_ids`, int64; `None` if there is none."""
+        """Column `token_type_ids`; `None` if there is none."""
         return self.columns.get("token_type_ids")
 
     @property
     def is_token(self) -> NDArray[np.bool_] | None:
-        """Mask `(N,)`, True at tokens and False at padding; `None` if there is no padding."""
+        """Mask `(N,)` of all rows, concatenated: True at tokens, False at padding. `None` if there is no padding."""
         mask = self.columns.get("attention_mask")
         return None if mask is None else mask.values.astype(bool)
 
     @lock_free_cache
     def documents(self) -> Ragged | None:
-        """Document number of each token within its row, -1 at padding; `None` if every row is one document."""
+        """Document number of each token within its row, -1 at padding; `None` if every row is one document.
+
+        The numbers are those of the column `document_ids`. Without it, a document begins where `position_ids` restart.
+        """
         numbers, positions = self.columns.get("document_ids"), self.columns.get("position_ids")
         if numbers is not None:
             tokens = numbers.where(numbers.values >= 0)
@@ -71,9 +75,10 @@ class TokenRows:
         return Ragged(documents, positions.lengths)
 
     def positions_in_documents(self, start: int) -> NDArray[np.int64]:
-        """Return the position `(N,)` int64 of each token within its document; the first token has position `start`.
+        """Return the positions of all tokens within their documents, `(N,)` int64, with `start` for each first token.
 
-        Padding has the position `start`; if `documents` is not `None`, its position can be any number.
+        N is the number of tokens in all rows, padding included. The position of padding is `start`, or any number if
+        `documents` is not `None`.
         """
         if self.documents is None:
             if self.is_token is None:
@@ -91,7 +96,7 @@ class TokenRows:
         return replace(self, columns={**self.columns, **columns})
 
     def where(self, keep: NDArray[np.bool_]) -> TokenRows:
-        """Return the rows without the tokens at which `keep` `(N,)` is False."""
+        """Return the rows without the tokens at which `keep` is False; `keep` `(N,)` is for the tokens of all rows."""
         return replace(self, columns={name: column.where(keep) for name, column in self.columns.items()})
 
     def take(self, rows: NDArray[np.int64]) -> TokenRows:

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unsupported(Exception):
-    """Error for a tokenizer without a fast backend; the message is the reason."""
+    """Error for a tokenizer that has no fast backend; the message is the reason."""
 
 
 class DifferentIds(RuntimeError):
@@ -53,16 +53,20 @@ class DifferentIds(RuntimeError):
 class FastBackend:
     r"""Encoder from texts to token ids with nanotoken or gigatoken, without special tokens, truncation or padding.
 
-    Safe to use from several threads and in forked processes.
+    These libraries are faster than `tokenizers`. `choose_backend` makes this encoder. It is safe to use from several
+    threads and in forked processes.
 
     Args:
         text (`str`): the content of a `tokenizer.json`.
-        interval (`int`, *optional*): one text in about `interval` texts is compared with `tokenizers`.
-        most_tokens (`int`, *optional*): number of tokens after which memory is freed by a reload: gigatoken
-            caches every word, about 10 bytes for each token of random text, and less than one for real text.
+        interval (`int`, *optional*, defaults to 4096): about one text in `interval` is also encoded with `tokenizers`,
+            to check that the ids are the same.
+        most_tokens (`int`, *optional*, defaults to 2**25): number of tokens after which the tokenizer is loaded again.
+            This empties the word cache of gigatoken, which has about 10 bytes for each token of random text, and less
+            than one for each token of real text.
 
     Raises:
-        Unsupported: if no fast library supports this tokenizer, or its ids differ from those of `tokenizers`.
+        Unsupported: if no fast library supports this tokenizer, or its ids for a test text differ from those of
+            `tokenizers`.
         ImportError: if the library is not installed.
     """
 
@@ -154,8 +158,13 @@ def choose_backend(
         text (`str`): the content of a `tokenizer.json`.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"auto"` is the fast backend if
             there is one for this tokenizer, else `tokenizers`.
-        split_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers. No fast backend has them.
-        word_ids (`bool`, *optional*): True if the index of each token's word is needed. No fast backend returns it.
+        split_special_tokens, is_split_into_words (`bool`, *optional*, default to `False`): as in transformers. A fast
+            backend is used only if both are False.
+        word_ids (`bool`, *optional*, defaults to `False`): True if the index of each token's word is needed. A fast
+            backend is used only if this is False.
+
+    Returns:
+        `FastBackend` or `TokenizersBackend`.
 
     Raises:
         ValueError: if `backend` is `"fast"` and there is no fast backend for this tokenizer and these settings.
@@ -185,7 +194,10 @@ def choose_backend(
 
 @functools.lru_cache(maxsize=4)
 def _fast(text: str) -> FastBackend | Unsupported | ImportError:
-    """Return the fast backend for the `tokenizer.json` in `text`; if there is none, the error with the reason."""
+    """Return the fast backend of a tokenizer; if it has none, return (not raise) the error with the reason.
+
+    `text` is the content of a `tokenizer.json`.
+    """
     try:
         return FastBackend(text)
     except (Unsupported, ImportError) as error:
@@ -286,9 +298,10 @@ _HOSTILE = (
 
 
 def _probes(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the texts on which the fast backend is compared with `tokenizers` when a tokenizer is loaded.
+    """Yield the test texts: a new fast backend must give the same token ids for them as `tokenizers`.
 
-    They are difficult texts, and texts made from the added tokens and the vocabulary in `content`, a `tokenizer.json`.
+    They are a fixed list of difficult texts, and texts made from the added tokens and the vocabulary in `content`, a
+    parsed `tokenizer.json`.
     """
     yield from _HOSTILE
     for token in _spread([token["content"] for token in content["added_tokens"]], _ADDED_TRIED):

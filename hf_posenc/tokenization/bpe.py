@@ -34,15 +34,17 @@ def train_bpe(
     without unknown tokens, and `decode` returns the same text. Without it the alphabet is the characters of the texts,
     the space before a word becomes `▁`, and other characters become `unk_token`.
 
+    Every text begins with the `cls_token`, or else the `bos_token`, and ends with the `sep_token`, or else the
+    `eos_token`. If there is a `sep_token`, the second text of a pair has token type 1.
+
     Args:
         texts (iterable of `str`): the corpus, such as a list, generator or `datasets.Column`; it is iterated once.
         vocab_size (`int`): maximal number of tokens, special tokens and alphabet included. A small corpus has fewer
             pairs to merge, and gives fewer tokens.
-        special_tokens (mapping from role to token, *optional*): the roles are those of transformers. By default
-            `{"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}`, and `unk_token`
-            without `byte_level`. They get the first ids, in this order. Every text begins with the `cls_token`, or else
-            the `bos_token`, and ends with the `sep_token`, or else the `eos_token`. With `sep_token` a second text has
-            token type 1. `extra_special_tokens` is a list.
+        special_tokens (mapping from role to token, *optional*): the roles are those of transformers, such as
+            `"pad_token"`; the value of `"extra_special_tokens"` is a list of tokens. The tokens get the first ids, in
+            this order. By default `{"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token":
+            "<mask>"}`, and without `byte_level` also `"unk_token": "<unk>"`.
         byte_level (`bool`, *optional*, defaults to `True`): bytes or characters, see above.
         min_frequency (`int`, *optional*, defaults to 2): smallest number of occurrences of a pair to merge.
         model_max_length (`int`, *optional*): maximal number of tokens in a row, the limit that a collator uses.
@@ -54,7 +56,8 @@ def train_bpe(
     Raises:
         TypeError: if `texts` is one `str`, or contains a value that is not `str`; the message names the row.
         ValueError: if `vocab_size` is too small for the special tokens and the alphabet, there is no text, or a
-            text has a lone surrogate.
+            text has a lone surrogate; if `special_tokens` has an unknown role, no `pad_token`, or without `byte_level`
+            no `unk_token`.
 
     Source:
         Sennrich, Haddow and Birch 2016, arXiv:1508.07909; over bytes: Radford et al. 2019, "Language Models are
@@ -153,9 +156,10 @@ def _check_room(vocab_size: int, reserved: int, alphabet: int, of_what: str) -> 
 
 
 def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
-    """Return the post-processor that adds special tokens to a text; `None` if `roles` has none of these tokens.
+    """Return the post-processor that adds special tokens to a text, for a tokenizer `rust` that contains them.
 
-    It adds cls (or else bos) before the text, and sep (or else eos) after it. `rust` is the tokenizer with their ids.
+    It adds the `cls_token` (or else the `bos_token`) before the text, and the `sep_token` (or else the `eos_token`)
+    after it. Return `None` if the mapping `roles` has none of these tokens.
     """
     from tokenizers import processors
 

@@ -53,17 +53,18 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     r"""Load or copy a tokenizer, without its padding and truncation settings; changing the result changes nothing else.
 
     Args:
-        tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name on the Hub, a folder, a
-            `tokenizer.json`, or an object.
-        pad_token (`str`, *optional*): a token of the vocabulary to pad with; `"eos"` means the end-of-sequence token,
-            or, without one, a token written "eos". By default the tokenizer's own, or a token named like `"<pad>"`.
+        tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name on the Hub, a folder, the
+            path of a `tokenizer.json`, or a tokenizer.
+        pad_token (`str`, *optional*): the padding token, a token of the vocabulary. `"eos"` means the end-of-sequence
+            token, if the tokenizer has one. By default the tokenizer's own; for a `tokenizers.Tokenizer` or
+            `tokenizer.json` without one, a token of the vocabulary with a usual name, such as `"<pad>"`.
 
     Returns:
         `PreTrainedTokenizerBase` that shares no state with the argument.
 
     Raises:
         TypeError: if `tokenizer` has another type.
-        ValueError: if there is no tokenizer of that name, or `pad_token` is not in the vocabulary.
+        ValueError: if the tokenizer cannot be loaded or copied, or `pad_token` is not in the vocabulary.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -170,7 +171,7 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
     r"""Load a tokenizer of class `kind` from the result of `to_files`.
 
     `from_pretrained` of most classes rebuilds the Rust tokenizer from the vocabulary; this function uses the one in
-    `tokenizer.json`.
+    `tokenizer.json`. Raise `ValueError` if the class cannot load the files.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -203,11 +204,15 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     that class may split texts differently.
 
     Args:
-        name (`str` or `Path`): a folder that `to_files` filled, or a repository on the Hub with those files.
+        name (`str` or `Path`): a folder or a repository on the Hub, with the files of `save_pretrained` or `to_files`.
         **hub: arguments of `AutoTokenizer.from_pretrained`, such as `revision` and `token`.
 
     Returns:
-        `PreTrainedTokenizerBase`.
+        `PreTrainedTokenizerBase`. If transformers has no class of that name, `AutoTokenizer` chooses the class.
+
+    Raises:
+        OSError: if there is no `tokenizer_config.json`.
+        ValueError: if the named class is not a tokenizer.
     """
     import transformers
 
@@ -225,7 +230,10 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
 
 
 def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
-    """Return the local path of `file` in the folder or Hub repository `name`; `None` if there is no such file."""
+    """Return the local path of `file` in the folder or Hub repository `name`; `None` if there is no such file.
+
+    A file on the Hub is downloaded if necessary. `hub` has arguments of `from_pretrained`, such as `revision`.
+    """
     from transformers.utils import cached_file
 
     found = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False, **hub)
@@ -233,7 +241,10 @@ def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
 
 
 class _Folder:
-    """Temporary folder, deleted when no tokenizer refers to it any more; `deepcopy` returns the same object."""
+    """Temporary folder with the files of a slow tokenizer, which its copies read again.
+
+    The folder is deleted when no tokenizer refers to this object any more. `deepcopy` returns the same object.
+    """
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="hf_posenc-"))
@@ -244,9 +255,9 @@ class _Folder:
 
 
 def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
-    """Return `loaded` after replacing its Rust tokenizer, in place, by the one in `content`, a `tokenizer.json`.
+    """Replace the Rust tokenizer inside `loaded` by the one in `content`, a `tokenizer.json`; return `loaded`.
 
-    A slow tokenizer, or one without `content`, is returned unchanged.
+    Nothing is replaced if `loaded` is a slow tokenizer, or if `content` is `None`.
     """
     if loaded.is_fast and content is not None:
         remove_state(loaded.backend_tokenizer)
@@ -281,7 +292,10 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
 
 
 def _with_small_ids(tokenizer: Any) -> Any:
-    """Return a tokenizer unchanged; raise if its largest id is so large that the tokenizers library cannot copy it."""
+    """Return a tokenizer unchanged; raise `ValueError` if its largest id is too large for a copy in memory.
+
+    Ids up to `_LARGEST_ID` are allowed, and up to twice the size of the vocabulary.
+    """
     vocabulary = tokenizer.get_vocab() if getattr(tokenizer, "is_fast", True) else {}
     largest = max(vocabulary.values(), default=0)
     if largest > _LARGEST_ID and largest > 2 * len(vocabulary):
@@ -334,7 +348,10 @@ def _copying(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Iterator[None]:
 
 
 def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise for an attribute that no tokenizer can have; transformers reads any value from `tokenizer_config.json`."""
+    """Raise `ValueError` if an attribute has an impossible value, such as `padding_side="middle"`.
+
+    transformers does not check the values that it reads from `tokenizer_config.json`.
+    """
     names = tokenizer.model_input_names
     sides, unknown, limit = ("left", "right"), tokenizer.unk_token, tokenizer.model_max_length
     is_known = unknown is None or not tokenizer.is_fast

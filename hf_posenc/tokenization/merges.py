@@ -28,14 +28,16 @@ _MOST_SHOWN, _MOST_SYMBOLS = 8, 24  # words or pairs per line, symbols per word
 class MergeStep:
     r"""One step of byte-pair encoding, which merges the most frequent pair of neighboring symbols in all words.
 
+    `bpe_merges` makes it. Symbols are the parts of a word: characters before the first step, later also merged tokens.
+
     Args:
         number (`int`): number of the step, counted from 1.
         pair (`tuple[str, str]`): the most frequent pair.
         count (`int`): its number of occurrences in the texts.
         token (`str`): the new token, the two halves of the pair joined.
-        pairs (`tuple` of `(pair, count)`): the most frequent pairs of this step, most frequent first.
-        before (`tuple` of `(symbols, count)`): every distinct word before the merge, as symbols; before
-            the first step these are its characters.
+        pairs (`tuple` of `(pair, count)`): up to 8 most frequent pairs before the merge, most frequent first.
+        before (`tuple` of `(symbols, count)`): the symbols of each distinct word before the merge, and its number of
+            occurrences.
         words (`tuple` of `(symbols, count)`): the same words after the merge.
 
     Example:
@@ -78,7 +80,7 @@ def bpe_merges(
 
     Args:
         texts (iterable of `str`): the corpus; a few lines are enough.
-        num_merges (`int`): maximal number of steps; fewer if no pair is frequent enough.
+        num_merges (`int`): maximal number of steps. There are fewer if no pair occurs `min_frequency` times any more.
         byte_level (`bool`, *optional*, defaults to `True`): bytes or characters, as in `train_bpe`. A space before a
             word is shown as `Ġ` for bytes, and as `▁` for characters.
         min_frequency (`int`, *optional*, defaults to 2): smallest number of occurrences of a pair to merge.
@@ -191,6 +193,8 @@ def _merged(symbols: Symbols, pair: Pair) -> Symbols:
 def pre_tokenizer(byte_level: bool) -> Any:
     r"""Return the pre-tokenizer of `train_bpe`, which splits a text into words; merges never cross a word boundary.
 
+    With `byte_level` it splits as that of GPT-2, otherwise at spaces.
+
     Example:
         >>> [word for word, _ in pre_tokenizer(True).pre_tokenize_str("I ride, 2x")]
         ['I', 'Ġride', ',', 'Ġ2', 'x']
@@ -204,7 +208,9 @@ def pre_tokenizer(byte_level: bool) -> Any:
 
 
 def checked_texts(texts: Iterable[str]) -> Iterator[str]:
-    r"""Yield the texts one by one; if a text is not a valid `str`, raise an error that names its row.
+    r"""Yield the texts one by one, and raise an error that names the row if a text is not a valid `str`.
+
+    Raise also if `texts` is a single `str`, or if no text has a character.
 
     Example:
         >>> list(checked_texts(("I", "ride")))

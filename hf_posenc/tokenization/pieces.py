@@ -52,12 +52,14 @@ _KNOWN = (
 
 
 class Pieces:
-    r"""Cutter of the long texts of one tokenizer into pieces.
+    r"""Splitter of long texts into pieces that can be tokenized one by one.
 
-    The ids of the pieces, joined, are those of the text. A piece has at least the requested number of characters.
+    The token ids of the pieces, joined, are those of the whole text. For some tokenizers this is not possible. Then the
+    attribute `reason` is a text such as `"it has no pre-tokenizer"`, and every text is one piece. For all other
+    tokenizers `reason` is `None`.
 
-    If that is not possible for this tokenizer, the attribute `reason` is the reason, such as `"it has no
-    pre-tokenizer"`, and every text is one piece; otherwise `reason` is `None`.
+    The preferred place to cut is a space between two letters or digits. In the example with pieces of at least 8
+    characters, this is the one before "said".
 
     Args:
         rust (`tokenizers.Tokenizer`): the tokenizer, without truncation and padding.
@@ -84,11 +86,11 @@ class Pieces:
     def of(self, text: str | Iterator[str], size: int) -> Iterator[str]:
         r"""Yield the pieces of a text. All but the last have at least `size` characters, and usually few more.
 
-        If no safe cut is found within `SEARCHED` characters after `size`, the rest of the text is one piece.
+        If the text cannot be split within `SEARCHED` (16,384) characters after `size`, its whole rest is one piece.
 
         Args:
             text (`str` or iterator of `str`): any text, or its consecutive blocks; a block is read when it is needed.
-            size (`int`): number of characters of a piece, at least 1.
+            size (`int`): minimal number of characters of a piece, at least 1.
         """
         blocks = iter([text]) if isinstance(text, str) else text
         window, start, is_end = "", 0, False
@@ -108,9 +110,10 @@ class Pieces:
         yield window[start:]
 
     def _cut(self, text: str, start: int) -> int | None:
-        """Return a position soon after `start` at which the text can be cut; `None` if none is found.
+        """Return a position from `start` on at which the text can be cut without changing its tokens.
 
-        The safest kind of cut is tried first: before a space or line feed, after a line feed, before punctuation.
+        Positions before a space or line feed are tried first, then those after a line feed, then those before
+        punctuation. Return `None` if none is found within `SEARCHED` characters.
         """
         for pattern in _CUTS if self.reason is None else ():
             for found, _ in zip(pattern.finditer(text, start, start + SEARCHED), range(_TRIED), strict=False):
@@ -143,7 +146,7 @@ class Pieces:
 
 
 def _reason(rust: RustTokenizer) -> str | None:
-    """Return the reason why the texts of a tokenizer cannot be cut; `None` if they can."""
+    """Return the reason why the texts of a tokenizer cannot be cut into pieces; `None` if they can."""
     if rust.pre_tokenizer is None:
         return "it has no pre-tokenizer"
     model = type(rust.model).__name__
@@ -166,7 +169,10 @@ def _reason(rust: RustTokenizer) -> str | None:
 
 
 def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the parts of a normalizer or pre-tokenizer as dicts, as in `tokenizer.json`; nothing for `None`."""
+    """Yield a normalizer or pre-tokenizer as a dict, as in `tokenizer.json`; of a `Sequence`, yield each component.
+
+    `None` yields nothing.
+    """
     waiting = [] if component is None else [json.loads(component.__getstate__())]
     while waiting:
         part = waiting.pop(0)
@@ -178,7 +184,7 @@ def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_run(pattern: Mapping[str, str]) -> bool:
-    """Return True if a pattern matches only one character, or a run of one character or of one character class.
+    """Return True if a pattern matches only one character, or a run of one character or class, such as `[a-z]+`.
 
     `pattern` is `{"String": ...}` or `{"Regex": ...}`, as in `tokenizer.json`.
     """
@@ -186,9 +192,10 @@ def _is_run(pattern: Mapping[str, str]) -> bool:
 
 
 def _is_known(split: Mapping[str, Any]) -> bool:
-    """Return True if each alternative of the regular expression of a `Split` pre-tokenizer is one of those in `_KNOWN`.
+    """Return True if a `Split` pre-tokenizer uses only alternatives of the regular expressions in `_KNOWN`.
 
-    None of those matches text on both sides of a place where `_CUTS` cuts. `split` is as in `tokenizer.json`.
+    None of these alternatives matches across a position at which `_CUTS` cuts. `split` is the pre-tokenizer as a dict,
+    as in `tokenizer.json`.
     """
     return "Regex" in split["pattern"] and _alternatives(split["pattern"]["Regex"]) <= _KNOWN_ALTERNATIVES
 

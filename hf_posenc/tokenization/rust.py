@@ -31,8 +31,9 @@ class TokenizersBackend:
 
     Args:
         json (`str`): the content of a `tokenizer.json`.
-        split_special_tokens (`bool`, *optional*): treat special tokens that occur in a text as ordinary text.
-        is_split_into_words (`bool`, *optional*): texts are lists of words.
+        split_special_tokens (`bool`, *optional*, defaults to `False`): treat special tokens that occur in a text as
+            ordinary text.
+        is_split_into_words (`bool`, *optional*, defaults to `False`): each text is a list of words.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -75,9 +76,9 @@ class Template:
     Args:
         pieces (`tuple` of pairs of `int`): (id, token type) of each part of the row, in order. The id is that of
             a special token, or `FIRST` for the text, or `SECOND` for the second text of a pair.
-        types_windows (`bool`, *optional*): token types of the second and later rows of a text that is split into
-            several. True takes them from `pieces`. False, the usual case in `tokenizers`, means 0 for tokens of the
-            first text and 1 for those of the second.
+        types_windows (`bool`, *optional*, defaults to `False`): use the token types in `pieces` also for the later rows
+            of a text that is split into several rows. If False, as usual in `tokenizers`, tokens of the first text have
+            type 0 there, and those of the second text have type 1.
 
     Example:
         >>> bert = {"type": "BertProcessing", "cls": ["[CLS]", 101], "sep": ["[SEP]", 102]}
@@ -93,9 +94,9 @@ class Template:
 
     @classmethod
     def of(cls, processor: Mapping[str, Any] | None, *, pair: bool, add_special_tokens: bool = True) -> Template:
-        """Return the template of a single text or a pair.
+        """Return the template of rows with a single text, or with a pair of texts if `pair` is True.
 
-        `processor` is the post-processor of a tokenizer, in the form of `tokenizer.json`; `None` adds no special
+        `processor` is the post-processor of a tokenizer as a dict, as in `tokenizer.json`; `None` adds no special
         tokens.
         """
         pieces: list[tuple[int, int]] = [(cls.FIRST, 0), (cls.SECOND, 1)] if pair else [(cls.FIRST, 0)]
@@ -130,12 +131,18 @@ class Template:
 
     @lock_free_cache
     def single_row(self) -> NDArray[np.int64]:
-        """Array `(3, 1, P)` int64 that describes a row of P pieces: their ids, token types and lengths (all 1)."""
+        """Array `(3, 1, P)` int64: the ids, token types and lengths of the P pieces of one row, each piece of length 1.
+
+        `make_rows` repeats it for each row, and then sets the lengths of the texts.
+        """
         return np.array([[(token, kind, 1) for token, kind in self.pieces]], dtype=np.int64).transpose(2, 0, 1)
 
 
 def has_template(rust: Tokenizer) -> bool:
-    """Return True if `Template` can describe the tokenizer's post-processor: it uses each text once and in order."""
+    """Return True if `Template` can describe the tokenizer's post-processor.
+
+    This needs at most one step that adds special tokens, and rows that contain each text once and in order.
+    """
     processor = post_processor(rust)
     kinds = [step["type"] for step in _steps(processor)]
     if len(kinds) > 1 or not {"TemplateProcessing", "BertProcessing", "RobertaProcessing"}.issuperset(kinds):
@@ -181,9 +188,9 @@ def rust_from(text: str) -> Tokenizer:
 
 
 def copy_scores(text: str, rust: Tokenizer) -> None:
-    """Set the scores of the Unigram model of `rust` to exactly those in the JSON `text`.
+    """Set the token scores of the Unigram model of `rust` to exactly those in the JSON `text`.
 
-    Rust's JSON parser rounds some of them.
+    Rust's JSON parser rounds some of them. A tokenizer with another model is not changed.
     """
     from tokenizers import models
 
@@ -205,6 +212,6 @@ def is_from_rust(error: BaseException) -> bool:
 
 
 def ragged_ids(rows: Sequence[Sequence[int]]) -> Ragged:
-    """Convert one list of Python integers per row, such as token ids, to a `Ragged` of int64."""
+    """Convert lists of Python integers, such as the token ids of each row, to a `Ragged` of int64."""
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     return Ragged(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)

@@ -51,11 +51,13 @@ class RustOnlyTokenizer:
 
 @dataclass(frozen=True)
 class SerializedTokenizer:
-    r"""A tokenizer in a form that can be pickled to any process.
+    r"""A tokenizer in a form that can be pickled to any process; `of` makes it, and `load` loads the tokenizer.
 
     Args:
-        content (`RustOnlyTokenizer`, or a class and its files): everything needed to load it.
-        digest (`str`): hash of the class name and the files: equal for equal tokenizers, different for others.
+        content (`RustOnlyTokenizer`, or pair of a class and its files): the data that `load` needs. The files are a
+            dict from name to content.
+        digest (`str`): hash of the class name and the files. It is the same for equal tokenizers, and different for
+            different ones.
 
     Example:
         >>> from tokenizers import Tokenizer, models
