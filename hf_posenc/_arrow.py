@@ -22,7 +22,9 @@ Sizes = NDArray[np.float64]
 
 
 def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    r"""Return the size in bytes of each row of `batch`: the sum over its values, including nested ones, plus one byte.
+    r"""Return the size in bytes of each row of `batch`, to divide the rows into parts of limited size with `runs`.
+
+    The size of a row is the sum of the sizes of its values, see `value_sizes`, plus one byte. So it is never 0.
 
     Args:
         batch (`pyarrow.RecordBatch`): any columns.
@@ -32,7 +34,8 @@ def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
     Example:
         >>> import pyarrow as pa
-        >>> row_sizes(pa.record_batch({"text": ["I ride", None], "n": pa.array([1, 2], pa.int16())}))
+        >>> batch = pa.record_batch({"text": ["I ride", None], "n": pa.array([1, 2], pa.int16())})
+        >>> row_sizes(batch)                    # 6 + 2 + 1 and 0 + 2 + 1 bytes
         array([9, 3])
     """
     total = np.ones(batch.num_rows)
@@ -42,17 +45,19 @@ def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def runs(sizes: NDArray[Any], most: int, most_rows: int | None = None) -> Iterator[tuple[int, int]]:
-    r"""Divide the rows into runs of consecutive rows, and yield the indices `(start, stop)` of each run.
+    r"""Divide rows into runs of consecutive rows, each with a total size of about `most`.
 
-    The total size of each run is about `most`.
+    The sizes are added up from the first row on. A run ends where this total reaches the next multiple of `most`.
 
     Args:
-        sizes (`np.ndarray` `(N,)` of integers): size of each row.
-        most (`int`): approximate total size of a run, larger or smaller by up to the size of one row.
-        most_rows (`int`, *optional*): maximum number of rows of a run.
+        sizes (`np.ndarray` `(N,)` of integers): size of each row, in any unit.
+        most (`int`): desired total size of a run, in the same unit. A run can be larger or smaller by up to the size of
+            one row, and the last run can be smaller.
+        most_rows (`int`, *optional*): maximum number of rows of a run; a run with more rows is divided. By default
+            there is no maximum.
 
     Returns:
-        Iterator over pairs `(start, stop)` of row indices; empty if there are no rows.
+        Iterator over pairs `(start, stop)`: a run is the rows `start` to `stop - 1`. Empty if there are no rows.
 
     Example:
         >>> list(runs(np.array([3, 3, 3, 9, 1]), 6)), list(runs(np.array([3, 3, 3, 9, 1]), 6, 1))
@@ -65,7 +70,10 @@ def runs(sizes: NDArray[Any], most: int, most_rows: int | None = None) -> Iterat
 
 
 def value_sizes(values: Any) -> Sizes:
-    r"""Return the size in bytes of each value of an Arrow array; texts, lists and structs that are null have size 0.
+    r"""Return the size in bytes of each value of an Arrow array.
+
+    A text has the size of its UTF-8 bytes. A list or struct has the total size of its items. A null text, list or
+    struct has size 0; a null number has the same size as any other number of its type.
 
     Args:
         values (`pyarrow.Array`): array of any type.
@@ -110,7 +118,7 @@ def value_sizes(values: Any) -> Sizes:
 
 
 def _of_dictionary(values: Any) -> Sizes:
-    """Return the size in bytes of each value of a dictionary array, as if it were stored without the dictionary."""
+    """Return the size in bytes of each value of a dictionary-encoded array: that of its entry in the dictionary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -141,7 +149,7 @@ def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
 
 
 def _items(values: Any, first: int, last: int) -> Any:
-    """Return child values `first` to `last - 1` of an array of lists; for an array of maps, (key, value) structs."""
+    """Return items `first` to `last - 1` of the flat array of all list items; an item of a map is a struct."""
     import pyarrow as pa
 
     if not pa.types.is_map(values.type):
@@ -151,7 +159,7 @@ def _items(values: Any, first: int, last: int) -> Any:
 
 
 def _present(values: Any, sizes: Sizes) -> Sizes:
-    """Return `sizes`, with 0 where `values` is null."""
+    """Return `sizes`, the sizes of `values`, with 0 for each value that is null."""
     return sizes if values.null_count == 0 else np.where(values.is_valid().to_numpy(zero_copy_only=False), sizes, 0.0)
 
 

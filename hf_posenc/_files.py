@@ -60,7 +60,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def read_whole(path: Path) -> bytes:
-    """Return the content of a file; raise a `ValueError` if it is larger than `LARGEST` bytes."""
+    """Return the bytes of a file; raise `ValueError` if it is larger than `LARGEST`, 256 MiB."""
     with path.open("rb") as file:
         is_small = os.fstat(file.fileno()).st_size <= LARGEST
         # A device or a growing file can have more bytes than its size.
@@ -70,10 +70,12 @@ def read_whole(path: Path) -> bytes:
 
 
 def path_inside(folder: Path, name: object) -> Path:
-    r"""Return the path of the file `name` in `folder`; raise if `name`, read from a file, leads out of the folder.
+    r"""Return `folder / name`; raise if this path could lie outside `folder`.
+
+    Use it for names that were read from a file, such as a manifest, because anyone may have written the file.
 
     Raises:
-        ValueError: if `name` is absolute, contains `..`, or is not a string.
+        ValueError: if `name` is absolute, contains `..` or a null character, or is not a string.
 
     Example:
         >>> path_inside(Path("saved"), "vocab/merges.txt").as_posix()

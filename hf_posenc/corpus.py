@@ -21,19 +21,21 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def standard_library_docstrings(folder: str | Path | None = None) -> list[str]:
-    r"""Return the docstrings of every module, class and function of the standard library: 8,000 texts, 1.7 MB.
+    r"""Return the docstrings of Python's standard library, as a small English corpus: about 8,000 texts, 1.7 MB.
 
-    The docstrings are cleaned by `inspect.cleandoc`, deduplicated and sorted: one version of Python always gives the
-    same list. Tests, installed packages, and files that cannot be parsed are skipped.
+    These are the docstrings of every module, class and function, cleaned by `inspect.cleandoc`, without duplicates.
+    One version of Python always gives the same list. Tests, installed packages, and files that cannot be parsed are
+    skipped.
 
     Args:
-        folder (`str` or `Path`, *optional*): folder with the source of the standard library; by default this Python's.
+        folder (`str` or `Path`, *optional*): folder with Python source files. By default the standard library of the
+            running Python.
 
     Returns:
         `list[str]`, sorted; none is empty, and each is valid Unicode.
 
     Raises:
-        ValueError: if no docstring is found, as in a Python installed without source files.
+        ValueError: if there is no docstring in the folder; some installations of Python have no source files.
 
     Example:
         >>> texts = standard_library_docstrings(Path(ast.__file__).parent / "json")

@@ -28,7 +28,10 @@ _INTEGERS = {(1, char) for char in "bhilqBHI"}  # dimensions and dtypes of rows 
 
 
 class lock_free_cache(Generic[Owner, Value]):
-    """Property like `functools.cached_property`, but without a lock, which could stay locked in a forked child."""
+    """Decorator for a property that is computed once per object, like `functools.cached_property`, but without a lock.
+
+    A process that forks while the lock is held would leave it locked in the child.
+    """
 
     def __init__(self, compute: Callable[[Owner], Value]) -> None:
         self._compute = compute
@@ -47,7 +50,7 @@ class lock_free_cache(Generic[Owner, Value]):
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    r"""Rows of different lengths in one flat array.
+    r"""Rows of different lengths, such as the token ids of a batch, stored in one flat array.
 
     Args:
         values (`np.ndarray` `(N,)`): the concatenated rows; N is the sum of `lengths`.
@@ -80,7 +83,7 @@ class Ragged:
     def from_rows(
         cls, rows: Sequence[Any] | NDArray[Any] | Ragged, *, name: str = "input_ids", bools: bool = False
     ) -> Ragged:
-        r"""Make a `Ragged` from rows of integers: lists, NumPy arrays or tensors, also mixed.
+        r"""Make a `Ragged` from rows of integers. Each row is a list, a NumPy array or a tensor.
 
         Args:
             rows (sequence of 1-D array-likes of integers): the rows; a row may be empty.
@@ -88,10 +91,11 @@ class Ragged:
             bools (`bool`, *optional*, defaults to `False`): accept rows of bools too, as 0 and 1.
 
         Returns:
-            `Ragged` with int64 values that share no memory with the rows; a given `Ragged` is returned itself.
+            `Ragged` with int64 values, copied from the rows. If `rows` is already a `Ragged`, `rows` itself.
 
         Raises:
             TypeError: if a row is not a flat sequence of integers.
+            ValueError: if an integer does not fit into int64.
 
         Example:
             >>> Ragged.from_rows([np.array([1, 2], dtype=np.int32), [3]]).values
@@ -128,7 +132,7 @@ class Ragged:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        r"""Offset of each row in `values`, and the total length at the end: `np.ndarray` `(B + 1,)` int64.
+        r"""Offset of each row in `values`, then the number of all values: `np.ndarray` `(B + 1,)` int64.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).offsets
@@ -140,16 +144,16 @@ class Ragged:
         return len(self.lengths)
 
     def __getitem__(self, row: int) -> Any:
-        """Return a row, as a view of `values`."""
+        """Return the row with index `row`, from 0 to B - 1, as a view of `values`; not for negative indices."""
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        """Iterate over the rows, as views of `values`."""
+        """Yield each row, as a view of `values`."""
         for start, stop in pairwise(self.offsets.tolist()):
             yield self.values[start:stop]
 
     def take(self, rows: NDArray[np.int64]) -> Ragged:
-        r"""Return the rows with the given indices, in this order; an index may be repeated.
+        r"""Return a new `Ragged` of the rows with the indices `rows`, in this order; an index may be repeated.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).take(np.array([1, 0])).values
@@ -160,7 +164,7 @@ class Ragged:
 
     @classmethod
     def joined(cls, several: Sequence[Ragged]) -> Ragged:
-        r"""Concatenate several `Ragged`s to one with all their rows, in order.
+        r"""Return one `Ragged` with the rows of all `Ragged`s in `several`, in order; `several` must not be empty.
 
         Example:
             >>> Ragged.joined([Ragged.from_rows([[7, 8], [9]]), Ragged.from_rows([[5]])]).lengths
@@ -169,7 +173,7 @@ class Ragged:
         return cls(np.concatenate([one.values for one in several]), np.concatenate([one.lengths for one in several]))
 
     def between(self, start: int, stop: int) -> Ragged:
-        r"""Return the rows from `start` to `stop - 1`, like a slice; the values are a view, not a copy.
+        r"""Return a `Ragged` of the rows `start` to `stop - 1`, both from 0 to B; its values are a view, not a copy.
 
         Example:
             >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).between(1, 3).values
@@ -179,7 +183,7 @@ class Ragged:
         return Ragged(self.values[offsets[start] : offsets[stop]], self.lengths[start:stop])
 
     def filter(self, keep: NDArray[np.bool_]) -> Ragged:
-        r"""Return only the rows at which `keep` is True; `keep` `(B,)` has one bool per row.
+        r"""Return a new `Ragged` of only the rows at which `keep` is True; `keep` `(B,)` has one bool per row.
 
         Example:
             >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).filter(np.array([True, False, True])).values
@@ -188,7 +192,9 @@ class Ragged:
         return Ragged(self.values[np.repeat(keep, self.lengths)], self.lengths[keep])
 
     def where(self, keep: NDArray[np.bool_]) -> Ragged:
-        r"""Return all rows, each with only its values at which `keep` is True; `keep` `(N,)` has one bool per value.
+        r"""Return a new `Ragged` of all rows, without the values at which `keep` is False.
+
+        `keep` `(N,)` has one bool per value. A row can become empty.
 
         Example:
             >>> rows = Ragged.from_rows([[7, 8, 9], [5]]).where(np.array([True, False, True, True]))
@@ -208,10 +214,11 @@ class Ragged:
         r"""Return the rows as one array `(B, T)`, padded with `fill`; or `(B, T, D)` if `values` are vectors `(N, D)`.
 
         Args:
-            fill (`int`): the value at padding.
+            fill (`int`): the value of padding.
             width (`int`, *optional*): T; by default the length of the longest row.
-            side (`"left"` or `"right"`, *optional*, defaults to `"right"`): padding side.
-            inside (`np.ndarray` `(B, T)` bool, *optional*): `self.inside(width, side=side)`, if already computed.
+            side (`"left"` or `"right"`, *optional*, defaults to `"right"`): the side of each row that is padded.
+            inside (`np.ndarray` `(B, T)` bool, *optional*): the result of `self.inside(width, side=side)`, which only
+                saves time. By default it is computed.
 
         Returns:
             `np.ndarray` `(B, T)` or `(B, T, D)` of the dtype of `values`, a new array.
@@ -242,10 +249,16 @@ class Ragged:
         return out
 
     def inside(self, width: int | None = None, *, side: PaddingSide = "right") -> NDArray[np.bool_]:
-        r"""Return the bool mask of `pad`'s result for the same `width` and `side`: True at values, False at padding.
+        r"""Return a mask of the padded rows: True at values, False at padding.
+
+        Args:
+            width (`int`, *optional*), side (*optional*): as in `pad`.
 
         Returns:
-            `np.ndarray` `(B, T)` bool, a new array.
+            `np.ndarray` `(B, T)` bool, a new array; it matches the result of `pad` for the same `width` and `side`.
+
+        Raises:
+            ValueError: if a row is longer than `width`.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).inside()
@@ -260,7 +273,7 @@ class Ragged:
         return inside
 
     def counters(self, start: int = 0) -> Ragged:
-        r"""Return a `Ragged` of the same lengths in which each row counts start, start + 1, …, as position ids do.
+        r"""Return a `Ragged` of the same lengths; each row is start, start + 1, start + 2, …, such as position ids.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).counters().values
@@ -279,9 +292,9 @@ class Ragged:
 
 
 def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    r"""Return the offset of each run in a concatenation of runs of the given lengths, and the total length at the end.
+    r"""Return the offset of each row in a flat array of rows with the given lengths, then the total length.
 
-    The result is `(N + 1,)` int64.
+    The result is `(N + 1,)` int64 for N rows.
 
     Example:
         >>> offsets_of(np.array([3, 1]))
@@ -293,10 +306,12 @@ def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def run_indices(starts: NDArray[np.int64] | int, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    r"""Return the indices of several runs in one array: for each run, `length` integers start, start + 1, …
+    r"""Return the integers `starts[i]` to `starts[i] + lengths[i] - 1` for each i, concatenated.
+
+    They are the indices of several slices of one flat array. If `starts` is an `int`, all slices start there.
 
     Example:
-        >>> run_indices(np.array([7, 0]), np.array([2, 3]))
+        >>> run_indices(np.array([7, 0]), np.array([2, 3]))     # 7 to 8, and 0 to 2
         array([7, 8, 0, 1, 2])
     """
     offsets = offsets_of(lengths)
@@ -320,7 +335,11 @@ def round_up(length: int, multiple: int | None) -> int:
 
 
 def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, bools: bool) -> NDArray[Any]:
-    """Return `array`, made from `row`, as int64; raise if it is not a flat array of integers that int64 can hold."""
+    """Return `array`, which was made from `row`, as int64.
+
+    Raise `TypeError` if it is not a flat array of integers, and `ValueError` if an integer does not fit into int64.
+    `index` and `name`, of the row and its column, are for the messages. `bools=True` also accepts bools.
+    """
     if array.ndim == 1 and array.dtype.kind in "ufO":  # NumPy converts lists with integers beyond int64 to these kinds
         values = row if isinstance(row, list | tuple) else array.tolist()
         beyond = [value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**63]

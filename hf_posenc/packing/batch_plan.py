@@ -25,24 +25,26 @@ _SAVED = ("token_budget", "world_size", "rank", "multiple_of", "shapes")  # the 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BatchPlan:
-    r"""Plan of which documents form each batch, in the order of training steps. `plan_batches` makes one.
+    r"""Batches of documents in the order of training steps, as document indices. `plan_batches` makes one.
 
-    Batch k holds the documents `order[batch_offsets[k]:batch_offsets[k + 1]]`. Iterating yields one index array per
-    batch, so a plan serves as the `batch_sampler` of a `DataLoader`. With several ranks, a plan with `rank=None` is the
-    global plan: it holds the batches of all ranks for the first step, then for the second, and so on.
+    Batch k holds the documents `order[batch_offsets[k]:batch_offsets[k + 1]]`. Each document is one row of its batch.
+    Iterating yields one index array per batch, so a plan serves as the `batch_sampler` of a `DataLoader`.
+
+    With several ranks, each rank gets one batch per step. A plan with `rank=None` is then the global plan: it holds the
+    batches of all ranks for the first step, then for the second, and so on.
 
     Args:
         order (`np.ndarray` `(N,)` int64): indices of the documents, batch after batch.
-        batch_offsets (`np.ndarray` `(M + 1,)` int64): offset of each batch in `order`, and of the end.
-        token_budget (`int`): maximum cost of a batch; by default, cost is the number of rows times their padded length.
+        batch_offsets (`np.ndarray` `(M + 1,)` int64): offset of each of the M batches in `order`, and of the end.
+        token_budget (`int`): maximum cost of a batch: its number of rows times the cost of one row, see `cost`.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step.
         rank (`int`, *optional*): the rank of these batches; `None` for the batches of all ranks.
-        multiple_of (`int`, *optional*), shapes (`tuple` of `int`, *optional*): rows are padded to a multiple of
-            `multiple_of`, or to the shortest of `shapes` that fits; see `widths`.
-        lengths (`np.ndarray` `(N,)` int64, *optional*): lengths of the documents. Without them, as after `load(path)`,
-            the plan has batches but no statistics such as `padding`.
-        cost (callable, *optional*): from an array of padded lengths to the cost of one row of each; by default the
-            padded length.
+        multiple_of (`int`, *optional*): the rows of a batch are padded to a multiple of it.
+        shapes (`tuple` of `int`, *optional*): the rows of a batch are padded to the smallest of these that is enough.
+        lengths (`np.ndarray` of int64, *optional*): length of each document; `order` contains indices into this array.
+            Without it, as after `load(path)`, statistics such as `tokens`, `widths` and `padding` raise `ValueError`.
+        cost (callable, *optional*): function from an array of padded lengths to the cost of a row of each length. By
+            default, the cost of a row is its padded length.
 
     Example:
         >>> from hf_posenc import plan_batches
@@ -68,14 +70,14 @@ class BatchPlan:
         return len(self.batch_offsets) - 1
 
     def __getitem__(self, batch: int) -> NDArray[np.int64]:
-        """Return the indices of the documents of one batch, as a new array."""
+        """Return the document indices of batch number `batch`, as a new array; -1 is the last batch."""
         number = batch + len(self) if batch < 0 else batch
         if not 0 <= number < len(self):
             raise IndexError(explain("there is no such batch", got=f"batch {batch} of {len(self)}"))
         return self.order[self.batch_offsets[number] : self.batch_offsets[number + 1]].copy()
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the indices of the documents of each batch, as new arrays."""
+        """Yield the document indices of each batch, as a new array."""
         return (self[batch] for batch in range(len(self)))
 
     @property
@@ -87,13 +89,13 @@ class BatchPlan:
         r"""Return the plan without its first `step` steps, to resume training.
 
         Args:
-            step (`int`): number of finished steps, from 0 to `steps`.
+            step (`int`): number of finished training steps, from 0 to `steps`.
 
         Returns:
-            `BatchPlan` that shares its arrays with this plan.
+            `BatchPlan` of the remaining batches; it shares its arrays with this plan.
 
         Raises:
-            ValueError: if the plan has fewer steps.
+            ValueError: if the plan has fewer than `step` steps.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -173,12 +175,13 @@ class BatchPlan:
 
     @property
     def straggler(self) -> float:
-        r"""Slowdown because ranks wait for the most expensive batch of each step; 1 if all its batches cost the same.
+        r"""Slowdown of training because, in each step, all ranks wait for the rank with the most expensive batch.
 
-        It is the sum over steps of the highest cost, divided by the sum over steps of the mean cost.
+        It is the sum over steps of the highest batch cost, divided by the sum over steps of the mean batch cost. It is
+        1 if the batches of each step cost the same.
 
         Raises:
-            ValueError: if this is the plan of one rank, because it lacks the batches of the others.
+            ValueError: if this is the plan of one rank, or if the plan has no `lengths`.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -199,10 +202,10 @@ class BatchPlan:
         return 1.0 if not len(steps) else float(steps.max(axis=1).sum() / steps.mean(axis=1).sum())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        r"""Save the batches and settings of the plan as a NumPy archive (.npz), without `lengths` and `cost`.
+        r"""Save the batches and settings of the plan as a NumPy archive (.npz). `lengths` and `cost` are not saved.
 
         Args:
-            path (`str` or path): the file; an existing file is replaced.
+            path (`str` or path): the file; an existing file is replaced. No suffix is added to the name.
 
         Example:
             >>> import os, tempfile
@@ -224,13 +227,15 @@ class BatchPlan:
 
         Args:
             path (`str` or path): the file.
-            lengths (array-like of integers `(N,)`, *optional*): lengths of the documents, for statistics.
+            lengths (array-like of integers `(N,)`, *optional*): lengths of the documents. Without them, statistics such
+                as `padding` raise `ValueError`.
 
         Returns:
-            `BatchPlan` with the same batches.
+            `BatchPlan` with the same batches. Its `cost` is `None`, because functions are not saved.
 
         Raises:
-            ValueError: if the file is not a plan, or if a document of the plan has no length in `lengths`.
+            OSError: if the file cannot be read.
+            ValueError: if the file is not a plan, or if `lengths` are too few for the documents of the plan.
         """
         try:
             # `np.load` would not close a file that is not an archive.
@@ -290,7 +295,7 @@ class BatchPlan:
 
 
 def _checked_settings(settings: Any) -> dict[str, Any]:
-    """Return the settings read from a plan's file as keyword arguments of `BatchPlan`; raise if one is invalid."""
+    """Return `settings`, read from the file of a plan, as keyword arguments of `BatchPlan`; raise if one is invalid."""
     if not isinstance(settings, dict) or set(settings) != set(_SAVED):
         names = shorten(sorted(settings) if isinstance(settings, dict) else settings)
         raise value_error(f"the settings of a plan are {', '.join(_SAVED)}", got=names)
@@ -308,7 +313,11 @@ def _checked_settings(settings: Any) -> dict[str, Any]:
 
 
 def _check_arrays(plan: BatchPlan) -> None:
-    """Raise if the arrays read from a file are not a valid plan: each document once, and ascending offsets."""
+    """Raise `ValueError` if `order` and `batch_offsets` of a plan, read from a file, are invalid.
+
+    `order` must contain no index twice. `batch_offsets` must ascend from 0 to the length of `order`. A global plan must
+    have the same number of batches for each rank.
+    """
     for name in ("order", "batch_offsets"):
         array = getattr(plan, name)
         if array.ndim != 1 or array.dtype.kind != "i":

@@ -13,14 +13,14 @@ def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
     r"""Check the lengths of documents and return them as a new int64 array.
 
     Args:
-        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
+        lengths (array-like of integers `(N,)`): number of tokens of each document, at least 1. May be empty.
 
     Returns:
         `np.ndarray` `(N,)` int64, a new array.
 
     Raises:
-        ValueError: if a document has no tokens.
-        TypeError: if the lengths are not integers, or not flat.
+        ValueError: if a length is less than 1.
+        TypeError: if the lengths are not integers, or not one-dimensional.
 
     Example:
         >>> checked_lengths([5, 3])
@@ -80,16 +80,16 @@ def sorted_order(numbers: NDArray[np.int64], random: np.random.Generator | None 
 
 
 def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    r"""Return the document number of each token in packed rows, found from position ids that restart.
+    r"""Return the document number of each token in packed rows, computed from the position ids of the tokens.
 
-    - A document begins at each token whose position falls back to the smallest position of its row: 0 1 2 0 1 is two
-      documents.
-    - If positions of a row also fall to a larger number, the whole row is one document.
-    - Gaps and repeated positions do not begin a document, with one exception: if positions fall back in any row, a
-      repeated smallest position also begins a document in the rows that otherwise count by ones. So 0 1 0 0 1 is three
-      documents, the second of one token.
+    The position ids of a packed row restart with each document. The whole package uses these rules:
 
-    The whole package uses these rules.
+    1. A document begins where the position falls to the smallest position of its row: 0 1 2 0 1 is two documents.
+    2. If a position falls to another number than the smallest of its row, the whole row is one document: 0 2 1 0 1.
+    3. Gaps and repeated positions do not begin a document: 0 1 1 3 is one document.
+    4. Rule 3 has an exception, for documents of one token: 0 1 0 0 1 is three documents. If rule 1 finds a document
+       in any row, a repeated smallest position also begins a document, in each row whose positions otherwise increase
+       by one.
 
     Args:
         positions (`np.ndarray` `(N,)`): position ids of the real tokens of all rows, one row after the other.
@@ -129,11 +129,17 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
 def order_by_document(
     documents: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the indices that sort tokens by row and document, the length of each document, and its row.
+    r"""Return the order of tokens that puts the tokens of each document together, with the documents' lengths and rows.
+
+    A document is all tokens of one row with the same document number; they need not be neighbors.
 
     Args:
         documents (`np.ndarray` `(N,)`): document number of each token, one row after the other.
         lengths (`np.ndarray` `(B,)` int64): number of tokens in each row.
+
+    Returns:
+        Three arrays of integers: the token indices `(N,)`, sorted by row and then by document number; the length of
+        each document `(D,)`; and the row of each document `(D,)`.
 
     Example:
         >>> order_by_document(np.array([0, 0, 1, 4, 5, 4]), np.array([3, 3]))

@@ -23,7 +23,7 @@ TooLong = Literal["error", "truncate"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PackingPlan:
-    r"""Plan of which documents form each packed row, in the order of the rows. `pack` makes one.
+    r"""Packed rows, as the indices of the documents in each row. `pack` makes one.
 
     Row k holds the documents `order[row_offsets[k]:row_offsets[k + 1]]`, the longest first. Every document is in
     exactly one row. Iterating yields one index array per row, so a plan serves as the `batch_sampler` of a
@@ -58,18 +58,19 @@ class PackingPlan:
         return len(self.row_offsets) - 1
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the indices of the documents of each row, as new arrays."""
+        """Yield the document indices of each row, as a new array."""
         for start, stop in pairwise(self.row_offsets.tolist()):
             yield self.order[start:stop].copy()
 
     def places(self, begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        r"""Return the origin of each token of the packed rows: its index in the flat input, and in its own document.
+        r"""Return the source of each token of the packed rows, to copy the tokens from one flat array of all documents.
 
         Args:
-            begins (`np.ndarray` `(N,)` int64): offset of each document in the flat array of all tokens.
+            begins (`np.ndarray` `(N,)` int64): offset of each document in this flat array.
 
         Returns:
-            Two `np.ndarray` `(tokens,)` int64, for the tokens of all rows, row after row.
+            Two `np.ndarray` `(tokens,)` int64, for the tokens of all packed rows, row after row: the index of the token
+            in the flat array, and its index in its own document.
 
         Example:
             >>> pack([2, 1, 3], 4).places(np.array([0, 2, 3]))
@@ -157,23 +158,25 @@ class PackingPlan:
 def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed: int | None = None) -> PackingPlan:
     r"""Pack documents into few rows of at most `capacity` tokens.
 
-    Best-fit decreasing: from the longest document to the shortest, each goes into the row with the least free space
-    that still holds it. Documents of equal length are placed together, which does not change the number of rows.
+    The method is best-fit decreasing: the documents are placed one by one, the longest first, each into the row with
+    the least free space that is enough for it. A document that fits into no row begins a new one.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
         capacity (`int`): maximum number of tokens in a row.
-        too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): raise for a document longer than
-            `capacity`, or truncate it to its first `capacity` tokens and count it in `truncated`. To keep all tokens,
-            pack the pieces of `split_long`.
-        seed (`int`, *optional*): shuffle the rows, and documents of equal length. The same seed gives the same plan;
-            the number of rows is the same for all seeds. Without a seed, rows with the longest documents come first.
+        too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): `"error"` raises `ValueError` for a
+            document longer than `capacity`. `"truncate"` keeps its first `capacity` tokens, and counts it in
+            `truncated`. To keep all tokens, split long documents with `split_long` first.
+        seed (`int`, *optional*): random seed to shuffle the rows, and the documents of equal length. The same seed
+            gives the same plan; the number of rows is the same for all seeds. By default nothing is shuffled, and rows
+            with the longest documents come first.
 
     Returns:
         `PackingPlan`: every document exactly once, at most `capacity` tokens per row.
 
     Raises:
-        ValueError: if a document is too long or has no tokens, or if `capacity` is not positive or `seed` negative.
+        ValueError: if a document is longer than `capacity` and `too_long` is `"error"`, if a document has no tokens, if
+            `capacity` is not positive, or if `seed` is negative.
         TypeError: if `lengths`, `capacity` or `seed` are not integers.
 
     Source:
@@ -224,17 +227,18 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
 
 
 def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    r"""Split documents into pieces of at most `capacity` tokens; every token is in exactly one piece.
+    r"""Split documents into pieces of at most `capacity` tokens, so that `pack` can keep every token.
 
-    A document that fits is one piece. A longer one becomes full pieces, and a last piece with the rest.
+    A document that fits is one piece. A longer one becomes pieces of `capacity` tokens, and a last piece with the rest.
+    The pieces of a document do not overlap.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
-        capacity (`int`): maximal length of a piece.
+        capacity (`int`): maximum length of a piece.
 
     Returns:
-        Three `np.ndarray` `(P,)` int64: the document of each piece, the offset of the piece in its document, and the
-        length of the piece. Pieces are in the order of the documents and of their tokens.
+        Three `np.ndarray` `(P,)` int64 for P pieces: the document index of each piece, the offset of the piece in its
+        document, and the length of the piece. Pieces are in the order of the documents and of their tokens.
 
     Raises:
         ValueError: if a document has no tokens, or if `capacity` is not positive.
@@ -260,14 +264,15 @@ def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], ND
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """Pack `counts[i]` documents of length `sizes[i]` into rows of `capacity` tokens; `sizes` must be descending.
+    """Pack `counts[i]` documents of length `sizes[i]` into rows of `capacity` tokens, by best-fit decreasing.
 
-    Best-fit decreasing puts each document into the row with the least free space that still holds it. Rows with equal
-    contents have consecutive numbers and are filled together, which is called a move: each of the rows gets the same
-    number of documents of one size.
+    `sizes` must be descending. Each document is put into the row with the least free space that is enough for it.
 
-    The result is `(4, M)` int64 for M moves: first row, number of rows, number of documents put into each row, and
-    number of documents that were in each row before.
+    Documents of equal length are put into several rows in one move: each of these rows gets the same number of
+    documents. The rows of a move had equal contents before, and have consecutive numbers.
+
+    The result is `(4, M)` int64 for M moves. Its four rows are the number of the first row of the move, the number of
+    rows, the number of documents put into each row, and the number of documents that were in each row before.
     """
     ranges: dict[int, list[tuple[int, int, int]]] = {}  # free space -> (first row, rows, documents already in each)
     spaces: list[int] = []  # the keys of `ranges`, ascending

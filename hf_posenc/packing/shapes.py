@@ -19,28 +19,32 @@ Cost = Callable[[NDArray[np.int64]], Any]
 def best_shapes(
     lengths: ArrayLike, count: int, *, multiple_of: int | None = None, cost: Cost | None = None
 ) -> NDArray[np.int64]:
-    r"""Return the `count` padded lengths that cost least in total; each document is padded to the shortest that fits.
+    r"""Return the `count` padded lengths with the least padding for the given documents.
 
-    `torch.compile` compiles once for every shape, so a few padded lengths save compilations. Lengths chosen for the
-    documents waste about half as much as equally spaced ones.
+    Each document is padded to the shortest of these lengths that fits. `torch.compile` compiles once for every shape,
+    so a few padded lengths save compilations. Lengths chosen for the documents waste about half as much as equally
+    spaced ones.
 
     Args:
-        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1.
-        count (`int`): number of padded lengths, K; fewer if the documents have fewer different lengths.
-        multiple_of (`int`, *optional*): every length is a multiple of it.
-        cost (callable, *optional*): cost of a row of a padded length, as in `plan_batches`; by default the length.
+        lengths (array-like of integers `(N,)`): number of tokens of each document, at least 1.
+        count (`int`): number of padded lengths, K. The result has fewer if the documents have fewer different lengths.
+        multiple_of (`int`, *optional*): every padded length is a multiple of it.
+        cost (callable, *optional*): function from an array of padded lengths to the cost of a row of each length. The
+            result then has the lowest total cost instead of the least padding. By default, the cost is the length.
 
     Returns:
         `np.ndarray` `(K,)` int64, ascending; the last is enough for the longest document. No K other lengths cost less.
 
     Raises:
-        ValueError: if `count`, `multiple_of` or a length are not positive, or `cost` falls for longer rows.
-        TypeError: if `lengths`, `count` or `multiple_of` are not integers.
+        ValueError: if `count`, `multiple_of` or a length is not positive, or if `cost` is not positive, or is lower for
+            a longer row.
+        TypeError: if `lengths`, `count` or `multiple_of` are not integers, or `cost` does not return an array of one
+            number per length.
 
     Source:
-        Exact, by dynamic programming over the D different lengths, one layer for each shape. The best next smaller
-        shape never decreases as the longest document grows, so divide and conquer finds a layer in D log D steps (Yao
-        1980, "Efficient dynamic programming using quadrangle inequalities").
+        Exact, by dynamic programming: each step adds one padded length, for all D different document lengths. Divide
+        and conquer needs D log D operations for a step, because the best next smaller length never decreases as the
+        longest document grows (Yao 1980, "Efficient dynamic programming using quadrangle inequalities").
 
     Example:
         >>> best_shapes([3, 3, 3, 4, 9, 10, 10], 2)
@@ -68,11 +72,14 @@ def best_shapes(
 def _one_more(
     best: NDArray[Any], below: NDArray[np.int64], price: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the lowest costs with one more shape, and the index of the next smaller shape, both for each width.
+    """Do one step of the dynamic program of `best_shapes`: allow one more shape (padded length).
 
-    `best[i]` is the lowest cost of the documents up to width i if width i is a shape. With one more shape, the lowest
-    cost up to width j is the minimum over i < j of `best[i]` plus `price[j]` for each document wider than i, up to j.
-    `below[i]` is the number of documents narrower than width i.
+    The arguments are arrays over the ascending widths (different document lengths). `best[j]` is the lowest cost of all
+    documents up to width j, if width j is the largest shape. `below[j]` is the number of documents narrower than width
+    j. `price[j]` is the cost of one row of width j.
+
+    The result is the new `best`, and the index of the next smaller shape for each width. The new `best[j]` is the
+    minimum over i < j of `best[i]` plus `price[j]` times the number of documents wider than width i, up to width j.
     """
     size = len(best)
     out, before = best.copy(), np.zeros(size, dtype=np.int64)
@@ -98,9 +105,10 @@ def _one_more(
 
 
 def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
-    r"""Return the cost of one row of each of the ascending `widths`: `cost(widths)`, or `widths` if `cost` is `None`.
+    r"""Return the cost of one row of each padded length in `widths`: `cost(widths)`, or `widths` if `cost` is `None`.
 
-    Raise if a cost is not positive, or is lower than that of a smaller width.
+    `widths` must be ascending. Raise `ValueError` if a cost is not positive, or is lower than that of a smaller width,
+    and `TypeError` if `cost` does not return one number for each width.
 
     Example:
         >>> row_costs(np.array([2, 4]), lambda width: width + width**2 / 8)
@@ -137,7 +145,10 @@ def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
 def padded(
     lengths: NDArray[np.int64], multiple_of: int | None = None, shapes: Sequence[int] | None = None
 ) -> NDArray[np.int64]:
-    r"""Round `lengths` up to one of the ascending `shapes`, or to a multiple of `multiple_of`; unchanged without both.
+    r"""Return the padded length of each of `lengths`: rounded up to one of `shapes`, or to a multiple of `multiple_of`.
+
+    `shapes` must be ascending, and the last at least as large as every length; `multiple_of` is then ignored. Without
+    both arguments, `lengths` are returned unchanged.
 
     Example:
         >>> padded(np.array([3, 8, 9]), multiple_of=8), padded(np.array([3, 8, 9]), shapes=(4, 9))

@@ -33,36 +33,39 @@ def plan_batches(
 ) -> BatchPlan:
     r"""Plan batches of documents of nearly equal length; rows times padded length is at most `token_budget`.
 
-    A plan depends on its arguments only, so any process can make it again. Every document is in exactly one batch. The
-    steps are in random order, so that lengths are not sorted over time. All ranks get the same number of batches. The
-    batches of one step have similar lengths, and cost nearly the same.
+    Each document is one row of exactly one batch, padded to the longest row of the batch. The steps are in random
+    order, so that lengths are not sorted over time. All ranks get the same number of batches. The batches of one step
+    have similar lengths, and cost nearly the same. The same arguments always give the same plan, so each process can
+    compute it.
 
     Args:
-        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
-        token_budget (`int`): maximum cost of a batch: by default its rows times their padded length.
-        window (`int`, *optional*, defaults to 20,000): number of documents that are sorted together. Documents are
-            shuffled within groups of `N / window` batches of similar lengths. A smaller window gives more random
-            batches with more padding; a window of N or more gives the least padding.
+        lengths (array-like of integers `(N,)`): number of tokens of each document, at least 1. May be empty.
+        token_budget (`int`): maximum cost of a batch. By default, the cost is the number of rows times their padded
+            length.
+        window (`int`, *optional*, defaults to 20,000): a smaller window gives more random batches with more padding; a
+            window of N or more gives the least padding. The documents are sorted by length and divided into batches.
+            Then the documents of each `N / window` consecutive batches (rounded up) are shuffled together.
         seed (`int`, *optional*, defaults to 0), epoch (`int`, *optional*, defaults to 0): another seed or epoch gives
             another order. The number of steps stays the same.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step. If the batches do not divide
-            evenly, some are split in two; none is dropped or repeated.
-        rank (`int`, *optional*): return the batches of this rank only. By default, the global plan of all ranks: the
-            first `world_size` batches are the first step, and so on. accelerate needs the global plan.
-        cost (callable, *optional*): from an array of padded lengths to the cost of one row of each, in the unit of
-            `token_budget`; positive and never falling. By default the padded length itself.
-            `lambda width: width + width**2 / 4096` adds the cost of attention to long rows.
+            evenly, some are split into smaller ones; no document is dropped or repeated.
+        rank (`int`, *optional*): rank from 0 to `world_size - 1`, to return only its batches. By default, the result is
+            the global plan of all ranks: the first `world_size` batches are the first step, and so on. accelerate needs
+            the global plan.
+        cost (callable, *optional*): function from an array of padded lengths to the cost of a row of each length, in
+            the unit of `token_budget`. Costs must be positive, and never lower for longer rows. By default, the cost of
+            a row is its padded length. `lambda width: width + width**2 / 4096` adds the cost of attention to long rows.
         multiple_of (`int`, *optional*): rows are padded to a multiple of it.
         shapes (`int` or sequence of `int`, *optional*): rows are padded to the shortest of these lengths that fits. An
             integer K selects the K best lengths for the documents, see `best_shapes`.
 
     Returns:
-        `BatchPlan`.
+        `BatchPlan`. Iterating it yields one array of document indices per batch.
 
     Raises:
         ValueError: if a document costs more than the budget, or has no tokens; if a number is out of range; or if there
             are too few documents for every rank to have the same number of batches.
-        TypeError: if lengths or settings are not integers.
+        TypeError: if lengths or settings are not integers, or `cost` does not return one number per length.
 
     Example:
         >>> plan = plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1)
@@ -104,9 +107,10 @@ def _prices(
     multiple_of: int | None,
     shapes: tuple[int, ...] | None,
 ) -> NDArray[Any]:
-    """Return the cost of one padded row of each document `(N,)`, from the longest document to the shortest.
+    """Return the cost of each document as one padded row, `(N,)`, from the longest document to the shortest.
 
-    Raise if one costs more than `budget`. `sizes` are the lengths of the documents; see `plan_batches` for the others.
+    Raise `ValueError` if a document costs more than `budget`. `sizes` are the lengths of the documents. The other
+    arguments are those of `plan_batches`.
     """
     different, counts = histogram(sizes)
     widths = padded(different, multiple_of, shapes)
@@ -127,10 +131,11 @@ def _prices(
 def _rows_and_groups(
     price: NDArray[Any], budget: int, window: int, ranks: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of documents (rows) of each batch `(M,)`, and the group number of each batch `(M,)`.
+    """Divide documents, sorted from the longest to the shortest, into batches, and the batches into groups.
 
-    The batches are in order from the longest documents to the shortest. Group numbers ascend; documents are later
-    shuffled among the batches of one group. `price` is the result of `_prices`, `ranks` is the number of ranks.
+    Return the number of documents of each batch `(M,)`, and the group number of each batch `(M,)`, ascending from 0.
+    `_shuffled` then shuffles the documents within each group. `price` is the result of `_prices`; `ranks` is the number
+    of ranks, and M is a multiple of it. Raise `ValueError` if there are too few documents for that.
     """
     together = max(1, -(-len(price) // window))
     rows: list[int] = []
@@ -177,7 +182,8 @@ def _shapes(
 ) -> tuple[int, ...] | None:
     """Return `shapes` in ascending order; for an integer, the result of `best_shapes`; `None` for `None`.
 
-    `sizes` are the lengths of the documents. `multiple_of` and `cost` are passed to `best_shapes`.
+    `sizes` are the lengths of the documents. `multiple_of` and `cost` are passed to `best_shapes`. Raise `ValueError`
+    if a shape is not a multiple of `multiple_of`, or if all are smaller than the longest document.
     """
     if shapes is None:
         return None
@@ -199,10 +205,10 @@ def _shapes(
 
 
 def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, ranks: int) -> None:
-    """Split batches of the shortest documents, so that the number of batches becomes a multiple of `ranks`.
+    """Split the last batches, of the shortest documents, so that the number of batches becomes a multiple of `ranks`.
 
-    `rows` and `group` are changed in place; they and `price` are those of `_rows_and_groups`. A batch costs at most
-    `budget`. Raise if there are too few documents.
+    `rows` and `group`, the number of documents and the group number of each batch, are changed in place. `price` is the
+    result of `_prices`. A batch costs at most `budget`. Raise `ValueError` if there are too few documents.
     """
     tail = len(rows) % ranks
     while True:
@@ -224,13 +230,14 @@ def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int,
 
 
 def _even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
-    r"""Split documents into `runs` batches with the lowest maximum cost; return the number of documents in each.
+    r"""Split documents into `runs` batches so that the most expensive batch costs as little as possible.
 
-    `price` is the cost of a row of each document, descending. The cost of a batch is its number of documents times the
-    price of its first one, at most `most`. The lowest maximum is found by 32 bisections, finer than any budget.
+    Return the number of documents in each batch. `price` is the cost of a row of each document, descending. The cost of
+    a batch is its number of documents times the price of its first document, and at most `most`, which must be possible
+    with `runs` batches. The lowest maximum is found by 32 bisections, which is finer than any budget.
 
     Example:
-        >>> _even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)
+        >>> _even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)        # batches of cost 2 * 6, 2 * 4 and 1 * 4
         [2, 2, 1]
     """
 

@@ -21,22 +21,22 @@ Places = list[tuple[int, int]]  # for each row: index of its chunk, and of the r
 
 
 def with_arrow_batches(dataset: Any) -> Any:
-    r"""Return a data set with the same rows that loads batches faster for `DataCollatorWithPositionalEncoding`.
+    r"""Return a copy of a data set from which a `DataLoader` loads batches faster.
 
-    Use it in a `DataLoader` or Trainer; the batches are the same. Call it last: methods that return other rows, such as
-    `select`, `shuffle`, `map` and `train_test_split`, return an ordinary data set. `remove_columns`, which Trainer
-    calls, keeps the faster batches.
+    Use it with a `DataLoader` or Trainer whose collator is a `DataCollatorWithPositionalEncoding`. The batches are the
+    same. Call it last: methods that return other rows, such as `select`, `shuffle`, `map` and `train_test_split`,
+    return an ordinary data set. `remove_columns`, which Trainer calls, keeps the faster batches.
 
     Args:
         dataset (`datasets.Dataset`): tokenized rows, also selected or shuffled ones. Columns of numbers and of lists of
-            integers are faster, unless values are missing; others are decoded as usual.
+            integers are loaded faster, unless they contain None. All other columns are decoded as usual.
 
     Returns:
-        A `datasets.Dataset` with the same rows, columns and fingerprint, which shares the data of the given one.
+        `datasets.Dataset` with the same rows, columns and fingerprint. It shares its data with `dataset`.
 
     Raises:
-        TypeError: for anything but a `datasets.Dataset`.
-        ValueError: for a data set with a format or transform, which the faster batches would ignore.
+        TypeError: if `dataset` is not a `datasets.Dataset`.
+        ValueError: if it has a format or transform, which the faster batches would ignore.
 
     Example:
         >>> import datasets
@@ -61,7 +61,7 @@ def with_arrow_batches(dataset: Any) -> Any:
 
 
 def _from_state(state: dict[str, Any]) -> Any:
-    """Return an `ArrowBatchDataset` with the attributes in `state`."""
+    """Return an `ArrowBatchDataset` with the attributes in `state`; pickle calls it to load such a data set."""
     made = object.__new__(_dataset_class())
     made.__setstate__(state)
     return made
@@ -73,12 +73,15 @@ def _dataset_class() -> Any:
     import datasets
 
     class ArrowBatchDataset(datasets.Dataset):  # type: ignore[misc]
-        """`datasets.Dataset` that returns each batch to a `DataLoader` as columns instead of a list of rows."""
+        """`datasets.Dataset` made by `with_arrow_batches`; a `DataLoader` gets a batch as columns, not as rows."""
 
         _columns: _Columns | None = None
 
         def __getitems__(self, keys: Sequence[int]) -> Any:
-            """Return the batch of rows at the indices `keys` as columns; `DataLoader` calls it for every batch."""
+            """Return the rows at the indices `keys` as columns, in a `DatasetRows`. `DataLoader` calls it.
+
+            If a format was set after `with_arrow_batches`, return what `datasets.Dataset` returns.
+            """
             form = self.format
             if form["type"] is not None:  # a format that was set later
                 return super().__getitems__(keys)
@@ -95,11 +98,12 @@ def _dataset_class() -> Any:
 
 
 class _Columns:
-    """Reader of an Arrow table that copies the rows of a batch column by column.
+    """Reader of the rows of an Arrow table, column by column, for the batches of an `ArrowBatchDataset`.
 
     Args:
         table (`datasets.table.Table`): the data.
-        indices (`datasets.table.Table`, *optional*): row numbers of a selected or shuffled data set.
+        indices (`datasets.table.Table` or `None`): for a selected or shuffled data set, the number of each of its rows
+            in `table`. `None` if its rows are those of `table`.
     """
 
     def __init__(self, table: Any, indices: Any) -> None:
@@ -116,7 +120,9 @@ class _Columns:
     def take(self, keys: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
         """Return a dict with the columns `names` of the rows at the indices `keys`.
 
-        Numbers are NumPy arrays, lists of integers are `Ragged`, and all other columns are Arrow arrays.
+        A column of numbers is a NumPy array, and a column of lists of integers is a `Ragged`, or a list of empty lists
+        if all are empty. All other columns, and those that contain None, are Arrow arrays. Raise `IndexError` if an
+        index is out of range.
         """
         rows = np.array([self._keys[key] for key in keys], dtype=np.int64)  # raises for a row that does not exist
         if self._row_numbers is not None:
@@ -132,9 +138,10 @@ class _Columns:
 
 
 def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
-    """Return a fast function that reads a column, given (chunk, row) pairs; `None` if the column is not supported.
+    """Return a fast function that reads values of one column; `None` if the column is not supported.
 
-    Columns of numbers and of lists of integers are supported, unless values are missing or the lists are of uint64.
+    The argument of the function is a list of pairs, one for each row: the index of a chunk, and of the row in the
+    chunk. Columns of numbers and of lists of integers are supported, unless they contain None or lists of uint64.
     `chunks` are the Arrow arrays of the column, and `kind` is their type.
     """
     import pyarrow as pa

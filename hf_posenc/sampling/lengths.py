@@ -13,10 +13,10 @@ from .._explain import shorten, type_error, value_error
 
 
 def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
-    r"""Return the number of tokens in each row of a data set.
+    r"""Return the number of tokens in each row of a data set, such as `plan_batches` and `pack` need.
 
-    For a `datasets.Dataset` only Arrow's offsets are read, which takes milliseconds for a million rows. Any other data
-    set is read row by row.
+    Of a `datasets.Dataset` only the offsets of the lists are read, not the tokens. This takes milliseconds for a
+    million rows. Any other data set is read row by row.
 
     Args:
         dataset (`datasets.Dataset`, `pandas.DataFrame`, or anything with a length whose rows are mappings): tokenized
@@ -27,8 +27,8 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
         `np.ndarray` `(N,)` int64, in the order of the rows.
 
     Raises:
-        ValueError: if the column is missing, does not hold lists, or has missing rows.
-        TypeError: if the data set has no length, or is a mapping of several data sets.
+        ValueError: if the column is missing, or if one of its values is None or not a list.
+        TypeError: if the data set has no length, or is a mapping such as a `datasets.DatasetDict`.
 
     Example:
         >>> lengths_of([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}])
@@ -100,7 +100,8 @@ def list_lengths(values: Any, column: str, numbers: Sequence[int] | None = None)
     Args:
         values (`pyarrow.ChunkedArray` or `pyarrow.Array`): the lists.
         column (`str`): name of the column, for error messages.
-        numbers (sequence of `int`, *optional*): row numbers for error messages; by default counted from 0.
+        numbers (sequence of `int`, *optional*): the number of each row, for error messages. By default, rows are
+            numbered from 0.
 
     Returns:
         `np.ndarray` `(N,)` int64.

@@ -39,46 +39,52 @@ def pack_dataset(
 ) -> Any:
     r"""Pack the documents of a tokenized data set into rows of exactly `capacity` tokens.
 
-    The rows have `input_ids`, `position_ids` that restart with every document, and `labels`. Without a mask and a
-    cache, GPT-2, Llama, Mistral, Qwen and similar models find the documents by these restarts, and no token attends to
-    another document.
+    Pass the packed rows to `Trainer(..., data_collator=transformers.default_data_collator)`. Their columns are
+    `input_ids`, `position_ids`, `attention_mask` and, depending on the arguments, `labels` and `document_ids`.
 
-    A mask of ones would disable that. Therefore the column `attention_mask` holds a text instead of a mask, which
-    `default_data_collator` leaves out. A collator that pads with a tokenizer would add a mask of ones; because of the
-    text it raises an error that names `attention_mask`. For a collator of your own, remove the column with
-    `.remove_columns("attention_mask")`.
+    The position ids restart with every document. GPT-2, Llama, Mistral, Qwen and similar models find the documents by
+    these restarts, so that no token attends to another document. They do this only without an attention mask and
+    without a key-value cache. For other models pack with `DataCollatorWithPositionalEncoding(model=..., packing=True)`,
+    which makes the mask that they need.
 
-    Pass the rows to `Trainer(..., data_collator=transformers.default_data_collator)`. For other models pack with
-    `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which makes the mask that they need.
+    The column `attention_mask` contains a text instead of a mask, so that the model gets no mask:
+
+    - `default_data_collator` leaves columns of texts out.
+    - A collator that pads with a tokenizer would add a mask of ones. Because of the text, it raises an error that names
+      `attention_mask`.
+    - For a collator of your own, remove the column with `.remove_columns("attention_mask")`.
 
     Args:
-        dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row; or several, with
-            `document_ids` or with `position_ids` that restart. Padding (0 in `attention_mask`) and rows without tokens
-            are left out.
+        dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row. A row can also hold
+            several documents, if the column `document_ids` or restarts in `position_ids` separate them. Padding (0 in
+            `attention_mask`) and rows without tokens are left out.
         capacity (`int`): number of tokens in a packed row.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
         too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): treatment of a document
-            longer than `capacity`: raise an error; truncate it, with a warning; or split it into several documents.
+            longer than `capacity`: raise `ValueError`; truncate it, with a warning; or split it into several documents.
         labels (`"causal_lm"` or `None`, *optional*, defaults to `"causal_lm"`): `"causal_lm"` uses the `labels` of the
-            data set, or else its tokens, and sets the first label of every document to -100: models shift labels by
-            one, and would predict it from another document. `None` keeps the `labels` of the data set, if it has any.
-        document_ids (`bool`, *optional*, defaults to `False`): add a column with the number of each token's document in
-            its row, -1 at padding, for models with such an argument.
-        pad_token_id (`int`, *optional*, defaults to 0): fills the rest of a row; its label is -100.
+            data set, or its tokens if it has none. It sets the first label of every document to -100, because a causal
+            model would predict it from the last token of another document. `None` keeps the `labels` of the data set
+            unchanged, if it has any.
+        document_ids (`bool`, *optional*, defaults to `False`): add the column `document_ids`, for models with such an
+            argument: the number of each token's document in its row, counted from 0, and -1 at padding.
+        pad_token_id (`int`, *optional*, defaults to 0): token id of the padding at the end of a row. Labels are -100
+            there.
         first_position (`int`, *optional*, defaults to 0): position of a document's first token, and of padding.
-        window (`int`, *optional*, defaults to 10,000): number of documents that are packed together. For a stream, this
-            many documents are read before the first row.
-        seed (`int`, *optional*, defaults to 0): random seed of the order of the rows within a window.
+        window (`int`, *optional*, defaults to 10,000): number of rows of `dataset` that are packed together. For a
+            stream, this many rows are read before the first packed row.
+        seed (`int`, *optional*, defaults to 0): random seed to shuffle the packed rows of each window.
         num_proc (`int`, *optional*): number of processes of `datasets.map`; not for a stream.
 
     Returns:
-        A data set of the same class, with int32 columns, and texts in `attention_mask`. `token_type_ids` are kept, all
-        other columns dropped.
+        Data set of the class of `dataset`. The columns are lists of int32, except `attention_mask`. Of the other
+        columns of `dataset`, only `token_type_ids` is kept.
 
     Raises:
-        ValueError: if a document is too long for `too_long="error"`, if `column` is missing, or if `labels` has one
-            label per row instead of one per token.
-        TypeError: if `dataset` is not a data set of the library `datasets`.
+        ValueError: if a document is too long for `too_long="error"`, if `column` is missing, or if a column such
+            as `labels` does not have one value per token.
+        TypeError: if `dataset` is not a data set of the library `datasets`, if it is a `datasets.DatasetDict`, or if
+            its tokens are not integers.
 
     Example:
         >>> import datasets
@@ -120,11 +126,11 @@ def pack_dataset(
 
 @dataclass(frozen=True)
 class _PackWindow:
-    """Callable for `datasets.map` that packs one window (batch) of documents.
+    """Function that `pack_dataset` passes to `datasets.map`; each call packs `window` rows of the data set.
 
-    It does not use torch, as forked workers require. The fields are the arguments of `pack_dataset`. `is_checked` is
-    True if `pack_dataset` has already checked the lengths of all documents; documents that are too long are then not
-    reported again.
+    It does not use torch, so that it can run in a forked worker. The fields are the arguments of `pack_dataset`, and
+    `is_checked`: True if `pack_dataset` has already checked the lengths of all documents. There is then no second
+    error or warning for documents that are too long.
     """
 
     capacity: int
@@ -159,9 +165,9 @@ class _PackWindow:
         return _to_arrow(packed, {**fills, "document_ids": -1}, self.capacity)
 
     def features(self, names: list[str]) -> Any:
-        """Return the `datasets.Features` of the packed rows, for a data set with columns `names`.
+        """Return the `datasets.Features` (column types) of the packed rows, for an input with columns `names`.
 
-        A stream needs its features before it is read.
+        `datasets.map` needs them before it reads a stream.
         """
         import datasets
 
@@ -173,10 +179,11 @@ class _PackWindow:
 
 
 def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
-    """Return the documents of `table`, without padding; the field `sample` is the table row of each document.
+    """Return the documents of `table` as `TokenRows`, one row for each document, without padding.
 
-    `column` is the column of tokens. With `with_labels=True`, the tokens are the labels if the table has no labels.
-    `indices` are the numbers of the table's rows in the data set, for error messages.
+    The field `sample` of the result is the row of each document in `table`. `column` is the column of tokens. With
+    `with_labels=True`, the tokens are the labels if the table has no labels. `indices` are the numbers of the table's
+    rows in the data set, for error messages.
     """
     lengths = list_lengths(table.column(column), column, indices)
     columns = {"input_ids": Ragged(_flat(table, column), lengths)}
@@ -211,7 +218,11 @@ def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_lab
 
 
 def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> Any:
-    """Return the columns `rows` as a `pyarrow.Table`, each row padded at the end to `capacity` with `fills[column]`."""
+    """Return the columns `rows` as a `pyarrow.Table`; each row is padded at the end to `capacity` values.
+
+    The value of padding is `fills[column]`, or 0 for a column that is not in `fills`. The column `attention_mask` is
+    added, with the text that takes the place of a mask, see `pack_dataset`.
+    """
     import pyarrow as pa
 
     count = len(rows["input_ids"])
@@ -258,9 +269,10 @@ def _column_names(dataset: Any, column: str) -> list[str]:
 
 
 def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
-    """Raise or warn, depending on `too_long`, if documents in `column` are longer than `capacity`.
+    """Raise or warn, depending on `too_long`, if rows of `column` have more than `capacity` tokens; see `_report_long`.
 
-    `names` are all columns of the data set: with an `attention_mask`, padding does not count. The tokens are not read.
+    `names` are the columns of the data set. If `attention_mask` is one of them, padding does not count. The tokens are
+    not read.
     """
     lengths = lengths_of(dataset, column)
     if int(lengths.max(initial=0)) <= capacity:
@@ -279,10 +291,11 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
 def _report_long(
     lengths: NDArray[np.int64], capacity: int, too_long: TooLong, numbers: Sequence[int], *, counted: bool
 ) -> None:
-    """Raise or warn because some documents, whose `lengths` are given, have more than `capacity` tokens.
+    """Raise `ValueError` or warn because at least one document has more than `capacity` tokens.
 
-    `too_long="error"` raises, `"truncate"` warns, and `"split"` does neither. The warning contains the number of these
-    documents if `counted` is True. `numbers` are the row numbers of all documents, for the error message.
+    `too_long="error"` raises, `"truncate"` warns, and `"split"` does neither. `lengths` are the lengths of all
+    documents, short and long. `numbers` are their row numbers in the data set, for the error message. With
+    `counted=True`, the warning contains the number of long documents.
     """
     beyond = int((lengths > capacity).sum())
     if too_long == "error":

@@ -17,11 +17,13 @@ from .stream import StreamBatchSampler
 
 
 class PlanState:
-    r"""Settings and hashes of the plan of a run, for its checkpoints. The plan is the choice of rows for each batch.
+    r"""Settings and hashes of the batches of a training run. Checkpoints store them, and a resumed run compares them.
+
+    `TokenBudgetMixin` makes one for each run. The plan of a run is the choice of rows for each batch.
 
     Args:
         trainer (`transformers.Trainer`): the trainer of the run.
-        sampler (`TokenBudgetBatchSampler` or `StreamBatchSampler`): makes its batches.
+        sampler (`TokenBudgetBatchSampler` or `StreamBatchSampler`): the batch sampler of the run.
     """
 
     def __init__(self, trainer: Any, sampler: TokenBudgetBatchSampler | StreamBatchSampler) -> None:
@@ -29,10 +31,10 @@ class PlanState:
         self.callback_class = self._callback_class()
 
     def now(self) -> dict[str, Any]:
-        """Return the settings and hashes as JSON values, at the current step of the trainer.
+        """Return the settings and hashes at the current step of the trainer, as a dict of JSON values.
 
-        For a stream they include the number of windows (groups of rows that are planned together) up to this step, and
-        a hash of their plans.
+        A stream is read and divided into batches in windows, which are groups of consecutive rows. For a stream, the
+        dict therefore also has the number of windows up to the current step, and a hash of their batches.
         """
         accumulated = int(self.trainer.args.gradient_accumulation_steps)
         state = {**self.sampler.identity, "gradient_accumulation_steps": accumulated}
@@ -41,10 +43,10 @@ class PlanState:
         return state
 
     def check(self, stored: Any) -> None:
-        """Raise `ValueError` if a checkpoint was saved with another plan; warn if it was saved without one.
+        """Raise `ValueError` if a checkpoint was saved with other settings or batches than those of this run.
 
-        `stored` is the state that the checkpoint contains. The plans of a stream are compared later, when they are
-        made.
+        Warn if the checkpoint has no state of a plan. `stored` is the state of the callback in the checkpoint. The
+        batches of a stream are compared later, when its rows are read.
         """
         attributes = stored.get("attributes") if isinstance(stored, dict) else None
         saved = attributes.get("plan") if isinstance(attributes, dict) else None
@@ -66,18 +68,21 @@ class PlanState:
             self.sampler.expect(as_integer(saved["windows"], "windows", minimum=1, example=1), saved["digest"])
 
     def digest(self) -> int:
-        """Return a hash of the row lengths, or of the batches of a stream so far, as an integer; 0 if there is none.
+        """Return a hash that is the same in all processes if they read the same rows; see `require_same_digests`.
 
-        It is the same in all processes if they read the same rows.
+        It is an integer: a hash of the lengths of all rows, or for a stream, of the batches up to the current step. It
+        is 0 if nothing was read.
         """
         hashed = self.now().get("digest") or self.sampler.identity.get("lengths") or "0"
         return int(hashed[:15], 16)
 
     def _callback_class(self) -> Any:
-        """Return a callback class that stores this state in every checkpoint, and sets the epoch of the sampler.
+        """Return a class of callbacks for `Trainer` that store and check this state.
 
-        Trainer writes the result of its `state()` to trainer_state.json. The callback sets the epoch because Trainer
-        does not if several processes resume a run.
+        - Saving: Trainer writes the result of the callback's `state()` to trainer_state.json of each checkpoint.
+        - Resuming: the callback calls `check`, unless the training arguments set `ignore_data_skip`.
+        - Each epoch: the callback sets the epoch of the sampler, because Trainer does not if several processes resume.
+        - Training stops when a stream has no more rows.
         """
         from transformers import TrainerCallback
         from transformers.trainer_callback import ExportableState
@@ -104,13 +109,13 @@ class PlanState:
 
 
 def require_same_digests(digests: torch.Tensor) -> None:
-    r"""Raise `ValueError` if processes read different rows.
+    r"""Raise `ValueError` if the hashes of the processes differ, because they then read different rows.
 
     Args:
-        digests (`torch.Tensor` `(processes,)`): result of `PlanState.digest` in each process.
+        digests (`torch.Tensor` `(processes,)`): the result of `PlanState.digest` in each process.
 
     Example:
-        >>> require_same_digests(torch.tensor([7, 7]))
+        >>> require_same_digests(torch.tensor([7, 7]))      # equal: no error
     """
     differ = (digests != digests[0]).nonzero()
     if len(differ):

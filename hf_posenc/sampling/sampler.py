@@ -22,25 +22,32 @@ from .lengths import is_dataset, lengths_of
 class TokenBudgetBatchSampler(Sampler[list[int]]):
     r"""A `batch_sampler` for a `DataLoader` that limits the number of tokens in a batch instead of its number of rows.
 
-    If `source` is lengths or a data set, the sampler plans new batches for every epoch, always the same number of
-    batches. If `source` is a plan, it returns the batches of that plan in every epoch.
+    If `source` is lengths or a data set, the sampler computes new batches for every epoch with `plan_batches`, always
+    the same number. If `source` is a `BatchPlan`, every epoch has the batches of that plan.
 
-    Under accelerate leave out `world_size` and `rank`: the sampler plans batches for all processes of accelerate, which
-    distributes them itself. A given plan must also be for all ranks (`rank=None`). In a custom loop with
-    `torch.distributed` and without accelerate, set `world_size` and `rank`.
+    With several processes:
+
+    - Under accelerate, leave out `world_size` and `rank`. The sampler yields the batches of all processes, because
+      accelerate distributes them itself. If `source` is a `BatchPlan`, it must also be for all ranks (`rank=None`).
+    - With `torch.distributed` and without accelerate, set `world_size` and `rank`.
 
     Args:
-        source (`BatchPlan`, lengths `(N,)`, or a data set that `lengths_of` reads): the plan, or the rows to plan for.
-        token_budget (`int`, *optional*): maximal cost of a batch, see `plan_batches`. Required without a plan.
+        source (`BatchPlan`, array-like of integers `(N,)`, or data set): the batches themselves, the lengths of the
+            rows, or tokenized rows, whose lengths are read by `lengths_of`.
+        token_budget (`int`, *optional*): maximum cost of a batch, see `plan_batches`. Required unless `source` is a
+            `BatchPlan`.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens, if `source` is a data set.
-        window, seed, cost, multiple_of, shapes, rank (*optional*): as in `plan_batches`. A plan has its own settings:
-            with a plan, `window` and `seed` are ignored, and the others raise `ValueError`.
-        world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1.
+        window, seed, cost, multiple_of, shapes, rank (*optional*): as in `plan_batches`. If `source` is a `BatchPlan`,
+            `window` and `seed` are ignored.
+        world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1 without
+            accelerate.
 
     Raises:
-        ValueError: if settings are given together with a plan, `token_budget` is missing, or rows cannot be planned;
-            under accelerate, if the plan is for one rank, or its number of batches is not a multiple of the number of
-            processes.
+        ValueError: if `source` is a `BatchPlan` and another argument than `column`, `window` and `seed` is given; if
+            `token_budget` is missing; if `rank` is given without `world_size`; or for the reasons of `plan_batches`.
+            Later, when accelerate wraps the sampler: if the batches are those of one rank, or if their number is not a
+            multiple of the number of processes.
+        TypeError: if the lengths of the rows are not integers, or cannot be read.
 
     Example:
         >>> from torch.utils.data import DataLoader
@@ -120,7 +127,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return len(self.plan)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the row numbers of each batch; the first iteration after `load_state_dict` begins at the saved step."""
+        """Yield each batch as a list of row numbers.
+
+        The first iteration after `load_state_dict` begins at the saved step.
+        """
         plan, begin = self.plan, self._step
         self._step = 0
         rest = plan.from_step(begin)
@@ -130,25 +140,28 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             yield batch.tolist()
 
     def set_epoch(self, epoch: int) -> None:
-        r"""Set the epoch, which changes the plan. Trainer and accelerate call it; in a custom loop, call it yourself.
+        r"""Set the epoch, which changes the batches unless the sampler was made from a `BatchPlan`.
+
+        Trainer and accelerate call it before each epoch. In a custom loop, call it yourself.
 
         Args:
-            epoch (`int`): the epoch, from 0.
+            epoch (`int`): number of the epoch, from 0.
         """
         number = as_integer(epoch, "epoch", minimum=0, example=0)
         if number != self.epoch:
             self.epoch, self._step, self._given = number, 0, 0
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        r"""Return the current epoch and step, to be saved with a checkpoint.
+        r"""Return the current epoch and step, to be saved in a checkpoint and restored by `load_state_dict`.
 
         Args:
-            step (`int`, *optional*): number of finished steps of this epoch. By default the number of batches returned,
-                which is too large if workers or accelerate fetch batches ahead: then pass your own count.
+            step (`int`, *optional*): number of finished steps of this epoch. By default, it is computed from the number
+                of batches yielded so far. This is too large if workers or accelerate fetch batches ahead; then pass
+                your own count.
 
         Returns:
-            `dict` of JSON values for `load_state_dict`: `epoch`, `step`, and all settings that affect the batches, with
-            hashes of lengths and `cost`. A sampler made from lengths has the same state on all ranks.
+            `dict` of JSON values: `epoch`, `step`, and the settings and hashes in `identity`. All ranks have the same
+            state if the sampler was made from lengths or a data set.
 
         Example:
             >>> sampler = TokenBudgetBatchSampler([5, 3, 8, 2, 4, 4], 12, seed=1)
@@ -167,13 +180,14 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return {"epoch": self.epoch, "step": as_integer(done, "step", minimum=0, example=0), **self.identity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        r"""Continue from a saved epoch and step: the next iteration begins at that step, without earlier batches.
+        r"""Set the saved epoch and step, to resume training: the next iteration begins at that step.
 
         Args:
-            state (`dict`): result of `state_dict`.
+            state (`dict`): result of `state_dict`, from a sampler with the same lengths and settings.
 
         Raises:
-            ValueError: if `state` was saved for other lengths or settings, lacks a key, or has an unknown key.
+            ValueError: if `state` was saved for other lengths or settings, if its step is greater than the number of
+                steps, or if it lacks a key or has an unknown one.
             TypeError: if `state` is not a `dict`, or its epoch or step is not an integer.
         """
         plan = self.plan  # every epoch has the same number of steps
@@ -186,7 +200,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Settings and array hashes that determine the batches; `load_state_dict` requires the same values."""
+        """Dict of everything that determines the batches: settings, and hashes of lengths, `cost` or a given plan.
+
+        It is a part of `state_dict`; `load_state_dict` compares it with the saved one.
+        """
         plan = self.plan
         names = () if self._plan_given is not None else ("window", "seed")
         return {
@@ -200,7 +217,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @lock_free_cache
     def _digests(self) -> dict[str, Any]:
-        """Hashes of lengths and costs, or of a given plan; cached for loaders that save a state after every batch."""
+        """The hashes in `identity`: of the lengths and costs, or of the `BatchPlan` that the sampler was made from.
+
+        They are cached, because some loaders call `state_dict` after every batch.
+        """
         plan = self.plan
         if self._plan_given is not None:
             return {"rank": plan.rank, "batches": digest_of(plan.order, plan.batch_offsets)}
@@ -210,16 +230,18 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> TokenBudgetBatchSampler:
-        """The sampler itself, because accelerate calls `set_epoch` on the attribute `sampler` of a batch sampler."""
+        """This object itself, because accelerate calls `batch_sampler.sampler.set_epoch`."""
         return self
 
     @property
     def batch_size(self) -> None:
         """`None`, because batches differ in size; raises `ValueError` if accelerate cannot distribute the batches.
 
-        accelerate reads it when it wraps the sampler, and then distributes batches to its processes in turn. A plan for
-        one rank would be divided once more, and most batches lost. If the number of batches is not a multiple of the
-        number of processes, accelerate would repeat some batches.
+        accelerate reads this attribute when it wraps the sampler. Later it gives the batches to its processes in turn.
+        There are two reasons for an error:
+
+        - The batches are those of one rank. accelerate would divide them once more, and most would be lost.
+        - The number of batches is not a multiple of the number of processes. accelerate would repeat some batches.
         """
         processes = processes_of_accelerate()
         if processes > 1 and self.rank is not None:
@@ -237,15 +259,21 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
 
 def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
-    r"""Raise `ValueError` with the differences if a saved state is not that of this plan, `TypeError` if it is no dict.
+    r"""Raise `ValueError` if the saved state of a sampler does not equal its present state.
+
+    The message lists the keys that differ, are missing or are unknown.
 
     Args:
-        saved (mapping): the settings and hashes of the saved state.
-        here (mapping): those of this plan.
-        found (`str`): a description of this plan, for the error message.
+        saved (mapping): the saved state: settings and hashes.
+        here (mapping): the present state, with the same keys.
+        found (`str`): description of the present state, for the error message.
+
+    Raises:
+        ValueError: if a value differs, or a key is only in one of the two.
+        TypeError: if `saved` is not a mapping.
 
     Example:
-        >>> require_same_plan({"seed": 1}, {"seed": 1}, "3 steps here")
+        >>> require_same_plan({"seed": 1}, {"seed": 1}, "3 steps here")     # equal: no error
     """
     if not isinstance(saved, Mapping):
         raise type_error("a state is a dict", got=shorten(saved), fix="sampler.state_dict()")
@@ -265,7 +293,7 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
 
 
 def digest_of(*arrays: NDArray[Any]) -> str:
-    """Return a hash of the values of arrays, the same on every machine."""
+    """Return a hash of the values of number arrays, as 16 hexadecimal digits; it is the same on every machine."""
     hashed = hashlib.blake2b(digest_size=8)
     for array in arrays:
         hashed.update(array.astype("<i8" if array.dtype.kind in "iu" else "<f8").tobytes())
@@ -285,7 +313,7 @@ def _holds_numbers(source: Any) -> bool:
 
 
 def processes_of_accelerate() -> int:
-    """Return the number of processes of accelerate, or 1 if it is not initialized, without initializing it."""
+    """Return the number of processes of accelerate, or 1 if accelerate is not initialized. It is not imported."""
     module = sys.modules.get("accelerate.state")
     state = {} if module is None else module.PartialState._shared_state
     return int(state.get("num_processes", 1))

@@ -41,12 +41,13 @@ def budget_batches(
 ) -> DataLoader[Any]:
     r"""Return a `DataLoader` that batches a stream of rows by a token budget.
 
-    The next `window` rows are read, divided into batches by `plan_batches`, and returned; then the next ones are read.
-    So every row of the stream is in exactly one batch, fewer than `window + world_size` rows from its original place.
+    The loader reads `window` rows, divides them into batches with `plan_batches`, and yields these batches; then it
+    reads the next `window` rows. So every row of the stream is in exactly one batch, fewer than `window + world_size`
+    rows from its original place.
 
     The process that iterates reads the stream, and the workers of the loader only collate. So the batches are the same
-    with any number of workers, and no row is lost or repeated. With several processes each of them reads the whole
-    stream and keeps its own batches, and all get the same number of batches.
+    with any number of workers, and no row is lost or repeated. In a run with several training processes, each of them
+    reads the whole stream and uses only its own batches. All of them get the same number of batches.
 
     The length of a row is the first of these that is available:
 
@@ -56,27 +57,29 @@ def budget_batches(
 
     Args:
         rows (iterable): a `datasets.IterableDataset`, a torch `IterableDataset`, a generator, or any other iterable.
-        token_budget (`int`): maximal cost of a batch, see `plan_batches`.
+        token_budget (`int`): maximum cost of a batch, see `plan_batches`.
         collate_fn (callable, *optional*): makes a batch from a list of rows. By default, a batch is the list of rows.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens, or of the number of tokens.
         length (callable, *optional*): returns the number of tokens of a row.
-        window (`int`, *optional*, defaults to 20,000): number of rows that are planned together and kept in memory. It
-            is rounded up to a multiple of `world_size`.
+        window (`int`, *optional*, defaults to 20,000): number of rows that are read before they are divided into
+            batches; they are kept in memory. It is rounded up to a multiple of `world_size`.
         shapes (sequence of `int`, *optional*): rows are padded to the shortest of these lengths that fits.
         seed, cost, multiple_of, rank (*optional*): as in `plan_batches`.
-        world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1. Under
-            accelerate leave out `world_size` and `rank`.
+        world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1 without
+            accelerate. Under accelerate leave out `world_size` and `rank`.
         **loader: further arguments of `DataLoader`, such as `num_workers`.
 
     Returns:
-        `DataLoader` without a length. Each iteration reads the stream once. Its `batch_sampler.set_epoch(epoch)`
-        changes the order of the batches, and calls `rows.set_epoch` if there is such a method.
+        `DataLoader` without a length. Each iteration reads the stream once. Before each epoch, call its
+        `batch_sampler.set_epoch(epoch)`: another epoch changes the order of the batches, and `rows.set_epoch(epoch)` is
+        called if there is such a method.
 
     Raises:
-        ValueError: if the stream has no rows, if a row has no tokens or costs more than the budget, if an iterator is
-            read twice, or if the last rows cannot be divided among `world_size` processes.
-        TypeError: if the length of a row cannot be found.
-        RuntimeError: if the stream raises an error.
+        ValueError: if a setting is out of range, or `rows` is the part of one process, from `split_dataset_by_node`.
+            While reading: if the stream has no rows, or fewer than `world_size`; if a row has no tokens or costs more
+            than the budget; or if `rows` is an iterator and is read a second time.
+        TypeError: if the length of a row cannot be found, or `shapes` is an integer.
+        RuntimeError: if reading a row raises an error.
 
     Example:
         >>> rows = ({"input_ids": [1] * length} for length in (5, 3, 8, 2, 4, 4))
@@ -116,20 +119,26 @@ def is_stream(rows: Any) -> bool:
 def stream_loader(
     sampler: StreamBatchSampler, collate_fn: Callable[[list[Any]], Any] | None, **loader: Any
 ) -> DataLoader[Any]:
-    """Return a `DataLoader` that collates the rows that `sampler` yields."""
+    """Return a `DataLoader` that yields `collate_fn(rows)` for each batch of rows that `sampler` reads from its stream.
+
+    Without `collate_fn`, it yields the list of rows. `loader` are further arguments of `DataLoader`.
+    """
     return DataLoader(_AsRead(), batch_sampler=sampler, collate_fn=_Collate(collate_fn), **loader)
 
 
 class StreamBatchSampler(Sampler[list[Numbered]]):
-    r"""A batch sampler that yields the rows of a stream with their numbers, instead of indices; see `budget_batches`.
+    r"""Batch sampler for a stream, made by `budget_batches` and `TokenBudgetMixin`.
+
+    A stream has no indices. So each batch is a list of pairs: the number of a row in the stream, and the row itself.
 
     The attribute `plan` is a `BatchPlan` without batches, which only contains the checked settings.
 
     Args:
         rows, collate_fn, column, length, window, world_size, rank: as in `budget_batches`.
-        repeats (`bool`, *optional*, defaults to `False`): read the stream again and again, with `set_epoch(1)`,
-            `set_epoch(2)` and so on, until it has no rows. The last rows of a pass that do not divide evenly among the
-            processes, fewer than `world_size`, are then planned with the first rows of the next pass.
+        repeats (`bool`, *optional*, defaults to `False`): read the stream again and again, until a pass has no rows.
+            `rows.set_epoch` is called with 0 before the first pass, with 1 before the second, and so on. If the rows of
+            a pass do not divide evenly among the processes, the remaining ones, fewer than `world_size`, are put into
+            batches with the first rows of the next pass.
         **settings: further arguments of `plan_batches`: `token_budget`, `seed`, `cost`, `multiple_of`, `shapes`.
     """
 
@@ -172,7 +181,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Settings that determine the batches, apart from the stream."""
+        """Dict of the settings that determine the batches of a given stream, as JSON values, to compare checkpoints."""
         plan = self.plan
         return {
             "token_budget": plan.token_budget,
@@ -184,17 +193,20 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         }
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration."""
+        """Set the epoch of the next iteration; it has no effect with `repeats=True`."""
         self.epoch = as_integer(epoch, "epoch", minimum=0, example=0)
 
     @property
     def sampler(self) -> StreamBatchSampler:
-        """The sampler itself, because accelerate calls `set_epoch` on the attribute `sampler` of a batch sampler."""
+        """This object itself, because accelerate calls `batch_sampler.sampler.set_epoch`."""
         return self
 
     @property
     def batch_size(self) -> None:
-        """`None`, because batches differ in size; raises `ValueError` if accelerate cannot distribute the batches."""
+        """`None`, because batches differ in size; raises `ValueError` if accelerate cannot distribute the batches.
+
+        accelerate reads this attribute when it wraps the sampler. It cannot distribute the batches of one rank only.
+        """
         if processes_of_accelerate() > 1 and self.rank is not None:
             raise value_error(
                 "accelerate distributes batches to its processes itself and needs those of all ranks",
@@ -203,7 +215,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             )
 
     def __iter__(self) -> Iterator[list[Numbered]]:
-        """Yield each batch as a list of pairs: the number of a row in the stream, and the row."""
+        """Read the stream, and yield each batch as a list of pairs: the number of a row in the stream, and the row."""
         if self._was_read and isinstance(self._rows, Iterator):
             raise value_error(
                 "the rows of an iterator can be read only once",
@@ -229,25 +241,27 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             self._compare(self._expected[0], "none, because the stream ends before")
 
     def progress(self, steps: int) -> dict[str, Any]:
-        r"""Return the state of the sampler after a number of steps, for a checkpoint.
+        r"""Return the number of windows that the first `steps` steps used, and a hash of them, for a checkpoint.
 
-        A window is a group of rows that are read together, and then planned as batches.
+        A window is `window` consecutive rows of the stream, which are divided into batches together. They are counted
+        only with `repeats=True`.
 
         Args:
-            steps (`int`): number of finished steps. Later calls must not give a smaller number.
+            steps (`int`): number of finished steps. It must not be smaller than in an earlier call.
 
         Returns:
-            `dict` of JSON values: `windows`, the number of windows read so far, and `digest`, a hash of their batches.
+            `dict` of JSON values: `windows`, the number of windows up to the one that contains the next step, and
+            `digest`, a hash of all their batches. They are 0 and `""` if nothing was read, or with `repeats=False`.
         """
         while len(self._plans) > 1 and self._plans[1][0] <= steps:
             del self._plans[0]
         return self._plans[0][1] if self._plans else {"windows": 0, "digest": ""}
 
     def expect(self, windows: int, digest: str) -> None:
-        """Set the digest that the first `windows` windows together must have, from a checkpoint; see `progress`.
+        """Set the result of `progress` that a checkpoint contains, to check that a resumed run reads the same stream.
 
-        The iteration raises `ValueError` after planning these windows if their digest differs, or if the stream ends
-        before.
+        The next iteration computes the digest of its first `windows` windows. It raises `ValueError` if this is not
+        `digest`, or if the stream has fewer windows.
         """
         self._expected = windows, digest
 
@@ -264,10 +278,11 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         self._expected = None
 
     def _windows(self, ranks: int) -> Iterator[list[Numbered]]:
-        """Yield each window, a group of rows that are planned together, as a list of pairs: number of a row, and row.
+        """Read the stream in windows: lists of rows that are then divided into batches together.
 
-        Rows are numbered from 0 in each pass over the stream. The last window of a pass may have fewer or a few more
-        rows; it has at least one row for each of the `ranks` processes, if there are so many.
+        Each row is a pair: its number in the stream, from 0 in each pass, and the row itself. A window has `window`
+        rows, rounded up to a multiple of `ranks`, the number of processes. The last window of a pass can have fewer
+        rows, or up to `ranks - 1` more: so it has a row for each process, unless the whole pass has fewer rows.
         """
         size = -(-self._window // ranks) * ranks
         waiting: list[Numbered] = []
@@ -306,9 +321,9 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 del waiting[:last]
 
     def _pass(self, epoch: int) -> Iterator[Any]:
-        """Yield the rows of one pass over the stream, after setting its epoch.
+        """Call `set_epoch(epoch)` of the stream, if it has this method, and yield its rows once.
 
-        Raise `RuntimeError` with the number of the row that cannot be read.
+        If the stream raises an error, raise `RuntimeError` with the number of the row.
         """
         if hasattr(self._rows, "set_epoch"):
             self._rows.set_epoch(epoch)
@@ -326,7 +341,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             ) from problem
 
     def _lengths(self, window: list[Numbered]) -> NDArray[np.int64]:
-        """Return the number of tokens of each row of a window, `(N,)`."""
+        """Return the number of tokens of each row in `window`, `(N,)` int64; see `budget_batches`."""
         if self._length is not None:
             found = [as_integer(self._length(row), "length(row)", example=5) for _, row in window]
             return np.array(found, dtype=np.int64)
@@ -360,7 +375,10 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         )
 
     def _check(self, lengths: NDArray[np.int64], window: list[Numbered]) -> None:
-        """Raise `ValueError` with the number of a row that has no tokens or costs more than the budget."""
+        """Raise `ValueError` if a row in `window` has no tokens or costs more than the budget.
+
+        The message contains the number of the row in the stream.
+        """
         shortest, longest = int(lengths.argmin()), int(lengths.argmax())
         if lengths[shortest] <= 0:
             raise value_error(
@@ -385,15 +403,18 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
 
 
 class _AsRead(Dataset[Any]):
-    """Data set that returns the rows that it gets in place of indices, for a sampler that yields rows."""
+    """Data set of a stream's `DataLoader`. The sampler yields rows instead of indices; they are returned unchanged."""
 
     def __getitems__(self, batch: list[Numbered]) -> list[Numbered]:
-        """Return the rows of a batch unchanged."""
+        """Return `batch`, a list of numbered rows, unchanged."""
         return batch
 
 
 class _Collate:
-    """Collator that calls `collate_fn`; if this raises an error, the row numbers of the batch are added as a note."""
+    """Collator of a stream's `DataLoader`: removes the row numbers from a batch, and calls `collate_fn` with the rows.
+
+    If `collate_fn` raises an error, the row numbers are added to it as a note. If it is `None`, the rows are returned.
+    """
 
     def __init__(self, collate_fn: Callable[[list[Any]], Any] | None) -> None:
         self.collate_fn = collate_fn

@@ -40,27 +40,31 @@ class TokenBudgetMixin:
     `per_device_train_batch_size` has no effect; the rest of the run is unchanged. Every row is used once per epoch, and
     all processes get the same number of batches, of similar size.
 
-    A stream, such as a `datasets.IterableDataset` or a generator, is planned `window` rows at a time, see
-    `budget_batches`. It is read again and again until `max_steps`, as one epoch of Trainer.
+    A stream, such as a `datasets.IterableDataset` or a generator, is read and divided into batches `window` rows at a
+    time, see `budget_batches`. It is read again and again until `max_steps`; Trainer counts this as one epoch.
 
-    Checkpoints store the settings and a hash of the plan, which is the choice of rows for each batch. A resumed run
-    continues with the remaining batches; a checkpoint of another plan raises `ValueError`.
+    Checkpoints store the settings and a hash of the row lengths, or of the batches of a stream. A resumed run continues
+    with the remaining batches. It raises `ValueError` if the settings or the hash differ.
 
-    The loss of an optimizer step is the mean over all labels of its batches, those of every process and all accumulated
-    ones. This requires a model whose own loss is the mean over the labels of a batch.
+    The loss of an optimizer step is the mean over all labels of the step: those of every process and of all accumulated
+    batches. This requires a model whose own loss is the mean over the labels of a batch.
 
     Args:
-        token_budget (`int`): maximal cost of a batch: its rows times their padded length.
+        token_budget (`int`): maximum cost of a batch. By default, the cost is the number of rows times their padded
+            length.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of the data set.
-        length (callable, *optional*): returns the number of tokens of a row; used instead of `column`.
-        window, seed, cost, multiple_of, shapes (*optional*): as in `plan_batches`. `seed` is by default
-            that of `TrainingArguments`. With `multiple_of` or `shapes`, the collator pads to these lengths.
+        length (callable, *optional*): function that returns the number of tokens of a row. By default, the tokens in
+            `column` are counted.
+        window, cost, multiple_of, shapes (*optional*): as in `plan_batches`. With `multiple_of` or `shapes`, the
+            collator pads to these lengths.
+        seed (`int`, *optional*): as in `plan_batches`; by default `data_seed` or else `seed` of `TrainingArguments`.
 
     Raises:
-        TypeError: if the class lists `Trainer` before the mixin, a setting does not exist, or the length of a row
-            cannot be found.
-        ValueError: if batches cannot be planned for the rows, `token_budget` is missing, or the training arguments
-            choose another sampling, such as `group_by_length`, or for a stream the strategy "epoch".
+        TypeError: in the class statement, if it lists `Trainer` before the mixin, or has an unknown setting. In
+            training, if the length of a row cannot be found.
+        ValueError: in training, if `token_budget` is missing, if `plan_batches` raises it for the rows, or if the
+            training arguments have another way to form batches, such as `group_by_length`. For a stream, also if they
+            evaluate, save or log by the strategy "epoch".
 
     Example:
         >>> class Trainer: ...                      # transformers.Trainer
@@ -108,7 +112,7 @@ class TokenBudgetMixin:
             )
 
     def get_train_dataloader(self) -> Any:
-        """Return the training `DataLoader` with batches that keep to the token budget, prepared by accelerate."""
+        """Return the training `DataLoader`, whose batches keep to the token budget, after `accelerator.prepare`."""
         from transformers.trainer_utils import seed_worker
 
         if self.train_dataset is None:
@@ -158,9 +162,10 @@ class TokenBudgetMixin:
         return self.accelerator.prepare(loader)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the batches of one optimizer step, as Trainer does, and count their labels over all processes.
+        """Return the batches of one optimizer step, and their number of items, as the same method of Trainer does.
 
-        Raises `ValueError` if the processes read different rows.
+        Also count the labels of these batches over all processes, for the loss. Raise `ValueError` if the processes
+        read different rows.
         """
         batches, items = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
         count = torch.zeros((), dtype=torch.int64, device=self.args.device)
@@ -175,9 +180,10 @@ class TokenBudgetMixin:
         return batches, items
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """Run forward and backward for one batch, and return its loss.
+        """Run forward and backward for one batch, as Trainer does, and return its loss.
 
-        `num_items_in_batch` is not passed on, so that the loss of the model is the mean over the batch.
+        `num_items_in_batch` is not passed to Trainer, so that the loss of the model is the mean over the batch. It is
+        passed only if Trainer has a `compute_loss_func`, which weights the loss itself.
         """
         if self.compute_loss_func is not None:  # gets the number of labels, and weights the loss itself
             return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
@@ -188,7 +194,10 @@ class TokenBudgetMixin:
             self._in_step = False
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
-        """Return the loss of a batch; in training, weighted by the batch's share of the labels of an optimizer step."""
+        """Return the loss of a batch; with `return_outputs=True`, a tuple of the loss and the outputs of the model.
+
+        In training, the loss is weighted by the batch's share of all labels of the optimizer step.
+        """
         total, parts = self._labels_of_step, 1
         if self._in_step and total is not None:
             # Gradients are averaged over processes, and Trainer divides by the number of accumulated batches.
@@ -202,7 +211,11 @@ class TokenBudgetMixin:
         return (loss, *outputs) if return_outputs else loss
 
     def _count_labels(self, batch: Any) -> torch.Tensor:
-        """Return the number of labels in a batch that the loss uses, as a tensor; without labels, the row count."""
+        """Return the number of labels of a batch that the loss uses, as an integer tensor `()`.
+
+        Labels of -100 are not counted. If the model shifts labels, the first label of each row is not counted either.
+        For a batch without labels, the result is its number of rows.
+        """
         labels = batch.get("shift_labels", batch.get("labels"))
         if not isinstance(labels, torch.Tensor):
             return torch.tensor(len(next(iter(batch.values()))))
@@ -212,9 +225,10 @@ class TokenBudgetMixin:
 
 
 def _shifts_labels(trainer: Any) -> bool:
-    """Return True if the loss of the trainer's model shifts labels by one, as causal language models do.
+    """Return True if the model of the trainer shifts labels by one in its loss, as causal language models do.
 
-    Trainer detects most causal models by their loss function; others, such as GPT-2, are recognized by class name.
+    Trainer recognizes most of these models by their loss function; others, such as GPT-2, are recognized here by their
+    class name. The result is False for encoder-decoder models.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -225,10 +239,12 @@ def _shifts_labels(trainer: Any) -> bool:
 
 
 def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:
-    """Raise `ValueError` for `TrainingArguments` that cannot be combined with a token budget.
+    """Raise `ValueError` if one of the `TrainingArguments` cannot be combined with a token budget.
 
-    These are another sampling strategy, `split_batches` and `dispatch_batches`; with `reads_stream` also the strategy
-    "epoch" for evaluation, saving and logging, because Trainer does not see the end of an epoch of a stream.
+    - `train_sampling_strategy` is not "random".
+    - `split_batches` or `dispatch_batches` of accelerate is set.
+    - With `reads_stream=True`: the strategy of evaluation, saving or logging is "epoch". A stream is read again and
+      again as one epoch, so Trainer does not see its end.
     """
     if args.train_sampling_strategy != "random":
         raise value_error(
@@ -261,12 +277,13 @@ Collator = Callable[[Any], Any]
 class PadToShapes:
     r"""A collator that pads every batch to one of a few lengths, so that `torch.compile` compiles few shapes.
 
-    The length is the smallest of `shapes` that is enough for the longest row. It works with every collator that has a
-    field `pad_to_multiple_of`, such as those of this package and transformers. To pad to n tokens, a collator with a
-    field `max_length` gets `max_length=n`, and any other gets `pad_to_multiple_of=n`.
+    The length is the smallest of `shapes` that is enough for the longest row. Another collator pads to it: to pad to n
+    tokens, a copy of `collator` is used with `padding="max_length"` and `max_length=n`, or with `pad_to_multiple_of=n`
+    if it lacks one of these fields.
 
     Args:
-        collator (callable): a dataclass with the field `pad_to_multiple_of`.
+        collator (callable): a dataclass with the field `pad_to_multiple_of`, such as the collators of this package and
+            of transformers.
         shapes (sequence of `int`): row lengths in ascending order, such as `BatchPlan.shapes`.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
 
@@ -326,7 +343,10 @@ def _check_padding(collator: Collator, setting: str) -> None:
 
 
 def _changed(collator: Any, settings: dict[str, Any]) -> Collator:
-    """Return a copy of `collator` with the fields in `settings` changed, by its own method `replace` if it has one."""
+    """Return a copy of `collator` in which the fields in `settings` are changed; `collator` itself is unchanged.
+
+    The copy is made by the collator's own method `replace` if it has one, and else by `dataclasses.replace`.
+    """
     change = getattr(collator, "replace", None)
     if callable(change):
         changed: Collator = change(**settings)
