@@ -24,7 +24,7 @@ from .structure import Layout, Numbers, band, layout_of, queries_without_keys, s
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Description:
-    """Base class of `AttentionMask`: its fields, its constructors, and its bool and additive matrices."""
+    """Base class of `AttentionMask`, not used directly: its fields, its constructors, and `dense` and `additive`."""
 
     documents: torch.Tensor
     look_ahead: bool = False
@@ -72,21 +72,26 @@ class Description:
         r"""Make the mask of a batch from its `attention_mask`, `document_ids` or `position_ids`.
 
         Args:
-            batch (mapping): with `attention_mask` `(B, T)`, 1 or True at real tokens. With `document_ids` `(B, T)`,
-                tokens with equal numbers in a row are one document (negative: padding). Otherwise, with `position_ids`
-                `(B, T)`, a document begins wherever positions fall back to the first position of the row, as in packed
-                rows. With `document_ids` or `position_ids`, `attention_mask` is optional.
+            batch (mapping): tensors, arrays or lists `(B, T)` with one or more of these keys:
+
+                - `attention_mask`: 1 or True at real tokens. Required unless there is another key.
+                - `document_ids`: a number for each token, equal for the tokens of one document; negative at padding.
+                - `position_ids`, ignored if there are `document_ids`: a document begins wherever positions fall back to
+                  the smallest of their row, as in 0 1 2 0 1.
+
+                With `attention_mask` alone, each row is one document.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): number of tokens at the beginning of each
-                document that are visible to the whole document: one number, or one for each row; or a bool mask, True
-                at these tokens. Requires `look_ahead=True`.
+            prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): tokens that all tokens of their document may
+                attend to, even earlier ones. An `int` n means the first n tokens of every document, integers `(B,)` an
+                n for each row, and a bool mask is True at such tokens. Requires `look_ahead=True`.
 
         Returns:
             `AttentionMask` on the device of the batch (the CPU for arrays and lists), in new memory.
 
         Raises:
-            ValueError: if the batch has none of the three keys, or shapes do not fit.
-            TypeError: if `batch` is not a mapping.
+            ValueError: if the batch has none of the three keys, if their shapes differ, or if `window` or `prefix` is
+                invalid.
+            TypeError: if `batch` is not a mapping, or ids are not integers.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -120,8 +125,8 @@ class Description:
             lengths (`torch.Tensor`, `np.ndarray` or sequence of `int`, `(B,)`): real tokens in each row; 0 is allowed.
             max_length (`int`, *optional*): T; by default the largest length.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int` or integers `(B,)`, *optional*): number of tokens at the beginning of the text that are
-                visible to the whole row: one number, or one for each row. Requires `look_ahead=True`.
+            prefix (`int` or integers `(B,)`, *optional*): number of first tokens that all tokens of the row may attend
+                to, even earlier ones: one number for all rows, or one for each. Requires `look_ahead=True`.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
             device (*optional*): device of the mask; by default the device of `lengths`.
 
@@ -129,12 +134,13 @@ class Description:
             `AttentionMask`.
 
         Raises:
-            ValueError: if a length is negative or larger than `max_length`, or if a setting is invalid.
+            ValueError: if a length is negative or larger than `max_length`, or if `window`, `prefix` or `padding_side`
+                is invalid.
             TypeError: if the lengths are not integers.
 
         Example:
             >>> from hf_posenc import AttentionMask
-            >>> AttentionMask.from_lengths([2, 2]).for_sdpa()     # nothing to hide
+            >>> AttentionMask.from_lengths([2, 2]).for_sdpa()     # no padding, so no mask is needed
             {}
         """
         documents = padding_mask(lengths, max_length, padding_side=padding_side).long() - 1
@@ -152,15 +158,15 @@ class Description:
         padding_side: PaddingSide = "right",
         device: torch.device | str | None = None,
     ) -> Self:
-        r"""Make the mask of packed rows from the lengths of their documents, which do not attend to each other.
+        r"""Make the mask of packed rows from the lengths of their documents: each token attends to its document only.
 
         Args:
             documents (sequence of sequences of `int`): the lengths of the documents in each row, in order.
             max_length (`int`, *optional*): T; by default the number of tokens in the longest row.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int`, or sequence of sequences of `int`, *optional*): number of tokens at the beginning of a
-                document that are visible to the whole document: one number for all documents, or one for each.
-                Requires `look_ahead=True`.
+            prefix (`int`, or sequence of sequences of `int`, *optional*): number of first tokens of a document that all
+                its tokens may attend to, even earlier ones: one number for all documents, or one for each, nested as
+                `documents`. Requires `look_ahead=True`.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
             device (*optional*): device of the mask; by default the CPU.
 
@@ -173,6 +179,7 @@ class Description:
 
         Example:
             >>> from hf_posenc import AttentionMask
+            >>> # Token 0 sees token 1 of its prefix. The last line is padding, which sees all real tokens before it.
             >>> AttentionMask.from_documents([[3, 1]], 5, look_ahead=True, prefix=[[2, 0]]).dense()[0, 0].int()
             tensor([[1, 1, 0, 0, 0],
                     [1, 1, 0, 0, 0],
@@ -185,23 +192,25 @@ class Description:
 
     @classmethod
     def cross(cls, queries: Self, keys: Self) -> Self:
-        r"""Make the mask of cross-attention: the tokens of the batch `queries` attend to the tokens of `keys`.
+        r"""Make the mask of cross-attention, where the tokens of one batch attend to the tokens of another.
 
-        A query may attend to every real token of the document with the same number in its row. For masks made by
-        `from_lengths`, this document is the whole row. For masks made by `from_documents`, the n-th document of a row
-        attends to the n-th document of the same row in `keys`.
+        A query may attend to the real tokens in the same row of the other batch that have its document number:
+
+        - all real tokens of the row, if both masks were made by `from_lengths`;
+        - those of the n-th document, for a query of the n-th document, if both were made by `from_documents`.
+
         Look-ahead, window and prefix of both masks are ignored, because they apply to self-attention only.
 
         Args:
-            queries (`AttentionMask`): mask of the attending batch `(B, Q)`, the decoder's.
-            keys (`AttentionMask`): mask of the attended batch `(B, K)`, the encoder's.
+            queries (`AttentionMask`): mask of the batch whose tokens attend, `(B, Q)`, usually the decoder's.
+            keys (`AttentionMask`): mask of the batch that they attend to, `(B, K)`, usually the encoder's.
 
         Returns:
-            `AttentionMask` on the device of `keys`; its matrices are `(B, 1, Q, K)`.
+            `AttentionMask` on the device of `keys`; `dense` and `additive` return `(B, 1, Q, K)`.
 
         Raises:
             ValueError: if the numbers of rows differ, or a document in `queries` has no tokens in `keys`.
-            TypeError: if `queries` or `keys` is not an `AttentionMask` of self-attention.
+            TypeError: if `queries` or `keys` is not an `AttentionMask`, or was itself made by `cross`.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -223,9 +232,10 @@ class Description:
     # ----------------------------------------------------------------------------------------------- device, properties
 
     def to(self, device: torch.device | str | None, *, non_blocking: bool = False) -> Self:
-        r"""Return the same mask on another device; `None` keeps the device.
+        r"""Return the same mask on another device; `None`, or the mask's own device, returns the mask itself.
 
-        Properties computed from the documents are kept, so that later calls do not wait for an accelerator.
+        Properties that other methods need, such as `is_packed`, are computed before the move. So those methods do not
+        wait for an accelerator.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -248,7 +258,7 @@ class Description:
 
     @property
     def is_cross(self) -> bool:
-        """True for a mask of cross-attention: tokens of one batch attend to tokens of another."""
+        """True if the mask was made by `cross`: tokens of one batch attend to tokens of another."""
         return self.queries is not None
 
     def __repr__(self) -> str:
@@ -284,8 +294,8 @@ class Description:
                 longer than computing the mask.
 
         Returns:
-            `torch.Tensor` `(B, 1, Q, K)` bool on the mask's device, in new memory or in `out`; True = query i (third
-            dimension) may attend to key j (last). Each query has at least one key. Q = K = T, except for `cross`.
+            `torch.Tensor` `(B, 1, Q, K)` bool on the mask's device, in new memory or in `out`. `[b, 0, i, j]` is True
+            if query i may attend to key j. Each query has at least one key. Q = K = T, except for `cross`.
 
         Raises:
             ValueError: if `out` has another shape, dtype, or device, or is not contiguous; without `out`, if rows have
@@ -332,7 +342,7 @@ class Description:
         return self._fill(_memory(out, self._shape, dtype, self.documents.device), numbers)
 
     def _fill(self, out: torch.Tensor, logic: _Logic) -> torch.Tensor:
-        """Write the mask to `out` `(B, 1, Q, K)` and return it; `logic` selects bool or additive values."""
+        """Write the mask to `out` `(B, 1, Q, K)` and return it; `logic` has functions for the bool or additive form."""
         layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
         keys = visible_keys(self.documents)
         seen = band(layout, matrix.shape[-1], out.device)
@@ -359,10 +369,17 @@ class Description:
     def _same_document(
         self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic
     ) -> torch.Tensor:
-        """Set `out[b, i, j]` to True if `keys[b, j]` is True and key j is in the document of query i.
+        """Write a mask to `out` and return it: query i sees key j if both are in one document and `keys[b, j]` is True.
 
-        If query i is padding, `out[b, i]` is `at_padding[b]`. `logic` converts bools to the values of `out`. Each line
-        of `out` is copied from a table with one line per document, which is many times faster than comparing all pairs.
+        A query at padding sees the keys `at_padding[b]` instead. In cross-attention, queries see all keys of a row
+        whose keys are all padding. The visible keys are computed once for each document and copied to its queries,
+        which is many times faster than comparing all pairs of tokens.
+
+        Args:
+            keys (`torch.Tensor` `(B, K)` bool): keys that may be visible.
+            at_padding (`torch.Tensor` `(B, K)` bool): keys that queries at padding see.
+            out (`torch.Tensor` `(B, Q, K)`): tensor to write to, bool or additive.
+            logic (`_Logic`): conversion of bools to the values of `out`.
         """
         numbers = self._numbers
         lines = torch.arange(numbers.total, device=keys.device)[:, None] == numbers.keys[:, None, :]  # (B, D, K)
@@ -383,7 +400,10 @@ NO_MATRIX = (  # fix of masks that are too large
 
 
 class _Logic(NamedTuple):
-    """Operations on masks of one form, bool or additive: conversion of a bool mask, "and" (`both`), "or" (`either`)."""
+    """Functions to compute a mask in one form: bool, or additive (0 at visible keys, a negative number at hidden ones).
+
+    `convert` makes this form from a bool mask. `both` is "and" of two masks of this form, and `either` is "or".
+    """
 
     convert: Callable[[torch.Tensor], torch.Tensor]  # a small bool tensor to this form
     both: Callable[..., torch.Tensor]

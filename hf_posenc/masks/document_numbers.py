@@ -70,9 +70,9 @@ def _real_tokens(mask: object) -> torch.Tensor:
 
 
 def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
-    """Expand `ids` `(1, T)` or `(B, T)` to the shape `(B, T)` of the padding mask `real`.
+    """Return `ids` `(1, T)` or `(B, T)`, expanded to the shape `(B, T)` of `real`.
 
-    Raise an error that names the key `name` if `ids` has another shape.
+    Raise if `ids` has another shape. `name` is the name of the ids in the message.
     """
     if ids.shape not in (real.shape, (1, real.shape[1])):
         raise value_error(
@@ -84,10 +84,16 @@ def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
 
 
 def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    r"""Return the document number of each token from positions that restart with each document.
+    r"""Return the document number of each token from position ids that restart with each document.
 
-    `real` `(B, T)` bool is True at real tokens. The result is `(B, T)` int64 on its device, -1 at padding. A
-    document begins where positions fall back to the smallest of their row; see `documents_by_positions`.
+    A document begins where positions fall back to the smallest of their row; see `documents_by_positions`.
+
+    Args:
+        real (`torch.Tensor` `(B, T)` bool): True at real tokens.
+        positions (`torch.Tensor` `(B, T)` or `(1, T)`, integer): position ids.
+
+    Returns:
+        `torch.Tensor` `(B, T)` int64 on the device of `real`; numbers begin at 0 in each row, and are -1 at padding.
 
     Example:
         >>> documents_from_positions(torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 0, 0]]))
@@ -105,10 +111,10 @@ def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> tor
 def documents_of_lengths(
     documents: Sequence[Sequence[int]], max_length: int | None, padding_side: PaddingSide
 ) -> torch.Tensor:
-    """Return the document number of each token of packed rows, `(B, T)` int64; numbers begin at 0 in each row.
+    """Return the document number of each token of packed rows, made from the lengths of documents, `(B, T)` int64.
 
-    `documents` are the lengths of the documents of each row. Rows are padded with -1 to `max_length` tokens, by default
-    the length of the longest row. Raise if a document has no tokens.
+    `documents` are the lengths of the documents of each row. In each row, documents are numbered from 0. Rows are
+    padded with -1 to `max_length` tokens, by default the length of the longest row. Raise if a document has no tokens.
     """
     check_padding_side(padding_side)
     rows = [
@@ -131,14 +137,21 @@ def documents_of_lengths(
 def prefix_tokens(
     documents: torch.Tensor, prefix: Any, lengths: Sequence[Sequence[int]] | None = None
 ) -> torch.Tensor | None:
-    r"""Return a mask that is True at the tokens of prefixes: the first tokens of each document, visible to all of it.
+    r"""Return a mask that is True at the prefix of each document: first tokens that the whole document may attend to.
 
     Args:
-        documents (`torch.Tensor` `(B, T)`, integer): as in `AttentionMask`.
-        prefix (`int`, integers `(B,)`, bool `(B, T)`, sequence of sequences of `int`, or `None`): number of tokens
-            in a prefix: one for all documents, one for each row, or one for each document, nested as `lengths`; or the
-            mask itself. A number larger than a document means the whole document.
-        lengths (sequence of sequences of `int`, *optional*): for each row the lengths of its documents.
+        documents (`torch.Tensor` `(B, T)`, integer): document number of each token, negative at padding.
+        prefix: one of
+
+            - `int`: number of tokens in the prefix of every document;
+            - integers `(B,)`: this number for each row;
+            - sequence of sequences of `int`: this number for each document, nested as `lengths`;
+            - bool `(B, T)`: the mask itself;
+            - `None`: no prefixes.
+
+            A number larger than a document means the whole document.
+        lengths (sequence of sequences of `int`, *optional*): for each row the lengths of its documents. Required only
+            for a prefix length for each document.
 
     Returns:
         `torch.Tensor` `(B, T)` bool, in new memory, False at padding; `None` if `prefix` is `None`.
@@ -183,7 +196,7 @@ def prefix_tokens(
 
 
 def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Flatten `prefix`, a sequence of prefix lengths for each row, to one tensor `(N,)` with a value for each document.
+    """Flatten `prefix`, the prefix lengths of the documents of each row, to one tensor `(N,)` for all N documents.
 
     Raise if `prefix` is not nested as `lengths`, the lengths of the documents of each row.
     """
@@ -199,18 +212,18 @@ def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int
 
 
 def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
-    r"""Raise if a query of cross-attention has no key to attend to: its softmax would be NaN.
+    r"""Raise if a query of cross-attention has no key in its document, because its softmax would be NaN.
 
     Args:
         queries (`torch.Tensor` `(B, Q)`, integer): documents of the queries; negative at padding.
-        keys (`torch.Tensor` `(B, K)`, integer): documents of the keys; negative at padding. If all keys of a row are
-            padding, its queries may attend to all of them, as in every mask of this package.
+        keys (`torch.Tensor` `(B, K)`, integer): documents of the keys; negative at padding. A row whose keys are all
+            padding does not raise, because its queries may then attend to all of them.
 
     Raises:
         ValueError: if a query has no key (the message names its row and document), or if the numbers of rows differ.
 
     Example:
-        >>> check_cross(torch.tensor([[0, 0, -1]]), torch.tensor([[0, -1]]))
+        >>> check_cross(torch.tensor([[0, 0, -1]]), torch.tensor([[0, -1]]))     # document 0 has a key
     """
     if len(queries) != len(keys):
         raise value_error(

@@ -22,7 +22,11 @@ LONGEST_ROW = 65_536
 
 
 def check_matrix(name: str, shape: Sequence[int], fix: str, itemsize: int = 1) -> None:
-    """Raise if a mask of `shape` `(..., Q, K)` has more than 65,536² values for each row of the batch."""
+    """Raise if a mask of `shape` `(..., Q, K)` has more than 65,536² values for each row of the batch.
+
+    The other arguments are for the message: `name` of the mask, `fix` as the proposed solution, and `itemsize`, the
+    bytes of one value, for the size of the mask in memory.
+    """
     if shape[-2] * shape[-1] > LONGEST_ROW**2:
         raise value_error(
             f"{name} has T×T values, so it is made for rows of at most {LONGEST_ROW:,} tokens",
@@ -157,7 +161,7 @@ def additive_mask(
         value (`float`, *optional*, defaults to `torch.finfo(dtype).min`): the negative number. It must be finite in
             `dtype`, so that softmax averages a row that is all False instead of returning NaN; -1e9 is too large for
             float16.
-        out (`torch.Tensor` of `dtype`, in the shape of `mask`, *optional*): tensor to write to.
+        out (`torch.Tensor` of `dtype`, in the shape of `mask`, *optional*): tensor to write to; by default a new one.
 
     Returns:
         `torch.Tensor` of the shape of `mask` and of `dtype`, on its device. At most two different values, both finite.
@@ -182,7 +186,7 @@ def additive_mask(
 
 
 def additive_value(dtype: torch.dtype, value: float | None) -> float:
-    """Return the number to add to the scores of hidden keys: `value`, or the lowest number of `dtype` if it is `None`.
+    """Return the number that an additive mask has at hidden keys: `value`, or the lowest number of `dtype` for `None`.
 
     The result is rounded to `dtype`. Raise if it is not negative and finite.
     """
@@ -206,9 +210,10 @@ def additive_value(dtype: torch.dtype, value: float | None) -> float:
 
 
 def as_integer_tensor(values: object, name: str, *, dims: int, example: str) -> torch.Tensor:
-    """Return integers as a tensor; raise if they are not integers or do not have `dims` dimensions.
+    """Return `values` as a tensor of integers; raise if they are not integers or do not have `dims` dimensions.
 
-    A tensor is returned unchanged; other types are copied to the CPU as int64. `name` and `example` are for messages.
+    A tensor is returned unchanged. Arrays and lists are copied to the CPU as int64. The message contains `name`, the
+    name of the argument, and `example`, a correct value.
     """
     if isinstance(values, torch.Tensor):
         if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:

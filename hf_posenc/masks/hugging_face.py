@@ -19,7 +19,7 @@ from .structure import Spans, spans_of
 
 
 class HuggingFaceForms(Description):
-    """Method of `AttentionMask` for Hugging Face models: `for_hf`."""
+    """Base class of `AttentionMask`, not used directly, with its method for Hugging Face models, `for_hf`."""
 
     def for_hf(
         self,
@@ -29,32 +29,32 @@ class HuggingFaceForms(Description):
         position_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
     ) -> Any:
-        r"""Return the `attention_mask` for a Hugging Face model.
+        r"""Return this mask as the `attention_mask` argument of a Hugging Face model.
 
         Args:
             model_or_spec (`PreTrainedModel` or `ModelSpec`): the model, or its `ModelSpec.of(model)`. A model is run on
-                a few tokens at each call; a `ModelSpec` is not.
+                a few tokens in each call; a `ModelSpec` is not, so it is faster.
             dims (2 or 4, *optional*): number of dimensions; by default two if they can express the mask, else four.
             position_ids (`torch.Tensor` `(B, T)` or `(1, T)`, *optional*): the position ids passed to the model. If
                 they restart with each document, some models need no mask.
-            use_cache (`bool`, *optional*): the value passed to the model; by default that of its configuration, and
-                True for a `ModelSpec`. With a cache, positions do not isolate documents.
+            use_cache (`bool`, *optional*): the value passed to the model. By default, the value in the model's
+                configuration; True for a `ModelSpec`.
 
         Returns:
             One of three forms:
 
-            - `torch.Tensor` `(B, K)` int64, 1 at real tokens, if only padding must be hidden. A causal model hides
-              later tokens itself.
-            - `None` for packed documents in a model that separates documents where `position_ids` restart. It does so
-              only without a cache and without a mask.
+            - `torch.Tensor` `(B, K)` int64, 1 at real tokens, if the mask hides only padding and tokens that the model
+              hides itself, such as later tokens in a causal model.
+            - `None` for packed documents, if the model itself separates documents where `position_ids` restart. This
+              requires `position_ids`, and no cache (`use_cache=False`).
             - `torch.Tensor` `(B, 1, T, T)` in the model's dtype for all other masks: packed documents, windows,
               prefixes, and later tokens in a model that is not causal. It is 0 at visible keys and the lowest finite
-              number at hidden ones. Later tokens and windows that the model hides are hidden in it too. If layers have
-              different windows, the result is a dict from kind of layer to tensor.
+              number at hidden ones. It also hides later tokens if the model is causal, and includes the model's window.
+              If layers have different windows, the result is a `dict` of such tensors, one for each kind of layer.
 
         Raises:
             ValueError: if the model takes no mask of the required form, if `dims=2` cannot express the mask, or if
-                `position_ids` restart in the middle of a document.
+                `position_ids` restart in the middle of a document or have another shape.
 
         Example:
             >>> from hf_posenc import AttentionMask, ModelSpec
@@ -112,13 +112,17 @@ class HuggingFaceForms(Description):
         return None
 
     def _is_only_packed(self, spec: ModelSpec) -> bool:
-        """Return True if the mask hides only padding, other documents, and later tokens that the model hides itself."""
+        """Return True if the mask has no prefix, no window, and a look-ahead only if the model is causal.
+
+        Besides padding and other documents, such a mask hides nothing that the model does not hide itself.
+        """
         return self.prefix is None and self.window is None and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:
-        """Return the additive 4-D mask for a model; a `LayerMasks` if it takes one mask for each kind of layer.
+        """Return the additive mask `(B, 1, T, T)` for a model that needs four dimensions.
 
-        It includes the look-ahead and windows of the model itself, because a model does not add them to a 4-D mask.
+        It includes the look-ahead and window of the model itself, because a model does not add them to a 4D mask. For a
+        model that takes one mask for each kind of layer, return a `LayerMasks`, a dict from kind to mask.
         """
         whole = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
         dtype = getattr(torch, spec.dtype)
@@ -136,7 +140,7 @@ class HuggingFaceForms(Description):
         return spans_of(self._numbers, self.documents >= 0)
 
     def _longest(self) -> int:
-        """Return the number of columns from the first token of a document to its last; the largest of all documents."""
+        """Return the largest number of columns between the first and the last token of a document, both included."""
         spans = self._spans()
         taken = (spans.after - spans.first)[:, 1:]
         return int(taken.amax()) if taken.numel() else 0
@@ -145,7 +149,7 @@ class HuggingFaceForms(Description):
 def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
     """Raise if `position_ids` restart in the middle of a document, or do not have the shape of `documents`.
 
-    They restart where they fall back to the smallest of their row; see `documents_by_positions`.
+    Position ids restart where they fall back to the smallest of their row; see `documents_by_positions`.
     """
     if position_ids.shape not in (documents.shape, (1, documents.shape[1])):
         raise value_error(
@@ -166,10 +170,11 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
 
 
 def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
-    """Return True if a model of transformers finds exactly the given `documents` from `position_ids`.
+    """Return True if a model of transformers, given `position_ids`, isolates the same documents as `documents`.
 
-    Models of transformers begin a document wherever a position is not the previous one plus one. In this package, a
-    document may also repeat or skip positions, so the results can differ.
+    `documents` `(B, T)` has the document number of each token. Models of transformers begin a document at each position
+    that is not the previous one plus one. In this package, positions of one document may also repeat or skip, so the
+    results can differ.
     """
     steps = position_ids.to(documents.device).diff(dim=1).expand(len(documents), -1)
     before, after = documents[:, :-1], documents[:, 1:]
@@ -178,7 +183,7 @@ def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
 
 
 def _uses_cache(model_or_spec: Any) -> bool:
-    """Return `use_cache` of a model's configuration; True if it is not set there, and for a `ModelSpec`."""
+    """Return `use_cache` from a model's configuration; True if it is not set there, or for a `ModelSpec`."""
     if isinstance(model_or_spec, ModelSpec):
         return True
     return bool(getattr(opened(model_or_spec).config, "use_cache", True))

@@ -11,12 +11,18 @@ import torch
 
 
 class Layout(NamedTuple):
-    """Properties of a mask that decide which of its forms is the cheapest, as plain Python values.
+    """Properties of a mask, made by `layout_of`, from which methods of `AttentionMask` choose its cheapest form.
 
-    `full` is True if no key is padding, `from_the_start` if no real key comes after padding, and `one_document` if no
-    row has more than one document. `highest` is the highest document number, -1 for none.
-    `look_ahead` is True if later keys are hidden, `window` is the window of the mask, or `None` if it hides nothing,
-    and `prefix` is True if a prefix shows keys that look-ahead would hide.
+    All are plain Python values, so reading them does not wait for an accelerator.
+
+    Args:
+        full (`bool`): True if no key is padding.
+        from_the_start (`bool`): True if no real key comes after padding.
+        one_document (`bool`): True if no row has more than one document.
+        highest (`int`): the highest document number; -1 if all tokens are padding.
+        look_ahead (`bool`): True if later keys are hidden.
+        window (`int`, *optional*): the window of the mask; `None` if it has none, or one that hides nothing.
+        prefix (`bool`): True if a prefix shows keys that look-ahead would hide.
     """
 
     full: bool
@@ -29,14 +35,15 @@ class Layout(NamedTuple):
 
     @property
     def hides_padding_alone(self) -> bool:
-        """True if only padding is hidden: all queries of a row may attend to all of its real tokens."""
+        """True if nothing but padding is hidden: each query may attend to all real tokens of its row."""
         return self.one_document and not self.look_ahead and self.window is None
 
     @property
     def same_for_all_rows(self) -> bool:
-        """True if one `(T, T)` mask of look-ahead and window is enough for the real tokens of every row.
+        """True if one `(T, T)` mask of look-ahead and window gives the real tokens of every row the right keys.
 
-        False if a row also needs a mask for padding, documents or a prefix, or if look-ahead and window hide nothing.
+        This requires one document per row, no prefix, and either no padding, or padding on the right with look-ahead,
+        which hides it from real tokens. False if look-ahead and window hide nothing.
         """
         return (
             self.one_document
@@ -53,14 +60,16 @@ def layout_of(
     window: int | None,
     prefix: torch.Tensor | None,
 ) -> Layout:
-    r"""Return the `Layout` of a mask; a look-ahead, window or prefix that has no effect is reported as not set.
+    r"""Return the `Layout` of a mask, its properties as plain Python values.
+
+    A look-ahead, window or prefix that changes nothing for this batch is reported as `False` or `None`.
 
     Args:
         documents, queries, look_ahead, window, prefix: the fields of an `AttentionMask`.
 
     Example:
         >>> layout = layout_of(torch.tensor([[0, 0, 0, -1]]), None, True, window=9, prefix=None)
-        >>> layout.full, layout.from_the_start, layout.window
+        >>> layout.full, layout.from_the_start, layout.window     # a window of 9 hides none of 4 tokens
         (False, True, None)
     """
     keys = visible_keys(documents)
@@ -120,10 +129,13 @@ def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | No
 
 
 def queries_without_keys(documents: torch.Tensor, layout: Layout) -> torch.Tensor | None:
-    """Return a mask `(B, T)` bool, True at queries that see no key; `None` if every query is known to see one.
+    """Return a mask `(B, T)` bool, True at queries that see no key; `None` if no query can be without keys.
 
-    `documents` `(B, T)` is negative at padding, and `layout` has the look-ahead and window of the mask. Real tokens see
-    themselves, so only queries at padding can be without keys.
+    Only queries at padding can, because real tokens see themselves.
+
+    Args:
+        documents (`torch.Tensor` `(B, T)`, integer): document number of each token, negative at padding.
+        layout (`Layout`): result of `layout_of` for this mask; its look-ahead and window are used.
     """
     if layout.window is None and (not layout.look_ahead or layout.from_the_start):
         return None
@@ -152,7 +164,7 @@ def rank_in_document(documents: torch.Tensor) -> torch.Tensor:
 
 
 class Numbers(NamedTuple):
-    """Document number of each query and key, renumbered to small integers: 0 at padding, else 1 to `total - 1`."""
+    """Document numbers of queries and keys, from `small_numbers`: 0 at padding, else a number from 1 to `total - 1`."""
 
     queries: torch.Tensor  # (B, Q) int64
     keys: torch.Tensor  # (B, K) int64
@@ -160,11 +172,14 @@ class Numbers(NamedTuple):
 
 
 def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest: int) -> Numbers:
-    r"""Renumber documents to small integers, which can index a table with one entry per document; return `Numbers`.
+    r"""Renumber documents to small integers, so that a table with one entry per document stays small.
 
     Args:
         documents, queries: the fields of an `AttentionMask`.
         highest (`int`): the highest document number; -1 if all tokens are padding.
+
+    Returns:
+        `Numbers`: 0 at padding, else at least 1. Equal documents of a row have equal numbers.
 
     Example:
         >>> small_numbers(torch.tensor([[7000, 7000, -1, 12]]), None, 7000)
@@ -187,11 +202,14 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
 
 
 class Spans(NamedTuple):
-    """Range of the tokens of each document, as tensors `(B, D)`: index [b, d] is for row b, document number d.
+    """Column range of each document, made by `spans_of`: three tensors `(B, D)`, indexed by row and document number.
 
-    `first` is the index of its first token (the number of keys if it has no tokens), `after` the index of its last
-    token plus one, and `whole` is True if its tokens are contiguous. Documents are numbered as in `Numbers`; number 0
-    stands for the whole row.
+    Documents are numbered as in `Numbers`. Entry 0 is for all tokens of the row.
+
+    Args:
+        first (`torch.Tensor` int64): column of the first token; the number of columns if there are no tokens.
+        after (`torch.Tensor` int64): column of the last token plus one; 0 if there are no tokens.
+        whole (`torch.Tensor` bool): True if the tokens are next to each other, or there are none.
     """
 
     first: torch.Tensor
@@ -200,7 +218,10 @@ class Spans(NamedTuple):
 
 
 def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
-    """Return the `Spans` of all documents, counting only the tokens where `keys` `(B, K)` is True."""
+    """Return the `Spans` (column ranges) of all documents.
+
+    Only tokens where `keys` `(B, K)` bool is True are counted. `numbers` are the document numbers from `small_numbers`.
+    """
     rows, length = numbers.keys.shape
     columns = torch.arange(length, device=keys.device).expand(rows, length)
     ids = torch.where(keys, numbers.keys, 0)
@@ -215,9 +236,9 @@ def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
 
 
 class KeyRanges(NamedTuple):
-    """Range of keys of each query, never empty: query i of row b sees the keys `begin[b, i] <= j < stop[b, i]`.
+    """Visible keys of each query, from `key_ranges`: query i of row b sees the keys `begin[b, i] <= j < stop[b, i]`.
 
-    Both tensors are `(B, Q)` int64.
+    Both tensors are `(B, Q)` int64. No range is empty.
     """
 
     begin: torch.Tensor
@@ -227,10 +248,10 @@ class KeyRanges(NamedTuple):
 def key_ranges(
     documents: torch.Tensor, queries: torch.Tensor | None, prefix: torch.Tensor | None, layout: Layout
 ) -> KeyRanges | None:
-    r"""Return for each query the range of keys that it sees; `None` if ranges cannot express the mask.
+    r"""Return the range of keys that each query sees; `None` if the keys of a query may have gaps.
 
-    Ranges can express padding at both ends, documents, look-ahead, windows, and prefixes at the beginning of documents,
-    but not interleaved documents or padding between tokens.
+    There are no gaps with padding at both ends, documents, look-ahead, windows, and prefixes at the beginning of
+    documents. Interleaved documents, padding between tokens, and prefixes elsewhere make gaps.
 
     Args:
         documents, queries, prefix: the fields of an `AttentionMask`.
@@ -240,7 +261,7 @@ def key_ranges(
         `KeyRanges` on the device of `documents`, or `None`.
 
     Example:
-        >>> documents = torch.tensor([[0, 0, 1, 1, -1]])
+        >>> documents = torch.tensor([[0, 0, 1, 1, -1]])     # the last query is padding, and sees all real keys
         >>> layout = Layout(False, True, False, 1, look_ahead=True, window=None, prefix=False)
         >>> key_ranges(documents, None, None, layout)
         KeyRanges(begin=tensor([[0, 0, 2, 2, 0]]), stop=tensor([[1, 2, 3, 4, 4]]))

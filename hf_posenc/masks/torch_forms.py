@@ -19,23 +19,30 @@ if TYPE_CHECKING:
 
 
 class Varlen(NamedTuple):
-    """Offsets and maximum length of the documents in one flat row of real tokens, for flash-attn and `varlen_attn`."""
+    """Arguments for flash-attn and `varlen_attn`, which take all real tokens of a batch as one flat row of N documents.
+
+    `AttentionMask.varlen` makes it. `cu_seqlens` holds the index of the first token of each document, and the number of
+    tokens at the end. `max_seqlen` is the length of the longest document.
+    """
 
     cu_seqlens: torch.Tensor  # (N + 1,) int32
     max_seqlen: int
 
 
 class TorchForms(Description):
-    """Methods of `AttentionMask` that return arguments for torch's attention functions and modules, and flash-attn."""
+    """Base class of `AttentionMask`, not used directly, with its methods for torch's attention and flash-attn."""
 
     def for_sdpa(self) -> dict[str, Any]:
         r"""Return keyword arguments for `torch.nn.functional.scaled_dot_product_attention` on `(B, heads, T, width)`.
 
         Returns:
-            `dict`: empty if nothing is hidden. `is_causal=True` if look-ahead hides everything that real tokens must
-            not see, which includes right padding: it is faster than a mask. Otherwise `attn_mask`, True = may be
-            attended to: `(B, 1, 1, K)` for padding alone, `(1, 1, T, T)` if all rows have the same mask, else
-            `(B, 1, Q, K)`.
+            `dict` with at most one key:
+
+            - empty if nothing is hidden;
+            - `is_causal=True`, which is faster than a mask, if look-ahead alone is enough. It also hides right padding,
+              because that comes later than all real tokens;
+            - otherwise `attn_mask`, bool, True = may be attended to. Its shape is `(B, 1, 1, K)` for padding alone,
+              `(1, 1, T, T)` if all rows have the same mask, else `(B, 1, Q, K)`.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -55,12 +62,17 @@ class TorchForms(Description):
         r"""Return keyword arguments for `torch.nn.MultiheadAttention`, where True means "must not be attended to".
 
         Args:
-            num_heads (`int`, *optional*): the module's `num_heads`. Required only if rows have different matrices
-                (look-ahead with left padding, packed rows, prefixes): the module then takes one for each row and head.
+            num_heads (`int`, *optional*): the module's `num_heads`. Required only if the rows of the batch need
+                different `(Q, K)` matrices: for look-ahead with left padding, packed rows, and prefixes. The module
+                then takes a matrix for each row and head.
 
         Returns:
-            `dict` with at most one bool tensor: `key_padding_mask` `(B, K)`, or `attn_mask`, `(Q, K)` or
-            `(B * num_heads, Q, K)`. Never both masks, because together they could leave a query without keys.
+            `dict` with at most one bool tensor; empty if nothing is hidden.
+
+            - `key_padding_mask` `(B, K)` if only padding is hidden.
+            - `attn_mask` otherwise: `(Q, K)` if all rows share it, else `(B * num_heads, Q, K)`.
+
+            Never both, because together they could leave a query without keys.
 
         Raises:
             ValueError: if `num_heads` is required and missing.
@@ -98,7 +110,8 @@ class TorchForms(Description):
             num_heads (`int`, *optional*): as in `for_multihead_attention`.
 
         Returns:
-            `dict` with at most one bool tensor: `src_key_padding_mask` or `mask`, True = must not be attended to.
+            `dict` with at most one bool tensor, True = must not be attended to: `src_key_padding_mask` if only padding
+            is hidden, otherwise `mask`. Empty if nothing is hidden.
 
         Raises:
             ValueError: if `num_heads` is required and missing, or this is a mask of cross-attention.
@@ -131,7 +144,7 @@ class TorchForms(Description):
 
         Args:
             memory (`AttentionMask`, *optional*): mask of the encoder's batch, or a mask made by `cross`. Without it,
-                the target attends to the whole memory.
+                the target attends to all memory tokens, even padding.
             num_heads (`int`, *optional*): as in `for_multihead_attention`.
 
         Returns:
@@ -139,7 +152,8 @@ class TorchForms(Description):
             `tgt_key_padding_mask`, and at most one of `memory_mask` and `memory_key_padding_mask`.
 
         Raises:
-            ValueError: if `num_heads` is required and missing, or if target and memory do not fit (see `cross`).
+            ValueError: if `num_heads` is required and missing, if this is a mask of cross-attention, or if target and
+                memory have different numbers of rows or different documents (see `cross`).
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -177,16 +191,17 @@ class TorchForms(Description):
         return self.for_transformer_decoder(memory, num_heads)
 
     def block_mask(self, block_size: int = 128) -> BlockMask:
-        r"""Return the `block_mask` of `torch.nn.attention.flex_attention.flex_attention`, the same for all heads.
+        r"""Return the `block_mask` argument for torch's `flex_attention`; all heads share it.
 
-        Its blocks equal those of torch's `create_block_mask`, which evaluates each pair of tokens and is slower. Pass
-        it as `attention_mask` to Hugging Face models with `attn_implementation="flex_attention"`.
+        Its blocks equal those of torch's `create_block_mask`, which is slower because it evaluates each pair of tokens.
+        Hugging Face models with `attn_implementation="flex_attention"` accept the result as `attention_mask`.
 
         Args:
             block_size (`int`, *optional*, defaults to 128): number of queries, and of keys, in a block.
 
         Returns:
-            `BlockMask` `(B, 1, Q, K)` on the mask's device. Blocks in which every pair is visible are full blocks.
+            `torch.nn.attention.flex_attention.BlockMask` `(B, 1, Q, K)` on the mask's device. Its full blocks are those
+            in which every query sees every key; `flex_attention` evaluates no mask there.
 
         Raises:
             ValueError: if `block_size` is not positive.
@@ -194,12 +209,12 @@ class TorchForms(Description):
         Example:
             >>> from hf_posenc import AttentionMask
             >>> mask = AttentionMask.from_documents([[128, 128, 256]], look_ahead=True).block_mask()
-            >>> mask.to_dense()[0, 0]
+            >>> mask.to_dense()[0, 0]     # 1 for blocks of 128 tokens with a visible key
             tensor([[1, 0, 0, 0],
                     [0, 1, 0, 0],
                     [0, 0, 1, 0],
                     [0, 0, 1, 1]], dtype=torch.int32)
-            >>> mask.full_kv_num_blocks.tolist()     # only the last row of blocks has a fully visible one
+            >>> mask.full_kv_num_blocks.tolist()     # one full block: queries 384 to 511, keys 256 to 383
             [[[0, 0, 0, 1]]]
         """
         block_size = as_integer(block_size, "block_size", minimum=1, example=128)
@@ -223,15 +238,16 @@ class TorchForms(Description):
     def varlen(self) -> Varlen:
         r"""Return the cumulative lengths of the documents, for kernels that take all real tokens as one flat row.
 
-        The flat row is `x[real]` for a batch `x` `(B, T, ...)` and the mask `real = documents >= 0`. Look-ahead and
-        window are arguments of those kernels (`causal=True`, `window_size=(window - 1, ...)`).
+        The flat row is `x[mask.documents >= 0]` for a batch `x` `(B, T, ...)`. The result does not contain look-ahead
+        and window: pass them to the kernel (`causal=True`, `window_size=(window - 1, ...)`).
 
         Returns:
             `Varlen`: `cu_seqlens` `(N + 1,)` int32 on the mask's device, from 0 to the number of real tokens,
             and `max_seqlen`, the length of the longest document.
 
         Raises:
-            ValueError: if the mask has prefixes or interleaved documents, or is of cross-attention.
+            ValueError: if the mask has prefixes, is of cross-attention, or has a document whose tokens are not next to
+                each other.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -265,7 +281,7 @@ class TorchForms(Description):
 
     @property
     def _reason_by_row(self) -> str:
-        """Reason why the rows of the batch need different matrices, for an error message."""
+        """Reason why each row of the batch needs its own `(T, T)` matrix, as text for an error message."""
         if not self._layout.one_document:
             return "packed documents"
         if self._layout.prefix:
@@ -284,9 +300,9 @@ class TorchForms(Description):
         )
 
     def _named(self, num_heads: int | None, *, padding: str, matrix: str) -> dict[str, torch.Tensor]:
-        """Return the result of `for_multihead_attention` with other keys.
+        """Return the result of `for_multihead_attention`, with its keys renamed for another module.
 
-        `key_padding_mask` gets the name `padding`, and `attn_mask` the name `matrix`.
+        `padding` is the new name of `key_padding_mask`, and `matrix` the new name of `attn_mask`.
         """
         names = {"key_padding_mask": padding, "attn_mask": matrix}
         return {names[name]: mask for name, mask in self.for_multihead_attention(num_heads).items()}
@@ -297,11 +313,18 @@ def _refuse_varlen(rule: str, fix: str) -> None:
 
 
 def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two bool tensors with a value for each block of `size` queries and `size` keys of a mask.
+    """Return two bool tensors with a value for each block of a mask; a block is `size` queries by `size` keys.
 
-    The first is True if at least one (query, key) pair of the block is visible, the second if all are. Both are `(B, Q
-    / size, K / size)`, rounded up; an incomplete last block is never fully visible. `ranges` are the visible keys of
-    each query, and `keys` is K.
+    The first is True if some query of the block sees some key of it, the second if every query sees every key. In the
+    second tensor, an incomplete last block is False.
+
+    Args:
+        ranges (`KeyRanges`): visible keys of each query.
+        keys (`int`): number of keys, K.
+        size (`int`): size of a block.
+
+    Returns:
+        Two `torch.Tensor` `(B, Q / size, K / size)` bool, with the quotients rounded up.
     """
     rows, queries = ranges.begin.shape
     across, down = -(-keys // size), -(-queries // size)
@@ -320,10 +343,10 @@ def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Te
 
 
 def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the two tensors of `_blocks_of_ranges` for a mask given as a bool tensor `(B, Q, K)`.
+    """Return the two tensors of `_blocks_of_ranges` for a mask given as a bool tensor `dense` `(B, Q, K)`.
 
-    They have a value for each block of `size` queries and `size` keys. The first is True for blocks with at least one
-    visible pair, the second for blocks with all pairs visible.
+    They have a value for each block of `size` queries and `size` keys. The first is True if some query of the block
+    sees some key of it, the second if every query sees every key.
     """
     rows, queries, keys = dense.shape
     padded = torch.nn.functional.pad(dense, (0, -keys % size, 0, -queries % size))
@@ -333,14 +356,19 @@ def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torc
 
 
 def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, lengths: tuple[int, int]) -> BlockMask:
-    """Return a `BlockMask` of two bool tensors: partly visible blocks `some`, and fully visible blocks `whole`.
+    """Return a `BlockMask`, made from the partly visible blocks `some` and the fully visible blocks `whole`.
 
-    `sees` is its `mask_mod`, `size` the size of a block, and `lengths` are the numbers of queries and keys.
+    Args:
+        some (`torch.Tensor` `(B, Q / size, K / size)` bool): True for blocks with visible and hidden pairs.
+        whole (`torch.Tensor` in the shape of `some`, bool): True for blocks without hidden pairs.
+        sees (function): `mask_mod` of the result; returns if a query may attend to a key.
+        size (`int`): number of queries, and of keys, in a block.
+        lengths (`tuple` of two `int`): numbers of queries and keys.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
     def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the number of True values along the last dimension, and its indices, those of True values first."""
+        """Return the number of True values in the last dimension, and its indices, those of True values first."""
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 

@@ -28,7 +28,7 @@ _LENGTH, _FIRST = 6, 3
 class LayerMasks(dict[str, torch.Tensor]):
     r"""Dict from a kind of layer, such as `"sliding_attention"`, to the attention mask for layers of this kind.
 
-    Models need it if some of their layers have a window and others do not.
+    It is the `attention_mask` for models in which some layers have a window and others do not.
 
     Example:
         >>> list(LayerMasks({"full_attention": torch.zeros(1), "sliding_attention": torch.ones(1)}).to("cpu"))
@@ -45,10 +45,12 @@ class LayerMasks(dict[str, torch.Tensor]):
 
 
 class Windows(NamedTuple):
-    """Attention window that a 4D mask for a model must include.
+    """Attention window of a model's layers, which a 4D mask for the model must include; made by `find_windows`.
 
-    `window` is the width as in `AttentionMask`, `None` for no window. `layers` holds the kinds of layers, such as
-    `"sliding_attention"`, if each kind needs its own mask; it is empty if all layers share one mask.
+    Args:
+        window (`int`, *optional*): the width, as in `AttentionMask`; `None` for no window.
+        layers (`tuple` of `str`): the kinds of layers, such as `"sliding_attention"`, if each kind needs its own mask;
+            empty if all layers share one mask.
     """
 
     window: int | None = None
@@ -60,6 +62,10 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
 
     The result is `False` for models that raise for a 4D mask or ignore it, for encoder-decoders and models of fixed
     length, and for flex attention on the CPU.
+
+    Args:
+        probe (`Probe`): the model, with methods that run it on sample tokens.
+        positions (`ModelPositions`): result of `find_positions` for this model.
     """
     implementations = {getattr(each, "_attn_implementation", None) for each in configurations(probe.model.config)}
     if probe.device.type == "cpu" and "flex_attention" in implementations:
@@ -77,7 +83,11 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
-    """Return True if `position_ids` that restart, such as 0 1 2 0 1 2, isolate documents without a mask or cache."""
+    """Return True if a model isolates packed documents by `position_ids` that restart, such as 0 1 2 0 1 2.
+
+    The model is run without a mask and without a cache. `probe` runs it on sample tokens, and `positions` is the result
+    of `find_positions` for it.
+    """
     if not positions.takes_position_ids:
         return False
     restarting = {"position_ids": _restarting(positions).repeat(3, 1)}
@@ -85,11 +95,17 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> tuple[str, ...]:
-    """Return the arguments by which a model isolates the documents of a flat row (all documents of a batch in one row).
+    """Return the arguments by which a model isolates documents in a flat row, which holds all documents of a batch.
 
-    The test passes all `FLAT_KEYS` that the model's forward names, or declares for its `**kwargs`. The result is empty
-    if documents of one row still affect each other. `isolates` is the result of `isolates_by_positions`; if
-    it is True, the model is not run again.
+    The model is run with those `FLAT_KEYS` that its forward names, or declares for its `**kwargs`.
+
+    Args:
+        probe (`Probe`): the model, with methods that run it on sample tokens.
+        positions (`ModelPositions`): result of `find_positions` for this model.
+        isolates (`bool`): result of `isolates_by_positions`. If it is True, the model is not run again.
+
+    Returns:
+        `tuple` of argument names, such as "position_ids" and "cu_seq_lens_q"; empty if it does not isolate them.
     """
     names = {*probe.names, *declared_names(probe.model)}
     names -= set() if positions.takes_position_ids else {"position_ids"}
@@ -108,16 +124,23 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
 
 
 def _restarting(positions: ModelPositions) -> torch.Tensor:
-    """Return the `position_ids` `(T,)` of a row of two documents; they restart at the second document."""
+    """Return the `position_ids` `(T,)` of a row of two documents: 0 1 2 0 1 2, plus the model's first position."""
     return torch.arange(_LENGTH, device="cpu") % _FIRST + positions.first_position
 
 
 def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Return True if the second of two packed documents is isolated from the first.
+    """Return True if, in a row of two documents, the model isolates the second document from the first.
 
-    It is isolated if other tokens in the first document do not change its outputs, but other tokens of its own do.
-    `run` returns the outputs for ids `(3, T)`, with the mask or the keys to be tested. Several tokens are replaced at
-    once: in half precision the effect of a single one may be rounded away.
+    The model is run on three rows: a row of two documents, the same row with other tokens in the first document, and
+    the same row with other tokens in the second. The outputs of the second document must stay the same in the second
+    row, and change in the third.
+
+    Several tokens are exchanged at once, because in half precision the effect of a single one may be rounded away. The
+    result is False for encoder-decoders, models of fixed length, and models that raise.
+
+    Args:
+        probe (`Probe`): the model, with methods that run it on sample tokens.
+        run (function): returns the outputs `(3, T, D)` for ids `(3, T)`, with the mask or arguments to be tested.
     """
     if probe.has_decoder or probe.has_fixed_length:
         return False
@@ -140,11 +163,15 @@ def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> b
 
 
 def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
-    """Return the attention window of a model's layers, found by comparing its own mask with 4D masks.
+    """Return the attention window of a model's layers; `None` if no 4D mask can replace the model's own mask.
 
-    A 4D mask replaces the model's own mask, including its window. The model is run on a row of seven tokens with a
-    window of two, first with its own mask and then with each candidate for a 4D mask. The result is `None` if the model
-    takes no 4D mask, or has windows or chunks that no candidate reproduces.
+    A 4D mask replaces the model's own mask, so it must include the model's window. To find the window, the model is run
+    on seven tokens with a window of two: first with its own mask, then with each 4D mask that may have the same effect.
+    The result is `None` if none has, as for attention in chunks, or if the model takes no 4D mask.
+
+    Args:
+        probe (`Probe`): the model, with methods that run it on sample tokens.
+        positions (`ModelPositions`): result of `find_positions` for this model.
     """
     if not takes_4d_mask(probe, positions):
         return None
@@ -197,8 +224,8 @@ def _additive(may_attend: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _window_masks(dtype: torch.dtype, is_causal: bool, layers: tuple[str, ...], window: int, length: int) -> Any:
     """Return an additive mask `(1, 1, length, length)` that hides keys `window` or more positions away from the query.
 
-    With `is_causal` it also hides later keys. If `layers` has names of layer kinds, return a `LayerMasks` with one mask
-    for each kind: this mask for `"sliding_attention"`, and a mask without a window for the others.
+    With `is_causal` it also hides later keys. If `layers` is not empty, return a `LayerMasks` with a mask for each kind
+    of layer in `layers`: this mask for `"sliding_attention"`, and a mask without a window for the others.
     """
     columns = torch.arange(length, device="cpu")
     distance = columns[:, None] - columns[None, :]

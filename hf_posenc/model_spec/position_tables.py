@@ -26,16 +26,16 @@ PositionKind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi", "
 
 @dataclass(frozen=True, eq=False)
 class PositionTable:
-    r"""A position table of a model: a sequence's first token reads row `first_row`, each next token the next row.
+    r"""Position table of a model, found by `find_positions`: each token reads one row, and the next token the next row.
 
     Args:
         name (`str`): name of the parameter or buffer, as in `model.named_parameters()`.
         tensor (`torch.Tensor` `(rows, D)`): the parameter or buffer itself.
         module (`nn.Module`): the module that has the tensor as an attribute.
-        counts (`"input_ids"` or `"decoder_input_ids"`): the sequence whose tokens read the table.
-        first_row (`int`): the row of the first token.
-        padding_row (`int`, *optional*): the row of every padding token, if they all read the same one.
-        offset (`int`, *optional*): index of the row minus the position id, if the model takes `position_ids`.
+        counts (`"input_ids"` or `"decoder_input_ids"`): the model input whose tokens read the table.
+        first_row (`int`): index of the table row that the first token of a sequence reads.
+        padding_row (`int`, *optional*): index of the row that all padding tokens read; `None` if there is no such row.
+        offset (`int`, *optional*): index of the row minus the position id; `None` if `position_ids` do not select rows.
         left_padding_shifts (`bool`): True if left padding, with an attention mask alone, moves real tokens to later
             rows.
         ahead (`int`): number of rows read after the row of the last token: 1 in ProphetNet's decoder, which predicts
@@ -54,7 +54,7 @@ class PositionTable:
 
     @property
     def max_length(self) -> int:
-        """Number of tokens for which the table has rows."""
+        """Largest number of tokens in a sequence for which the table has rows."""
         return len(self.tensor) - self.first_row - self.ahead
 
     @property
@@ -65,13 +65,14 @@ class PositionTable:
 
 @dataclass(frozen=True, eq=False)
 class ModelPositions:
-    r"""The positions of a model, found by running it on a few tokens.
+    r"""Result of `find_positions`: the position tables and kinds of positions that a model uses.
 
     Args:
-        tables (`tuple` of `PositionTable`): the tables that were read.
-        kinds (`tuple` of `str`): the kinds of positions, such as "learned", tables first; empty for none.
-        not_reached (`tuple` of `str`): names of parameters and buffers that contain positions but were not read in
-            order, one row per token.
+        tables (`tuple` of `PositionTable`): the tables that were read in order, one row per token.
+        kinds (`tuple` of `str`): the kinds of positions, such as "learned" or "rotary", those in tables first; empty if
+            the model has no positions.
+        not_reached (`tuple` of `str`): names of parameters and buffers that seem to contain positions, but were not
+            read in order, one row per token.
         is_causal (`bool`): True if later tokens do not change a token's output.
         left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens and right padding does
             not. The test passes an attention mask, and no position ids.
@@ -87,7 +88,7 @@ class ModelPositions:
 
     @property
     def first_position(self) -> int:
-        """Value of `position_ids` at the first token of a row."""
+        """Value of `position_ids` at the first token of a row; 0 if `position_ids` select rows of no position table."""
         return next((table.first_row - table.offset for table in self.tables if table.offset is not None), 0)
 
     @property
@@ -105,7 +106,8 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
     The model is run on rows without padding, with padding, with `position_ids`, and on shorter rows.
 
     Args:
-        model (`PreTrainedModel` or `Probe`): any device and dtype; it is not changed.
+        model (`PreTrainedModel` or `Probe`): the model, or a `Probe` made of it; any device and dtype. It is not
+            changed.
 
     Returns:
         `ModelPositions`.
@@ -147,16 +149,17 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
 
 
 def position_lookups(model: nn.Module, tables: Collection[str]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    r"""Yield every lookup into the given embedding tables during two runs of a model.
+    r"""Run a model twice, and yield the rows and values of each read from the embedding tables named in `tables`.
 
-    The first run has no padding; the second has one row padded on the left and one padded on the right.
+    The first run has no padding. The second has two rows, one padded on the left and one on the right.
 
     Args:
         model (`PreTrainedModel`): any device and dtype; it is not changed.
         tables (collection of `str`): parameter names of the tables.
 
     Yields:
-        Name of the table, indices `(...)` int64 of the rows that were read, and their values `(..., D)`.
+        For each read, three values: name of the table, indices `(...)` int64 of the table rows, and the values
+        `(..., D)` that were returned for them.
     """
     probe = Probe(model)
     modules = {probe.model.get_submodule(name.rpartition(".")[0]) for name in tables}
@@ -173,8 +176,11 @@ def _left_padding_shifts(
 ) -> bool:
     """Return True if left padding changes the outputs of real tokens, and right padding does not.
 
-    `tables` are the position tables of the model. `padded` holds the model's outputs for a left-padded and a
-    right-padded row, `alone` those for the same row without padding.
+    Args:
+        probe (`Probe`): the model, with methods that run it on sample tokens.
+        tables (`tuple` of `PositionTable`): the model's position tables.
+        padded (`torch.Tensor`): its outputs for a left-padded and a right-padded row.
+        alone (`torch.Tensor`): its outputs for the same tokens without padding.
     """
     by_rows = any(table.left_padding_shifts for table in tables)
     if probe.has_fixed_length or (by_rows and probe.has_decoder):
@@ -200,10 +206,15 @@ def _left_padding_shifts(
 
 
 def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padded: list[Lookup]) -> list[PositionTable]:
-    """Return the position tables: their rows are read in order, one per token, and added to token vectors.
+    """Return the position tables among all tables that a model read in three runs.
 
-    `plain`, `short` and `padded` are the lookups of three runs: on rows without padding, on shorter rows and on padded
-    rows. `short` is `None` if the model has a fixed length.
+    A position table is read in order, one row per token, and its rows are added to token vectors.
+
+    Args:
+        probe (`Probe`): the model, with its sample tokens.
+        plain (list of `Lookup`): table reads in the run without padding.
+        short (list of `Lookup`, *optional*): table reads in the run on shorter rows; `None` for a fixed length.
+        padded (list of `Lookup`): table reads in the run on padded rows.
     """
     tables: dict[int, PositionTable] = {}
     names: tuple[IdsName, ...] = ("decoder_input_ids", "input_ids")  # the shorter one first: it must fit exactly
@@ -237,16 +248,21 @@ def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padde
 
 
 def _counts_up(rows: torch.Tensor, first: int) -> bool:
-    """Return True if every sequence reads the table rows `first`, `first + 1`, `first + 2`, ..., one per token."""
+    """Return True if `rows` `(B, T)`, the table rows read by T tokens, are `first`, `first + 1`, `first + 2`, ..."""
     return bool((rows == first + torch.arange(rows.shape[1], device="cpu")).all())
 
 
 def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsName) -> int | None:
-    """Return the number of table rows that `lookup` reads beyond one per token; `None` if the rows are not positions.
+    """Return the number of table rows that `lookup` reads beyond one per token; `None` if they are not positions.
 
-    `counts` is the sequence of tokens, and `short` are the lookups of a run with fewer tokens. Positions read fewer
-    rows for fewer tokens. Prompts and labels read the same number of rows at any length; relative distances start at
-    another row, or read twice as many rows.
+    Positions read fewer rows for fewer tokens, and start at the same row. Prompts and labels read the same number of
+    rows at any length. Relative distances start at another row, or read twice as many rows.
+
+    Args:
+        probe (`Probe`): the model, with methods that run it on sample tokens.
+        lookup (`Lookup`): a table read in the run on sample tokens.
+        short (list of `Lookup`): all table reads in a run with fewer tokens.
+        counts (`str`): the model input whose tokens are counted, `"input_ids"` or `"decoder_input_ids"`.
     """
     exact, length = counts == "decoder_input_ids", probe.samples[counts].shape[1]
     width, less = _width(lookup, length), length - probe.padding
@@ -278,16 +294,17 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
 def _width(lookup: Lookup, length: int) -> int:
     """Return the number of table rows that a lookup reads for each sequence of the batch.
 
-    `length` is the number of tokens. Rows read for two sequences in one dimension, `(2 * length,)`, count as `length`.
+    `length` is the number of tokens in a sequence. A model may read the rows of two sequences as one flat tensor of `2
+    * length` indices; the result is then `length`.
     """
     return length if lookup.rows.dim() == 1 and len(lookup.rows) == 2 * length else int(lookup.rows.shape[-1])
 
 
 def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torch.Tensor | None:
-    """Return the table row of each token, if a lookup reads one for each token, otherwise `None`.
+    """Return the index of the table row that each token reads, `(B, length)`; `None` if `lookup` reads none per token.
 
-    The result is `(1, length)`, or `(2, length)` if the model ran on two sequences. If the lookup reads more rows than
-    tokens, the first `length` are those of the tokens, unless `exact`: then `None`. The whole table also gives `None`.
+    B is 1 if the sequences of the batch share the rows, else 2. If more than `length` rows are read, the first `length`
+    are returned, except in two cases, which give `None`: `exact` is True, or the whole table is read.
     """
     rows = lookup.rows
     if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one dimension
@@ -306,9 +323,14 @@ def _rows_with_padding(
 ) -> tuple[bool, int | None]:
     """Return two values: True if left padding moves real tokens to other table rows, and the row of padding tokens.
 
-    The second value is `None` if padding tokens read several rows, or if the padding side makes no difference. `padded`
-    are the lookups of a run with padded rows of `length` tokens, `padding` of them padding. `first` is the row that the
-    first token reads without padding.
+    The second value is `None` if padding tokens read several rows, or if left and right padding read the same rows.
+
+    Args:
+        table (`torch.Tensor` `(rows, D)`): the position table.
+        padded (list of `Lookup`): all table reads in the run on a left-padded and a right-padded row.
+        length (`int`): number of tokens in a padded row.
+        padding (`int`): number of padding tokens in it.
+        first (`int`): the table row that the first token reads without padding.
     """
     for lookup in padded:
         rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
@@ -321,20 +343,20 @@ def _rows_with_padding(
 
 
 def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: int) -> int:
-    """Return the number of rows of `table` read after the row of the last token: 0 in most models.
+    """Return the number of rows of `table` that are read after the row of the last token: 0 in most models.
 
-    It is 1 in ProphetNet's decoder. `plain` are the lookups of a run without padding, and `first` is the row of the
-    first token. Only lookups of `length` rows count: models that pad to a multiple of a window read more rows for
-    padding.
+    In ProphetNet's decoder it is 1. `plain` has the table reads in a run without padding, of sequences of `length`
+    tokens, and `first` is the row of the first token. Reads of more than `length` rows are ignored: some models pad
+    sequences to a multiple of their window, and read rows for that padding.
     """
     last = [int(lookup.rows.max()) for lookup in plain if lookup.table is table and lookup.rows.shape[-1] == length]
     return max([0, *(row - (first + length - 1) for row in last)])
 
 
 def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor) -> int | None:
-    """Return the row index in `table` minus the position id, if it is the same for all tokens, else `None`.
+    """Return the index of the row in `table` minus the position id, if it is the same for all tokens, else `None`.
 
-    `lookups` are those of a forward with the `position_ids` `positions`.
+    `lookups` are the table reads of a run with `positions` `(T,)` as `position_ids`.
     """
     for lookup in lookups:
         rows = _rows_of_tokens(lookup, len(positions)) if lookup.table is table else None
@@ -358,11 +380,12 @@ def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, to
 
 
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
-    """Return the names of tensors of which T tokens use T slices, or 2T - 1 slices for relative positions.
+    """Return the names of tensors that seem to contain positions: the part in use grows with the number of tokens T.
 
-    The model is run at two lengths T; a slice is in use if its gradient is not zero. This finds position tables in any
-    order of rows and along any dimension: 3D, transposed, strided or reversed. The sample repeats two tokens, so that
-    token embeddings use two slices at any length.
+    The model is run at two lengths T. A slice of a tensor is in use if its gradient is not zero. A tensor contains
+    absolute positions if T slices along some dimension are in use, and relative positions if 2T - 1 are. This also
+    finds tables that are 3D, transposed, strided or reversed. The sample repeats two tokens, so that token embeddings
+    use two slices at any length.
     """
     if probe.has_fixed_length:
         return ()
@@ -379,7 +402,7 @@ def _read_by_length(probe: Probe) -> tuple[str, ...]:
 
 
 def _nonzero(grad: torch.Tensor) -> list[int]:
-    """Return, for each dimension of a gradient, the number of slices along it that are not all zeros."""
+    """Return, for each dimension of a gradient, the number of indices along it at which some value is not zero."""
     return [int((grad != 0).movedim(axis, 0).flatten(1).any(dim=1).sum()) for axis in range(grad.dim())]
 
 
@@ -394,10 +417,10 @@ _NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
 
 
 def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Return the names of parameters that are called positions, but are not among the position tables `tables`.
+    """Return the names of parameters that are named as positions, such as "position" or "wpe", but are not in `tables`.
 
-    Parameters with names of relative positions are left out. If there are tables, only parameters of `nn.Embedding` are
-    returned; without tables all are, because Reformer's position parameters belong to no `nn.Embedding`.
+    Names of relative positions are left out. If there are tables, parameters outside `nn.Embedding` modules are left
+    out too. Without tables they are included, because Reformer's position parameters belong to no `nn.Embedding`.
     """
     reached = {id(table.tensor) for table in tables}
     return tuple(

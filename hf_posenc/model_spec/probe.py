@@ -48,10 +48,14 @@ _TINY = (4, 3, 1)  # for models with fewer than a dozen positions
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """One lookup into a 2D table: the indices `rows` `(...)` int64 on the CPU, and the `values` `(..., D)` read there.
+    """One read from a 2D table of a model, by embedding, index or slice; recorded by `Probe.run`.
 
-    `is_added` is `False` if the model used the values but never added them to token vectors: for example, if it only
-    multiplied token vectors by them, or added them to attention scores.
+    Args:
+        table (`torch.Tensor` `(V, D)`): the table.
+        rows (`torch.Tensor` `(...)` int64): indices of the rows that were read, on the CPU.
+        values (`torch.Tensor` `(..., D)`): the values that were read.
+        is_added (`bool`): True if the model adds the values to token vectors, or does not use them. False if it only
+            multiplies by them, adds them to attention scores, or reorders them.
     """
 
     table: torch.Tensor
@@ -61,9 +65,10 @@ class Lookup:
 
 
 class Probe:
-    r"""A Hugging Face model with sample tokens, and methods that run it without changing it.
+    r"""A Hugging Face model with sample tokens, and methods that run it on them without changing it.
 
-    The model is run without its head, if it has one: a head may require labels, choices or end-of-sequence tokens.
+    It is used to find out by experiment which positions and masks a model uses. The model is run without its head, if
+    it has one: a head may require labels, choices or end-of-sequence tokens.
 
     Args:
         model (`PreTrainedModel`): with or without wrappers.
@@ -108,9 +113,9 @@ class Probe:
         self.samples, self.padding = self._sample_tokens()
 
     def _sample_tokens(self) -> tuple[dict[IdsName, torch.Tensor], int]:
-        """Return sample ids `(2, T)` for each sequence, and the number of padding tokens in a padded row.
+        """Return sample ids for `input_ids` and `decoder_input_ids`, and the number of padding tokens in a padded row.
 
-        The second row repeats the first, except for its last tokens.
+        The ids of each are `(2, T)`. The second row repeats the first, except for its last tokens.
         """
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
         length, decoder_length, padding = _TINY if room is not None and room < 12 else _USUAL
@@ -131,9 +136,10 @@ class Probe:
         return torch.from_numpy(-np.sort(-drawn, axis=1))
 
     def padded(self, samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return keyword arguments for a forward on the first sample in two rows: left-padded, then right-padded.
+        """Return keyword arguments for a forward on two rows: the first of `samples`, left-padded, then right-padded.
 
-        Attention masks are included. The last tokens of the sample are left out, so that the length stays the same.
+        The arguments are ids and attention masks `(2, T)`. Padding replaces the last tokens of the row, so that the
+        length stays T.
         """
         inputs: dict[str, torch.Tensor] = {}
         for name, ids in samples.items():
@@ -155,12 +161,13 @@ class Probe:
 
         Args:
             inputs (mapping): keyword arguments; arguments that the model's forward lacks are dropped.
-            tables (`nn.Embedding`s, *optional*): modules whose lookups are recorded with the values that they return.
+            tables (`nn.Embedding`s, *optional*): modules that may change the rows they read, for example scale them.
+                Their lookups are recorded with the output of the module.
             more (mapping, *optional*): further arguments; none is dropped, so the forward may take them by `**kwargs`.
 
         Returns:
-            List of `Lookup` in the order of the reads, and the last hidden states (or logits) `(B, T, ·)`, float32 on
-            the CPU.
+            Two values: a list of `Lookup`, one for each read from a 2D table, in the order of the reads; and the last
+            hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
 
         Raises:
             ValueError: if the model does not run on these inputs.
@@ -173,9 +180,9 @@ class Probe:
         return [replace(each, is_added=recorder.is_added(each)) for each in recorder.lookups], out.float().cpu()
 
     def _forward(self, inputs: Mapping[str, torch.Tensor], more: Mapping[str, Any] | None = None) -> torch.Tensor:
-        """Run the base model on `inputs` and return the last hidden states (or logits) `(B, T, ·)`.
+        """Run the base model and return the last hidden states (or logits) `(B, T, ·)`; raise if it fails.
 
-        Arguments in `inputs` that its forward lacks are dropped; those in `more` are not.
+        Arguments in `inputs` that the forward of the model lacks are dropped. Arguments in `more` are all passed.
         """
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
         arguments: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
@@ -195,15 +202,15 @@ class Probe:
             ) from error
 
     def gradients(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        r"""Return gradients of a weighted sum of the last hidden states, for all tensors that may contain positions.
+        r"""Return the gradients of a weighted sum of the last hidden states, for tensors that may contain positions.
 
         Args:
             inputs (mapping): as in `run`.
 
         Returns:
-            `dict` from the name of a parameter, buffer or other tensor to its gradient. Tensors without effect, tensors
-            of one dimension, token embeddings, and the weights of linear and convolutional layers are left out. The
-            `dict` is empty if the model cannot be differentiated.
+            `dict` from the name of a parameter, buffer or other tensor attribute to its gradient. Tensors without
+            effect, tensors of one dimension, token embeddings, and the weights of linear and convolutional layers are
+            left out. The `dict` is empty if the model cannot be differentiated.
         """
         layers = (nn.Linear, nn.modules.conv._ConvNd)
         tensors = {
@@ -232,24 +239,26 @@ class Probe:
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 
     def is_same(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if two outputs for inputs of the same shape are equal up to rounding.
+        """Return True if two outputs are equal up to rounding, for a comparison of inputs of the same shape.
 
         Their relative difference must be below 1e-6, or 1e-4 in half precision.
         """
         return relative_difference(one, other) < (1e-4 if self.is_half else 1e-6)
 
     def is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if two outputs for inputs of different shapes are equal up to rounding.
+        """Return True if two outputs are equal up to larger rounding, for a comparison of inputs of different shapes.
 
-        Their relative difference must be below 1e-4, or 3e-2 in half precision.
+        Different shapes are rounded differently. The relative difference must be below 1e-4, or 3e-2 in half precision.
+        The outputs must have the same shape.
         """
         return relative_difference(one, other) < (3e-2 if self.is_half else 1e-4)
 
 
 class _Recorder(TorchFunctionMode):
-    """Torch function mode that records lookups into the given tables: by `F.embedding`, index or slice.
+    """Torch function mode that records each read from a model's tables by `F.embedding`, index or slice.
 
-    `tables` is a mapping whose keys are the `id(tensor)` of each table; its values are not used.
+    `tables` is a mapping whose keys are the `id(tensor)` of these tables; its values are not used. The records are in
+    the list `lookups`, a `Lookup` for each read.
     """
 
     def __init__(self, tables: Mapping[int, Any]) -> None:
@@ -277,24 +286,33 @@ class _Recorder(TorchFunctionMode):
         return out
 
     def record_output(self, module: nn.Module, _: Any, out: Any) -> None:
-        """Store `out`, the output of a table's module, as the `values` of the last lookup; called as a forward hook.
+        """Replace the `values` of the last lookup by `out`, the output of the table's module; called as a forward hook.
 
-        It may differ from the rows that were read, for example if the module scales them.
+        The output may differ from the rows that were read, for example if the module scales them.
         """
         value = out[0] if isinstance(out, tuple) else out
         if self.lookups and self.lookups[-1].table is module.weight and isinstance(value, torch.Tensor):
             self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
 
     def is_added(self, lookup: Lookup) -> bool:
-        """Return True if the model adds rows of the lookup's table to token vectors, or never uses such rows."""
+        """Return False if the recorded uses of the lookup's table include no addition to token vectors.
+
+        Return True if they include one, or if no use was recorded.
+        """
         uses = self._uses.get(id(lookup.table), [])
         return any(uses) or not uses
 
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Record how the operation `func` uses looked-up rows: True if it adds them to token vectors.
+        """Record how the operation `func` uses rows that were read from a table.
 
-        False is recorded if it multiplies by them, adds them to attention scores, or reorders them. `args` and `kwargs`
-        are its arguments, and `out` is its result.
+        The record is True for adding them to token vectors. It is False for multiplying by them, adding them to
+        attention scores, or reordering them. If no token vectors are involved, such as in a scaling, the result `out`
+        counts as rows of the table from then on.
+
+        Args:
+            func (function): the torch operation.
+            args, kwargs: its arguments.
+            out: its result.
         """
         flat = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
         tensors = [each for each in flat if isinstance(each, torch.Tensor)]
@@ -324,7 +342,7 @@ class _Recorder(TorchFunctionMode):
 
 
 def with_masks(samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return keyword arguments for a forward: the given ids, and an attention mask of ones for each sequence."""
+    """Return keyword arguments for a forward: the ids in `samples`, and for each of them an attention mask of ones."""
     masks = {name.replace("input_ids", "attention_mask"): torch.ones_like(ids) for name, ids in samples.items()}
     return {**{str(name): ids for name, ids in samples.items()}, **masks}
 
@@ -381,7 +399,7 @@ def token_embeddings(model: Any) -> torch.Tensor | None:
 
 
 def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return up to 50,000 ids of ordinary tokens.
+    """Return up to 50,000 ids of ordinary tokens, `(N,)` int64, for samples.
 
     Special tokens are left out, because padding can move the positions of other tokens, and eos can end a sequence.
     """
@@ -458,7 +476,7 @@ _MUTABLE = (dict, list, set)
 
 
 def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
-    """Restore the dict `now` to `before`, in place; unchanged entries are not written."""
+    """Restore the dict `now` to the entries of `before`, in place; entries that are the same are not written."""
     for name in now.keys() - before.keys():
         del now[name]
     for name, value in before.items():

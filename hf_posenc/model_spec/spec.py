@@ -25,34 +25,37 @@ from .probe import Probe, unchanged
 class ModelSpec:
     r"""Description of a model's inputs: argument names, numbering of positions, maximum lengths, and masks.
 
-    `ModelSpec.of(model)` makes one. It can be pickled, compared and written to JSON, and contains no weights, so a
-    collator with a `ModelSpec` is small.
+    `ModelSpec.of(model)` makes one. Pass it instead of the model, for example to a collator: it contains no weights,
+    and can be pickled, compared and written to JSON.
 
     Args:
         name (`str`): name of the model's class.
         accepts (`tuple` of `str`): names of the arguments of its forward, without `**kwargs`.
-        positions (`tuple` of `str`): the kinds of positions that the model adds: "learned", "sinusoidal", "rotary",
-            "relative", "alibi", or "unknown" if there are some of an unrecognized kind; empty for none.
+        positions (`tuple` of `str`): the kinds of positions that the model uses: "learned", "sinusoidal", "rotary",
+            "relative", "alibi", or "unknown" for an unrecognized kind; empty for none.
         first_position (`int`): the value of `position_ids` at a row's first token: 0 in BERT, 2 in RoBERTa.
         padding_position (`int`, *optional*): the value of `position_ids` at padding, if the model has one: 1 in
             RoBERTa.
         max_length, max_target_length (`int`, *optional*): largest number of tokens in a row of the input, and in a row
-            of the decoder's input.
-        num_embeddings (`int`, *optional*): number of token ids.
+            of the decoder's input; `None` for no limit.
+        num_embeddings (`int`, *optional*): number of token ids; `None` if unknown.
         is_causal (`bool`): True if later tokens do not change a token's output, without a mask.
-        is_encoder_decoder (`bool`): True if it reads two sequences.
-        shifts_labels (`bool`, `"start"` or `"last"`): True if the model shifts `labels` by one: an encoder-decoder to
-            make the decoder's input, a causal language model to predict each token from those before it. `"start"` if
-            a decoder's input begins with `decoder_start_token_id`, `"last"` if it begins with the row's last token.
+        is_encoder_decoder (`bool`): True if it has an encoder and a decoder, with an input sequence each.
+        shifts_labels (`bool`, `"start"` or `"last"`): if and how the model itself shifts `labels` by one:
+
+            - `False`: it does not.
+            - `True`: it does, as causal language models do, or in another way than the two below.
+            - `"start"`: the decoder's input is `decoder_start_token_id`, followed by `labels` without the last one.
+            - `"last"`: the same, but the input begins with the last token of the row.
         decoder_start_token_id, decoder_padding_token_id (`int`, *optional*): the first token of the decoder's input,
-            and its token for the label -100.
+            and its token where the label is -100.
         left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens when `attention_mask`
             comes without `position_ids`.
         takes_4d_mask (`bool`): True if the model applies an additive `attention_mask` `(B, 1, T, T)`.
         window (`int`, *optional*): the attention window of the layers that have one, as in `AttentionMask`; a 4D mask
             must include it.
         layer_kinds (`tuple` of `str`): kinds of its layers, such as "sliding_attention", if the model takes one mask
-            for each kind.
+            for each kind; empty if it takes one mask for all layers.
         isolates_by_position_ids (`bool`): True if `position_ids` that restart isolate packed documents, without
             `attention_mask` and cache.
         flat_keys (`tuple` of `str`): arguments by which the model isolates the documents of a flat row (a whole batch
@@ -103,7 +106,7 @@ class ModelSpec:
             `ModelSpec`; a given `ModelSpec` is returned unchanged.
 
         Raises:
-            TypeError: if `model` is not a module.
+            TypeError: if `model` is neither a module nor a `ModelSpec`.
             ValueError: if a Hugging Face model does not run on token ids, or its weights are not available (on the meta
                 device, or sharded).
 
@@ -165,8 +168,8 @@ class ModelSpec:
             labels (`torch.Tensor` `(B, T)` int64): -100 where no token is to be predicted.
 
         Returns:
-            `torch.Tensor` `(B, T)` int64 on the device of `labels`; `None` unless `shifts_labels` is `"start"` or
-            `"last"` and the required token ids are known.
+            `torch.Tensor` `(B, T)` int64 on the device of `labels`. `None` if `shifts_labels` is a bool, or if
+            `decoder_padding_token_id` (or, for `"start"`, `decoder_start_token_id`) is `None`.
 
         Example:
             >>> spec = ModelSpec(shifts_labels="start", decoder_start_token_id=2, decoder_padding_token_id=1)
@@ -185,10 +188,11 @@ class ModelSpec:
         return torch.cat([first, ids[:, :-1]], dim=1)
 
     def _with_virtual_tokens(self, rows: int, targets: int) -> ModelSpec:
-        """Return the spec of the model with PEFT's virtual tokens, which use up positions.
+        """Return a copy of the spec for the model inside PEFT's prompt learning, whose virtual tokens use up positions.
 
         `max_length` is reduced by `rows`, the number of virtual tokens, and `max_target_length` by `targets`, their
-        number in the decoder. PEFT also ignores `position_ids` and takes no 4D mask.
+        number in the decoder. PEFT also ignores `position_ids` and takes no 4D mask, so the fields about them are
+        reset.
         """
         return dataclasses.replace(
             self,
@@ -205,7 +209,7 @@ class ModelSpec:
 
     @property
     def counts_tokens(self) -> bool:
-        """True if outputs depend on absolute (or unknown) positions, and not only on distances between tokens."""
+        """True if outputs depend on absolute (or unknown) positions of tokens, not only on distances between them."""
         return bool({"learned", "sinusoidal", "unknown"} & set(self.positions))
 
     def to_dict(self) -> dict[str, Any]:
@@ -245,7 +249,7 @@ def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | Non
 
 
 def _shifts_labels(probe: Probe, positions: ModelPositions) -> bool:
-    """Return True if the model itself shifts `labels` by one: users pass them unshifted."""
+    """Return True if the model itself shifts `labels` by one, so that users pass labels that are not shifted."""
     model = probe.model
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return True
@@ -278,10 +282,11 @@ def _compares_with_next(probe: Probe) -> bool | None:
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
-    """Return the spec with `shifts_labels` set to `"start"` or `"last"`, the way in which the model shifts labels.
+    """Return the spec of an encoder-decoder with `shifts_labels` set to `"start"` or `"last"`.
 
-    `ModelSpec.decoder_input_ids` shifts sample labels in both ways. If one result equals the decoder's input that the
-    model itself makes from the labels, this way is set. Otherwise the spec is returned unchanged.
+    `ModelSpec.decoder_input_ids` shifts sample labels in both ways, and the model makes its own decoder input from the
+    same labels. `shifts_labels` is set to the way with the same result. If neither way has it, the spec is returned
+    unchanged.
     """
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)

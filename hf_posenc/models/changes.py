@@ -21,7 +21,10 @@ _MISSING = object()
 
 
 class Changes:
-    """Recorder of changes to a model: its methods change the model, and `undo` restores it."""
+    """Reversible changes to a model: `set`, `write` and `multiply` change it, and `undo` reverts all their changes.
+
+    `use_sinusoidal_positions` makes one for each call.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -58,7 +61,7 @@ class Changes:
 
     @torch.no_grad()
     def undo(self) -> bool:
-        """Undo all changes; return False if there are none.
+        """Revert all changes; return True, or False if there are none to revert.
 
         The model may have been moved to another device or dtype since the changes.
 
@@ -82,7 +85,7 @@ class Changes:
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
-    """Set the attribute `name` of `owner` to `value`, or delete it if `value` is `_MISSING`.
+    """Set the attribute `name` of `owner` to `value`; delete it if `value` is `_MISSING`, the mark for "no attribute".
 
     A buffer that is not saved with the model (`persistent=False`) stays so.
     """
@@ -99,14 +102,15 @@ def lengthen(
 ) -> None:
     r"""Lengthen the position tables of a model to at least `max_positions` tokens.
 
-    The new rows come from a second model of the same class, built with the new length.
+    A second model of the same class is built with the new length. The new rows are copied from it; existing rows keep
+    their values. Configuration, buffers and attributes that depend on the length are changed too.
 
     Args:
-        model (`PreTrainedModel`): without wrappers.
-        positions (`ModelPositions`): the model's positions. Its tables for other inputs than token ids, such as LUKE's
-            entity positions, may also become longer.
+        model (`PreTrainedModel`): without wrappers; changed in place.
+        positions (`ModelPositions`): result of `find_positions` for this model. Position tables that token ids do not
+            read, such as LUKE's table for entities, become longer too if they have the same configuration key.
         tables (`tuple` of `PositionTable`): the model's learned position tables.
-        max_positions (`int`): new maximum number of tokens in a sequence.
+        max_positions (`int`): new maximum number of tokens in a sequence. If it is the present one, nothing changes.
         changes (`Changes`): recorder of the changes, to undo them.
 
     Raises:
@@ -136,10 +140,10 @@ def lengthen(
 
 
 def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
-    """Return the new values of all configuration keys that set the length of `tables`: `{id(config): {key: value}}`.
+    """Return new values for all configuration keys that set the length of `tables`: `{id(config): {key: value}}`.
 
-    `config` is the model's configuration; those nested in it are included. After the change the tables are long enough
-    for `max_positions` tokens.
+    With these values, the tables are long enough for `max_positions` tokens. Keys of `config`, the model's
+    configuration, and of configurations nested in it are included.
     """
     changes: dict[int, dict[str, int]] = {}
     for each in configurations(config):
@@ -154,11 +158,11 @@ def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: 
 def _check_twin(
     model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
 ) -> None:
-    """Raise if `twin`, a model built with the new length, differs from `model` in more than the length of `tables`.
+    """Raise if `twin`, a model built with the new length, has other parameters than `model` with longer tables.
 
-    Parameters are compared by name and shape, and the tables must have at least the new length. Position tables that
-    `input_ids` do not read are not compared. With any other difference, the lengthened model could not be loaded after
-    it was saved.
+    Otherwise, the lengthened model could not be loaded after it was saved. Names and shapes of parameters are compared,
+    and the tables must be long enough for `max_positions` tokens. Parameters in `positions.not_reached` are not
+    compared.
     """
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}

@@ -16,15 +16,15 @@ from .table_contents import Formula
 
 @dataclass(frozen=True)
 class WrittenTable:
-    r"""A position table into which sinusoids were written.
+    r"""Description of a position table into which `use_sinusoidal_positions` wrote sinusoids, for its report.
 
     Args:
         name (`str`): as in `model.named_parameters()`.
-        counts (`str`): the input whose positions the table encodes, `"input_ids"` or `"decoder_input_ids"`.
-        first_row (`int`): the row of the first token.
+        counts (`str`): the model input whose positions the table encodes, `"input_ids"` or `"decoder_input_ids"`.
+        first_row (`int`): index of the table row that the first token reads.
         rows (`int`), d_model (`int`): shape of the table.
         max_positions (`int`): largest number of tokens in a sequence.
-        was (`str`): content of the table before the change: "random", "trained", or sinusoids.
+        was (`str`): content of the table before the change: "random", "trained", or a text that ends in "sinusoids".
         left_padding_shifts (`bool`): True if left padding moves real tokens to later rows when only an attention mask
             is passed.
     """
@@ -46,19 +46,20 @@ class SinusoidalPositions:
     Args:
         model (`str`): the model's class.
         recipe (`str`): "matched" or "paper".
-        convention (`Convention`), base (`float`, *optional*), scale (`float`): formula of the rows; a base of `None` is
-            the convention's own.
+        convention (`Convention`), base (`float`, *optional*), scale (`float`): formula of the sinusoids, as in
+            `sinusoidal_encoding`, multiplied by `scale`. If `base` is `None`, the convention sets it.
         frozen (`tuple` of `str`): names of the tables that are no longer trained; empty for `freeze=False`.
         token_factor (`float`): factor of the token embeddings, 1 if they were not changed.
         tables (`tuple` of `WrittenTable`): the tables that were written.
-        kept_positions (`tuple` of `str`): other kinds of positions that the model has and keeps, such as "relative".
+        kept_positions (`tuple` of `str`): kinds of positions that the model uses beside the tables, such as "relative".
         not_reached (`tuple` of `str`): names of position tables that the model does not read for a plain sequence of
-            tokens; they were not changed.
-        largest_difference (`float`, *optional*): 0.0 after the check that the tables return exactly the values of
-            `sinusoidal_encoding` (any difference raises); `None` for `verify=False`.
+            tokens; no sinusoids were written into them.
+        largest_difference (`float`, *optional*): 0.0 if the model was run and its tables returned exactly the sinusoids
+            (any difference raises); `None` for `verify=False`.
         takes_position_ids (`bool`): True if `position_ids` have an effect.
         still_trained (`tuple` of `str`): names of adapter weights of the tables, such as LoRA's, which stay trainable.
-        spread (`float`, *optional*): standard deviation of the encoding divided by that of the token embeddings.
+        spread (`float`, *optional*): standard deviation of the sinusoids divided by that of the token embeddings;
+            `None` if there are no token embeddings.
     """
 
     model: str
@@ -79,19 +80,22 @@ class SinusoidalPositions:
 
     @property
     def left_padding_shifts(self) -> bool:
-        """True if left padding moves real tokens to later positions, unless `position_ids` are given."""
+        """True if left padding moves real tokens to later positions when no `position_ids` are passed."""
         return any(table.left_padding_shifts for table in self.tables)
 
     def remove(self) -> None:
-        r"""Restore the model bit for bit: rows, `requires_grad`, lengths, buffers and configuration.
+        r"""Restore the model bit for bit: table rows, `requires_grad`, lengths, buffers and configuration.
 
-        Token embeddings are not restored but divided by the factor that `use_sinusoidal_positions` multiplied them
-        with, so that training since then is not lost.
+        Token embeddings are divided by the factor that `use_sinusoidal_positions` multiplied them with. So changes by
+        training since then are kept.
 
         Raises:
-            RuntimeError: if this report has no copy of the learned rows, because the tables contained sinusoids before
-                the call: the model was reloaded, or an earlier report has the copy. Also if the model is already
-                restored, or a table is no longer in the model, for example after it was lengthened.
+            RuntimeError: in these cases:
+
+                - The tables contained the sinusoids of an earlier call, so this report has no learned rows to restore.
+                  The report of that call has them, if the model was not reloaded since.
+                - The model is already restored.
+                - A table is no longer in the model, for example because it was lengthened since.
         """
         if self._changes is None:
             raise RuntimeError(

@@ -28,12 +28,12 @@ _SIGNS = {
 
 @dataclass(frozen=True)
 class Formula:
-    r"""Convention, base and scale of the sinusoids in a table.
+    r"""Formula of the sinusoids in a position table: convention, base and scale.
 
     Args:
-        convention (`Convention`): layout and spacing.
-        base (number, *optional*, defaults to 10000): as in `sinusoidal_encoding`.
-        scale (`float`, *optional*, defaults to 1): factor of every row; exact if it is a power of two.
+        convention (`Convention`): layout and spacing of the columns.
+        base (number, *optional*, defaults to the convention's, usually 10000): as in `sinusoidal_encoding`.
+        scale (`float`, *optional*, defaults to 1): factor of all values. A power of two adds no rounding error.
 
     Example:
         >>> str(Formula(Convention("vaswani"), 100, 0.125))
@@ -45,12 +45,12 @@ class Formula:
     scale: float = 1.0
 
     def rows(self, steps: torch.Tensor, d_model: int, dtype: torch.dtype) -> torch.Tensor:
-        r"""Return the sinusoids for tokens that are `steps` tokens after the first one.
+        r"""Return the sinusoids of the tokens with the indices `steps`, counted from the first token of a row.
 
         Args:
             steps (`torch.Tensor` `(...)` int64): 0 is the first token.
             d_model (`int`): width D.
-            dtype (`torch.dtype`): of the result.
+            dtype (`torch.dtype`): dtype of the result.
 
         Returns:
             `torch.Tensor` `(..., D)` on the device of `steps`.
@@ -63,8 +63,8 @@ class Formula:
         r"""Return a whole table: zeros before `first_row`, then the sinusoids of one position per row.
 
         Args:
-            like (`torch.Tensor` `(rows, D)`): a tensor of the same shape and dtype.
-            first_row (`int`): the row of the first token.
+            like (`torch.Tensor` `(rows, D)`): tensor with the shape and dtype of the result; its values are not used.
+            first_row (`int`): index of the table row that the first token reads.
 
         Returns:
             `torch.Tensor` `(rows, D)` on the CPU.
@@ -80,12 +80,12 @@ class Formula:
         return rows
 
     def matches(self, rows: torch.Tensor) -> bool:
-        r"""Return True if `rows` are exactly this formula's sinusoids of consecutive positions.
+        r"""Return True if `rows` are exactly this formula's sinusoids of the first N positions.
 
-        They may have been rounded to bfloat16, float16 or float32.
+        Sinusoids that were rounded to bfloat16, float16 or float32 match too.
 
         Args:
-            rows (`torch.Tensor` `(N, D)`, floating): a table from the first token's row on.
+            rows (`torch.Tensor` `(N, D)`, floating): rows of a table, beginning with the row of the first token.
 
         Example:
             >>> Formula(Convention("vaswani")).matches(torch.tensor([[0.0, 1.0], [0.84147096, 0.5403023]]))
@@ -123,13 +123,17 @@ def table_content(
         table (`PositionTable`): the table, before anything is written to it.
         chosen (`Formula`): the formula to write.
         recorded (`Formula`, *optional*): the formula that an earlier call recorded in the model's configuration.
-        replace_trained (`bool`): True if any content may be overwritten.
+        replace_trained (`bool`): True if trained rows and other sinusoids may be overwritten.
 
     Returns:
-        "random", "trained", "other sinusoids", or the formula of the sinusoids, such as "vaswani, base 30 sinusoids".
+        One of these texts:
+
+        - for sinusoids of the formula `chosen` or `recorded`, that formula, such as "vaswani, base 30 sinusoids";
+        - "random" for newly initialized rows;
+        - "other sinusoids" or "trained", only with `replace_trained=True`.
 
     Raises:
-        ValueError: if the table was trained or contains other sinusoids, unless `replace_trained`.
+        ValueError: if the table was trained or contains other sinusoids, and `replace_trained` is False.
     """
     rows = table.tensor[table.first_row :]
     # Check this first, because forty rows of two columns are too few numbers to distinguish sinusoids from random ones.
@@ -160,20 +164,20 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
 
     Args:
         rows (`torch.Tensor` `(N, D)`, floating): rows of consecutive positions; rows of zeros are ignored.
-        drawn (`torch.Tensor` `(N, D)`, *optional*): new rows from the model's own initializer. They may show a sign of
-            training too, for example if all numbers are positive. Such a sign counts only if it is more than twice as
-            clear in `rows`.
+        drawn (`torch.Tensor` `(N, D)`, *optional*): new rows from the model's own initializer, for comparison. Some
+            initializers produce signs of training, for example if all numbers are positive. A sign that `drawn` has
+            too counts only if it is more than twice as clear in `rows`.
 
     Returns:
-        `str`.
+        `str`: for messages; a sign names the number of rows that show it, and the measured value.
 
     Example:
         >>> fresh = torch.randn(512, 64, generator=torch.Generator().manual_seed(0))
         >>> looks_trained(fresh)
         ''
-        >>> fresh[:32] *= 52
+        >>> fresh[:32] *= 10
         >>> looks_trained(fresh)
-        'the first 32 of 512: rows 53 times as long as those after them, as long before training'
+        'the first 32 of 512: rows 10 times as long as those after them, as long before training'
     """
     expected = {} if drawn is None else _signs_of_training(drawn)
     clear = {
@@ -187,20 +191,25 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
 
 
 def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float, float]]:
-    r"""Return signs of training: how much the first 1, 2, 4, 8, ... and all rows differ from independent random rows.
+    r"""Return measures of how much rows differ from independent random rows, as training makes them differ.
 
-    Training makes neighboring rows similar, moves rows in one direction, and changes their length. It changes only the
-    rows that are read: training on short texts leaves all but the first rows of a long table unchanged.
+    Training on short texts changes only the first rows of a long table. So each measure is computed for the first 1, 2,
+    4, 8, ... rows, and for all rows:
+
+    - "neighbors": mean cosine of neighboring rows, which training makes similar;
+    - "direction": mean cosine of all pairs of rows, which training moves in one direction;
+    - "length": root mean square length of the first rows, divided by that of the rows after them.
 
     Args:
-        rows (`torch.Tensor` `(N, D)`, floating): as in `looks_trained`.
+        rows (`torch.Tensor` `(N, D)`, floating): rows of consecutive positions; rows of zeros are ignored.
 
     Returns:
-        `dict` from (kind of sign, number of first rows) to (measured value, significance). The significance is the
-        number of standard errors from random rows: the square root of twice the log-likelihood ratio. 6 is beyond
-        chance for a table of any size.
+        `dict` from (measure, number of first rows) to (value, significance). The significance is the number of standard
+        errors from random rows: the square root of twice the log-likelihood ratio. 6 is beyond chance for a table of
+        any size.
 
     Example:
+        >>> # Cosines of neighbors: 1.0 for rows 0 and 1, 0.0 for rows 1 and 2.
         >>> signs = _signs_of_training(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
         >>> [(sign, value) for sign, (value, _) in signs.items() if sign[0] == "neighbors"]
         [(('neighbors', 2), 1.0), (('neighbors', 3), 0.5)]
@@ -226,7 +235,10 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
 
 
 def _freshly_drawn(model: nn.Module, table: PositionTable) -> torch.Tensor | None:
-    """Return rows newly drawn by the model's own initializer; `None` if the table is not an `nn.Embedding`."""
+    """Return new rows for a table, drawn by the model's own initializer; `None` if the table is not an `nn.Embedding`.
+
+    The model and the random state are not changed.
+    """
     if not isinstance(table.module, nn.Embedding):
         return None
     with torch.random.fork_rng([]), torch.no_grad():

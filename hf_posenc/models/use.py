@@ -50,60 +50,65 @@ def use_sinusoidal_positions(
 ) -> SinusoidalPositions:
     r"""Write exact sinusoids into every learned position table of a Hugging Face model, and freeze them.
 
-    Use it before training from scratch. The model then adds the sinusoids to its token embeddings in every forward, on
-    any device and in any number of processes. A saved checkpoint loads in the stock class, without this package, with
-    the same outputs. After `from_pretrained` the rows are trainable again; another call freezes them and changes no
-    number.
+    Call it before training from scratch, before the model is wrapped for several processes, and before the optimizer is
+    made. The model then adds the sinusoids to its token embeddings in every forward, on any device and in any number of
+    processes. A saved checkpoint loads in the stock class, without this package, and gives the same outputs. After
+    `from_pretrained`, the sinusoids are trainable again; another call freezes them and changes no number.
 
     Token embeddings in Hugging Face models have a standard deviation of about 0.02, sinusoids 0.71. Beside such large
     positions, tokens are learned late or never. The recipe `"matched"` therefore chooses
 
-    - a base such that the slowest column makes half a turn over the table: with 10000, most columns hardly change
-      within a text. For models that are not causal, the base is at most 30, because their inputs are mostly much
-      shorter than the table;
+    - a base with which the slowest column makes half a turn over the table. With base 10000, most columns hardly change
+      within a text. For models that are not causal, the base is at most 30, because their texts are mostly much shorter
+      than the table;
     - a factor for the token embeddings: the largest power of two that keeps their standard deviation within
-      1 / sqrt(D), and at least 1. Small embeddings grow quickly in training, and frozen positions could not follow.
-      Embeddings that are frozen, or belong to a model whose positions were trained, are not changed;
-    - a scale for the sinusoids: the power of two nearest to the size of the token embeddings. A power of two changes no
-      digit, so every row stays exact.
+      1 / sqrt(D), but at least 1. Small embeddings would grow quickly in training, and frozen positions cannot grow
+      with them. The factor is 1 if the embeddings are frozen, or if the positions were trained;
+    - a scale for the sinusoids: the power of two that brings them closest to the size of the token embeddings. A power
+      of two adds no rounding error, so every row stays exact.
 
-    In an encoder-decoder, the cross-attention aligns tokens by positions alone. Its token embeddings are not changed,
-    and the sinusoids are about twice as large as these. Such models still learn to copy later than with learned
+    In an encoder-decoder, cross-attention aligns tokens by positions alone. So the factor is 1, and the sinusoids are
+    made about twice as large as the token embeddings. Such models still learn to copy later than with learned
     positions, and a warning suggests `freeze=False`.
 
     The recipe `"paper"` writes the unmodified sinusoids of the paper, with base 10000 and scale 1, and does not change
-    token embeddings. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`; a call
-    with defaults keeps the sinusoids that are recorded there.
+    token embeddings. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`. If the
+    tables still contain the recorded sinusoids, a call with the default recipe, convention and base keeps them.
 
-    Row r contains position `r - first_row + convention.first_position`; rows before `first_row`, which only
-    padding reads, are zero. The tables and their first rows are found by running the model on a few tokens. Call it
-    before the model is wrapped for several processes, and before the optimizer is made.
+    The tables are found by running the model on a few tokens. The first token reads row `first_row` of a table, for
+    example row 2 in RoBERTa. This row gets the sinusoids of position `convention.first_position`, and each row after it
+    those of the next position. Rows before `first_row`, which only padding reads, are set to zero.
 
     Args:
         model (`PreTrainedModel`): of any text family with learned absolute positions: BERT, RoBERTa, GPT-2, OPT, BART
             and their relatives. Changed in place.
         recipe (`"matched"` or `"paper"`, *optional*, defaults to `"matched"`): see above.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of the sinusoids.
-        base (number, *optional*): see `sinusoidal_encoding`; by default, the recipe chooses it.
+        base (number, *optional*): as in `sinusoidal_encoding`; by default, the recipe chooses it.
         freeze (`bool`, *optional*, defaults to `True`): exclude the rows from training. With `False` they are initial
             values that are trained further.
-        max_positions (`int`, *optional*): lengthen the tables, the configuration and the model's buffers, for rows of
-            this many tokens. A second model is built temporarily to find all values that depend on the length. Also set
+        max_positions (`int`, *optional*): new maximum number of tokens in a row; by default, lengths are not changed.
+            Tables, configuration and buffers are lengthened, for which a second model is built temporarily. Also set
             the limit of the tokenizer: `tokenizer.model_max_length = max_positions`.
         replace_trained (`bool`, *optional*, defaults to `False`): overwrite trained tables as well. The model then has
             to be trained again.
-        verify (`bool`, *optional*, defaults to `True`): run the model once more and compare the values that its tables
-            return, unpadded and padded on either side, with `sinusoidal_encoding`.
+        verify (`bool`, *optional*, defaults to `True`): run the model on unpadded, left-padded and right-padded rows,
+            and compare the values that its tables return with `sinusoidal_encoding`. Any difference raises.
 
     Returns:
         `SinusoidalPositions`, a report for `print`. Its `remove()` restores rows and configuration bit for bit, and
         divides the token embeddings by their factor.
 
     Raises:
-        TypeError: if `model` is not a Hugging Face model; for your own module, the message shows other code to use.
-        ValueError: if the model has no learned absolute positions (rotary, relative, alibi, none), has sinusoids of its
-            own (Marian, Pegasus), has trained positions, cannot be lengthened, or the width does not suit the
-            convention.
+        TypeError: if `model` is not a Hugging Face model. For your own module, the message shows other code to use.
+        ValueError: in these cases; the model is then left unchanged:
+
+            - It has no learned absolute positions, but rotary, relative, alibi or no positions, or its own sinusoids
+              (Marian, Pegasus).
+            - Its positions were trained or are other sinusoids, and `replace_trained` is False.
+            - It cannot be lengthened to `max_positions`, or is already longer.
+            - Its width does not fit the convention.
+            - Its tables return other values than were written.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.5, and section 3.4 for the size of embeddings.
@@ -113,7 +118,7 @@ def use_sinusoidal_positions(
         >>> from transformers import BertConfig, BertModel
         >>> model = BertModel(BertConfig(vocab_size=90, hidden_size=64, num_hidden_layers=1, num_attention_heads=2))
         >>> report = use_sinusoidal_positions(model)
-        >>> model.embeddings.position_embeddings.weight[1, :2]
+        >>> model.embeddings.position_embeddings.weight[1, :2]     # 0.125 * sin(1), 0.125 * cos(1)
         tensor([0.1052, 0.0675])
         >>> print(report)
         BertModel: sinusoidal positions (vaswani, base 30, times 0.125)
@@ -235,7 +240,7 @@ def _opened(model: Any) -> Any:
 
 
 def _no_table(model: Any, positions: ModelPositions) -> str:
-    """Return the error message for a model without a learned position table."""
+    """Return the error message for a model without a learned position table; `positions` are those that it has."""
     kinds = [kind for kind in positions.kinds if kind != "unknown"]
     name = type(model).__name__
     leave = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) makes batches that fit it"
@@ -302,7 +307,7 @@ def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
 
 
 def recorded_formula(model: Any) -> Formula | None:
-    """Return the formula of sinusoids that is recorded in the configuration of `model`; `None` if there is none."""
+    """Return the `Formula` of sinusoids that is recorded in the configuration of `model`; `None` if there is none."""
     record: Any = getattr(model.config, CONFIG_KEY, None)
     try:
         return Formula(Convention.from_dict(record["convention"]), record.get("base"), record.get("scale", 1.0))
@@ -311,9 +316,10 @@ def recorded_formula(model: Any) -> Formula | None:
 
 
 def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
-    """Return the formula and the factor of token embeddings that an earlier call recorded in the model's configuration.
+    """Return the formula of the sinusoids and the factor of the token embeddings, as an earlier call recorded them.
 
-    Return `None` and 1.0 if nothing is recorded, or if `tables` do not contain the sinusoids of the formula.
+    They are read from the model's configuration. Return `None` and 1.0 if nothing is recorded there, or if `tables` do
+    not contain the sinusoids of the formula.
     """
     formula = recorded_formula(model)
     if formula is None or not all(formula.matches(table.tensor[table.first_row :]) for table in tables):
@@ -325,7 +331,7 @@ def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | 
 
 
 def _check_lookups(model: Any, tables: tuple[PositionTable, ...], formula: Formula) -> None:
-    """Run the model, and raise if it does not read one of `tables`, or reads other values than those of `formula`."""
+    """Run the model, and raise if one of `tables` is not read, or does not return the sinusoids of `formula`."""
     first_rows = {table.name: table.first_row for table in tables}
     differences: dict[str, float] = {}
     for name, rows, values in position_lookups(model, first_rows):
