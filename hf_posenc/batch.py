@@ -12,18 +12,19 @@ from .view import EncodingOf, TokensOf, batch_html, facts, page_of
 
 
 class Batch(dict[str, Any]):
-    r"""A `dict` from names to tensors that can be moved, pinned, and read by attribute.
+    r"""Dict of tensors returned by a collator, which can be moved to a device, pinned, and read by attribute.
 
-    The first key is `input_ids`, or `inputs_embeds` for a model with embeddings as input. Dimension 0 of the tensors is
-    the batch, except for `cu_seq_lens_q` and `cu_seq_lens_k` with `packing="flat"`. It works like any dict in
+    The first key is `input_ids`, or `inputs_embeds` if there are no ids. Dimension 0 of each tensor is the batch,
+    except for `cu_seq_lens_q` and `cu_seq_lens_k`, which `packing="flat"` adds. It works like any dict in
     `model(**batch)`, `Trainer`, `accelerate` and the workers of a `DataLoader`. `batch.labels` is `batch["labels"]`, as
-    in transformers' `BatchEncoding`; a key with the name of a method, such as `keys`, must be read as `batch["keys"]`.
+    in transformers' `BatchEncoding`. A key with the name of a method, such as `keys`, must be read as `batch["keys"]`.
 
     Args:
-        data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors.
-        tokens_of, special_ids, encoding_of (*optional*): used for the view in a notebook, and not pickled. `tokens_of`
-            is a function from a list of ids to their tokens, `special_ids` are the ids of special tokens, and
-            `encoding_of` is a function from position ids `(N,)` to their encodings `(N, D)`.
+        data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors; by default none.
+        tokens_of (callable, *optional*): from a list of ids to their tokens, for display; by default ids are displayed.
+        special_ids (collection of `int`, *optional*): ids of special tokens, for display; by default none.
+        encoding_of (callable, *optional*): from position ids `(N,)` to their encodings `(N, D)`, for display; by
+            default sinusoids of width 64. Pickles contain only `data`.
 
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
@@ -143,10 +144,11 @@ class Batch(dict[str, Any]):
 
 
 def real_tokens(batch: Mapping[str, Any]) -> Any:
-    r"""Return a mask of a batch, True at tokens and False at padding, from its `attention_mask` or `document_ids`.
+    r"""Return a mask `(B, T)` of a batch: True at tokens, False at padding.
 
     Args:
-        batch (mapping): with `attention_mask` `(B, T)`, an additive `attention_mask` `(B, 1, T, T)`, or `document_ids`.
+        batch (mapping): with an `attention_mask`, either `(B, T)` or additive `(B, 1, T, T)`; or with `document_ids`
+            `(B, T)`, which are -1 at padding. If it has both, the `attention_mask` is used.
 
     Returns:
         `(B, T)` bool, a tensor or an array like the input; `None` if the batch has neither key.
@@ -167,7 +169,7 @@ def real_tokens(batch: Mapping[str, Any]) -> Any:
 def written_tokens(
     batch: Mapping[str, Any], name: str = "input_ids", rows: slice = slice(None)
 ) -> list[list[str]] | None:
-    r"""Return the tokens of a batch as strings; `None` if the batch has no tokenizer, as after pickling.
+    r"""Return the ids of a batch as token strings.
 
     Args:
         batch (mapping): a `Batch`. Other mappings return `None`.
@@ -175,7 +177,8 @@ def written_tokens(
         rows (`slice`, *optional*): the rows to convert; by default all.
 
     Returns:
-        One list of `T` `str` per row, or `None`; also `None` if the ids are missing or are not `(B, T)`.
+        One list of `T` `str` per row. `None` if the batch has no `tokens_of`, as after pickling, or if the ids are
+        missing or not `(B, T)`.
 
     Example:
         >>> batch = Batch({"input_ids": torch.tensor([[5, 6]])}, tokens_of=lambda row: [f"token {id}" for id in row])
@@ -190,10 +193,11 @@ def written_tokens(
 
 
 def _changed(value: Any, name: str, change: Callable[[torch.Tensor, str], torch.Tensor]) -> Any:
-    """Return `change(value, name)` for the tensor `value` of key `name`; for a dict, a dict with one result per tensor.
+    """Return the tensor `value` changed by `change(value, name)`, for example pinned; `name` is its key in the batch.
 
-    If the tensor is expanded (stride 0), only the stored part is changed, and the result is expanded again. An `int` is
-    returned unchanged; anything else, such as a NumPy array, raises `TypeError`.
+    For a dict of tensors, return a dict of changed tensors. If a tensor is expanded (stride 0), only the stored part is
+    changed, and the result is expanded again. An `int` is returned unchanged. Anything else, such as a NumPy array,
+    raises `TypeError`.
     """
     if isinstance(value, dict):  # a mask for each kind of layer
         return type(value)({kind: _changed(mask, f"{name}[{kind!r}]", change) for kind, mask in value.items()})

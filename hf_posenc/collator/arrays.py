@@ -31,10 +31,10 @@ def is_arrow(column: object) -> bool:
 
 
 def as_list(values: Any) -> Values:
-    """Return the column or batch `values` as a sequence.
+    """Return `values`, a column or a batch of rows, as a sequence.
 
-    A list, tuple, `Ragged` or NumPy array of numbers is returned unchanged; anything else, such as an Arrow column or a
-    generator, becomes a list. Raise for a set, for bytes and for a value that is not iterable.
+    A list, tuple, `Ragged` or NumPy array of numbers is returned unchanged. Anything else, such as an Arrow column or a
+    generator, becomes a list. Raise a `TypeError` for a set, for bytes and for a value that is not iterable.
     """
     if isinstance(values, (list, tuple, Ragged)):
         return values
@@ -57,11 +57,11 @@ def as_list(values: Any) -> Values:
 
 
 def as_array(name: str, values: Values) -> NDArray[Any] | None:
-    r"""Return the values of column `name` as one numeric array `(B,)` or `(B, ...)`; `None` if it has no numbers.
+    r"""Return the values of column `name`, stacked to a numeric array `(B,)` or `(B, ...)`; `None` if not numeric.
 
     Integers are int64, bools are bool, and floats keep their dtype (float64 for Python floats, float32 for bfloat16).
-    The result is `None` if all values are texts, empty lists or None. Raise if only some rows are numbers, or if shapes
-    differ.
+    The result is `None` if every value is a text, an empty list or None. Raise a `TypeError` if only some values are
+    numbers, and a `ValueError` if some are None or their shapes differ.
 
     Example:
         >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
@@ -102,10 +102,11 @@ def is_missing(value: object) -> bool:
 
 
 def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
-    r"""Return the value of column `name` in row `row` as an int64, bool or float array; `None` if it is not numeric.
+    r"""Return `value`, one value of a column, as an int64, bool or float array; `None` if it is not numeric.
 
-    `value` is a number, an array, a tensor or nested lists; the result may share memory with it. Raise if no array can
-    represent `value`, for example an integer beyond int64 or a list that mixes numbers and texts.
+    `value` is a number, an array, a tensor or nested lists; the result may share memory with it. `row` and `name`, its
+    row and column, are used only in messages. Raise if no array can represent `value`, for example an integer beyond
+    int64 or a list that mixes numbers and texts.
 
     Example:
         >>> numbers([1, 2], 0, "box"), numbers("a", 0, "name")
@@ -171,7 +172,9 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def label_names(columns: Mapping[str, Values]) -> list[str]:
-    r"""Return the names of the label columns: `label`, `label_ids` and `labels`, if a row has a value.
+    r"""Return the names of the label columns in `columns`.
+
+    A label column is named `label`, `label_ids` or `labels`, and has at least one value that is not None.
 
     Example:
         >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})
@@ -181,22 +184,23 @@ def label_names(columns: Mapping[str, Values]) -> list[str]:
 
 
 def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
-    r"""Convert the values of a label column to an array, or to a `Ragged` for one label per token.
+    r"""Convert a label column to an array, or to a `Ragged` (a flat array with row lengths) for one label per token.
 
     Args:
-        values (sequence): for each row a number; or a list of integers, one for each token; or a list of floats,
-            several labels for the whole text.
+        values (sequence): the label column. Each row is a number, or a list of integers with one label per token, or a
+            list of C floats with C labels of the whole text. All rows must have the same of these three forms.
         lengths (`np.ndarray` `(B,)`): number of tokens of each row.
         name (`str`, *optional*, defaults to `"labels"`): the column, for error messages.
 
     Returns:
-        `np.ndarray` `(B,)` int64 or float32 for numbers; `Ragged` of int64 for a label per token; `np.ndarray` `(B, C)`
-        float32 for C labels per text.
+        - For numbers: `np.ndarray` `(B,)`, int64 or float32.
+        - For lists of integers: `Ragged` of int64.
+        - For lists of floats: `np.ndarray` `(B, C)` float32.
 
     Raises:
         TypeError: if the value of a row is not a number or a list of numbers.
         ValueError: if some rows have a number and others a list, if lists of floats differ in length, or if a list of
-            integers is longer or shorter than its row.
+            integers does not have one label for each token of its row.
 
     Example:
         >>> given_labels([1, 0], np.array([5, 7]))
@@ -243,10 +247,12 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
 
 
 def are_copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
-    r"""Return True if most tokens have a label and each label is the id of its token, as in causal language modeling.
+    r"""Return True if labels are copies of the ids, as in causal language modeling.
 
-    Return False for masked language modeling, where few tokens have a label, and most of these were replaced by the
-    mask token. `labels` and `ids` have N tokens; `real` `(N,)` is False at padding. A label of -100 is no label.
+    They are copies if more than half of the tokens have a label, and each label is the id of its token. A label of -100
+    is no label. In masked language modeling they are not: few tokens have a label, and most of these tokens were
+    replaced by the mask token. `labels` and `ids` have N tokens. `real` `(N,)` is False at padding; by default there is
+    no padding.
 
     Example:
         >>> ids = Ragged.from_rows([[5, 6, 7]])
@@ -274,9 +280,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats: bool = False) -> None:
-    """Raise if one of the values `leaves` is an integer beyond int64; the message names `row` and the column `name`.
+    """Raise a `ValueError` if `leaves`, the single numbers in the value of a row, contain an integer beyond int64.
 
-    With `beside_floats`, also raise for an integer that float64 cannot represent exactly.
+    With `beside_floats` all numbers become float64, so an integer that float64 cannot represent exactly also raises.
+    `row` and the column `name` are used only in the message.
     """
     for leaf in leaves:
         if not isinstance(leaf, int | np.integer):

@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 
 
 class Batches:
-    r"""Batches of texts of similar length. `collate.batches` makes them, and `in_order` sorts their results.
+    r"""Iterable over batches of texts of similar length. `collate.batches` makes it, for inference.
 
-    Every iteration yields the same batches. Texts from an iterator, such as a generator, can be iterated over once.
+    Every loop over it yields the same batches. If the texts come from an iterator, such as a generator, only one loop
+    is possible. After a loop, `in_order` puts the results of the batches in the order of the texts.
 
     Args:
         texts: rows, columns or an iterable of rows, as `collate.batches` accepts them.
         token_budget (`int`): maximum of a batch's rows times their padded length.
-        window (`int`): number of texts that are tokenized and sorted together.
+        window (`int`): number of texts that are tokenized and sorted by length together.
         config (`Config`): the configuration of the collator.
-        tokenize, batch (callable): methods of the collator, from rows or columns to a `Tokenized`, and from a
-            `Tokenized` to a `Batch`.
+        tokenize (callable): method of the collator that converts rows or columns to a `Tokenized`.
+        batch (callable): method of the collator that converts a `Tokenized` to a `Batch`.
     """
 
     def __init__(
@@ -63,7 +64,11 @@ class Batches:
         self._texts_of_rows: list[NDArray[np.int64]] = []  # the text of each row, for each window
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches, window by window. Within a window, batches with longer rows come first."""
+        """Yield the batches, one window of texts after another. In a window, batches with longer rows come first.
+
+        A window is a part of the texts that is tokenized and sorted at once. Raise a `ValueError` if the texts come
+        from an iterator and an earlier loop has begun.
+        """
         if self._begun and isinstance(self._texts, Iterator):
             raise value_error(
                 "texts from an iterator can be read only once, and an earlier iteration read some of them",
@@ -96,7 +101,11 @@ class Batches:
         self._complete = True
 
     def _tokenized(self, window: Any, first_text: int) -> Tokenized:
-        """Tokenize a window of texts, and number the texts from `first_text`, the index of its first text."""
+        """Tokenize one window, a part of the texts.
+
+        `first_text` is the index of its first text among all texts. `rows.sample` of the result is the index of the
+        text of each row, also among all texts.
+        """
         try:
             tokenized = self._tokenize(window)
         except (TypeError, ValueError) as error:
@@ -106,7 +115,11 @@ class Batches:
         return replace(tokenized, rows=replace(tokenized.rows, sample=tokenized.rows.sample + first_text))
 
     def _plan(self, tokenized: Tokenized) -> BatchPlan:
-        """Return the indices of the rows of each batch of a tokenized window; raise if one row exceeds the budget."""
+        """Divide the rows of a tokenized window into batches within the token budget.
+
+        Iterating over the result yields one array of row indices for each batch. Raise a `ValueError` if a single row
+        exceeds the budget.
+        """
         config, multiple = self._config, self._config.settings.pad_to_multiple_of
         lengths = np.maximum(tokenized.rows.ids.lengths, 1)  # a row without tokens is padded to one
         if config.fixed_length is not None:
@@ -123,10 +136,10 @@ class Batches:
 
     @property
     def overflow_to_sample_mapping(self) -> NDArray[np.int64]:
-        """Index of the text that each of the R values returned by `in_order` belongs to, `(R,)` int64.
+        """Index of the text of each row, `(R,)` int64, in the order of the R values that `in_order` returns.
 
-        It is 0, 1, 2, … unless `return_overflowing_tokens` gave several rows for a long text. Raises until one loop
-        over the batches has ended.
+        It is 0, 1, 2, … unless `return_overflowing_tokens` split a long text into several rows. Raises a `ValueError`
+        until one loop over the batches has ended.
         """
         self._check_complete()
         return np.concatenate(self._texts_of_rows, dtype=np.int64) if self._texts_of_rows else np.empty(0, np.int64)
@@ -139,9 +152,9 @@ class Batches:
                 a list of B values of any kind. A generator over the batches keeps only the results in memory.
 
         Returns:
-            `torch.Tensor` or `np.ndarray` `(N, ...)` of the dtype and device of the results, or a `list` of N values; N
-            is the number of texts. With `return_overflowing_tokens` N is the number of rows, see
-            `overflow_to_sample_mapping`. Without texts, an empty tensor, or array with `return_tensors="np"`.
+            `torch.Tensor` or `np.ndarray` `(N, ...)` of the dtype and device of the results, or a `list` of N values. N
+            is the number of texts. If `return_overflowing_tokens` split texts, N is the number of rows instead; see
+            `overflow_to_sample_mapping`. Without texts, return an empty tensor, or array with `return_tensors="np"`.
 
         Raises:
             ValueError: if the number of results is not the number of batches; if a result does not have one value for
@@ -219,7 +232,10 @@ def _check_rows_are_kept(config: Config) -> None:
 
 
 def _windows(texts: Any, size: int) -> Iterator[tuple[int, Any]]:
-    """Yield `texts`, rows or columns, in parts of `size` rows, each with the index of its first row."""
+    """Yield consecutive parts of `texts`, rows or columns, each with the index of its first row: `(index, part)`.
+
+    A part has `size` rows; the last one may have fewer.
+    """
     if is_columns(texts) or is_arrow(texts):
         # The longest column, so that the collator sees and refuses columns of different lengths.
         count = max(map(len, texts.values()), default=0) if isinstance(texts, Mapping) else len(texts)

@@ -57,21 +57,21 @@ class DataCollatorWithPositionalEncoding(Processor):
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or a fast or
             slow tokenizer. The collator uses a private copy.
-        embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`. An `int`, the
-            width, makes a frozen table of random numbers (from `seed`) on torch's default device; a given table is used
-            with its current weights. For positions other than sinusoids, pass for example
-            `PositionalEmbedding(table, encoding="learned")`. The vectors include positions, so use them with a module
-            that adds none. Nearly all Hugging Face models add their own positions, so positions would be added twice;
-            with `model=` this raises.
+        embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`, vectors that
+            include positions. An `int` is the width of a new table: frozen, of random numbers (from `seed`), on torch's
+            default device. A given table is used with its current weights. For positions other than sinusoids, pass for
+            example `PositionalEmbedding(table, encoding="learned")`. Use the vectors with a module that adds no
+            positions. Nearly all Hugging Face models add their own; with such a `model` this raises.
         model (`nn.Module` or `ModelSpec`, *optional*): the model that the batches are for. A batch then contains only
             arguments of the model's forward, and never both ids and embeddings. Position ids follow the model's
             numbering, and rows are truncated to its limit. Settings that the model would silently ignore (a mask,
             labels, packing) raise here. Wrapped models are unwrapped. The attribute `model` is a `ModelSpec`, which
             does not hold the weights.
-        text_column, text_pair_column, text_target_column (`str`, *optional*): names of the text columns. A target
-            becomes `labels`. The `decoder_input_ids` are the labels shifted right: `model` makes them, or else the
-            collator does and adds a `decoder_attention_mask`. Labels of tokenized rows are also targets if `model` is
-            an encoder-decoder that predicts tokens.
+        text_column, text_pair_column, text_target_column (`str`, *optional*): names of the columns with the texts, the
+            second texts of pairs, and the targets, the texts to predict. By default `"text"`, no pairs and no targets.
+            The ids of a target become `labels`, and the labels shifted right become `decoder_input_ids`: `model` makes
+            these, or else the collator makes them with a `decoder_attention_mask`. If `model` is an encoder-decoder
+            that predicts tokens, labels of tokenized rows are targets too.
         is_split_into_words (`bool`, *optional*): True if texts are lists of words.
         padding (*optional*, defaults to `True`): as in transformers; `True` is `"longest"`. `"max_length"` also pads
             columns.
@@ -81,42 +81,43 @@ class DataCollatorWithPositionalEncoding(Processor):
         pad_to_multiple_of (`int`, *optional*): rounds T up to a multiple.
         truncation (*optional*, defaults to `True`): as in transformers. `False` raises for a row that is too long.
         max_length (`int`, *optional*): maximal number of tokens in a row. The attribute `max_length` is the smallest of
-            this limit, the tokenizer's and the model's.
-        max_target_length (`int`, *optional*): the same for targets; the limit of the model's decoder replaces the limit
-            of the tokenizer.
+            this limit and those of the tokenizer, the model and the embedding.
+        max_target_length (`int`, *optional*): maximal number of tokens in a target. The attribute is the smaller of
+            this limit and that of the model's decoder, or of the tokenizer if the decoder has none.
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
             rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens. Tokenized
             rows that have a column `overflow_to_sample_mapping` keep its values.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
-        empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens, or keep it as a row of padding.
-        look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added with a model
-            whose forward has this argument, and without `model` unless `packing="flat"`. With targets it is the mask of
-            the decoder. Rows of more than 65,536 tokens raise with it.
-        packing (`bool` or `"flat"`, *optional*): put several documents into each row of `max_length` tokens.
+        empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row of
+            padding.
+        look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added if the forward of
+            `model` has this argument. Without `model` it is added except with `packing="flat"`. With targets it is the
+            mask of the decoder. With this mask, rows of more than 65,536 tokens raise.
+        packing (`bool` or `"flat"`, *optional*): `True` puts several documents into each row of `max_length` tokens.
             `position_ids` restart at each document, and `document_ids` number the documents. A `model` without a
             `document_ids` argument gets an `attention_mask` that isolates documents: (B, 1, T, T) in the model's dtype,
             added to attention scores, either 0 or the lowest finite number. `"flat"` puts all documents of the batch
-            into one row, without padding or mask, with the keys of `DataCollatorWithFlattening` of transformers. It
-            raises for a `model` that does not isolate documents by these keys.
+            into one row, without padding or mask. The batch then has the keys of transformers'
+            `DataCollatorWithFlattening`, and a `model` that does not isolate documents by these keys raises.
         labels (`"causal_lm"` or `"masked_lm"`, *optional*): makes labels from the ids. Otherwise a `label`, `label_ids`
             or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded with -100.
-        unsupervised (`"error"`, `"drop"` or `"keep"`, *optional*): raise for a row whose labels are all -100, for
-            example after truncation; leave it out, with a warning that counts such rows; or keep it. By default
-            `"error"`, but `"keep"` for `labels="masked_lm"`, where a short row may have no masked token, and for
-            documents of one token in causal packing.
+        unsupervised (`"error"`, `"drop"` or `"keep"`, *optional*): treatment of a row whose labels are all -100, for
+            example after truncation. `"error"` raises, `"drop"` leaves it out and warns, and `"keep"` keeps it. By
+            default `"error"`, but rows with `labels="masked_lm"`, where a short row may have no masked token, rows
+            without tokens, and packed documents of one token are kept.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
         seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
             `embedding` is a width, it also seeds the random numbers of the table.
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
             *optional*), dropout (`float`, *optional*), zero_padding (`bool`, *optional*): see `PositionalEmbedding`.
-            They apply to the vectors of `embedding`, and raise with a `model` but no `embedding`; for sinusoids inside
-            a model call `use_sinusoidal_positions`. The first position id is that of the
-            convention (2 for "fairseq" and "m2m100", otherwise 0) or of the model.
+            They apply to the vectors of `embedding`. With a `model` but no `embedding`, values other than the defaults
+            raise; for sinusoids inside a model call `use_sinusoidal_positions`. The first position id is the model's,
+            or else the convention's (2 for "fairseq" and "m2m100", otherwise 0).
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): library that makes the token ids. `"auto"` uses
             nanotoken or gigatoken if the extra `fast` is installed and they support the tokenizer, and `tokenizers`
-            otherwise; `"fast"` raises instead of using `tokenizers`. All return the same ids, see
+            otherwise; `"fast"` raises if they cannot be used. All return the same ids, see
             `hf_posenc.tokenization.FastBackend`.
         return_tensors (`"pt"` or `"np"`, *optional*): return PyTorch tensors or NumPy arrays.
 
@@ -128,10 +129,10 @@ class DataCollatorWithPositionalEncoding(Processor):
         - `look_ahead_mask`: (B, 1, T, T) bool, a view of one T×T matrix.
         - `labels`: int64 or float32 as losses expect, if rows have labels that are not all None.
         - `inputs_embeds`: (B, T, D) in the dtype of the table, with `embedding`.
-        - With `packing="flat"`, B is 1 and T the number of tokens: `seq_idx`, (1, T) int32, numbers the documents,
-          `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are their offsets, and `max_length_q` and `max_length_k`, `int`,
-          the length of the longest. There is no `attention_mask`. If the model shifts labels, or without `model`,
-          the first label of each document is -100.
+        - With `packing="flat"`, B is 1 and T the number of tokens, and there is no `attention_mask`. `seq_idx`, (1, T)
+          int32, numbers the documents. `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are their offsets. `max_length_q`
+          and `max_length_k`, `int`, are the length of the longest. The first label of each document is -100 if the
+          model shifts labels, or without `model`.
 
         The first key is `input_ids`, or `inputs_embeds` if there are no ids. With `embedding` every tensor is on the
         device of the table, otherwise on the CPU.
@@ -204,7 +205,8 @@ class DataCollatorWithPositionalEncoding(Processor):
     def __call__(self, given: Any = None, **settings: Any) -> Any:
         """Return `columns(given)` if `given` is columns or the caller is `dataset.map`, otherwise `batch(given)`.
 
-        `collate(text=...)` calls the tokenizer, as processors of transformers do. TRL uses this form.
+        Columns are a mapping, a table or a data frame. `collate(text=...)` returns the tokenizer's `BatchEncoding`, as
+        processors of transformers do; TRL uses this form. Other keyword arguments raise `TypeError`.
         """
         if given is None and "text" in settings:
             return self._process(**settings)
@@ -264,10 +266,12 @@ class DataCollatorWithPositionalEncoding(Processor):
             `return_overflowing_tokens`, given values are repeated for every row of a long text. Labels made from ids
             are not stored as columns; `batch` makes them.
 
-            Inside `datasets.map` only the new columns are returned, unless a text became several rows: `map` keeps the
-            given ones, except those in `remove_columns`. For tables and data frames (`with_format("arrow")` or
-            `"pandas"`) all columns are returned, because `map` replaces them and ignores `remove_columns`; call
-            `.remove_columns` afterwards.
+            Inside `datasets.map` the result depends on the format of the data set:
+
+            - Without a format, only the new columns are returned, because `map` keeps the given ones, except those in
+              `remove_columns`. If a text became several rows, the given columns are returned too.
+            - With `with_format("arrow")` or `"pandas"`, all columns are returned, because `map` replaces the given ones
+              and ignores `remove_columns`; call `.remove_columns` afterwards.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.
@@ -288,11 +292,12 @@ class DataCollatorWithPositionalEncoding(Processor):
         r"""Return a batch with embeddings from the current weights, with gradient, on the table's device.
 
         Args:
-            given (`Batch`, or any input of `batch`): a batch of tensors, which is only embedded, or rows or columns.
+            given (`Batch`, or any input of `batch`): a batch of tensors, which only gets embeddings; or rows or
+                columns, which are made a batch first.
             out (`torch.Tensor` `(..., D)`, *optional*): contiguous memory for at least B·T vectors, with the dtype and
                 device of the table. `inputs_embeds` is a view of the start of `out`; the next call with the same `out`
                 overwrites it. Not allowed if gradients are recorded. Reusing memory is several times faster than
-                allocating it.
+                allocating it. By default new memory is allocated.
 
         Returns:
             A new `Batch` with `inputs_embeds` (B, T, D) in the table's dtype. All tensors are on the table's device.
@@ -320,10 +325,11 @@ class DataCollatorWithPositionalEncoding(Processor):
         return self._fitted(self._config.embedder.embed(batch, out))
 
     def batches(self, texts: Any, token_budget: int, *, window: int = 20_000) -> Batches:
-        r"""Return batches of texts of similar length, for inference. Their `in_order` returns results in text order.
+        r"""Return an iterable over batches of texts of similar length, for inference.
 
-        The texts are tokenized once, in windows, and each batch is padded when the loop reaches it. Batches are those
-        of `batch`: with `model` they contain only its arguments, and with `embedding` they contain embeddings.
+        Its method `in_order` puts the results of the batches in the order of the texts. A loop tokenizes the texts
+        window by window, and pads a batch only when it reaches it. Each batch has the keys that `batch` returns: with
+        `model` only its arguments, and with `embedding` also embeddings.
 
         Args:
             texts: rows or columns as in `batch`, or an iterable of rows such as a generator or a streamed data set.
@@ -335,9 +341,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             `Batches`: an iterable of `Batch`, with the method `in_order(results)`. Every text is in one batch.
 
         Raises:
-            ValueError: with `packing` or `unsupervised="drop"`, because a row would not be one text. While iterating,
-                if a row alone has more tokens than the budget, and as in `batch`.
-            TypeError: if `texts` is not an iterable, or a number is not an integer.
+            ValueError: with `packing` or `unsupervised="drop"`, because a text may then have no row of its own. In a
+                loop, if a single row has more tokens than the budget, and for bad rows, see the class.
+            TypeError: if `texts` is not an iterable, or `token_budget` or `window` is not an integer.
 
         Example:
             >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -374,8 +380,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             skip_special_tokens (`bool`, *optional*, defaults to `True`): leave out special tokens such as `[CLS]`.
 
         Returns:
-            B strings. -100 and padding are left out. Padding is read from the mask, because the padding id may also be
-            the id of a real token.
+            B strings, without -100. In a batch, tokens with 0 in the mask are left out, because the padding id may also
+            be the id of a real token. An array of ids has no mask: padding tokens in it are left out only if they are
+            special tokens and `skip_special_tokens` is True.
         """
         row = batch.tolist() if hasattr(batch, "tolist") else batch
         if isinstance(row, list) and row and isinstance(row[0], int):
@@ -394,11 +401,12 @@ class DataCollatorWithPositionalEncoding(Processor):
         ]
 
     def features(self, rows: Any, *, remove_columns: str | Sequence[str] = ()) -> Features:
-        r"""Return the `datasets.Features` of `columns(rows)`, for `dataset.map(collate, features=...)`.
+        r"""Return the types of the columns that `columns(rows)` returns, for `dataset.map(collate, features=...)`.
 
         Args:
             rows (`datasets.Dataset` or `IterableDataset`, columns or rows): only the first few rows are read.
-            remove_columns (`str` or sequence of `str`, *optional*): given columns that `map` drops.
+            remove_columns (`str` or sequence of `str`, *optional*): names of given columns to leave out, as in the
+                argument `remove_columns` of `map`.
 
         Returns:
             `datasets.Features`. Embeddings are `Array2D`, the fastest feature to write and read.
@@ -409,7 +417,7 @@ class DataCollatorWithPositionalEncoding(Processor):
     # -- copies, files and comparison ---------------------------------------------------------------------------------
 
     def replace(self, **changes: Any) -> DataCollatorWithPositionalEncoding:
-        r"""Return a new collator with some settings changed.
+        r"""Return a new collator with some arguments changed, and the others as in this one.
 
         Args:
             **changes: arguments of the class.
@@ -419,7 +427,7 @@ class DataCollatorWithPositionalEncoding(Processor):
 
         Raises:
             TypeError: for an argument that does not exist.
-            ValueError: if a plain table or width replaces an embedding whose positions are not sinusoids.
+            ValueError: if an `nn.Embedding` or a width replaces an embedding whose positions are not sinusoids.
         """
         check_exchange(self.embedding, changes.get("embedding"))
         limits = ("max_length", "max_target_length") if changes.keys() & {"model", "tokenizer", "embedding"} else ()
@@ -492,10 +500,10 @@ class DataCollatorWithPositionalEncoding(Processor):
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
-            embedding (*optional*): the table of a collator that was saved with one, because its weights are not saved;
-                for positions other than sinusoids, a `PositionalEmbedding` of the same kind. Without it, the collator
-                warns, and its batches have no embeddings. A width is saved and need not be passed.
-            model (*optional*): replaces the saved `ModelSpec`.
+            embedding (*optional*): an embedding table, if the collator was saved with one, because weights are not
+                saved. For positions other than sinusoids, a `PositionalEmbedding` of the same kind. Without it, the
+                first batch warns, and batches have no embeddings. A width is saved and need not be passed.
+            model (*optional*): replaces the saved `ModelSpec`, which is used by default.
             **hub: `cache_dir`, `force_download`, `local_files_only`, `proxies`, `revision`, `subfolder` and `token`, as
                 in `AutoTokenizer.from_pretrained`. Remote code is never run.
 
@@ -536,7 +544,11 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     @property
     def _state(self) -> save.State:
-        """Settings, tokenizer files and table, for pickling, fingerprints and `==`. Not cached: weights may change."""
+        """Settings, tokenizer files and embedding as plain values, for pickling, fingerprints and `==`.
+
+        The embedding is represented by a digest of its weights, or by the weights if `store_embeddings` is True. The
+        state is not cached, because weights may change.
+        """
         table = self._config.embedder.state(weights=self.store_embeddings)
         settings = {name: value for name, value in self._config.saved.items() if name != "backend"}  # changes no output
         settings["device"] = self._config.embedder.device
@@ -605,10 +617,7 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     @lock_free_cache
     def _view(self) -> dict[str, Any]:
-        """Arguments of `Batch` for its view in a notebook.
-
-        They are functions that return token strings and encodings, and the special ids.
-        """
+        """Arguments of `Batch` for its display in a notebook: `tokens_of`, `special_ids` and `encoding_of`."""
         special_ids = frozenset(self.tokenizer.all_special_ids)
         return {"tokens_of": self._tokens_of, "special_ids": special_ids, "encoding_of": self._encoding_of}
 

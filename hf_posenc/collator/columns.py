@@ -35,13 +35,16 @@ Column = Ragged | NDArray[Any] | Sequence[Any]
 def to_columns(
     config: Config, tokenized: Tokenized, embedder: PositionalEmbedding | None, *, carried: bool = True
 ) -> dict[str, Column]:
-    r"""Return the columns of tokenized rows by name, for `to_mapping` or `to_table`.
+    r"""Return the columns of tokenized rows by name: new columns, such as `input_ids`, and the columns of the input.
+
+    A new column with values per token is a `Ragged` (a flat array with row lengths), or a padded array with
+    `padding="max_length"`. `to_mapping` and `to_table` convert the result for the user.
 
     Args:
-        config (`Config`): the configuration of the collator. Columns are padded only with `padding="max_length"`.
+        config (`Config`): the configuration of the collator.
         tokenized (`Tokenized`): the tokenized rows.
-        embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
-        carried (`bool`, *optional*, defaults to `True`): include the given columns, such as the texts.
+        embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`; by default they are not added.
+        carried (`bool`, *optional*, defaults to `True`): include the columns of the input, such as the texts.
     """
     rows, ids, length = tokenized.rows, tokenized.rows.ids, config.fixed_length
 
@@ -68,9 +71,10 @@ def to_columns(
 
 
 def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) -> Ragged:
-    """Return one vector for each token of the rows, without gradient, as a `Ragged` of `(N, D)`; 0 at padding.
+    """Return the embeddings of all tokens, positions included, without gradient, as a `Ragged` of `(N, D)`.
 
-    Only one thread computes them, because torch's threads do not survive a fork.
+    They are 0 at padding, unless the embedding has `zero_padding=False`. Only one thread computes, because torch's
+    threads do not survive a fork.
     """
     device = embedder.embedding.weight.device
     ids = torch.from_numpy(rows.ids.values[None]).to(device)  # (1, N)
@@ -93,7 +97,7 @@ def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) 
 
 
 def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
-    r"""Return columns in the form that `datasets.map` writes fastest: a `Ragged` becomes a list with an array per row.
+    r"""Return columns as a dict for `datasets.map`. A `Ragged` becomes a list with one array per row.
 
     Example:
         >>> to_mapping({"input_ids": Ragged.from_rows([[1, 2], [3]])})
@@ -103,7 +107,10 @@ def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
 
 
 class _Rows(list[Any]):
-    """List of arrays of different lengths. Reading an attribute such as `shape` raises; the error suggests `batch`."""
+    """List with one array per row, for a column in which rows may differ in length.
+
+    Reading an attribute such as `shape` raises an `AttributeError` that suggests `collate.batch`.
+    """
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -116,7 +123,7 @@ class _Rows(list[Any]):
 
 
 def to_table(columns: Mapping[str, Column]) -> pa.Table:
-    r"""Return columns as an Arrow table. A `Ragged` becomes a list column, converted as a whole and not row by row.
+    r"""Return columns as an Arrow table. A `Ragged` becomes a list column, without a loop over its rows.
 
     Example:
         >>> to_table({"input_ids": Ragged.from_rows([[1, 2], [3]])}).schema.field("input_ids").type
@@ -166,7 +173,10 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
 
 
 def removable(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a `LazyBatch`, because `datasets.map` applies `remove_columns` to it, but not to a `dict`."""
+    """Return columns as a `LazyBatch` of `datasets`, so that `datasets.map` drops those in its `remove_columns`.
+
+    If a function returns a plain `dict`, `map` keeps all columns in it.
+    """
     import pyarrow as pa
     from datasets.formatting.formatting import LazyBatch
 

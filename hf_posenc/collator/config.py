@@ -28,7 +28,9 @@ PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "document_ids",
 
 
 class Config:
-    r"""Resolved configuration: everything that the output of a collator depends on.
+    r"""Resolved configuration of a collator: everything that its output depends on, such as limits and padding values.
+
+    A collator makes one when it is constructed, from its arguments, the tokenizer, the model and the embedding.
 
     Args:
         settings (`Settings`): the arguments of the collator.
@@ -99,9 +101,9 @@ class Config:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Arguments to save: with them, the tokenizer and the embedding, an equal collator can be made.
+        """Arguments by name from which an equal collator can be made, except the tokenizer and the embedding.
 
-        Tokenizer and embedding are not included. A limit that the user did not set is `None`.
+        The limits `max_length` and `max_target_length` are those in use, but `None` if the user did not set them.
         """
         settings = self.settings.settings()
         limits = {name: limit for name, limit in self._effective_limits().items() if settings[name] is not None}
@@ -109,7 +111,7 @@ class Config:
 
     @property
     def effective_settings(self) -> dict[str, Any]:
-        """All settings with the values in use. They become attributes of the collator.
+        """All arguments by name, with the values in use. They become attributes of the collator.
 
         For example, `max_length` is the smallest limit of the argument, the tokenizer, the model and the embedding.
         """
@@ -117,7 +119,10 @@ class Config:
         return {**self.saved, **objects, **self._effective_limits()}
 
     def limited_by(self, name: str) -> str | None:
-        """Return the model's name if the model limits the setting `name`, such as `max_length`; otherwise `None`."""
+        """Return the name of the model if the limit in use is the model's, otherwise `None`.
+
+        `name` is the setting with the limit: `"max_length"` or `"max_target_length"`.
+        """
         limit, model = self._effective_limits()[name], self.model
         return model.name if model is not None and limit is not None and getattr(model, name) == limit else None
 
@@ -125,9 +130,10 @@ class Config:
         return {"max_length": self.limits.max_length, "max_target_length": self.target_limits.max_length}
 
     def _limits(self) -> tuple[Limits, Limits]:
-        """Return two `Limits`: of rows and of targets.
+        """Return the limits on the tokens of a row and of a target, as two `Limits`.
 
-        The maximal length of a row is the smallest limit of settings, tokenizer, model and embedding.
+        The maximum for a row is the smallest of those of settings, tokenizer, model and embedding. For a target it is
+        the smaller one of the setting and the model's maximum for targets, or the tokenizer's if the model has none.
         """
         settings, model = self.settings, self.model
         truncation, own = truncation_of(settings.truncation), stated_limit(self.tokenizer)
@@ -152,9 +158,14 @@ class Config:
             warnings.warn(explain(rule, fix=fix), stacklevel=6)
 
     def _check_lengths(self) -> None:
-        """Raise if padding has no padding token, or if padding or packing needs a `max_length` and there is none.
+        """Raise a `ValueError` if rows cannot be padded or truncated with these settings.
 
-        Also raise if a limit leaves no room for special tokens, or is not a multiple of `pad_to_multiple_of`.
+        They cannot if:
+
+        - rows are padded, but the tokenizer has no padding token;
+        - `packing=True` or `padding="max_length"`, but there is no maximal length;
+        - rows are truncated, but the maximal length leaves no room for special tokens;
+        - a maximal length is not a multiple of `pad_to_multiple_of`.
         """
         settings, tokenizer, limit = self.settings, self.tokenizer, self.limits.max_length
         is_padded = self.padding != "do_not_pad" and settings.packing != "flat"

@@ -37,7 +37,11 @@ _KIND_OF = {made: kind for kind, made in KINDS.items()}
 
 
 class Embedder:
-    """The argument `embedding=` of a collator, checked. A width becomes an embedding table on first use."""
+    """Checked argument `embedding=` of a collator, with methods to embed a batch and to save the argument.
+
+    The argument is a width, an embedding table, a `PositionalEmbedding`, or `None`. A width becomes a table on first
+    use. In a loaded collator it may be a `MissingTable`, which cannot embed.
+    """
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
         self._given = settings
@@ -69,7 +73,7 @@ class Embedder:
     def module(self) -> PositionalEmbedding:
         """The `PositionalEmbedding`, made on first use, so that a worker that never embeds allocates no table.
 
-        The table of a width is frozen, float32 and normally distributed.
+        If `embedding` is a width, its table is frozen, float32 and normally distributed.
         """
         settings, given = self._given, self._given.embedding
         if isinstance(given, PositionalEmbedding):
@@ -89,9 +93,9 @@ class Embedder:
         return PositionalEmbedding(table, **{name: getattr(settings, name) for name in EMBEDDING_SETTINGS})
 
     def ready(self) -> PositionalEmbedding:
-        """Return the `PositionalEmbedding`; raise if its table was not pickled or saved.
+        """Return the `PositionalEmbedding`; raise a `ValueError` if its table was not pickled or saved.
 
-        A `PositionalEmbedding` that the collator made around a table is set to the training mode of the table.
+        If the user gave a plain table, the `PositionalEmbedding` around it is set to the table's training mode.
         """
         if self.missing is not None:
             raise ValueError(self.missing.message())
@@ -155,10 +159,11 @@ class Embedder:
         return given | own
 
     def state(self, *, weights: bool) -> Any:
-        """Return the argument `embedding=` as plain values, to pickle and compare. `from_state` converts them back.
+        """Return the argument `embedding=` as plain values (numbers, strings and bytes), to compare, pickle or save.
 
-        A width or `None` is returned unchanged. A table becomes its shape and digest or, with `weights`, all its
-        weights.
+        A width or `None` is returned unchanged. A table becomes its shape and the digest (hash) of its weights; from
+        these, `from_state` can only make a `MissingTable`. With `weights` a table becomes all its weights, and
+        `from_state` makes the same table from them.
         """
         given = self._given.embedding
         if given is None or isinstance(given, int):
@@ -177,7 +182,10 @@ class Embedder:
 
     @property
     def stored_dtype(self) -> torch.dtype:
-        """Dtype of stored embeddings: the table's, but float32 for bfloat16, which NumPy and Arrow do not have."""
+        """Dtype of the stored column `inputs_embeds`: the table's, but float32 if that is bfloat16.
+
+        NumPy and Arrow have no bfloat16.
+        """
         dtype = self.ready().embedding.weight.dtype
         return torch.float32 if dtype == torch.bfloat16 else dtype
 
@@ -219,7 +227,11 @@ def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def from_state(state: Any) -> Any:
-    """Convert a result of `Embedder.state` to an argument `embedding=`. Tables are frozen and on the CPU."""
+    """Return the argument `embedding=` that `Embedder.state` converted to the plain values `state`.
+
+    Weights become a table again, frozen and on the CPU. The digest of a table becomes a `MissingTable`, which cannot
+    embed.
+    """
     if state is None or isinstance(state, int):
         return state
     form, *values = state
@@ -235,9 +247,10 @@ def from_state(state: Any) -> Any:
 
 
 def check_exchange(old: Any, new: Any) -> None:
-    """Raise if the embedding `old` of a collator cannot be replaced by `new`.
+    """Raise a `ValueError` if the embedding `old` of a collator cannot be replaced by `new`.
 
-    A plain table or a width means sinusoids, so it cannot replace an embedding with other positions.
+    A plain table or a width as `new` means sinusoids. It cannot replace an embedding with other positions, which would
+    be lost without notice.
     """
     kind = encoding_code(old)
     if kind is not None and isinstance(new, int | nn.Embedding):
@@ -266,10 +279,10 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 
 
 def own_encoding(embedding: object) -> PositionalEncoding | None:
-    r"""Return the encoding of a `PositionalEmbedding` if a collator's settings cannot describe it, otherwise `None`.
+    r"""Return the positional encoding of `embedding`; `None` for sinusoids without `max_length`.
 
-    The settings (`convention`, `base` and so on) describe sinusoids without `max_length`, and no other encoding. The
-    result is also `None` if `embedding` is not a `PositionalEmbedding`.
+    For these sinusoids a collator needs no encoding, because its settings (`convention`, `base` and so on) describe
+    them. The result is also `None` if `embedding` is not a `PositionalEmbedding`.
 
     Example:
         >>> own_encoding(PositionalEmbedding(nn.Embedding(3, 2), convention="marian")) is None
@@ -285,11 +298,11 @@ def own_encoding(embedding: object) -> PositionalEncoding | None:
 
 
 def encoding_code(embedding: object) -> str | None:
-    r"""Return the source code of the argument `encoding=` of an embedding, for a message.
+    r"""Return the argument `encoding=` of an embedding as source code, for a message.
 
-    The code is a quoted name such as `"'fourier'"`. For a class without such a name it is the class name followed by
-    `(...)`, because its arguments are not known. The result is `None` for sinusoids without `max_length`, and for an
-    object that is neither a `PositionalEmbedding` nor a `MissingTable`.
+    The code is a quoted name such as `"'fourier'"`. For a class of the user, which has no such name, it is the class
+    name followed by `(...)`, because its arguments are not known. The result is `None` for sinusoids without
+    `max_length`, and for an object that is neither a `PositionalEmbedding` nor a `MissingTable`.
 
     Example:
         >>> encoding_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier"))
@@ -306,6 +319,8 @@ def encoding_code(embedding: object) -> str | None:
 
 def digest(table: nn.Embedding, encoding: PositionalEncoding | None = None) -> str:
     r"""Return a hash of the weights and settings of an embedding table and, if given, of its positional encoding.
+
+    Tables with equal hashes give equal embeddings. In the example, the hash changes with the weights of the encoding.
 
     Example:
         >>> table, learned = nn.Embedding.from_pretrained(torch.eye(2)), positional_encoding("learned", 2)
@@ -340,9 +355,10 @@ def _weights_of(table: nn.Embedding) -> tuple[Any, ...]:
 
 
 def _plain_encoding(encoding: PositionalEncoding) -> tuple[Any, ...]:
-    """Return the name, the settings and the weights of an encoding as plain values.
+    """Return an encoding as plain values for a pickle: its name, its settings and its weights.
 
-    Raise for a class other than those of `positional_encoding`, because a pickle does not contain its code.
+    Raise a `ValueError` for a class that `positional_encoding` does not make, because a pickle does not contain its
+    code.
     """
     kind = _KIND_OF.get(type(encoding))
     if kind is None:

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 
 def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Return the id of the start token of `decoder_input_ids`: the model's, or else a special token of the tokenizer.
+    """Return the id of the first token of `decoder_input_ids`; `None` if the collator does not make them.
 
-    Return `None` if the model makes `decoder_input_ids` from the labels or does not accept them.
+    It is the start token of the model, or else the first that the tokenizer has of bos, cls, eos and pad, or else 0.
+    The collator does not make them if the model makes them from the labels or does not accept them.
     """
     if spec is not None:
         shifts = spec.shifts_labels and "labels" in spec.accepts
@@ -49,9 +50,9 @@ def padding_changes_outputs(spec: ModelSpec, side: PaddingSide) -> bool:
 
 
 def was_examined(spec: ModelSpec) -> bool:
-    """Return True if the spec describes a real model.
+    """Return True if `spec` describes a model's positions or attention, and not only the arguments of its forward.
 
-    Return False if it contains only the argument names of a forward; it is then unknown whether the model is causal.
+    From argument names alone it is unknown whether the model is causal.
     """
     return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
 
@@ -116,9 +117,9 @@ def _check_embedding(spec: ModelSpec) -> None:
 
 
 def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
-    """Raise for the first setting that has no effect without `embedding=`, such as `scale`.
+    """Raise a `ValueError` for the first setting that applies only to the embeddings of `embedding=`, such as `scale`.
 
-    A `convention` is allowed if the model has no positions.
+    A `convention` is allowed if the model adds no positions, because it also numbers the `position_ids`.
     """
     usual: dict[str, Any] = {"base": (None, USUAL_BASE), "scale": (None,), "dropout": (0,), "zero_padding": (True,)}
     if spec.positions:
@@ -226,12 +227,15 @@ def _check_labels(labels: LabelName, spec: ModelSpec) -> None:
 
 
 def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
-    r"""Remove keys that the model's forward does not accept from a batch, in place, and return the batch.
+    r"""Adapt a batch, in place, to the arguments of a model's forward, and return it.
 
-    `input_ids` are also removed if there are `inputs_embeds`. Packed rows get an `attention_mask` that isolates
-    documents, unless the model accepts `document_ids`. A batch of `packing="flat"` gets `use_cache=False`, because a
-    model with a cache does not isolate documents by positions. `decoder_input_ids` are added if the model makes them
-    from `labels`. Raise if no input for the model is left, or if the model would add positions to `inputs_embeds`.
+    - Keys that the model's forward does not accept are removed, and `input_ids` if there are `inputs_embeds`.
+    - Packed rows get an `attention_mask` that isolates documents, unless the model accepts `document_ids`.
+    - A batch of `packing="flat"` gets `use_cache=False`, because a model with a cache does not isolate documents by
+      positions.
+    - `decoder_input_ids` are added if the model makes them from `labels`.
+
+    Raise a `ValueError` if no input for the model is left, or if the model would add positions to `inputs_embeds`.
 
     Example:
         >>> spec = ModelSpec(accepts=("input_ids", "attention_mask"))
@@ -273,8 +277,8 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
 def _isolating(documents: Any, spec: ModelSpec) -> Any:
     """Return an additive attention mask (B, 1, T, T) that isolates the documents of packed rows.
 
-    `documents` `(B, T)` are the `document_ids`, an array or a tensor, and the mask has the same type. For a model with
-    several kinds of layers, return a dict with one mask for each kind.
+    `documents` `(B, T)` are the `document_ids`, an array or a tensor, and the mask has the same type. If layers of the
+    model need different masks, as with sliding-window attention, return a dict from the kind of layer to its mask.
     """
     mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
     if not isinstance(documents, np.ndarray):

@@ -25,15 +25,15 @@ _MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # the modules t
 
 @dataclass(frozen=True)
 class Given:
-    r"""Input of one call of the collator: texts or a column `input_ids`, and all given columns.
+    r"""Checked input of one call of the collator: texts, or tokenized rows with a column `input_ids`.
 
     Args:
         count (`int`): number of rows.
-        texts (`list`, *optional*): checked texts, each a `str` or a list of words.
-        pairs (`list`, *optional*): the second text of each pair.
-        targets (`list`, *optional*): the texts to predict.
-        columns (`dict` from `str` to sequence): all given columns, including the text columns. Columns of a table are
-            Arrow columns.
+        texts (`list`, *optional*): checked texts, each a `str` or a list of words; `None` for tokenized rows.
+        pairs (`list`, *optional*): the second text of each pair; `None` if the texts are not pairs.
+        targets (`list`, *optional*): the texts to predict; `None` if there are none.
+        columns (`dict` from `str` to sequence): all columns of the input by name, including the text columns. Columns
+            of a table are Arrow columns.
     """
 
     count: int
@@ -44,14 +44,14 @@ class Given:
 
 
 class DatasetRows(Sequence[Any]):
-    r"""Batch of a data set from `with_arrow_batches`: a sequence of row dicts, decoded when a row is first read.
+    r"""Batch of rows that a `DataLoader` reads from a data set made by `with_arrow_batches`: a sequence of row dicts.
 
-    The collator reads `columns` directly, without decoding rows.
+    The collator reads the attribute `columns` instead, which is faster. Row dicts are made when a row is first read.
 
     Args:
         columns (`dict` from `str` to sequence): the columns, as in `Given`.
         count (`int`): number of rows.
-        decode (callable): returns the row dicts; called when a row is first read.
+        decode (callable): makes the list of row dicts.
     """
 
     def __init__(self, columns: dict[str, Values], count: int, decode: Callable[[], list[Any]]) -> None:
@@ -86,7 +86,9 @@ def is_columns(given: object) -> bool:
 
 
 def read(given: object, settings: Settings) -> Given:
-    r"""Convert rows or columns to a `Given`, and check the text columns that are named in the settings.
+    r"""Convert the input of a collator, rows or columns, to a `Given`.
+
+    `settings` contains the names of the text columns. Their texts are checked.
 
     Raises:
         TypeError: for a row of the wrong type, with its number and column.
@@ -120,9 +122,10 @@ def empty_batch(given: object) -> str:
 
 
 def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
-    """Return the checked texts, and the checked second texts of pairs or `None`.
+    """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`.
 
-    Second texts come from the column `seconds`, or from `rows` if these are tuples of two texts.
+    `seconds` are the values of the column of second texts, if there is one. Without it, `rows` are pairs if they are
+    tuples of two texts.
     """
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
@@ -286,9 +289,9 @@ def is_mapped() -> bool:
 
 
 def joins_columns(given: Any) -> bool:
-    """Return True if `datasets.map` passed the mapping `given` and will add the returned columns to the columns in it.
+    """Return True if `datasets.map` will add the columns that the collator returns to the columns in `given`.
 
-    Return False for a table or a data frame: `map` replaces its columns.
+    `map` does so if it passed a mapping. Return False for a table or a data frame, which `map` replaces by the result.
     """
     return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class MaskedLabels:
-    r"""Callable that masks tokens and makes labels for masked language modeling.
+    r"""Callable that makes the labels of `labels="masked_lm"`: it masks tokens for masked language modeling.
 
     It calls `DataCollatorForLanguageModeling` of transformers. With a seed the masks of a document depend only on the
     seed and the document's ids. They are the same in every evaluation, process, batch size and padding side. Without a
@@ -67,8 +67,9 @@ class MaskedLabels:
     def __call__(self, rows: TokenRows) -> tuple[Ragged, Ragged]:
         """Return the ids with some masked, and labels: the original id at tokens to predict, -100 at all others.
 
-        Special tokens are never masked. They are the tokens with 1 in the column `special_tokens_mask` if there is one,
-        otherwise those with a special id of the tokenizer.
+        Special tokens are never masked. They are the tokens with 1 in the column `special_tokens_mask`; without this
+        column, the tokens with a special id of the tokenizer. If there is a column `word_ids`, tokens of no word (-1)
+        are not masked either.
         """
         tokens, is_token = rows.without_padding(), rows.is_token  # random numbers are drawn for tokens only
         ids, words, special = tokens.ids, tokens.columns.get("word_ids"), tokens.columns.get("special_tokens_mask")
@@ -140,11 +141,11 @@ LabelMaker = Callable[[TokenRows], tuple[Ragged, Ragged]]
 
 @dataclass(frozen=True)
 class LabelKind:
-    """Kind of labels that a collator can make from ids, an option of its argument `labels=`.
+    """Kind of labels that a collator makes from ids: one value of its argument `labels=`, such as `"causal_lm"`.
 
-    `maker(settings, tokenizer)` returns a `LabelMaker`. `predicts_next` is True if each label is predicted from the
-    token before it, as in causal models: the label of each packed document's first token is then -100, and
-    bidirectional models are refused.
+    `maker(settings, tokenizer)` returns a `LabelMaker`, a function from rows to ids and labels. `predicts_next` is True
+    if each label is predicted from the token before it, as in causal models. The label of each packed document's first
+    token is then -100, and a model that is not causal raises an error.
     """
 
     maker: Callable[[Settings, PreTrainedTokenizerBase], LabelMaker]
@@ -162,10 +163,11 @@ LABEL_KINDS: dict[LabelName, LabelKind] = {
 
 
 def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
-    r"""Return targets truncated to `limits.max_length`, and the number of targets that lost tokens.
+    r"""Truncate targets, the token sequences to predict, to `limits.max_length`; also return how many lost tokens.
 
-    If a target is too long, -100 is removed at both ends before tokens are. If truncation is off, a target that is
-    still too long raises an error, which names `model` if the limit is that of the model.
+    If a target is too long, its -100 at both ends are removed before any token is. If it is still too long and
+    truncation is off, raise a `ValueError`. The error names `model`, the model that has this limit; `None` if it is not
+    a model's.
 
     Example:
         >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)
@@ -195,9 +197,17 @@ def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tupl
 def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: PaddingSide) -> dict[str, NDArray[Any]]:
     r"""Return the inputs of a decoder for training: for each row a start token, then its labels without the last one.
 
-    So each label is predicted from the ones before it. `labels` `(B, T)` are -100 at padding and at tokens that are not
-    predicted. `start` is the id of the start token, `padding` the id of padding, and `side` the padding side.
-    `decoder_attention_mask` is 1 at real inputs. A row without labels has only its start token.
+    So each label is predicted from the ones before it.
+
+    Args:
+        labels (`np.ndarray` `(B, T)` int64): the labels, -100 at padding and at tokens that are not predicted.
+        start (`int`): id of the start token.
+        padding (`int`): id of the padding token.
+        side (`"left"` or `"right"`): side of the padding.
+
+    Returns:
+        `dict` of two arrays `(B, T)` int64: `decoder_input_ids`, and `decoder_attention_mask`, which is 1 at the start
+        token and at labels. A row without labels has only its start token.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.

@@ -38,10 +38,10 @@ NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
 def pad_batch(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
-    """Return the arrays of a padded, packed or flat batch by name, and the number of rows left out of the batch.
+    """Return the batch of tokenized rows as arrays by name, padded or packed, and the number of rows left out of it.
 
-    With the setting `unsupervised="drop"`, rows (or packed documents) whose labels are all -100 are left out. Raise a
-    `ValueError` if the padded rows do not fit into memory.
+    With the setting `unsupervised="drop"`, rows (or packed documents) whose labels are all -100 are left out; otherwise
+    none are. Raise a `ValueError` if the padded rows do not fit into memory.
     """
     try:
         return _pad_or_pack(config, tokenized)
@@ -79,11 +79,13 @@ def _pad_or_pack(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
 
 
 def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.int64] | None:
-    """Return the indices of the rows with a label other than -100; `None` if all rows are kept.
+    """Return the indices of the rows to keep in a batch; `None` if all are kept.
+
+    The setting `unsupervised` applies to rows whose labels are all -100: `"drop"` leaves them out, `"keep"` keeps them,
+    and `"error"` raises. The default is `"error"`, but `"keep"` for masked labels.
 
     Raises:
-        ValueError: if all labels of a row are -100 and the setting `unsupervised` is `"error"` (the default of most
-            labels); if it is `"drop"` and no row is left.
+        ValueError: if the setting is `"error"` and a row has only labels of -100; if it is `"drop"` and no row is left.
     """
     settings, kind = config.settings, config.label_kind
     default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
@@ -152,9 +154,10 @@ def _padded(config: Config, tokenized: Tokenized, rows: TokenRows, labels: Label
 
 
 def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
-    """Return arrays of the given numeric columns that the model accepts, except columns already in the batch `out`.
+    """Return the other numeric columns of the input as arrays by name, if the model accepts them.
 
-    `inside` `(B, T)` is False at padding. Raise if a column given beside texts has the name of a column in `out`.
+    Label columns, `length`, and columns that are already in the batch `out` are left out. `inside` `(B, T)` is False at
+    padding. Raise a `ValueError` if the input is texts, and one of its columns has the name of a key of `out`.
     """
     accepts, more = config.accepts, {}
     for name in tokenized.columns:
@@ -174,7 +177,11 @@ def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: ND
 
 
 def _pad_targets(config: Config, targets: Ragged) -> Arrays:
-    """Return the targets as padded `labels`, with the inputs of the decoder if the model does not make them."""
+    """Return targets, the token sequences to predict, as padded `labels` `(B, T)`.
+
+    `decoder_input_ids` and `decoder_attention_mask` are added if the model does not make the inputs of its decoder.
+    Raise a `ValueError` if rounding up to `pad_to_multiple_of` exceeds the model's limit.
+    """
     limit, multiple = config.target_limits.max_length, config.settings.pad_to_multiple_of
     longest = limit if config.padding == "max_length" else None
     width = round_up(max(longest or targets.longest, 1), multiple)
@@ -194,8 +201,8 @@ def _pad_targets(config: Config, targets: Ragged) -> Arrays:
 def _predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
     """Return True if each label is predicted from the token before it, as in a causal language model.
 
-    The setting `labels` decides, or else the model. If neither is given, it is True for packed labels that are copies
-    of the ids.
+    The setting `labels` decides. Without it, the model decides. Without both, return True if the setting `packing` is
+    on and the labels are copies of the ids.
     """
     if config.label_kind is not None:
         return config.label_kind.predicts_next
@@ -221,10 +228,11 @@ def _stored_embeddings(tokenized: Tokenized) -> Ragged:
 
 
 def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:
-    """Return the columns to pack, split into one row per document, and the number of documents left out.
+    """Return the columns to pack, with one row per document, and the number of documents left out.
 
-    With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. The label of each
-    document's first token is set to -100 if labels are predicted from the token before.
+    With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. If labels are predicted
+    from the token before, the label of each document's first token is set to -100. With `packing="flat"` it is also set
+    to -100 if this is unknown.
     """
     if isinstance(labels, np.ndarray):
         raise value_error(
@@ -289,10 +297,11 @@ def _flat(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
 
 
 def _make_labels(config: Config, tokenized: Tokenized) -> tuple[TokenRows, Labels]:
-    """Return the rows and their labels, made from the ids or read from a label column; `None` if there are no labels.
+    """Return the rows and their labels; `None` instead of labels if there are none.
 
-    With `labels="masked_lm"` some ids of the returned rows are masked. Raise if there is more than one source of
-    labels, or if the labels are copies of the ids and the model is not causal.
+    Labels are made from the ids, or read from a label column. With `labels="masked_lm"` some ids of the returned rows
+    are masked. Raise a `ValueError` if there is more than one source of labels, or if the labels are copies of the ids
+    but the model does not predict the next token.
     """
     rows = tokenized.rows
     labels: Labels = None
@@ -338,9 +347,10 @@ def _width(config: Config, ids: Ragged) -> int:
 
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the position ids `(B, T)` of padded rows with the given lengths `(B,)`.
+    """Return the position ids `(B, T)` of padded rows: consecutive numbers at tokens, the padding position elsewhere.
 
-    `mask` `(B, T)` must be 1 at every token of a row, and 0 at padding. A cumulative sum of the mask would be slower.
+    `lengths` `(B,)` is the number of tokens of each row. `mask` `(B, T)` must be 1 at all of them, and 0 at padding. A
+    cumulative sum of the mask would be slower.
     """
     padding, width = config.fills["position_ids"], mask.shape[1]
     first = config.first_position - padding

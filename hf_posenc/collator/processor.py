@@ -18,10 +18,10 @@ from .settings import Settings
 
 
 class Processor(Settings):
-    """Methods and attributes that transformers, TRL and other trainers expect from a processor or a tokenizer.
+    """Base class of a collator, with the attributes and methods that trainers expect from a processor or a tokenizer.
 
-    Every subclass is registered by its name with `AutoProcessor`. If two subclasses have the same name, the
-    later one is used.
+    The trainers are those of transformers, TRL and other libraries. Every subclass is registered by its name with
+    `AutoProcessor`. If two subclasses have the same name, the later one is used.
     """
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -67,7 +67,7 @@ class Processor(Settings):
         return list(self.tokenizer.batch_decode(sequences, **settings))
 
     def apply_chat_template(self, conversation: Any, **settings: Any) -> Any:
-        r"""Format a conversation with the chat template, and return its text or its ids.
+        r"""Format a conversation with the chat template, and return its text or, with `tokenize=True`, its ids.
 
         Args:
             conversation (list of messages, or list of conversations): each message has a `role` and a `content`, a
@@ -75,8 +75,10 @@ class Processor(Settings):
             **settings: arguments of `ProcessorMixin.apply_chat_template`, such as `tokenize` and `return_dict`.
 
         Returns:
-            `str`, or a list with the ids of each conversation, even if there is only one. With `return_dict` a
-            `BatchFeature` of lists. The ids are those of `tokenizer.apply_chat_template`.
+            - The text: a `str`, or a list of `str` for a list of conversations.
+            - With `tokenize=True`: a list with the ids of each conversation, even if there is only one. They are the
+              ids of `tokenizer.apply_chat_template`.
+            - With `tokenize=True` and `return_dict=True`: the tokenizer's `BatchEncoding`, with such lists.
 
         Raises:
             ValueError: if the tokenizer has no chat template.
@@ -104,7 +106,7 @@ class Processor(Settings):
 
 
 def _with_plain_contents(conversation: Any) -> Any:
-    """Return the conversation with the content of each message as one `str`: a list of texts is joined.
+    """Return the conversation with the content of each message as one `str`; a content of several texts is joined.
 
     TRL passes lists of texts to a processor, but chat templates of text models accept only strings.
     """

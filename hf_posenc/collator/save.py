@@ -47,15 +47,21 @@ State = tuple[int, type, type, Files, str, Any]
 def state(
     cls: type, tokenizer: PreTrainedTokenizerBase, files: Files, settings: Mapping[str, Any], table: Any
 ) -> State:
-    """Return all values that the output of a collator depends on. They pickle to the same bytes in every process.
+    """Return the state of a collator: the values to pickle, compare and hash.
 
-    `files` are the tokenizer's files, `settings` the other arguments, and `table` is the result of `Embedder.state`.
+    They are all that the output depends on, and pickle to the same bytes in every process. The backend is not among
+    them, because it does not change the output. `files` are the
+    names and contents of the tokenizer's files, `settings` the other arguments by name, and `table` is the embedding as
+    `Embedder.state` returns it.
     """
     return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(_plain(settings), sort_keys=True), table
 
 
 def rebuild(*state: Any) -> Any:
-    """Return a collator from the values that `state` returned. Called by unpickling."""
+    """Return a collator from its pickled values: those of `state`, then a `PickledBackend`.
+
+    Unpickling calls this function. Older pickles have no `PickledBackend`.
+    """
     version, *rest = state
     _check_version(version, "this pickle")
     cls, kind, files, plain, table, *backend = rest
@@ -67,7 +73,7 @@ def rebuild(*state: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class PickledBackend:
-    """Name of the backend in a pickled collator.
+    """Name of the backend, the library that makes token ids, in a pickled collator.
 
     It has a class of its own, so that fingerprints of `datasets` can leave it out.
     """
@@ -76,7 +82,7 @@ class PickledBackend:
 
 
 def pickled_backend(name: str) -> PickledBackend:
-    """Return `name` as an object that pickles contain but fingerprints of `datasets` omit.
+    """Return the backend's `name` as an object that pickles contain, but fingerprints of `datasets` do not.
 
     All backends return the same ids, so the fingerprint must not depend on the backend.
     """
@@ -95,11 +101,11 @@ def on_device(device: str | None) -> contextlib.AbstractContextManager[Any]:
 
 
 def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a collator of class `cls` with the loaded tokenizer, the embedding and the settings.
+    """Return a collator of class `cls`, made from a loaded tokenizer, an embedding and settings.
 
     Raises:
-        ValueError: if the collator's copy of `tokenizer` would return other ids, because an attribute of the original
-            tokenizer was not saved.
+        ValueError: if the collator's copy of `tokenizer` would return other ids. This happens if an
+            attribute of the original tokenizer was changed after construction, because its files lack the change.
     """
     arguments = {name: value for name, value in settings.items() if name != "device"}
     with on_device(settings.get("device")):
@@ -243,9 +249,10 @@ def _digest(name: str, content: bytes) -> str:
 
 
 def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    """Load the tokenizer from the folder or repository `name`; raise if it is not the tokenizer that was saved.
+    """Load the tokenizer from the folder or repository `name`; raise a `ValueError` if it was changed after saving.
 
-    `record` is the result of `_tokenizer_record`, and `hub` are options of the download.
+    `record` is the result of `_tokenizer_record`, which describes the saved tokenizer. It is `None` for older folders,
+    whose tokenizer is not checked. `hub` are options of the download.
     """
     kind, number, digests = record or (None, None, {})  # older folders have no record
     again = f"save the collator again; or remove 'tokenizer' from {FILE_NAME}, to use the tokenizer in the folder"
@@ -278,9 +285,9 @@ def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> P
 
 
 def _tokenizer_record(record: Any) -> tuple[str | None, int, dict[str, str]]:
-    """Return the class name, number of ids and digest of each file of the tokenizer from its JSON `record`.
+    """Return the class name, the number of ids and the SHA-256 of each file of a saved tokenizer.
 
-    Raise if the path of a file points outside the folder.
+    `record` is the entry `"tokenizer"` of `hf_posenc.json`. Raise if the path of a file points outside the folder.
     """
     digests = dict(record["sha256"])
     for file in digests:
@@ -313,7 +320,10 @@ def _check_version(version: object, where: str) -> None:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as values that JSON can store: objects become dicts or strings."""
+    """Return settings with values that JSON can store.
+
+    A `Convention` or `ModelSpec` becomes a dict, and a member of an enumeration its value.
+    """
     plain = dict(settings)
     if isinstance(plain["convention"], Convention):
         plain["convention"] = plain["convention"].to_dict()
@@ -325,12 +335,15 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _converted(key: str, value: Any) -> Any:
-    """Convert the JSON value of the setting `key` to an object, such as a `ModelSpec`; `None` stays `None`."""
+    """Return the value of the setting `key` from its JSON value.
+
+    For some keys it is an object, such as a `ModelSpec` for `"model"`; for all others it is `value` itself.
+    """
     return _READERS[key](value) if key in _READERS and value is not None else value
 
 
 def _read(key: str, value: Any, path: Path) -> Any:
-    """Convert the JSON value of the setting `key` to an object; an error names `key` and the file `path`."""
+    """Return the value of the setting `key` from its JSON value in the file `path`; errors name both."""
     try:
         return _converted(key, value)
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
@@ -342,7 +355,7 @@ def _read(key: str, value: Any, path: Path) -> Any:
 
 
 def _missing_table(table: Any) -> Any:
-    """Convert `table`, the value of `"embedding"` in the file, to the argument `embedding=`.
+    """Return the argument `embedding=` from `table`, the entry `"embedding"` of `hf_posenc.json`.
 
     A width is returned unchanged. For a table the result is a `MissingTable`, because weights are not saved.
     """
@@ -355,7 +368,7 @@ def _missing_table(table: Any) -> Any:
 
 
 def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `values` unchanged; raise if a value does not have the type of its field in the dataclass `kind`."""
+    """Return `values` unchanged; raise a `TypeError` if one has another type than its field in the dataclass `kind`."""
     if not isinstance(values, dict):
         raise type_error(f"expected the fields of a {kind.__name__}")
     for name, hint in get_type_hints(kind).items():

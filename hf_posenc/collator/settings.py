@@ -58,10 +58,11 @@ _NUMBERS: dict[str, tuple[Any, ...]] = {  # further values that are allowed, or 
 
 @dataclass(frozen=True)
 class MissingTable:
-    """Shape and digest of an embedding table that was not pickled or saved with its collator.
+    """Placeholder for an embedding table whose weights were not pickled or saved with its collator.
 
-    `encoding` is the argument `encoding=` of its `PositionalEmbedding` as source code, or `None` for sinusoids.
-    `max_length` is the number of positions of this encoding; `None` if unlimited.
+    A loaded or unpickled collator has it as its embedding, and cannot embed. It contains the table's shape, and a hash
+    of its weights as `digest`. `encoding` is the argument `encoding=` of its `PositionalEmbedding` as source code, or
+    `None` for sinusoids. `max_length` is the number of positions of this encoding; `None` if unlimited.
     """
 
     num_embeddings: int
@@ -71,7 +72,7 @@ class MissingTable:
     max_length: int | None = None
 
     def message(self) -> str:
-        """Return the message that the table is missing, with the code that passes it to the collator again."""
+        """Return the message that the collator cannot embed, with the code that gives it a table again."""
         again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
         return explain(
             "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
@@ -269,9 +270,9 @@ _EQUIVALENTS = {
 
 
 def refuses_unknown_keywords(cls: Class) -> Class:
-    """Make the constructor of a class raise `TypeError` for an unknown keyword, with the fix in the message.
+    """Make the constructor of a class raise `TypeError` for an unknown keyword; a class decorator.
 
-    The signature of the constructor is unchanged.
+    The message suggests the right keyword. The signature of the constructor is unchanged.
     """
     init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of this class, not of a subclass
     known = [name for name in inspect.signature(init).parameters if name != "self"]

@@ -21,16 +21,18 @@ from .labels import truncate_targets
 
 @dataclass(frozen=True, eq=False)
 class Tokenized:
-    r"""Rows of tokens, and the columns and targets that belong to them.
+    r"""Result of tokenizing the input of one call: rows of tokens, with the input's other columns and the targets.
 
     Args:
-        rows (`TokenRows`): one per text, or several for a long text.
-        columns (`dict` from `str` to sequence): the other columns, one value per row.
-        count (`int`): number of given texts or rows.
-        from_texts (`bool`): True for texts, False for tokenized rows.
-        targets (`Ragged`, *optional*): separate token sequences to predict, one per row.
-        targets_truncated (`int`, *optional*): number of targets that lost tokens.
-        positions_from_0 (`bool`, *optional*): True if the given `position_ids` count from 0, and the model's do not.
+        rows (`TokenRows`): the tokens; one row per text, or several for a long text.
+        columns (`dict` from `str` to sequence): the columns of the input that are not a part of `rows`, one value per
+            row.
+        count (`int`): number of texts or tokenized rows in the input.
+        from_texts (`bool`): True if the input was texts, False if it was tokenized rows.
+        targets (`Ragged`, *optional*): separate token sequences to predict, one per row; `None` if there are none.
+        targets_truncated (`int`, *optional*, defaults to 0): number of targets that lost tokens.
+        positions_from_0 (`bool`, *optional*, defaults to `False`): True if the column `position_ids` counts from 0, but
+            the model's positions do not.
     """
 
     rows: TokenRows
@@ -54,9 +56,10 @@ class Tokenized:
 
 
 def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
-    """Read rows or columns, tokenize texts or check given ids, and truncate them to the limits.
+    """Convert the input of a collator, rows or columns, to a `Tokenized`, truncated to the limits of `config`.
 
-    Raise for invalid input, for rows without tokens (unless `empty="keep"`), and for rows that stay too long.
+    Texts are tokenized. Tokenized rows are checked. Raise for invalid input, for rows without tokens (unless
+    `empty="keep"`), and for rows that are still too long, as without truncation.
     """
     given, positions_from_0 = read(rows_or_columns, config.settings), False
     if given.texts is not None:
@@ -86,7 +89,7 @@ def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
 
 
 def name_taken(name: str, tokenized: Tokenized) -> str:
-    """Return the error message for a given column `name` if tokenization makes a column of the same name."""
+    """Return the error message for a column of the input that has the `name` of a column made by tokenization."""
     return explain(
         f"column '{name}' came with the texts, and tokenization makes one of that name",
         got=list(tokenized.columns),
@@ -95,9 +98,10 @@ def name_taken(name: str, tokenized: Tokenized) -> str:
 
 
 def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
-    """Return one value for each row from one value for each text: `values[sample]`.
+    """Return the value of each row from the values of the texts: `values[sample]`.
 
-    `sample` is the index of the text that each row comes from. An Arrow column stays an Arrow column.
+    `sample` is the index of the text of each row, so a text with several rows has its value repeated. An Arrow column
+    stays an Arrow column.
     """
     if is_arrow(values):
         taken: Values = values.take(sample)  # type: ignore[union-attr]
@@ -107,10 +111,11 @@ def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
 
 
 def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values]]:
-    """Return the checked `TokenRows` of tokenized input, and the given columns that are not a part of them.
+    """Return the checked rows of tokenized input, and the columns of the input that are not a part of these rows.
 
-    The rows contain `input_ids` and, if given, the columns in `PER_TOKEN`, such as `attention_mask`. Raise if an id is
-    not in the vocabulary, or if one of these columns does not have one value per id.
+    The rows contain `input_ids` and the other columns with one value per token, such as `attention_mask`; `PER_TOKEN`
+    lists them. Raise a `ValueError` if an id is not in the vocabulary, or if one of these columns does not have one
+    value per id.
     """
     columns = dict(given.columns)
     if is_no_mask(columns.get("attention_mask", ())):
@@ -133,10 +138,10 @@ def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values
 
 
 def _count_from_0(config: Config, rows: TokenRows) -> bool:
-    """Return True if given `position_ids` are assumed to count from 0, but the model's positions do not.
+    """Return True if the `position_ids` of tokenized rows count from 0, but the model's positions do not.
 
-    This is assumed if the smallest given position of a token is not the first position of the model. Return False if
-    no positions are given, or the first position of the model is 0.
+    They are assumed to count from 0 if their smallest value at a token is not the model's first position. Return False
+    if there are no `position_ids`, or if the model's first position is 0.
     """
     given, first = rows.columns.get("position_ids"), config.model_first_position
     if given is None or not first:
@@ -146,10 +151,10 @@ def _count_from_0(config: Config, rows: TokenRows) -> bool:
 
 
 def _truncated(config: Config, rows: TokenRows, columns: dict[str, Values]) -> tuple[TokenRows, dict[str, Values]]:
-    """Return the rows of given ids truncated to the limit, and the columns that are not a part of the rows.
+    """Truncate tokenized rows to the limit; return them and the columns that are not a part of them.
 
-    If a row is too long, padding at the ends of rows is removed first. Labels per token are moved from `columns` to the
-    rows, so that they are truncated too.
+    If no row is too long, both are returned unchanged. Otherwise padding at the ends of rows is removed first. Labels
+    per token are moved from `columns` to the rows, so that they are truncated too.
     """
     limit = config.limits.max_length
     if limit is None or rows.ids.longest <= limit or not (config.limits.truncates or rows.is_token is not None):
@@ -203,9 +208,9 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
 
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
-    """Raise if the mask `real` `(N,)` is False at all tokens of a row that are not the padding token.
+    """Raise a `ValueError` if a row's `attention_mask` is 0 at all of its tokens; 0 and 1 are then probably swapped.
 
-    `real` is the given `attention_mask` as bool; in such a mask 0 and 1 are probably swapped.
+    `real` `(N,)` is the mask as bool. Ids of the padding token do not count as tokens.
     """
     tokens = ids.values != config.fills["input_ids"]
     hidden, seen = (ids.where(tokens & part).lengths for part in (~real, real))

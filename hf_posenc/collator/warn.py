@@ -30,7 +30,10 @@ _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNOR
 
 
 class Warnings:
-    """Record of the kinds of warnings that were already given. It is shared with forked workers."""
+    """Record of the kinds of warnings that a collator has given, so that each is given once.
+
+    Forked workers share the record.
+    """
 
     def __init__(self) -> None:
         self._given = mmap.mmap(-1, len(_KINDS))  # one byte each
@@ -72,7 +75,10 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
 
 
 def left_out_warning(config: Config, left_out: int, count: int) -> str:
-    """Return the warning that `left_out` of `count` rows were left out of a batch: all their labels are -100."""
+    """Return the warning that `left_out` of `count` rows were left out of a batch: all their labels are -100.
+
+    With packing, `left_out` is the number of documents.
+    """
     what = "documents" if config.settings.packing else f"{count} rows"
     return explain(
         f"{left_out} of {what} were left out: their labels are all -100",
@@ -102,9 +108,9 @@ def missing_target_warning(tokenized: Tokenized, settings: Settings) -> str | No
 
 
 def warn_of_columns(config: Config, tokenized: Tokenized, arrays: Arrays, given: Warnings) -> None:
-    """Warn about given columns that are not in the batch, and about a numeric column that may be the missing labels.
+    """Warn about columns of the input that are not in the batch, and about a column that may be the missing labels.
 
-    `arrays` is the batch, and `given` is the record of earlier warnings.
+    `arrays` is the batch by name. `given` records earlier warnings, so that each is given once.
     """
     settings = config.settings
     texts = {settings.text_column, settings.text_pair_column, settings.text_target_column}
