@@ -202,7 +202,7 @@ def _quoted(value: Any) -> str:
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
     """Return a Markdown table with two columns, named `head`, and at most 20 of the `rows`.
 
-    If there are more rows, a last line gives the number of the others: "and 5 more".
+    If there are more rows, the last line of the table counts the others: "and 5 more".
     """
     lines = [head, ("---", "---"), *rows[:_MOST_LISTED]]
     if len(rows) > _MOST_LISTED:

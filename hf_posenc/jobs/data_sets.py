@@ -70,7 +70,7 @@ class DataSet:
         return {"kind": self.kind, **rows, **self.identity}
 
     def stamp(self) -> list[Any]:
-        """Return an empty list in place of file timestamps, which a data set does not have."""
+        """Return an empty list, because a data set has no timestamps; see `InputFile.stamp`."""
         return []
 
     def read_columns(self, texts: object) -> SourceColumns | None:

@@ -29,6 +29,8 @@ _BATCH_ROWS = 1 << 15
 class Documents:
     r"""Batch of parsed documents; `read_documents` and `finished` make it.
 
+    A document is bad if it cannot be read, for example because it is not UTF-8.
+
     Args:
         part (`Part`): the part that they were parsed from: consecutive documents of one file or data set.
         numbers (`list` of `int`): number of each document in that file or data set: its line, counted from 1, or its
@@ -50,7 +52,7 @@ class Documents:
     blank: int = 0
 
     def rejected(self, bad: Mapping[int, str]) -> list[Rejected]:
-        """Return a `Rejected`, with source, number, reason and first characters, for each document in `bad`, in order.
+        """Return a list with a `Rejected` (source, number, reason, first characters) for each document in `bad`.
 
         `bad` maps the index of a document in this batch to the reason why it is rejected.
         """
@@ -297,8 +299,8 @@ def _whole_file(part: Part, columns: Columns) -> Iterator[_Record]:
 def _json_values(lines: Sequence[str], bad: dict[int, str], columns: Columns) -> list[list[Any]]:
     """Parse JSON lines, and return for each column in `columns` a list with its value in every line.
 
-    `bad` maps the index of a bad line to the reason; this function adds the lines that are not valid. A line that is in
-    `bad` before is not parsed. The values of bad lines are `None`.
+    `bad` maps the index of a bad line to the reason; this function adds the lines that are not valid. Lines that are in
+    `bad` at the start are not parsed. The values of bad lines are `None`.
     """
     names, rows = columns.schema.names, []
     for index, line in enumerate(lines):

@@ -234,7 +234,10 @@ def _records(job: Job, tasks: Iterator[Task]) -> Records:
 
 
 def _check_names(job: Job) -> None:
-    """Raise if a column to copy from the input has the name of another column of the shards, such as `input_ids`."""
+    """Raise `ValueError` if a column to copy from the input has the name of another column of the shards.
+
+    For example, a column of the input may be called `input_ids`.
+    """
     carried, names = job.carried.names, schema_of(job).names
     if twice := [name for name in carried if names.count(name) > 1]:
         others = [name for name in carried if name not in twice]
@@ -247,7 +250,10 @@ def _check_names(job: Job) -> None:
 
 
 def _check_other_files(manifest: Manifest) -> None:
-    """Raise if `data/` holds files other than the shards of this job: other libraries would read them as shards."""
+    """Raise `ValueError` if `data/` holds files that are not shards of this job.
+
+    Other libraries would read them as shards.
+    """
     if others := sorted(data_files(manifest.folder).difference(map(shard_name, manifest.shards))):
         raise value_error(
             f"{manifest.folder} holds files that are not of this job, and would be read with its shards",

@@ -215,8 +215,7 @@ def changed(name: str, got: str) -> str:
 def recorded_names(names: Sequence[str]) -> list[str]:
     r"""Return the names of the inputs for the output, such as the manifest, without private folders.
 
-    From absolute paths, the first folders are removed, as far as all of them share these folders. Other names stay as
-    they were given.
+    The leading folders that all absolute paths have in common are removed. Other names stay as they were given.
 
     Example:
         >>> recorded_names(["/home/me/en/a.txt", "/home/me/de/a.txt", "old/a.txt", "hf://datasets/me/a.txt"])

@@ -217,7 +217,7 @@ class Manifest:
         return stamps if isinstance(stamps, list) and len(stamps) == len(self.inputs) else None
 
     def save_stamps(self, stamps: Sequence[Any]) -> None:
-        """Save the sizes and timestamps of the inputs to `.state.json`; a later run detects changed inputs by them."""
+        """Save the sizes and timestamps of the inputs to `.state.json`, so that a later run can detect changes."""
         write_file(self.folder / STATE, json.dumps({"stamps": stamps}).encode())
 
     def save(self) -> None:

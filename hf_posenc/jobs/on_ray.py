@@ -42,10 +42,12 @@ def run_on_ray(
 ) -> Records:
     r"""Write the shards of `tasks` with Ray, and yield the record of each shard as it finishes.
 
-    If the caller has connected to Ray, that connection is used and stays open; tasks that are running when the
-    generator ends early still finish. Otherwise this function starts Ray on this machine, or connects to the cluster at
-    `address`. It disconnects when the generator ends or is closed, and that kills the running tasks. Only the calling
-    process reads the corpus.
+    - If the caller has connected to Ray, that connection is used and stays open. When the generator is closed or raises
+      an error, the running tasks still finish.
+    - Otherwise this function starts Ray on this machine, or connects to the cluster at `address`. It disconnects when
+      the generator ends or is closed, and that kills the running tasks.
+
+    Only the calling process reads the corpus.
 
     Args:
         writer (`Writer`): picklable object that writes the shard of a task.
@@ -54,8 +56,8 @@ def run_on_ray(
         workers (`int`, *optional*): maximum number of tasks at a time; by default the number of cores in the cluster.
         address (`str`, *optional*): `"auto"`, `"host:6379"` or `"ray://host:10001"`; by default `RAY_ADDRESS`, or a
             new Ray on this machine.
-        libraries (mapping from `str` to `str`, *optional*): versions of libraries that every machine must have, by
-            name.
+        libraries (mapping from `str` to `str`, *optional*): name and version of libraries; every machine must have
+            these.
         visible_within (`float`, *optional*, defaults to 30): seconds within which a shard written by another machine
             must appear in `folder`.
 

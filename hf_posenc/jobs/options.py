@@ -274,7 +274,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
 
     Raises:
         TypeError: for an option that does not exist.
-        ValueError: for a wrong option, or a collator with settings that shards cannot store.
+        ValueError: for a wrong option, or a collator with settings that shards do not support.
     """
     from ..rows import Limits
     from ..tokenization.loading import private_copy, stated_limit
@@ -307,13 +307,13 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
 
 
 def _is_collator(tokenizer: Any) -> bool:
-    """Return True for a `DataCollatorWithPositionalEncoding`, without importing its module and torch."""
+    """Return True for a `DataCollatorWithPositionalEncoding`; its module, which imports torch, is not imported here."""
     module = sys.modules.get("hf_posenc.collator.collator")
     return module is not None and isinstance(tokenizer, module.DataCollatorWithPositionalEncoding)
 
 
 def _settings_of(collate: Any) -> dict[str, Any]:
-    """Return the settings of a collator as options by name; raise `ValueError` if shards cannot store one of them."""
+    """Return the settings of a collator as options by name; raise `ValueError` if shards do not support one of them."""
     for name, fix in (
         ("text_target_column", "dataset.map(collate, batched=True) stores targets"),
         ("is_split_into_words", "join the words, or dataset.map(collate, batched=True)"),
