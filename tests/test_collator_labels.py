@@ -512,6 +512,8 @@ def _tiny(name: str, **settings: Any) -> Any:
         ("GPT2ForTokenClassification", {}, "causal_lm", "AutoModelForCausalLM"),
         ("BertForMaskedLM", {"is_decoder": True}, "causal_lm", "AutoModelForCausalLM"),  # causal, but it does not shift
         ("BertForMaskedLM", {}, "causal_lm", 'labels="masked_lm"'),
+        ("BartForConditionalGeneration", {}, "causal_lm", "text_target_column"),  # its encoder reads every label
+        ("BartForConditionalGeneration", {}, "masked_lm", "text_target_column"),
     ],
 )
 def test_labels_that_do_not_fit_the_shift_of_the_model_are_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import datasets
@@ -125,6 +126,8 @@ def test_a_model_whose_documents_would_see_each_other_is_refused_by_name(wordpie
     with pytest.raises(ValueError, match=f"{type(model).__name__} cannot isolate them") as refused:
         C(wordpiece, model=model, packing="flat")
     assert "fix: packing=True, which makes a mask that isolates them" in str(refused.value)
+    with pytest.raises(ValueError, match='fix: packing=False, or attn_implementation="flash_attention_2"'):
+        C(wordpiece, model=replace(ModelSpec.of(model), takes_4d_mask=False), packing="flat")
 
 
 def _varlen_attention(

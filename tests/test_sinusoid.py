@@ -269,6 +269,7 @@ def test_only_a_buffer_that_shares_a_part_of_x_raises(
         torch.empty(2, 5, 1).expand(2, 5, 8),
         torch.empty(100).as_strided((2, 5, 8), (40, 4, 1)),
         torch.empty(100).as_strided((2, 5, 8), (1, 8, 1)),
+        torch.empty(100).as_strided((2, 5, 8), (35, 8, 1)),
     ],
 )
 def test_a_buffer_with_overlapping_elements_raises(out: torch.Tensor) -> None:

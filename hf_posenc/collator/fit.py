@@ -199,14 +199,20 @@ def _check_labels(labels: LabelName, spec: ModelSpec) -> None:
             fix="a model with a language modeling head; if the loss is computed outside of the model, "
             f'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"){shifts})',
         )
-    alone = was_examined(spec) and not spec.is_encoder_decoder
-    if predicts_next and alone and not spec.is_causal:
+    if predicts_next and spec.is_encoder_decoder:
+        raise value_error(
+            f"labels={labels!r} are the tokens themselves, and the encoder of {spec.name} reads all of them: the decoder "
+            "would learn to copy its input",
+            got="an encoder-decoder",
+            fix='text_target_column="...", the column with the texts that the decoder should generate',
+        )
+    if predicts_next and was_examined(spec) and not spec.is_causal:
         raise value_error(
             f"labels={labels!r} predicts the next token, which {spec.name} has seen: it is not causal",
             got="outputs that depend on later tokens",
             fix='labels="masked_lm", or a causal model (for BERT and its kind config.is_decoder=True)',
         )
-    if predicts_next and alone and not spec.shifts_labels:
+    if predicts_next and was_examined(spec) and not spec.shifts_labels:
         raise value_error(
             f"labels={labels!r} are the tokens themselves, and {spec.name} does not shift labels: it would learn "
             "to copy its input",

@@ -85,7 +85,8 @@ class Family:
         if (o["packing"] == "flat" and not self.is_flat) or (o["packing"] is True and not self.packs):
             found.append("packing")
         causal = o["labels"] == "causal_lm"
-        if o["labels"] and ("labels" not in self.keys or (self.shifts is not None and causal != self.shifts)):
+        fits = self.shifts is None or (causal == self.shifts and not self.reads_two)
+        if o["labels"] and ("labels" not in self.keys or not fits):
             found.append("labels")
         if o["text_target_column"] is not None and not self.reads_two:
             found.append("text_target_column")
