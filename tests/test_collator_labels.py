@@ -477,6 +477,9 @@ def test_rows_without_labels_are_kept_where_they_are_usual(wordpiece) -> None:
             C(wordpiece, labels="causal_lm", packing=packing, max_length=8, unsupervised="error")(rows)
     empty = C(wordpiece, labels="causal_lm", empty="keep", add_special_tokens=False)(["", "a"])
     assert (empty["labels"][0] == -100).all()
+    padding = {"input_ids": [0, 0], "attention_mask": [0, 0], "labels": [-100, -100]}
+    given = C(wordpiece, empty="keep")([padding, {"input_ids": [7], "attention_mask": [1], "labels": [7]}])
+    assert given["labels"].tolist() == [[-100, -100], [7, -100]]
 
 
 def test_a_target_without_tokens_is_refused_or_left_out_with_its_row(word_level) -> None:

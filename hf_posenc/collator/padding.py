@@ -98,7 +98,7 @@ def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.i
     has_label = labels.where(is_label).lengths > 0
     if settings.unsupervised is None:
         # Kept by default: rows of padding, for empty="keep", and packed documents whose only token is not predicted.
-        has_label |= rows.ids.lengths <= (1 if settings.packing else 0)
+        has_label |= rows.without_padding().ids.lengths <= (1 if settings.packing else 0)
     kept = np.flatnonzero(has_label)
     if len(kept) == len(has_label):
         return None
