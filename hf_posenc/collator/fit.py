@@ -201,8 +201,8 @@ def _check_labels(labels: LabelName, spec: ModelSpec) -> None:
         )
     if predicts_next and spec.is_encoder_decoder:
         raise value_error(
-            f"labels={labels!r} are the tokens themselves, and the encoder of {spec.name} reads all of them: the decoder "
-            "would learn to copy its input",
+            f"labels={labels!r} are the tokens themselves, which the encoder of {spec.name} reads: it would learn to "
+            "copy its input",
             got="an encoder-decoder",
             fix='text_target_column="...", the column with the texts that the decoder should generate',
         )

@@ -43,7 +43,7 @@ class Own(torch.nn.Module):
         self, input_ids: Any, attention_mask: Any, token_type_ids: Any, position_ids: Any, document_ids: Any,
         look_ahead_mask: Any, labels: Any, decoder_input_ids: Any, decoder_attention_mask: Any, seq_idx: Any,
         cu_seq_lens_q: Any, cu_seq_lens_k: Any, max_length_q: Any, max_length_k: Any, use_cache: Any,
-        overflow_to_sample_mapping: Any,
+        overflow_to_sample_mapping: Any, inputs_embeds: Any,
     ) -> None:  # fmt: skip
         """Do nothing."""
 
@@ -88,6 +88,8 @@ class Family:
         fits = self.shifts is None or (causal == self.shifts and not self.reads_two)
         if o["labels"] and ("labels" not in self.keys or not fits):
             found.append("labels")
+        if o["embedding"] is not None and "inputs_embeds" not in self.keys:
+            found.append("embedding")
         if o["text_target_column"] is not None and not self.reads_two:
             found.append("text_target_column")
         return found
@@ -95,7 +97,7 @@ class Family:
     @torch.no_grad()
     def run(self, batch: Any) -> None:
         """Run the model on a batch; without targets, each document gets the outputs that it gets alone."""
-        if self.shifts is None:
+        if self.shifts is None or not len(batch["input_ids"]):  # packing leaves no row of texts without tokens
             return
         model = _model(self)
         batch = {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in batch.items()}
@@ -174,7 +176,16 @@ _PADDED = (
     *("stride", "add_special_tokens", "empty", "return_tensors", "text_column", "is_split_into_words", "backend"),
 )
 _TEXTS = ("text_column", "text_pair_column", "text_target_column")
-_LEARNING = ("labels", "packing", "unsupervised", "max_target_length", "look_ahead", "seed", "mlm_probability")
+_LEARNING = (
+    "labels",
+    "packing",
+    "unsupervised",
+    "max_target_length",
+    "look_ahead",
+    "seed",
+    "mlm_probability",
+    "embedding",
+)
 
 
 @functools.cache
@@ -202,7 +213,8 @@ def collate_for_models(data: st.DataObject) -> int:
     """
     kind = data.draw(kinds().filter(lambda kind: kind.model != "canine"), "tokenizer")  # canine has a million ids
     are_ids = data.draw(st.booleans(), "ids")
-    given = data.draw(options(only=(*_PADDED, *_LEARNING, *([] if are_ids else ["text_pair_column"]))), "options")
+    only_texts = [] if are_ids else ["text_pair_column", "whole_word_mask"]
+    given = data.draw(options(only=(*_PADDED, *_LEARNING, *only_texts)), "options")
     family = FAMILIES[data.draw(st.sampled_from(list(FAMILIES)), "model")]
     given |= data.draw(st.sampled_from([{}, *family.suits, *family.suits, *_PACKED]), "more options")
     if are_ids:

@@ -261,7 +261,10 @@ def other_columns(draw: st.DrawFn, count: int, *, odd: bool = False) -> dict[str
 
 @st.composite
 def packed_columns(draw: st.DrawFn, lengths: list[int], first: int = 0) -> dict[str, list[Any]]:
-    """Draw `position_ids` that restart at `first`, or `document_ids`, or both or none, for rows of documents."""
+    """Draw `position_ids` that restart at `first`, or `document_ids`, or both or none, for rows of documents.
+
+    Without `position_ids` the documents of a row may be interleaved.
+    """
     names = draw(st.sampled_from([(), (), ("position_ids",), ("document_ids",), ("position_ids", "document_ids")]))
     columns: dict[str, list[Any]] = {name: [] for name in names}
     step = draw(st.sampled_from([1, 1, 4]))
@@ -269,7 +272,10 @@ def packed_columns(draw: st.DrawFn, lengths: list[int], first: int = 0) -> dict[
         starts = [0, *sorted(draw(st.sets(st.integers(1, max(length - 1, 1)), max_size=3 if length > 1 else 0)))]
         stops = [*starts[1:], length]
         tokens = [range(first, first + stop - start) for start, stop in zip(starts, stops, strict=True)]
-        made = [(step * number, token) for number, run in enumerate(tokens) for token in run]
+        numbers = [step * number for number, run in enumerate(tokens) for _ in run]
+        if names == ("document_ids",) and draw(st.integers(0, 3)) == 0:
+            numbers = draw(st.permutations(numbers))  # documents need not be contiguous
+        made = list(zip(numbers, [token for run in tokens for token in run], strict=True))
         for name in names:
             columns[name].append([pair[name == "position_ids"] for pair in made])
     return columns

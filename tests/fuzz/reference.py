@@ -61,7 +61,7 @@ class Row:
                     if getattr(self, name) is not None
                 },
             )
-            for number in dict.fromkeys(numbers)
+            for number in sorted(set(numbers))
         ] or [self]
 
 
@@ -330,6 +330,8 @@ class Reference:
             if "cu_seq_lens_q" in batch:
                 batch["use_cache"] = False
             wanted.batch = {key: value for key, value in batch.items() if key in self.family.keys}
+            if "inputs_embeds" in wanted.batch:
+                del wanted.batch["input_ids"]
         return wanted
 
     def isolating(self, documents: Any) -> Any:
@@ -362,7 +364,7 @@ class Reference:
         if row.positions is not None:
             return row.positions
         if row.documents is not None:
-            return [self.first + index - row.documents.index(number) for index, number in enumerate(row.documents)]
+            return [self.first + row.documents[:index].count(number) for index, number in enumerate(row.documents)]
         positions, position = [], self.first
         for kept in _mask(row):
             positions.append(position if kept else self.pad_position)
