@@ -27,22 +27,24 @@ _NOT_OF_ROWS = re.compile(r"relative|rel_|distance|rotary|inv_freq|bias", re.IGN
 
 @dataclass(frozen=True)
 class CheckedTable:
-    r"""Report on one position table of a model.
+    r"""One position table of a model, as listed in the `tables` of a `PositionCheck`.
+
+    `check` makes it: it runs the model on a few tokens, and finds the row of the table that each token reads.
 
     Args:
-        name (`str`): name of the parameter or buffer, as in `model.named_parameters()`.
-        counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): the input whose positions the table encodes; `None`
-            if a test run of the model on a few tokens did not read the table.
-        first_row (`int`, *optional*): row of the first token.
-        padding_row (`int`, *optional*): row of padding tokens, if it is the same for all.
+        name (`str`): name of the parameter, buffer or other tensor, as in `model.named_parameters()`.
+        counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): input whose tokens read the table; `None` if no
+            token read it.
+        first_row (`int`, *optional*): row that the first token reads; `None` if no token read the table.
+        padding_row (`int`, *optional*): row that every padding token reads; `None` if they read different rows or none.
         rows, d_model (`int`): shape of the table.
         dtype (`torch.dtype`): dtype of the table.
-        is_trainable (`bool`): True if it is a parameter that an optimizer may change.
-        left_padding_shifts (`bool`): True if left padding gives real tokens later rows when only an attention mask is
-            passed.
+        is_trainable (`bool`): True if the table requires a gradient.
+        left_padding_shifts (`bool`): True if left padding makes real tokens read later rows, when the model is given
+            an attention mask and no `position_ids`.
         distinct_rows (`int`): number of different rows, not counting rows of zeros.
-        identified (`Identified`, *optional*): formula of the table; `None` if `identify` raised an error.
-        problem (`str`): first lines of the message of that error; empty if `identify` raised none.
+        identified (`Identified`, *optional*): result of `identify` for the table; `None` if it raised an error.
+        problem (`str`): first lines of the message of that error; empty if there was none.
     """
 
     name: str
@@ -60,12 +62,15 @@ class CheckedTable:
 
     @property
     def is_sinusoidal(self) -> bool:
-        """True if the table holds sinusoids of a known or recorded convention."""
+        """True if `identify` found a formula of sines and cosines for the table, up to rounding."""
         return self.identified is not None and self.identified.is_sinusoidal
 
     @property
     def collapsed_rows(self) -> int:
-        """Number of rows that are equal to an earlier row: a model cannot distinguish the positions of equal rows."""
+        """Number of rows that are equal to an earlier row, not counting rows of zeros.
+
+        A model cannot distinguish the positions of equal rows.
+        """
         zeros = 0 if self.identified is None else len(self.identified.zero_rows)
         return self.rows - zeros - self.distinct_rows
 
@@ -85,19 +90,20 @@ class CheckedTable:
 
 @dataclass(frozen=True)
 class PositionCheck:
-    r"""Result of `check`: kinds of positions and position tables of a model. `print` shows it as a report.
+    r"""Result of `check`: the kinds of positions of a model, and its position tables. `print` shows it as a report.
 
     Args:
-        model (`str`): class of the model.
-        positions (`tuple` of `str`): kinds of positions: "learned", "sinusoidal", "rotary", "relative", "alibi",
-            "unknown"; empty for none. A learned table that holds sinusoids counts as sinusoidal.
-        tables (`tuple` of `CheckedTable`): all tables of absolute positions.
-        left_padding_shifts (`bool`, *optional*): True if left padding changes the positions of real tokens when only an
-            attention mask is passed; `None` if the model could not be run.
+        model (`str`): class name of the model.
+        positions (`tuple` of `str`): kinds of positions, out of "learned", "sinusoidal", "rotary", "relative", "alibi"
+            and "unknown"; empty if the model has none. A trainable table of sinusoids counts as sinusoidal.
+        tables (`tuple` of `CheckedTable`): the tables that tokens read, then others with the name of a position table.
+        left_padding_shifts (`bool`, *optional*): True if left padding changes the positions of real tokens, when the
+            model is given an attention mask and no `position_ids`; `None` if the model could not be run.
         takes_position_ids (`bool`, *optional*): True if `position_ids` have an effect; `None` if the model could not be
             run.
-        unknown_in (`tuple` of `str`): names of the tensors or modules with positions of an unknown kind.
-        not_run (`str`): reason why the model could not be run on a few tokens.
+        unknown_in (`tuple` of `str`): names of the tensors or modules with positions of an unknown kind; empty if
+            there are none.
+        not_run (`str`): reason why the model could not be run on a few tokens; empty if it was run.
     """
 
     model: str
@@ -131,9 +137,10 @@ class PositionCheck:
 def check(model: Any) -> PositionCheck:
     r"""Report the kinds of positions of a Hugging Face model, its position tables, and the effect of left padding.
 
-    The model is run on up to seven tokens to see which tables it reads, and from which row. A table is identified by
-    its numbers: first by the convention that `use_sinusoidal_positions` recorded in the configuration, then by the
-    known conventions. In a model that does not run on token ids (Whisper), tables are found by their names.
+    The model is run on rows of up to seven tokens, to find the tables that it reads and the row of the first token. If
+    it does not run on token ids (Whisper), tables are found by their names. Then `identify` finds the formula of each
+    table from its numbers. If `use_sinusoidal_positions` recorded a convention in the model's configuration, that one
+    is tried first.
 
     Args:
         model (`PreTrainedModel`): any device and dtype, with or without wrappers such as DDP, FSDP, PEFT and
@@ -152,7 +159,7 @@ def check(model: Any) -> PositionCheck:
         >>> model = BertModel(BertConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
         >>> check(model).positions
         ('learned',)
-        >>> report = use_sinusoidal_positions(model)
+        >>> report = use_sinusoidal_positions(model)  # with base 30 and half the amplitude, to suit this model
         >>> print(check(model))
         BertModel: sinusoidal positions
           embeddings.position_embeddings.weight: input_ids read it from row 0; frozen
@@ -259,9 +266,11 @@ def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterato
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return the kinds of positions of a model; the numbers in `tables` decide between "sinusoidal" and "learned".
+    """Return the kinds of positions of a model: `kinds`, with "learned" and "sinusoidal" replaced by those of `tables`.
 
-    The other names in `kinds` are kept; "unknown" only if there is no other kind.
+    A table that holds sinusoids counts as "sinusoidal", any other as "learned". Frozen tables of a model with rotary
+    positions are ignored. "unknown" is dropped if there is another kind. If nothing is left, `kinds` is returned
+    unchanged.
     """
     others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
     absolute = [table for table in tables if table.is_trainable or "rotary" not in others]

@@ -26,8 +26,9 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
         start (`int`, *optional*, defaults to 0): position of a row's first real token.
 
     Returns:
-        `(B, T)` int64, an array for an array and a tensor on the same device for a tensor: start, start + 1, … at real
-        tokens, `start` at padding. A text has the same positions with left padding, right padding and none.
+        `(B, T)` int64: start, start + 1, … at the real tokens of each row, `start` at padding. It is an array for an
+        array, and a tensor on the same device for a tensor. A text has the same positions with left padding, right
+        padding and none.
 
     Raises:
         ValueError: if the mask is not two-dimensional, or contains a value other than 0 and 1.
@@ -45,9 +46,11 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
 
 
 def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
-    """Return `attention_mask` `(B, T)` as bool, True at real tokens; raise if it is invalid.
+    """Return `attention_mask`, a tensor or array `(B, T)`, as bool, True at real tokens.
 
-    `values=False` skips the check for values other than 0 and 1, which would wait for an accelerator.
+    Raise `TypeError` if it is neither a tensor nor an array, and `ValueError` if it does not have two dimensions or
+    contains a value other than 0 and 1. `values=False` skips the check of the values, because on an accelerator it
+    would wait for the device.
     """
     if not isinstance(attention_mask, torch.Tensor | np.ndarray):
         raise type_error(
@@ -89,12 +92,13 @@ def position_ids_from_lengths(
 
     Args:
         lengths (`torch.Tensor`, `np.ndarray` or sequence of `int`, `(B,)`): real tokens in each row; 0 is allowed.
-        max_length (`int`, *optional*): T; by default the largest length.
+        max_length (`int`, *optional*): length T of the padded rows; by default the largest of `lengths`.
         start (`int`, *optional*, defaults to 0): position of a row's first token.
-        padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): padding side.
+        padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): side of a row with the padding.
 
     Returns:
-        `(B, T)` int64, `start` at padding: an array for an array, otherwise a tensor on the device of `lengths`.
+        `(B, T)` int64: start, start + 1, … at the real tokens of each row, `start` at padding. It is an array for an
+        array, otherwise a tensor on the device of `lengths`, or on the CPU for a sequence.
 
     Raises:
         ValueError: if a length is negative or larger than `max_length`, or `padding_side` is neither side.
@@ -116,16 +120,17 @@ def position_ids_from_lengths(
 
 
 def position_ids_from_documents(documents: Sequence[Any], max_length: int | None = None, *, start: int = 0) -> Any:
-    r"""Return position ids of packed rows; they restart at each document.
+    r"""Return position ids of packed rows, which hold several documents each; they restart at every document.
 
     Args:
-        documents (sequence of `B` sequences, arrays or tensors of `int`): for each row the lengths of its documents.
-        max_length (`int`, *optional*): T; by default the number of tokens in the longest row.
+        documents (sequence of `B` sequences, arrays or tensors of `int`): for each row, the numbers of tokens of its
+            documents, in order.
+        max_length (`int`, *optional*): length T of the padded rows; by default the length of the longest row.
         start (`int`, *optional*, defaults to 0): position of a document's first token.
 
     Returns:
-        `(B, T)` int64, padded on the right with `start`: an array if the rows are arrays, otherwise a tensor on the
-        device of the rows.
+        `(B, T)` int64, padded on the right with `start`. It is an array if the elements of `documents` are arrays,
+        otherwise a tensor on their device, or on the CPU for sequences.
 
     Raises:
         ValueError: if a length is negative, or a row has more tokens than `max_length`.
@@ -149,9 +154,9 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
 
 
 def unchecked_position_ids(keep: _Array, start: int) -> _Array:
-    """Return the result of `position_ids_from_mask` for a bool mask `keep` `(B, T)` that needs no check.
+    """Return the same position ids as `position_ids_from_mask(keep, start=start)`, without its checks.
 
-    The first real token of a row has the position `start`.
+    `keep` `(B, T)` must be a bool mask, True at real tokens.
     """
     if isinstance(keep, torch.Tensor):
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
@@ -162,7 +167,7 @@ def unchecked_position_ids(keep: _Array, start: int) -> _Array:
 def lengths_as_array(values: object, name: str, *, example: str) -> NDArray[np.int64]:
     """Return `values`, a sequence of lengths, as an int64 array `(N,)`; raise if one is negative or not an integer.
 
-    `name` and `example` are for the message.
+    For the error message, `name` is the name of the argument, and `example` is a valid value.
     """
     array = np.asarray(_on_cpu(values))
     if array.ndim == 0 or (array.dtype.kind not in "iu" and array.size):
@@ -176,7 +181,10 @@ def lengths_as_array(values: object, name: str, *, example: str) -> NDArray[np.i
 
 
 def row_length(totals: NDArray[np.int64], max_length: int | None) -> int:
-    """Return the padded length T of rows with `totals` `(B,)` tokens; raise if a row exceeds `max_length`."""
+    """Return the length T to which rows are padded: `max_length`, or by default the length of the longest row.
+
+    `totals` `(B,)` are the numbers of tokens of the rows. Raise `ValueError` if one is larger than `max_length`.
+    """
     longest = int(totals.max(initial=0))
     length = longest if max_length is None else as_integer(max_length, "max_length", minimum=0, example=longest)
     if length < longest:

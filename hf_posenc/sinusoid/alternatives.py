@@ -23,15 +23,16 @@ from .module import PositionalEncoding, SinusoidalPositionalEncoding
 
 
 class NoPositionalEncoding(PositionalEncoding):
-    r"""Baseline that adds no positions: `x * scale`, then dropout.
+    r"""Baseline without position vectors: `x * scale`, then dropout.
 
-    Without positions, attention without a causal mask ignores the order of tokens.
+    With this baseline, attention without a causal mask ignores the order of tokens.
 
     Args:
         d_model (`int`): width D >= 1.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, in training mode only.
-        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
+        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
+            position raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -72,11 +73,12 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
     Args:
         d_model (`int`): width D >= 1.
         start (`float`, *optional*, defaults to 1): initial value of `alpha`. x-transformers uses `d_model**-0.5`.
-        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
-        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order and frequencies of the columns.
+        base (number, *optional*, defaults to 10000): the lowest frequency is about 1/base, see `sinusoidal_encoding`.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): fixed factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
+        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
+            position raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -123,7 +125,10 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         return super().rows(positions, like, bound=bound) * self.alpha.to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the sinusoids `(length, D)` of the first `length` positions, times `alpha`, in the dtype of `like`."""
+        """Return `alpha` times the sinusoids of positions `first_position` to `first_position + length - 1`.
+
+        The result is `(length, D)`, in the dtype of `like`.
+        """
         return super().shared_rows(length, like) * self.alpha.to(like.dtype)
 
     def spread(self) -> float:
@@ -131,7 +136,7 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         return super().spread() * abs(float(self.alpha.detach()))
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's keyword arguments, except `d_model`; the learned `alpha` is not included."""
+        """Return all arguments of the constructor except `d_model`; the learned `alpha` is not among them."""
         return {**super().settings(), "start": self.start}
 
 
@@ -140,21 +145,22 @@ class ExponentialPositionalEncoding(PositionalEncoding):
 
     Column i has the rate base^(-i/D).
 
-    The rates are spaced like the frequencies of a sinusoid, from 1 down to nearly 1/base: the first column
-    distinguishes the first few positions, the last one positions up to about `base`. All columns are 1 at position 0
-    and fall toward 0, so distant positions become more and more alike. Nothing is learned and there is no state;
-    float32 rows are within 3e-7 of the exact ones at any position.
+    The rates fall from 1 to nearly 1/base, like the frequencies of sinusoids, so the first column distinguishes only
+    the first few positions. All columns are 1 at position 0 and fall toward 0, so distant positions become more and
+    more alike. The module has no parameters and no buffers. Its float32 vectors are within 3e-7 of the exact ones at
+    any position.
 
     Args:
         d_model (`int`): width D >= 1.
-        base (number, *optional*, defaults to 10000): number of positions that the slowest column covers.
+        base (number, *optional*, defaults to 10000): the last column distinguishes positions up to about `base`.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
+        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
+            position raise `ValueError`.
 
     Raises:
-        ValueError: if a setting is out of its range; when called, if a position is negative (compiled code does
-            not check it, and returns columns larger than 1).
+        ValueError: if a setting is out of its range. A call raises it for a negative position; compiled code does not
+            check this, and returns numbers larger than 1.
         TypeError: if a setting has the wrong type.
 
     Example:
@@ -188,7 +194,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         return self._compute(positions, like.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's keyword arguments, except `d_model`; they make an equal encoding."""
+        """Return all arguments of the constructor except `d_model`, from which an equal encoding can be made."""
         return {"base": self.base, **super().settings()}
 
     def _compute(self, positions: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -219,16 +225,16 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
     r"""Return a new positional encoding of the given kind, as a module.
 
     Args:
-        kind (`str`): `"sinusoidal"`; `"scaled"`, sinusoids times a learned number; `"learned"`, a table; `"fourier"`,
-            learnable Fourier features; `"exponential"`, columns that decay; `"none"`.
+        kind (`str`): `"sinusoidal"`, `"scaled"` (sinusoids times a learned number), `"learned"` (a table), `"fourier"`
+            (learned Fourier features), `"exponential"` (columns that decay) or `"none"` (no positions).
         d_model (`int`): width D >= 1.
-        **settings: arguments of the kind's class. All have `scale`, `dropout` and `max_length`.
+        **settings: keyword arguments of the class for `kind`. All classes have `scale`, `dropout` and `max_length`.
 
     Returns:
         `SinusoidalPositionalEncoding`, `ScaledSinusoidalPositionalEncoding`, `LearnedPositionalEncoding`,
         `FourierPositionalEncoding`, `ExponentialPositionalEncoding` or `NoPositionalEncoding`, each called as
-        `encode(x, position_ids=None, out=None)`. All but a learned table accept any real positions (the exponential
-        ones from 0 on), such as timestamps.
+        `encode(x, position_ids=None, out=None)`. Positions may be any real numbers, such as timestamps. But a learned
+        table needs integers, and exponential decay needs numbers >= 0.
 
     Raises:
         ValueError: if the kind is unknown, or a setting is out of its range.
@@ -265,11 +271,12 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 
 
 def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]) -> PositionalEncoding:
-    r"""Return `encoding` as a module: a new one if it is a kind's name, otherwise itself if its width is `d_model`.
+    r"""Return a positional encoding of width `d_model`: a new module for the name of a kind, or the given module.
 
     Args:
-        encoding (`str` or `PositionalEncoding`): name of a kind, or a module.
-        d_model (`int`): width D of the token embedding.
+        encoding (`str` or `PositionalEncoding`): name of a kind, as in `positional_encoding`, or a module, which is
+            returned unchanged.
+        d_model (`int`): width D of the token embedding. A given module must have the same width.
         settings (mapping): keyword arguments for a new module; must be empty if `encoding` is a module.
 
     Raises:

@@ -44,7 +44,8 @@ def check_length(length: Any, name: str = "max_length") -> int:
 def check_special_position(position: Any, name: str, *, minimum: int | None) -> int:
     """Return `position` as an `int`; raise if it is below `minimum`, or beyond 2**53 in absolute value.
 
-    It is the first position or the padding position of a convention; `name` is its name for the message.
+    `position` is the first position or the padding position of a convention. `name` is the argument's name for the
+    message. With `minimum=None`, negative positions are allowed.
     """
     number = as_integer(position, name, minimum=minimum, example=1)
     check_range(np.array([number], dtype=object), name)
@@ -103,7 +104,10 @@ def check_bases(bases: Any) -> tuple[float, ...]:
 
 
 def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
-    """Return `wavelengths`, (shortest, longest) in positions a turn, as floats; raise unless 0 < shortest < longest."""
+    """Return `wavelengths`, (shortest, longest), as floats; raise unless 0 < shortest < longest.
+
+    The unit is positions per turn.
+    """
     fix = "wavelengths=(4, 4096), in positions per turn"
     numbers = tuple(wavelengths) if isinstance(wavelengths, Iterable) else (wavelengths,)
     lengths = [check_number(number, "a wavelength", above=0, fix=fix) for number in numbers]
@@ -191,10 +195,17 @@ def check_tensor_range(positions: torch.Tensor, name: str) -> None:
 
 
 def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
-    """Return `positions`, a tensor, array or sequence, as a tensor; arrays and sequences are copied to the CPU.
+    r"""Return `positions` as a tensor of integers or floats, after checking them.
 
-    Raise if they are one bare number, not real numbers, infinite, NaN or beyond 2**53, or require a gradient. `name` is
-    the argument's name for the message.
+    Args:
+        positions (`object`): a tensor, which stays on its device, or an array or a sequence, which is copied to a CPU
+            tensor of dtype int64 or float64.
+        name (`str`): name of the argument, for the message.
+
+    Raises:
+        TypeError: if `positions` are a single Python or NumPy number, or not real numbers.
+        ValueError: if they require a gradient, or are lists of unequal lengths; if a position is infinite, NaN, or
+            beyond 2**53 in absolute value (most integer tensors on an accelerator are checked later).
     """
     if isinstance(positions, bool | int | float | np.integer | np.floating):
         count = max(int(positions), 1) if math.isfinite(positions) else 100
@@ -247,10 +258,10 @@ def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: b
     r"""Return `position_ids` as a tensor on the device of `x`; raise if their shape does not fit `x`.
 
     Args:
-        position_ids (`object`): `(B, T)`, `(1, T)` or `(T,)`.
+        position_ids (`object`): tensor, array or sequence `(B, T)`, `(1, T)` or `(T,)`.
         x (`torch.Tensor` `(B, T, D)`): input of the module.
-        keep_float64 (`bool`): if the device of `x` has no float64, leave float64 positions on their own device instead
-            of converting them to float32.
+        keep_float64 (`bool`): used only for float64 positions if the device of `x` (mps) has no float64. True leaves
+            them on their own device; False converts them to float32.
 
     Raises:
         ValueError: if the shape does not fit `x`, or a position is not finite or is beyond 2**53.
@@ -311,10 +322,10 @@ def check_input(x: object, d_model: int, module: str) -> None:
 
 
 def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
-    """Raise if the result of `module` for the input `x` cannot be written to `out`.
+    """Raise if `out` cannot be the buffer for the result of `module` for the input `x`.
 
-    `out` needs the shape, dtype and device of `x`, and must be `x` itself or share no memory with it. A gradient must
-    not be recorded.
+    `out` must have the shape, dtype and device of `x`. It must be `x` itself, or share no memory with it. No buffer is
+    allowed if the call records a gradient.
     """
     rule, fix = "out must be a buffer like x", "out=torch.empty_like(x)"
     if not isinstance(out, torch.Tensor):
@@ -364,9 +375,9 @@ def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
 
 
 def _addresses(tensor: torch.Tensor) -> NDArray[np.void]:
-    """Return an array at the memory addresses of `tensor`, to find overlaps; its values must never be read.
+    """Return a NumPy array with the memory addresses of `tensor`, on any device, to find overlaps with another tensor.
 
-    The tensor may be on any device.
+    The values of the array must never be read.
     """
     size = tensor.element_size()
     described = {

@@ -34,7 +34,11 @@ _SMALL_COPY = 2**20  # elements of a tensor that is copied on the calling core
 
 
 class Encoding(NamedTuple):
-    """Convention, width and base of a sinusoidal encoding. Together with position and dtype they determine a row."""
+    """Checked convention, width and base of a sinusoidal encoding; `Encoding.of` makes one.
+
+    Together with a position and a dtype, they determine a row. `base` is `None` if the convention has fixed bases or
+    wavelengths. `key` is the convention and the base as text, for the registered operator `_rows`.
+    """
 
     convention: Convention
     d_model: int
@@ -43,7 +47,7 @@ class Encoding(NamedTuple):
 
     @classmethod
     def of(cls, convention: str | Convention, d_model: int, base: float | None) -> Encoding:
-        """Return an `Encoding` after checking the arguments; `base=None` is the base of the convention."""
+        """Return an `Encoding` after checking the arguments; `base=None` selects the base of the convention."""
         resolved = resolve_convention(convention)
         width = check_width(d_model)
         number = resolved.check_fit(width, base)
@@ -67,7 +71,10 @@ _tables: list[dict[_Key, torch.Tensor]] = [{}]
 
 
 def cached_tables() -> dict[_Key, torch.Tensor]:
-    """Return a dict from (encoding, dtype, device) to cached table `(R, D)`. Never write to a table: it is shared."""
+    """Return a dict of all cached tables `(R, D)`; row p of a table is the encoding of position p.
+
+    The keys are tuples (`Encoding`, dtype, device). Never write to a table: it is shared.
+    """
     return dict(_tables[0])
 
 
@@ -80,20 +87,22 @@ def clear_cache() -> None:
 def _table(
     encoding: Encoding, length: int, dtype: torch.dtype, device: torch.device, *, count: int
 ) -> torch.Tensor | None:
-    r"""Return a cached table with the rows of positions 0 to `length` - 1 or more; compute missing rows.
+    r"""Return the cached table of an encoding with at least `length` rows, after computing its missing rows.
 
-    Never write to the table: it is shared.
+    Row p is the encoding of position p. Never write to the table: it is shared.
 
     Args:
-        encoding (`Encoding`): settings of the rows.
+        encoding (`Encoding`): convention, width and base.
         length (`int`): minimum number of rows.
-        dtype (`torch.dtype`), device (`torch.device`): of the table.
-        count (`int`): number of rows that the caller reads. If more than 256 rows are missing, and more than 16 times
-            `count`, none is computed and the result is `None`.
+        dtype (`torch.dtype`), device (`torch.device`): dtype and device of the table.
+        count (`int`): number of rows that the caller reads.
 
     Returns:
-        `torch.Tensor` `(R, D)`, R >= `length`, a power of two; `None` if `length` is above 2**18, or too many rows
-        are missing for `count`. The caller then computes its rows without a table.
+        `torch.Tensor` `(R, D)`; R >= `length` is a power of two. In two cases it is `None`, and the caller must compute
+        its rows without a table:
+
+        - if `length` is above 2**18,
+        - if more than 256 rows are missing, and more than 16 times `count`.
     """
     key = (encoding, dtype, device)
     cached = _tables[0].get(key)
@@ -124,17 +133,17 @@ def rows_at(
 
     Args:
         positions (`torch.Tensor` `(...)`, integer or float): on any device.
-        encoding (`Encoding`): settings of the rows.
-        dtype (`torch.dtype`): of the result.
-        bound (`int`, *optional*): if given, all positions are known to be from 0 to `bound` - 1. Without it, integers
-            on an accelerator cause a synchronization.
-        limit (`int`, *optional*): first position that is not allowed; -1 for no limit.
+        encoding (`Encoding`): convention, width and base.
+        dtype (`torch.dtype`): dtype of the result.
+        bound (`int`, *optional*): give it if the caller is sure that all positions are from 0 to `bound` - 1. By
+            default (-1), the range of the positions is computed, which causes a synchronization on an accelerator.
+        limit (`int`, *optional*): first position that is not allowed; by default (-1), all positions are allowed.
 
     Returns:
         `torch.Tensor` `(..., D)` of `dtype`, on the device of `positions`.
 
     Raises:
-        ValueError: if a position is not below `limit`.
+        ValueError: if a position is not below `limit`, is not finite, or is beyond 2**53 in absolute value.
     """
     if without_values(positions):
         return _traced_rows(positions, encoding, dtype, bound, limit, -1)
@@ -142,10 +151,10 @@ def rows_at(
 
 
 def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -> torch.Tensor:
-    r"""Return the encodings of positions `start` to `stop` - 1. Never write to the result: it may be a cached table.
+    r"""Return the encodings of positions `start` to `stop` - 1. Never write to the result.
 
     Returns:
-        `torch.Tensor` `(stop - start, D)`, dtype and device of `like`; a view if the table is cached.
+        `torch.Tensor` `(stop - start, D)`, dtype and device of `like`. It may be a view of a cached table.
     """
     if without_values(like):
         where = torch.arange(start, stop, device=like.device)
@@ -158,21 +167,25 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
 
 
 def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> torch.Tensor:
-    """Compute the encodings `(..., D)` of any `positions` `(...)` without the cache; the result is on their device."""
+    """Compute the encodings `(..., D)` of any `positions` `(...)`, on their device, without the cache.
+
+    Raise `ValueError` if a position is infinite, NaN, or beyond 2**53 in absolute value.
+    """
     check_tensor_range(positions, "positions")
     exact = positions.detach().to("cpu", torch.float64)
     return encode(exact, encoding.waves, dtype).to(positions.device)
 
 
 def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
-    r"""Copy the encodings of `positions` from a cached table to `out`; return False if a table cannot be used.
+    r"""Copy the encodings of `positions` from a cached table to `out`, if there is a table for them.
 
     Args:
         out (`torch.Tensor` `(..., D)`): contiguous, on the device of `positions`.
         positions (`torch.Tensor` `(...)`), encoding (`Encoding`), bound (`int`), limit (`int`): see `rows_at`.
 
     Returns:
-        `bool`: True if the rows were written; otherwise `out` is unchanged.
+        `bool`: True if the rows were written. False, with `out` unchanged, if `_table_for` returns no table, for
+        example because of a negative or fractional position.
 
     Raises:
         ValueError: if a position is not below `limit`.
@@ -191,9 +204,11 @@ def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bo
 def _table_for(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int
 ) -> torch.Tensor | None:
-    """Return a cached table with the rows of all `positions`, or `None` if the rows should be computed without one.
+    """Return a cached table with the rows of all `positions`, or `None` if they should be computed without a table.
 
-    Raise if a position is not below `limit`. `bound` and `limit` are those of `rows_at`.
+    The result is `None` for positions of a floating-point dtype, for negative ones, if there are no positions, and if
+    `_table` returns `None`. Raise `ValueError` if a position is not below `limit`. `bound` and `limit` are those of
+    `rows_at`.
     """
     is_integer = not positions.is_floating_point()
     lowest, highest = 0.0, bound - 1.0
@@ -215,8 +230,8 @@ def _traced_rows(
 ) -> torch.Tensor:
     """Return the encodings of `positions` whose values cannot be read, for example in compiled code.
 
-    `bound` and `limit` are those of `rows_at`. If `first` >= 0, the positions are known to be `first`, `first` + 1, and
-    so on.
+    `bound` and `limit` are those of `rows_at`; a program of `torch.export` does not check `limit`. Give `first` >= 0 if
+    the positions are `first`, `first` + 1, and so on, otherwise -1.
     """
     if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():  # torch.export
         return encode_in_graph(positions, encoding.waves, dtype).to(positions.device)
@@ -228,10 +243,10 @@ def _traced_rows(
 def _rows(
     positions: torch.Tensor, key: str, d_model: int, dtype: torch.dtype, bound: int, limit: int, first: int
 ) -> torch.Tensor:
-    """Return the encodings of `positions`: an operator that compilers call as it is, without compiling its code.
+    """Return the encodings of `positions`, as an operator of torch: compilers call it, and do not compile its code.
 
-    Compiled float64 angles would take three times as long. `key` and `d_model` identify the `Encoding`; the other
-    arguments are those of `_traced_rows`.
+    Compiled code would take three times as long for the float64 angles. `key` and `d_model` are those of an `Encoding`;
+    the other arguments are those of `_traced_rows`.
     """
     encoding = _from_key(key, d_model)
     if first >= 0 and len(positions):
@@ -243,7 +258,10 @@ def _rows(
 
 
 def _copy(rows: torch.Tensor) -> torch.Tensor:
-    """Return a copy of `rows`. NumPy copies small tensors on one core, because waiting for busy cores takes longer."""
+    """Return a copy of `rows`.
+
+    NumPy copies small CPU tensors on one core. torch would use all cores, and wait for those that are busy.
+    """
     if rows.device.type != "cpu" or rows.numel() > _SMALL_COPY:
         return rows.clone()
     return torch.from_numpy(rows.view(torch.uint8).numpy().copy()).view(rows.dtype)

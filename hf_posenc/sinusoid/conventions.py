@@ -19,27 +19,29 @@ Spacing = Literal["width", "ends"]
 
 @dataclass(frozen=True)
 class Convention:
-    r"""Layout and spacing of a sinusoidal encoding: which columns are sines, and the frequency of each pair of columns.
+    r"""Formula of a sinusoidal encoding: which columns are sines or cosines, and the frequency of each pair of columns.
 
-    The presets in `CONVENTIONS` are "vaswani", "tensor2tensor", "fairseq", "marian", "m2m100", "whisper" and
-    "musicgen"; a `convention` argument accepts these names or a `Convention`. `fixed_bases(4, 5, 7)` makes one from
-    chosen periods. `print` shows the formula.
+    Use it, or the name of a preset, as the `convention` argument of other functions. The presets in `CONVENTIONS` are
+    "vaswani", "tensor2tensor", "fairseq", "marian", "m2m100", "whisper" and "musicgen". `fixed_bases(4, 5, 7)` makes a
+    convention from chosen periods. `print` shows the formula.
 
     Args:
         name (`str`): name in messages and files.
-        layout (`"interleaved"` or `"halves"`): sine and cosine side by side, or all sines and then all cosines. With an
-            odd width there is one sine more than cosines (one cosine more if `cosine_first`). But halves spaced by
-            `"ends"` have equally many sines and cosines, and with an odd width the last column is zero.
-        spacing (`"width"` or `"ends"`): frequency i is base^(-2i/D); or base^(-i/(H-1)) for H frequencies, so that the
-            last one is exactly 1/base (the divisor H-1 is at least 1).
+        layout (`"interleaved"` or `"halves"`): `"interleaved"` puts the sine and cosine of a pair side by side;
+            `"halves"` puts all sines before all cosines. With an odd width, the last sine has no cosine (the last
+            cosine no sine if `cosine_first`); with `"halves"` and spacing `"ends"`, the last column is zero instead.
+        spacing (`"width"` or `"ends"`): frequency of pair i. It is base^(-2i/D) for `"width"`. It is base^(-i/(H-1))
+            for `"ends"` and H pairs, so that the last frequency is exactly 1/base (a single pair has frequency 1).
         first_position (`int`, *optional*, defaults to 0): position of the first token if no positions are given.
-        padding_position (`int`, *optional*): position whose row is zero in a table.
-        bases (`tuple` of numbers, *optional*): positions per turn of each pair of columns, instead of `spacing` and
+        padding_position (`int`, *optional*): position whose row is zero in a table; by default there is none.
+        bases (`tuple` of numbers, *optional*): positions per turn of each pair of columns; replaces `spacing` and
             `base`.
-        cosine_first (`bool`, *optional*, defaults to `False`): swap sines and cosines in the layout.
-        base (number, *optional*, defaults to 10000): base of the spacing unless a function's `base=` overrides it.
-        wavelengths (two numbers, *optional*): shortest and longest wavelength in positions per turn; replaces
-            `base`. A base is equivalent to (2π, 2π·base). They may be below 1, for example for positions in seconds.
+        cosine_first (`bool`, *optional*, defaults to `False`): True swaps sines and cosines in the layout.
+        base (number, *optional*, defaults to 10000): base of the frequencies. An argument `base=` of a function
+            overrides it.
+        wavelengths (two numbers, *optional*): shortest and longest wavelength in positions per turn; replaces `base`.
+            `base=b` is equivalent to `wavelengths=(2π, 2π·b)`. A wavelength may be below 1, for example for positions
+            in seconds.
 
     Raises:
         ValueError: if a setting is not one of its choices, out of its range, or contradicts another.
@@ -118,13 +120,17 @@ class Convention:
 
     @property
     def formula(self) -> Convention:
-        """Copy without name, first position and padding position, which do not change the encoding of a position."""
+        """Copy with an empty name, first position 0 and no padding position, to compare conventions.
+
+        These three do not change the encoding of a position.
+        """
         return replace(self, name="", first_position=0, padding_position=None)
 
     def to_dict(self) -> dict[str, Any]:
-        r"""Return the convention as a dict that JSON can store and `from_dict` reads.
+        r"""Return the convention as a dict that JSON can store, and from which `from_dict` makes an equal convention.
 
-        The dict has only the name for a preset, name and bases for `fixed_bases`, and all fields otherwise.
+        For a preset, the dict contains only the name. For a convention from `fixed_bases`, it contains name and bases.
+        Otherwise it contains all fields.
 
         Example:
             >>> CONVENTIONS["marian"].to_dict()
@@ -142,11 +148,12 @@ class Convention:
         r"""Return the convention described by a dict from `to_dict`.
 
         Args:
-            values (mapping): `{"name": ...}` of a preset, or the name and other fields.
+            values (mapping): `{"name": ...}` for a preset, or the name and other arguments of `Convention`.
 
         Raises:
-            ValueError: if a key is unknown, the name is missing, or only a name is given and no preset has it.
-            TypeError: if `values` is not a mapping.
+            ValueError: if a key is unknown, the name is missing, or only a name is given and no preset has it; if a
+                value is invalid.
+            TypeError: if `values` is not a mapping, or a value has the wrong type.
 
         Example:
             >>> Convention.from_dict({"name": "fixed_bases", "bases": [4, 5, 7]}) == fixed_bases(4, 5, 7)
@@ -211,9 +218,10 @@ class Convention:
         return self.bases is None or d_model == 2 * len(self.bases)
 
     def check_fit(self, d_model: int, base: float | None = None) -> float | None:
-        r"""Return the base of the frequencies; raise if `d_model` or `base` does not fit the convention.
+        r"""Return the base to compute frequencies with; raise if `d_model` or `base` does not fit the convention.
 
-        It is `base`, or by default the base of the convention; `None` with fixed bases or wavelengths.
+        The result is `base`, or the base of the convention for `base=None`. It is `None` for a convention with fixed
+        bases or wavelengths, because its frequencies need no base.
 
         Raises:
             ValueError: if `base` is not larger than 1, or is given to a convention with fixed bases or wavelengths; if
@@ -264,7 +272,7 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
 def fixed_bases(*bases: float) -> Convention:
     r"""Return a convention in which pair i of columns makes a full turn every `bases[i]` positions.
 
-    With integer bases all columns together repeat after their least common multiple: 140 positions for (4, 5, 7).
+    With integer bases, rows repeat after the least common multiple of the bases: 140 positions for (4, 5, 7).
 
     Args:
         bases (numbers): positions per turn, each larger than 1. The width is twice their number.

@@ -58,10 +58,11 @@ _Values = TypeVar("_Values", torch.Tensor, NDArray[np.float64])
 
 
 class Waves(NamedTuple):
-    r"""Frequencies of one encoding in turns per position, each split into three float64 numbers.
+    r"""Frequencies of one encoding in turns per position, each split into three float64 numbers; `waves` makes it.
 
-    `whole + low + last` is a frequency with 159 bits; `head` and `low_head` are the upper 26 bits of `whole` and `low`.
-    All are NumPy arrays, because a tensor from a fake mode or inference mode must not be cached.
+    The frequency of a pair of columns is the sum `whole + low + last`, with 159 bits. `head` and `low_head` are the
+    upper 26 bits of `whole` and `low`. All five are NumPy arrays `(F,)` for F pairs of columns, because they are
+    cached, and tensors made in a fake mode or in inference mode must not be cached.
     """
 
     convention: Convention
@@ -197,9 +198,9 @@ def _encode_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> No
 def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
     r"""Write the sines and cosines of consecutive integers `positions` `(N,)` to `out` `(N, F, 2)`.
 
-    This is six times as fast as `_encode_each`, with the same values bit for bit: a row is the complex product of two
-    rows computed by `_values`. If the error of a product could change its rounding, the number is computed from
-    `_angles`.
+    This is six times as fast as `_encode_each`, with the same values bit for bit. A row is the complex product of two
+    rows that `_values` computed. A product has a small error. Where that could change the rounded number, the number is
+    computed again, from `_angles`.
     """
     # Sines and cosines from `_values` err by at most 2**-51, and the sine and cosine of one angle add up to at most √2.
     # So a product errs by at most 2·√2·2**-51 because of its factors and 2**-52 because of its roundings. It differs by
@@ -236,9 +237,9 @@ def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
 
 
 def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
-    """Return a float64 tensor `(2, N, F)` for `positions` `(N,)` and F frequencies: the sines, then the cosines.
+    """Return the sines and cosines of `positions` `(N,)` at F frequencies, as a float64 tensor `(2, N, F)`.
 
-    Cosines come first if the convention has cosines first.
+    Index 0 holds the sines and index 1 the cosines; the other way round if `cosine_first` is set in the convention.
     """
     values = positions.new_empty(2, len(positions), len(waves.whole))
     step = max(1, _BLOCK // len(waves.whole))
@@ -250,10 +251,11 @@ def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
 
 
 def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two tensors of angles `(N, F)` in radians: their sines are the sine columns and the cosine columns.
+    """Return two tensors of angles `(N, F)` in radians, whose sines are the numbers of the encoding.
 
-    If the convention has cosines first, the tensor for cosine columns comes first. Angles are at most a quarter turn,
-    and the absolute values of the two angles of a position and frequency add up to a quarter turn.
+    The sines of the first tensor are the sine columns, those of the second the cosine columns; the other way round if
+    `cosine_first` is set in the convention. For each position and frequency, the absolute values of the two angles add
+    up to a quarter turn.
     """
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
@@ -278,7 +280,10 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
 
 
 def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Return `turns` times `radians`, which is 2π or -2π. Turns of at most `noise` in absolute value give exactly 0."""
+    """Return angles in radians: `turns` times `radians`, which contains 2π or -2π for each angle.
+
+    Turns of at most `noise` in absolute value give exactly 0.
+    """
     angles = torch.where(turns.abs() <= noise, 0.0, turns)
     return angles.mul_(radians).add_(0.0)  # + 0.0 turns -0.0 into 0.0
 

@@ -31,8 +31,9 @@ def sinusoidal_encoding(
 ) -> torch.Tensor:
     r"""Return sine and cosine vectors for the given positions.
 
-    Column 2i holds sin(p / base^(2i/D)), column 2i+1 the cosine of the same angle; other conventions order and space
-    the columns differently. Positions are used unchanged: the first position of a convention is not added to them.
+    Column 2i holds sin(p / base^(2i/D)), column 2i+1 the cosine of the same angle. Other conventions than "vaswani"
+    have another order of columns, or other frequencies. Positions are used as given: the first position of a
+    convention, such as 2 in "fairseq", is not added to them.
 
     The values are computed on the CPU for every device, so that all devices get the same bits and none needs float64.
     The modules cache the rows that they have computed; this function does not.
@@ -42,9 +43,9 @@ def sinusoidal_encoding(
             sorted; may be negative or fractional.
         d_model (`int`): width D >= 1. An odd width ends in a sine column (vaswani), has one sine more than cosines
             (marian), or ends in a column of zeros (tensor2tensor and the others).
-        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
-        base (number, *optional*, defaults to 10000): the slowest pair of columns makes a turn in about base·2π
-            positions.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order and frequencies of the columns.
+        base (number, *optional*, defaults to 10000): base of the frequencies. The slowest pair of columns makes a turn
+            in about base·2π positions. A `Convention` may have another default, or not allow a base.
         dtype (`torch.dtype`, *optional*, defaults to float32): float32, float16, bfloat16 or float64.
         device (*optional*): device of the result; by default that of `positions`, or the CPU.
 
@@ -53,9 +54,11 @@ def sinusoidal_encoding(
         exact value at any integer position below 2**31 (float64: within 2**-51).
 
     Raises:
-        ValueError: if `d_model` is not positive, `base` is not larger than 1, or `positions` require a gradient, are
-            not finite, exceed 2**53 (beyond it float64 does not hold every integer), or are lists of unequal lengths.
-        TypeError: if `positions` are a bare number (Python's or NumPy's), or not real numbers.
+        ValueError: if `d_model` is not positive, or `base` is not larger than 1; if `positions` require a gradient, or
+            are lists of unequal lengths; if a position is not finite, or is beyond 2**53 in absolute value, where
+            float64 does not hold every integer.
+        TypeError: if `positions` are a single Python or NumPy number, or not real numbers; if `d_model` is not an
+            integer, or `dtype` is not one of the four.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.5. arXiv:1706.03762.
@@ -84,10 +87,11 @@ def sinusoidal_table(
     r"""Return a table whose row p is the encoding of position p; the row of the convention's padding position is zero.
 
     Args:
-        num_positions (`int`): number of rows N, for positions 0 to N - 1 in every convention.
+        num_positions (`int`): number of rows N, for positions 0 to N - 1 in every convention, also in one
+            with another first position.
         d_model (`int`): width D >= 1.
-        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
-        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order and frequencies of the columns.
+        base (number, *optional*, defaults to 10000): the lowest frequency is about 1/base, see `sinusoidal_encoding`.
         dtype (`torch.dtype`, *optional*, defaults to float32): dtype of the table.
         device (*optional*, defaults to the CPU): device of the table.
 
@@ -95,8 +99,8 @@ def sinusoidal_table(
         `torch.Tensor` `(N, D)` of `dtype` on `device`, in new memory.
 
     Raises:
-        ValueError: if `num_positions` or `d_model` is not positive.
-        TypeError: if one of them is not an integer.
+        ValueError: if `num_positions` or `d_model` is not positive, or `base` is not larger than 1.
+        TypeError: if `num_positions` or `d_model` is not an integer.
 
     Example:
         >>> sinusoidal_table(3, 4, convention="fairseq")
@@ -117,12 +121,12 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
 
     Args:
         d_model (`int`): width D >= 1.
-        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
-        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order and frequencies of the columns.
+        base (number, *optional*, defaults to 10000): the lowest frequency is about 1/base, see `sinusoidal_encoding`.
 
     Returns:
-        `torch.Tensor` `(F,)` float64 on the CPU, one for each pair of columns, in decreasing order except for fixed
-        bases. Each is the float64 number nearest to the exact one.
+        `torch.Tensor` `(F,)` float64 on the CPU, for F pairs of columns, in decreasing order (fixed bases keep their
+        order). Each is the float64 number nearest to the exact one.
 
     Raises:
         ValueError: if `d_model` is not positive, or `base` is not larger than 1.
@@ -143,8 +147,8 @@ def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Ten
     r"""Return column indices that reorder rows of convention `a` into rows of convention `b`, bit for bit.
 
     Use it to load a checkpoint trained with one convention into code that uses another: reorder the columns of the
-    table, or those of the weights applied to it. No such order exists between conventions with different frequencies;
-    frequencies given as wavelengths already differ by rounding from those given by a base.
+    table, or those of the weights applied to it. Conventions with different frequencies cannot be converted. The same
+    frequencies given by `wavelengths` and by a `base` count as different, because they are rounded differently.
 
     Args:
         a, b (`str` or `Convention`): convention of the given rows, and convention of the result.
@@ -188,7 +192,10 @@ _Column = tuple[str, tuple[float, float, float]]
 
 
 def _columns(convention: Convention, d_model: int) -> list[_Column]:
-    """Return for each column "sine", "cosine" or "zero", and its frequency in turns per position as three numbers."""
+    """Return a tuple for each column: "sine", "cosine" or "zero", and its frequency in turns per position.
+
+    The frequency is a sum of three float64 numbers, as in `Waves`.
+    """
     split = waves(convention, d_model, convention.check_fit(d_model))
     turns = list(zip(split.whole.tolist(), split.low.tolist(), split.last.tolist(), strict=True))
     described: list[_Column] = [("zero", (0.0, 0.0, 0.0))] * d_model

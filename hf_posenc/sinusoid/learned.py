@@ -25,16 +25,16 @@ class LearnedPositionalEncoding(PositionalEncoding):
 
     Args:
         d_model (`int`): width D >= 1.
-        max_length (`int`, *optional*, defaults to 512, as in BERT): number of positions with a row, from 0 on.
+        max_length (`int`, *optional*, defaults to 512, as in BERT): number of rows, for positions from 0 on.
         std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): standard deviation of the
-            table's normal initialization. BERT uses 0.02, as for its token embeddings. Positions much smaller than
-            the token embeddings are learned late.
+            table's normal initialization. BERT uses 0.02, as for its token embeddings. If position vectors are much
+            smaller than the token embeddings, they are learned late.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
 
     Raises:
-        ValueError: if a setting is out of its range; when called, if a position has no row.
-        TypeError: if a setting has the wrong type; when called, if positions are not integers.
+        ValueError: if a setting is out of its range. A call raises it for a position without a row.
+        TypeError: if a setting has the wrong type. A call raises it for positions that are not integers.
 
     Source:
         Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1, arXiv:1705.03122. Devlin et al.
@@ -70,7 +70,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
 
     @property
     def positions(self) -> int:
-        """Number of positions with a row."""
+        """Number of rows of the table: positions are from 0 to this number minus 1."""
         return self.max_length or 0
 
     def reset_parameters(self) -> None:
@@ -97,7 +97,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
         return self.weight[:length].to(like.dtype)
 
     def settings(self) -> dict[str, object]:
-        """Return the constructor's keyword arguments, except `d_model`; the weights are not included."""
+        """Return all arguments of the constructor except `d_model`; the weights are not among them."""
         return {"max_length": self.max_length, "std": self.std, "scale": self.scale, "dropout": self.dropout}
 
     def _length_fix(self, needed: int) -> str:
@@ -107,24 +107,25 @@ class LearnedPositionalEncoding(PositionalEncoding):
 class FourierPositionalEncoding(PositionalEncoding):
     r"""Learnable Fourier features of real-valued positions: `x * scale + MLP(features(p))`, then dropout.
 
-    The features of a position are its cosines and sines at F/2 learned frequencies, divided by √F; the MLP has one
-    hidden layer with GELU. Rows are computed at each call, with a gradient for all weights, at the cost of a small
-    feed-forward layer. Equal positions have equal rows up to rounding. A position is one number; the paper's main case,
-    several coordinates of a pixel, is not covered.
+    The features of a position p are the cosines and sines of p times F/2 learned frequencies, divided by √F. The MLP
+    has one hidden layer with GELU. Position vectors are computed at each call, with a gradient for all weights, at the
+    cost of a small feed-forward layer. Equal positions have equal vectors up to rounding. A position is one number: the
+    several coordinates of a pixel, the main case of the paper, are not supported.
 
     Args:
         d_model (`int`): width D >= 1.
         num_features (`int`, *optional*, defaults to `d_model`, plus one if that is odd): number F of features, even.
         hidden_size (`int`, *optional*, defaults to `d_model`): width of the hidden layer.
-        gamma (`float`, *optional*, defaults to 10): before training, positions up to this distance have similar
-            rows. Frequencies are drawn from a normal distribution of standard deviation 1/gamma. The dot product of the
-            features of two positions is then exp(-distance²/(2·gamma²))/2 on average. For timestamps, give `gamma` in
-            their unit.
+        gamma (`float`, *optional*, defaults to 10): distance up to which two positions have similar vectors before
+            training, in the unit of the positions. The initial frequencies are drawn from a normal distribution of
+            standard deviation 1/gamma. Then the dot product of the features of two positions is
+            exp(-distance²/(2·gamma²))/2 on average.
         std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): standard deviation of the
-            initial rows.
+            initial position vectors.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
+        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
+            position raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -132,7 +133,7 @@ class FourierPositionalEncoding(PositionalEncoding):
 
     Source:
         Li et al. 2021, "Learnable Fourier Features for Multi-Dimensional Spatial Positional Encoding", section 3 and
-        algorithm 1, arXiv:2106.02795. The initial weights of the MLP differ, so that rows start with `std`.
+        algorithm 1, arXiv:2106.02795. The initial weights of the MLP differ from the paper's, because of `std`.
 
     Example:
         >>> encode = FourierPositionalEncoding(8)
@@ -190,7 +191,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         return self._compute(positions).to(like.dtype)
 
     def features(self, positions: torch.Tensor) -> torch.Tensor:
-        r"""Return the Fourier features of positions: cosines, then sines, at the learned frequencies, divided by √F.
+        r"""Return the Fourier features: cosines, then sines, of positions times learned frequencies, divided by √F.
 
         Args:
             positions (`torch.Tensor` `(...)`): any real numbers.
@@ -206,7 +207,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         return both.to(self.frequencies.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's keyword arguments, except `d_model`; the weights are not included."""
+        """Return all arguments of the constructor except `d_model`; the weights are not among them."""
         own = ("num_features", "hidden_size", "gamma", "std")
         return {**{name: getattr(self, name) for name in own}, **super().settings()}
 

@@ -33,15 +33,16 @@ _SPREAD_POSITIONS = 128
 
 
 class PositionalEncoding(nn.Module):
-    r"""Base class of positional encodings: `x * scale + rows`, then dropout. A subclass implements `rows()`.
+    r"""Base class of modules that add a position vector to each token: `x * scale + rows`, then dropout.
 
-    A row is the vector `(D,)` of one position.
+    A row is the vector `(D,)` of one position. A subclass implements `rows()`, which returns the rows of positions.
 
     Args:
         d_model (`int`): width D >= 1.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
+        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
+            position raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -81,7 +82,7 @@ class PositionalEncoding(nn.Module):
 
     @property
     def padding_position(self) -> int | None:
-        """Position whose row is zero in a table of this encoding; `None` if there is none."""
+        """Position of padding, whose row is zero in `sinusoidal_table`; `None` if there is no such position."""
         return None
 
     @property
@@ -97,7 +98,8 @@ class PositionalEncoding(nn.Module):
         Args:
             positions (`torch.Tensor` `(...)`, integer or float): on the device of `like`.
             like (`torch.Tensor`): tensor with the dtype and device of the result.
-            bound (`int`, *optional*): if not -1, all positions are known to be from 0 to `bound` - 1.
+            bound (`int`, *optional*): give it if you are sure that all positions are from 0 to `bound` - 1, so that
+                their range need not be computed; -1, the default, if you are not.
 
         Returns:
             `torch.Tensor` `(..., D)`, dtype and device of `like`, in new memory.
@@ -105,16 +107,19 @@ class PositionalEncoding(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must implement rows()")
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        r"""Return the rows `(length, D)` of the first `length` positions, with the dtype and device of `like`.
+        r"""Return the rows `(length, D)` of positions `first_position` to `first_position + length - 1`.
 
-        Never write to them: they may be a view of a table.
+        They have the dtype and device of `like`. Never write to them: they may be a view of a table.
         """
         first = self.first_position
         where = torch.arange(first, first + length, device=like.device)
         return self.rows(where, like, bound=first + length if first >= 0 else -1)
 
     def spread(self) -> float:
-        """Return the standard deviation of all numbers in the first 128 position vectors (at most `max_length`)."""
+        """Return the standard deviation of all numbers in the first 128 position vectors.
+
+        If `max_length` is below 128, only as many vectors are used.
+        """
         device = next((weight.device for weight in self.parameters()), torch.device("cpu"))
         like = torch.empty(0, dtype=torch.float32, device=device)
         length = min(_SPREAD_POSITIONS, self.max_length or _SPREAD_POSITIONS)
@@ -122,7 +127,7 @@ class PositionalEncoding(nn.Module):
             return float(self.shared_rows(length, like).std(correction=0))
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's keyword arguments, except `d_model`; they make an equal encoding."""
+        """Return all arguments of the constructor except `d_model`, from which an equal encoding can be made."""
         return {"scale": self.scale, "dropout": self.dropout, "max_length": self.max_length}
 
     def forward(
@@ -137,13 +142,13 @@ class PositionalEncoding(nn.Module):
 
         Args:
             x (`torch.Tensor` `(B, T, D)`, floating point).
-            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): by default, positions count
-                from `first_position` in each row. They may be fractional or negative, except for a learned table;
-                exponential decay needs positions >= 0.
-            out (`torch.Tensor` `(B, T, D)`, *optional*): buffer for the result, which may be `x` itself. Not allowed if
-                gradients are needed.
-            bound (`int`, *optional*): a number larger than all position ids, to be given only if none of them is
-                negative. On an accelerator it avoids a synchronization to find the largest position.
+            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): position of each token; by default,
+                they count up from `first_position` in each row of the batch. They may be fractional or negative, but
+                a learned table needs integers >= 0, and exponential decay needs numbers >= 0.
+            out (`torch.Tensor` `(B, T, D)`, *optional*): buffer for the result, which may be `x` itself; by default, a
+                new tensor. Not allowed if gradients are needed.
+            bound (`int`, *optional*): a number larger than all position ids. Give it only if none of them is negative.
+                On an accelerator it avoids a synchronization to find the largest position.
 
         Returns:
             `torch.Tensor` `(B, T, D)`, dtype and device of `x`: `out` if it was given, otherwise new memory.
@@ -177,18 +182,30 @@ class PositionalEncoding(nn.Module):
 
     @property
     def _limit(self) -> int:
-        """First position that `max_length` does not allow; -1 without a limit."""
+        """First position that `max_length` does not allow; -1 if all positions are allowed."""
         return -1 if self.max_length is None else self.first_position + self.max_length
 
     def _length_fix(self, needed: int) -> str:
-        """Return the advice for an error message: how to allow `needed` positions."""
+        """Return the part of an error message that explains how to allow `needed` positions."""
         return f"max_length={needed}, or max_length=None: the encoding itself has no limit"
 
     def _check_positions(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:
-        """Raise if a position is beyond `max_length`, or is negative and `negative` is False; return an upper bound.
+        r"""Raise if a position is not allowed; otherwise return a number that is larger than all positions, or -1.
 
-        The result is larger than all positions; it is -1 if no bound is known or a position is negative. `bound` is the
-        bound that the caller knows, or -1. The check waits for an accelerator at most once.
+        Values that cannot be read (see `without_values`) are not checked.
+
+        Args:
+            positions (`torch.Tensor` `(...)`, integer or float): on any device.
+            bound (`int`): give it if all positions are from 0 to `bound` - 1, otherwise -1. With a `bound` that
+                `max_length` allows, the positions are not read, and the call does not wait for an accelerator.
+            negative (`bool`, *optional*, defaults to `True`): False if negative positions are not allowed.
+
+        Returns:
+            `int`: `bound`, if it was given and `max_length` allows it. Otherwise the largest position plus 1, or -1 if
+            the positions were not read, are not integers, or contain a negative one.
+
+        Raises:
+            ValueError: if a position is beyond `max_length`, or is negative and `negative` is False.
         """
         limit, is_integer = self._limit, not positions.is_floating_point()
         if without_values(positions) or not positions.numel():
@@ -242,20 +259,20 @@ class PositionalEncoding(nn.Module):
 class SinusoidalPositionalEncoding(PositionalEncoding):
     r"""Sinusoidal positional encoding: `x * scale + encoding`, then dropout.
 
-    Its position vectors are exact in every dtype, and cached outside the module. The module has no parameters and no
-    buffers, so a checkpoint, `.half()` or the meta device cannot change them. A `pe` entry in an old checkpoint is
+    The position vectors are exact in every dtype. They are cached outside the module, which has no parameters and no
+    buffers. So a checkpoint, `.half()` or the meta device cannot change them. A `pe` entry in an old checkpoint is
     ignored.
     Positions may be any real numbers: timestamps, fractions, negative ones.
 
     Args:
         d_model (`int`): width D >= 1.
-        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
-        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `"sqrt_d"` is √D, as in the paper, for an `x`
-            from an embedding with small weights.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order and frequencies of the columns.
+        base (number, *optional*, defaults to 10000): the lowest frequency is about 1/base, see `sinusoidal_encoding`.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1. `"sqrt_d"` is √D, as in the
+            paper, for an `x` from an embedding with small weights.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
-            The encoding itself has no limit.
+        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
+            position raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -299,7 +316,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     @property
     def convention(self) -> Convention:
-        """Convention of the encoding: layout and spacing of its columns."""
+        """Convention of the encoding: order and frequencies of its columns."""
         return self._encoding.convention
 
     @property
@@ -309,12 +326,12 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     @property
     def first_position(self) -> int:
-        """The convention's position of the first token, used if no `position_ids` are given."""
+        """Position of the first token in the convention, used if no `position_ids` are given."""
         return self.convention.first_position
 
     @property
     def padding_position(self) -> int | None:
-        """The convention's padding position, whose row is zero in a table; `None` if there is none."""
+        """Position of padding in the convention, whose row is zero in `sinusoidal_table`; `None` if it has none."""
         return self.convention.padding_position
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
@@ -326,15 +343,15 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return rows.to(like.device)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the sinusoids `(length, D)` of the first `length` positions, with the dtype and device of `like`.
+        """Return the sinusoids `(length, D)` of positions `first_position` to `first_position + length - 1`.
 
-        They are a view if the table is cached. Never write to them.
+        They have the dtype and device of `like`. Never write to them: they may be a view of a cached table.
         """
         first = self.first_position
         return shared_rows(first, first + length, self._encoding, like)
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's keyword arguments, except `d_model`; they make an equal encoding."""
+        """Return all arguments of the constructor except `d_model`, from which an equal encoding can be made."""
         return {"convention": self.convention, "base": self.base, **super().settings()}
 
     def extra_repr(self) -> str:
@@ -345,7 +362,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in settings.items())])
 
     def _usable(self, bound: int) -> int:
-        """Return `bound`, or -1 (no bound) if it is beyond `max_length`: then every position has to be checked."""
+        """Return `bound` if `max_length` allows all positions below it, otherwise -1, so that each one is checked."""
         return -1 if 0 <= self._limit < bound else bound
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:

@@ -42,27 +42,30 @@ _FLOAT64_ERROR = 2.0**-51
 class Identified:
     r"""Result of `identify`: the convention of a table, its first position and amplitude, and its largest error.
 
-    If `is_sinusoidal` is false, the formula is the nearest one, and `largest_error` is the distance from it.
+    If no formula explains the table, `is_sinusoidal` is False, and the fields describe the nearest formula.
 
     Args:
         rows, d_model (`int`): shape of the table.
         dtype (`torch.dtype`): dtype of the table.
-        is_sinusoidal (`bool`): True if rounding and float32 angles explain every difference from the formula.
+        is_sinusoidal (`bool`): True if every number agrees with the formula, up to the errors of rounding and of angles
+            in float32.
         is_exact (`bool`): True if every number is the exact value of the formula, rounded once.
-        exact_in (`torch.dtype`, *optional*): dtype to which the numbers of an exact table were rounded, `None` if it
-            is not exact; a float32 table may hold bfloat16 numbers. float64 tables are exact within 2**-51.
-        layout (`"interleaved"` or `"halves"`), cosine_first (`bool`): order of the columns.
-        spacing (`"width"` or `"ends"`): base^(-2i/D), or base^(-i/(H-1)) for H pairs of columns.
-        base (`float`, *optional*): base of the spacing; `None` with `bases` or `wavelengths`.
+        exact_in (`torch.dtype`, *optional*): dtype of that rounding; `None` if `is_exact` is False. It may differ from
+            `dtype`, because a float32 table may hold bfloat16 numbers. In float64, an error of 2**-51 is allowed.
+        layout (`"interleaved"` or `"halves"`), cosine_first (`bool`): order of the columns, as in `Convention`.
+        spacing (`"width"` or `"ends"`): frequency of pair i: base^(-2i/D) for `"width"`, base^(-i/(H-1)) for `"ends"`
+            and H pairs of columns.
+        base (`float`, *optional*): base of the frequencies; `None` if `bases` or `wavelengths` are given instead.
         bases (`tuple` of `float`, *optional*): positions per turn of each pair, for fixed bases.
-        wavelengths (two `float`, *optional*): shortest and longest wavelength of a convention defined by them.
-        first_position (`int`): row r holds position r + `first_position`.
+        wavelengths (two `float`, *optional*): shortest and longest wavelength, for a convention defined by them.
+        first_position (`int`): position of row 0; row r holds position r + `first_position`.
         zero_rows (`tuple` of `int`): indices of the rows that are zero.
         amplitude (`float`): factor of the sines and cosines.
-        largest_error (`float`): largest difference from the formula in float64, at row and column `at`.
-        at (`tuple` of `int`): row and column of the largest difference.
+        largest_error (`float`): largest difference between a number of the table and the formula in float64.
+        at (`tuple` of `int`): row and column of that number.
         typical_error (`float`): root mean square of the differences in a sample of the rows.
-        presets (`tuple` of `str`): names of conventions and model families that have this formula, or one of `others`.
+        presets (`tuple` of `str`): names of conventions and model families with this formula, or with one of `others`;
+            empty if `is_sinusoidal` is False.
         others (`tuple` of `str`): other formulas that give the same table.
 
     Example:
@@ -96,7 +99,10 @@ class Identified:
 
     @property
     def is_near(self) -> bool:
-        """True if the table is equal or close to the formula; sinusoids are still close after some further training."""
+        """True if `typical_error` is below a quarter of `amplitude`.
+
+        This is still true for sinusoids after some further training.
+        """
         return self.typical_error < abs(self.amplitude) / 4
 
     @property
@@ -145,10 +151,10 @@ def identify(
     r"""Find the convention of a position table, its first position and amplitude, and its largest error.
 
     Args:
-        table (`torch.Tensor` or array `(N, D)`, or a module with a table as its `weight` or `weights`): any floating
-            dtype and device; it is not changed. D is at least 2.
-        conventions (sequence of `str` or `Convention`, *optional*): further conventions, for example with a base of
-            your own, which are tried before the known ones.
+        table (`torch.Tensor` or array `(N, D)`, or a module with a table as its `weight`, `weights` or
+            `positional_embedding`): any floating dtype and device; it is not changed. D is at least 2.
+        conventions (sequence of `str` or `Convention`, *optional*): conventions to try before those in `CONVENTIONS`,
+            for example with a base of your own. Other bases are not found.
 
     Returns:
         `Identified`. If no convention explains the table, it has `is_sinusoidal=False` and the nearest formula.
@@ -198,10 +204,11 @@ def identify(
 
 
 class _Fit(NamedTuple):
-    """Best fit of a formula to sampled rows of a table.
+    """Best fit of a formula to sampled rows of a table; `_fit` makes it.
 
-    `error` is the root mean square of the differences. Each difference is also divided by the largest allowed error of
-    its number, which `_allowed` returns; `ratio` is the largest quotient. The fit is good if it is at most 1.
+    `error` is the root mean square of the differences between table and formula. `ratio` is the largest of the
+    differences, each divided by the error that `_allowed` returns for its number. A fit is good if `ratio` is at most
+    1.
     """
 
     formula: Convention
@@ -231,8 +238,8 @@ def _spread(first: int, last: int, count: int) -> torch.Tensor:
 def _fit(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precision: torch.dtype) -> _Fit:
     """Return the first position and amplitude with which `formula` fits best, and the errors that remain.
 
-    `values` `(R, D)` are sampled rows of a table, `rows` `(R,)` their indices. `precision` is the coarsest dtype that
-    can represent the numbers.
+    `values` `(R, D)` are sampled rows of a table, and `rows` `(R,)` are their indices. `precision` is the coarsest
+    dtype that can represent all numbers of the table.
     """
     first = _first_position(values[:_FIRST_ROWS], rows[:_FIRST_ROWS], formula, precision)
     exact = _exact(rows + first, formula, values.shape[1])
@@ -272,10 +279,10 @@ def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Conventio
 
 
 def _by_vernier(angles: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
-    """Return candidates for a position whose pairs of columns have the given `angles` `(F,)`.
+    """Return candidates, an int64 tensor, for the position at which pairs of columns have the given `angles` `(F,)`.
 
-    `rates` `(F,)` are the frequencies of the pairs in radians per position. The slowest pair gives one rough position
-    for each of its turns. Each faster pair refines these positions.
+    `rates` `(F,)` are the frequencies of the pairs in radians per position. The slowest pair has its angle once in each
+    of its turns, which gives the first candidates. Then each faster pair makes them more precise.
     """
     order = rates.argsort()
     slowest = float(rates[order[0]])
@@ -298,13 +305,14 @@ def _exact(positions: torch.Tensor, formula: Convention, d_model: int) -> torch.
 
 
 def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision: torch.dtype) -> torch.Tensor:
-    r"""Return the largest allowed error `(R, D)` of each number in a table with the formula of `fit`.
+    r"""Return the largest allowed error `(R, D)` of each number in a table that was computed by the formula of `fit`.
 
     `exact` `(R, D)` are the exact numbers for `positions` `(R,)`. The allowed error is the sum of three errors:
 
-    - of rounding to `precision`; three times as large if the amplitude is only estimated,
-    - of a sine in float32: two units in the last place,
-    - of an angle in float32: its frequency has an error of a few parts in 2**24, more for lower frequencies.
+    - the error of rounding to `precision`; it is tripled if the amplitude is not a power of two, and so only estimated,
+    - the error of a sine in float32: two units in the last place,
+    - the error of an angle in float32, because its frequency has an error of a few parts in 2**24, more for lower
+      frequencies.
     """
     info, d_model = torch.finfo(precision), exact.shape[1]
     rates = torch.zeros(d_model, dtype=torch.float64, device="cpu")
@@ -320,10 +328,11 @@ def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision:
 
 
 def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> Identified:
-    """Compare the whole table `given` `(N, D)` with the fitted formula; `presets` and `others` stay empty.
+    """Return the `Identified` of a whole table `given` `(N, D)` and the formula of `fit`, after comparing all numbers.
 
     The table is sinusoidal if every error is within the limits of `_allowed`. `is_zero` `(N,)` is True at rows of
-    zeros. `dtypes` are those that can represent all numbers of the table.
+    zeros. `dtypes` are those that can represent all numbers of the table. `presets` and `others` of the result are
+    empty.
     """
     exact_in = list(dtypes) if fit.is_scaled_exactly else []
     largest, at, is_within = -1.0, (0, 0), True
@@ -375,10 +384,10 @@ def _is_rounded_once(values: torch.Tensor, exact: torch.Tensor, dtype: torch.dty
 
 
 def _users(formulas: Sequence[Convention], has_zero_rows: bool) -> tuple[str, ...]:
-    """Return the names of all preset conventions with one of `formulas`, then of the model families that use them.
+    """Return names of preset conventions whose formula is in `formulas`, then of the model families that use them.
 
-    Names are in the order of `formulas`. Of conventions with the same formula, those with a padding position come first
-    if `has_zero_rows` is True, otherwise those without.
+    Both are in the order of `formulas`. If several conventions have the same formula, those with a padding position
+    come first if `has_zero_rows` is True, and last if it is False.
     """
     found = []
     for name, convention in CONVENTIONS.items():
