@@ -44,7 +44,7 @@ class Writer(Protocol):
 
 
 def until_error(tasks: Iterator[Task], errors: list[Exception]) -> Iterator[Task]:
-    """Yield the items of `tasks`; if the iterator raises an error, append it to `errors` and stop.
+    """Yield the items of `tasks` until the iterator raises an error; append that error to the list `errors`, and stop.
 
     The caller can then finish the earlier tasks before it raises the error.
     """
@@ -77,9 +77,10 @@ def _unpickled(pickled: bytes) -> Writer:
 
 
 def death_error(task: Task, got: str) -> RuntimeError:
-    """Return the error to raise after `ATTEMPTS` workers died on the same task; its message names the shard and inputs.
+    """Return the error to raise after three workers (`ATTEMPTS`) died on the same task.
 
-    `got` is the description of the last death, such as `"a worker was killed by SIGKILL"`.
+    Its message names the shard and the inputs of the task. `got` is the description of the last death, such as
+    `"a worker was killed by SIGKILL"`.
     """
     parts = [f"{part.source} from {part.unit} {part.first}" for part in task.parts[:3]]
     more = f" and {len(task.parts) - 3} more" if len(task.parts) > 3 else ""
@@ -160,7 +161,7 @@ class _Pool:
         self._executor = ProcessPoolExecutor(workers, mp_context=self._context, initializer=_start_worker)
 
     def submit(self, task: Task) -> Future[dict[str, Any]]:
-        """Run `write` on a task in a worker, and return the future of the record.
+        """Run `write` on a task in a worker, and return a future, whose result is the record of the shard.
 
         If a worker of the pool died before, the task does not run, and the future has failed with `BrokenProcessPool`.
         """

@@ -71,10 +71,10 @@ def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> st
 
 
 def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> RejectedFiles:
-    """Compare the rejected documents on disk with the checksums in the records of the shards, and return the result.
+    """Return the shards whose rejected documents are intact on disk, and those whose documents are missing or changed.
 
-    Rejected documents are in `rejected.jsonl` or, until the job ends, in a temporary file for each shard. `shards` maps
-    the number of each shard to its record.
+    The documents are in `rejected.jsonl` or, until the job ends, in a temporary file for each shard. They are compared
+    with the checksums in the records of the shards. `shards` maps the number of each shard to its record.
     """
     path, found = folder / REJECTED, dict[tuple[int, str], _Lines]()
     for file in (path, *rejected_parts(folder)):

@@ -31,7 +31,7 @@ class Columns:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of all columns: first the texts, as strings, then the carried columns."""
+        """Schema of all columns: first the text columns, with the type string, then the columns to copy."""
         return pa.schema([*(pa.field(name, pa.string()) for name in self.texts), *self.carried])
 
 
@@ -79,6 +79,8 @@ def carried_columns(
 ) -> pa.Schema:
     r"""Check that every source has the text columns and the columns to copy; return the schema of the columns to copy.
 
+    JSON lines may lack a column to copy if its type is given, because only their first lines were read.
+
     Args:
         sources (sequence of `SourceColumns`): the columns of each source.
         texts (sequence of `str`): names of the text columns.
@@ -90,8 +92,8 @@ def carried_columns(
         whose type is kept.
 
     Raises:
-        ValueError: if a source has two columns of the same name, has columns of unknown types, or lacks a column (JSON
-            lines may lack one whose type is given); or if the types of a column in two sources have no common type.
+        ValueError: if a source lacks a column or has it twice; if the types of columns to copy are unknown; or if there
+            is no common type for a column that has different types in two sources.
         TypeError: if a text column does not hold strings, or Parquet or `datasets` cannot store a column to copy.
     """
     named = {name: kind for name, kind in named.items() if name not in texts}
@@ -150,7 +152,7 @@ def _can_store(kind: pa.DataType) -> bool:
 
 
 def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
-    """Return an Arrow type for the values of a column in all sources, for example int64 if it is int32 in some of them.
+    """Return an Arrow type that can hold a column of all sources: for example int64, if one has int32 and one int64.
 
     Raises:
         ValueError: if there is no such type, as for strings and integers.
@@ -212,10 +214,10 @@ def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
 
 
 def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the option to suggest if `column` cannot be used as text column, such as `text_column="body"`.
+    """Return a suggestion for an error message about the text column `column`, such as `text_column="body"`.
 
-    It selects the first of `columns` that is not in `texts`. For the second column of text pairs, the option is
-    `text_pair_column`.
+    It replaces the column by the first of `columns` that is not in `texts`. For the second column of text pairs, the
+    option is `text_pair_column`. The command-line option is added in parentheses.
     """
     option = "text_column" if column == texts[0] else "text_pair_column"
     first = next((name for name in columns if name not in texts), "...")

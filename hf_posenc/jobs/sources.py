@@ -42,8 +42,8 @@ class Sources:
     A later run can continue the job only if the inputs of its finished shards are unchanged; the inputs after them may
     change. Three values show changes:
 
-    - `fingerprints`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the head,
-      middle and tail of each file. It holds no times, so equal corpora on two machines give equal manifests.
+    - `fingerprints`: a JSON object for each source, kept in `manifest.json`: name, kind, size, and a digest of the
+      head, middle and tail of each file. It holds no times, so equal corpora on two machines give equal manifests.
     - `stamps`: size, inode and times of each file when it was opened, saved beside the manifest; empty for data sets. A
       file with equal stamps is not read again.
     - `Task.digest()`: a digest of the documents of a task, kept in the record of its shard.
@@ -74,7 +74,7 @@ class Sources:
 
     @lock_free_cache
     def recorded(self) -> list[str]:
-        """Names of the sources for the output: absolute paths are shortened by the folders that all of them share."""
+        """Names of the sources for the output; absolute paths are without the folders that all of them share."""
         return recorded_names(self.names)
 
     @lock_free_cache
@@ -95,10 +95,10 @@ class Sources:
 
         Inputs after the last finished shard are not compared. The others are compared in two steps:
 
-        1. The fingerprint of each source must be the same. Only the last source may differ, if the finished shards hold
-           just its beginning.
-        2. If step 1 finds no difference, a source is read again if its stamps changed or are lost, or if its
-           fingerprint differs. The digests of its tasks must then be the same.
+        1. The fingerprint (kind, size and digest) of each source must be the same. Only the last source may differ, if
+           the finished shards hold just its beginning.
+        2. If step 1 finds no difference, a source is read again if its `stamps` (inode and times) changed or are lost,
+           or if its fingerprint differs. The digests of its tasks must then be the same.
 
         Args:
             before (sequence of `dict`, *optional*): the fingerprint of each source in the manifest; `None` if the
@@ -190,7 +190,7 @@ class Sources:
             )
 
     def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int) -> Iterator[Task]:
-        """Cut the sources into shards of about `shard_bytes`, and yield the task of each shard that is not in `done`.
+        """Cut the sources into tasks of at most `shard_bytes`, one for each shard; yield those of shards not in `done`.
 
         `done` maps the number of a finished shard to the position in the sources where it ends. A document of more than
         `longest` bytes raises an error. The file being read stays open between tasks.
@@ -356,7 +356,7 @@ def _source(name: str, options: Options) -> Source:
 
 
 def _unknown_endings(folder: str, names: Sequence[str]) -> str:
-    """Return the message for files in a folder that are not read, because their names have unknown endings."""
+    """Return the message for files in a folder that are not read, because their names have unknown extensions."""
     some = ", ".join(os.path.basename(name) for name in names[:3]) + ", ..." * (len(names) > 3)  # noqa: PTH119
     files = "1 file has" if len(names) == 1 else f"{len(names):,} files have"
     return f"{folder}: {files} an unknown ending and will not be read: {some}; --format text reads all files"

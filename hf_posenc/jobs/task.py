@@ -96,7 +96,7 @@ class Task:
 
     @property
     def size(self) -> int:
-        """Bytes of the corpus that the task covers, for the progress bar."""
+        """Size of the documents of the task in bytes, for the progress bar."""
         return sum(part.size for part in self.parts)
 
     def loaded(self) -> Task:

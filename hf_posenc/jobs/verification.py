@@ -92,7 +92,9 @@ def verify(
     dataset_config: str | None = None,
     split: str | None = None,
 ) -> Verification:
-    r"""Read every file of an output folder again and compare it with the manifest.
+    r"""Read every file of an output folder again and compare it with `manifest.json`, to find lost and damaged files.
+
+    If the job is not finished, each shard is compared with the checksum in its own footer instead.
 
     Args:
         folder (`str` or `Path`): the folder given to `encode` as `output`.
@@ -155,7 +157,10 @@ def _bad_files(manifest: Manifest, on_read: OnRead | None) -> Iterator[tuple[str
 
 
 def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
-    """Open `inputs`, compare them with the inputs of the shards, and return a message for each difference."""
+    """Open `inputs`, compare them with the inputs of the shards, and return a message for each difference.
+
+    `options` are the other options of the inputs, such as `format`, as given to `verify`.
+    """
     config = manifest.config
     types = config["columns"]
     copied = list(types)[list(types).index("length") + 1 :]
