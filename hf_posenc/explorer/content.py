@@ -33,15 +33,15 @@ _LOCK = threading.RLock()
 
 
 def answer(values: object) -> dict[str, Any]:
-    r"""Return everything that the page shows for given settings, as a dict of JSON values.
+    r"""Return everything that the page of `hf-posenc explore` shows for given settings, as a dict of JSON values.
 
     Args:
         values (mapping): the settings by name, such as `{"text": "I ride bike"}`; see `Settings`.
 
     Returns:
-        `dict` with six results and a list of messages, `notes`. `batch` is the batch as HTML, and `real` the number of
-        its real tokens and of all its tokens. `encoding`, `attention` and `merges` are the data of the page's lessons,
-        and `python` is a script that makes the batch. Without texts, there are only `encoding` and `notes`.
+        `dict` with these keys. `batch` is the batch as HTML, and `real` has the number of its real tokens and of all
+        its tokens. `encoding`, `attention` and `merges` are the data of the page's lessons. `python` is a script that
+        makes the batch, and `notes` a list of warnings. Without texts, there are only `encoding` and `notes`.
 
         No error is raised. For a wrong setting the dict has only `error`, the message of up to three lines. After any
         other exception `error` reports a bug, and the traceback is printed to stderr.

@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_ours(self) -> bool:
         """Return True if the request is for this server and does not come from another web site.
 
-        Its `Host` header must be the address of this server. An `Origin` header must be the same address.
+        Its `Host` header must be the address of this server; so must its `Origin` header, if it has one.
         """
         hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
         origin = self.headers.get("Origin")

@@ -20,7 +20,7 @@ CHOICES = {"tokenizer": ("bert", "bpe", "folder"), "padding_side": ("right", "le
 
 @dataclass(frozen=True)
 class Settings:
-    r"""Settings that the user chooses on the page; `answer` computes the content of the page from them.
+    r"""Settings that the user chooses on the page of `hf-posenc explore`; `answer` computes its content from them.
 
     Args:
         text (`str`): the texts, one per line. Blank lines are ignored.

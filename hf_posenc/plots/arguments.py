@@ -114,15 +114,15 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
 
 
 def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[int]:
-    r"""Return an index argument of a plot, one or several indices, as a list of `int` from 0 to `count` - 1.
+    r"""Return the value of an argument such as `layer`, one or several indices, as a list of `int`, all below `count`.
 
     Args:
         wanted (`int`; if `others` is given, also a list, tuple or range of `int`, or `"all"`): value of the argument.
             Negative indices count from the end.
-        count (`int`): number of items, of which the plot draws those with these indices.
+        count (`int`): number of items, such as layers.
         name (`str`): name of the argument, for the error message.
-        others (`str`, *optional*): words of the error message that follow "must be an integer from 0 to 2", such as
-            `', several, or "all"'`. By default only a single index is allowed.
+        others (`str`, *optional*): words of the error message that follow "layer must be an integer from 0 to 2", such
+            as `', several, or "all"'`. By default only a single index is allowed.
 
     Raises:
         ValueError: if an index is out of range, or `wanted` has another type or is empty.

@@ -73,8 +73,8 @@ def attention(
 ) -> Axes | Figure:
     r"""Draw the attention weights of a model as heat maps, with query tokens down and key tokens across.
 
-    There is one panel for each chosen layer and head. The weights of a query sum to 1, or to less in models with
-    attention sinks. The model runs once, without dropout and gradients, and is left unchanged.
+    There is one panel for each chosen kind of attention, layer and head. The weights of a query sum to 1, or to less in
+    models with attention sinks. The model runs once, without dropout and gradients, and is left unchanged.
 
     Args:
         model (`nn.Module`): a Hugging Face model with `attn_implementation="eager"`, or any module that contains

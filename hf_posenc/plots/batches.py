@@ -154,7 +154,7 @@ def masks(
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
             It has `input_ids` `(B, T)` or `inputs_embeds` `(B, T, D)`, and any of `look_ahead_mask` `(B, 1, T, T)`,
-            `position_ids` `(B, T)`, `document_ids` `(B, T)` and `attention_mask`. The latter is `(B, T)`,
+            `position_ids` `(B, T)`, `document_ids` `(B, T)` and `attention_mask`. An `attention_mask` is `(B, T)`,
             `(B, 1, T, T)`, or a mapping from kinds of layers to masks. Without `document_ids`, a document begins where
             the position ids restart.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
@@ -178,7 +178,7 @@ def masks(
         ImportError: if matplotlib is not installed.
         ValueError: if the batch has no tokens, or with `decoder` no `decoder_input_ids`; if more than 64 tokens would
             be drawn; if there is no such `row` or `span`; if the shape of `tokens` or of an entry does not fit.
-        TypeError: if `batch` is not a mapping, or one of these entries is a list.
+        TypeError: if `batch` is not a mapping, or an entry is a list instead of a tensor.
 
     Example:
         >>> ids = np.array([[5, 6, 7], [8, 0, 0]])
@@ -228,10 +228,13 @@ def masks(
 class _Contents:
     """Entries of a batch that `batch` and `masks` draw, as arrays of the same shape `(B, T)`.
 
-    `real` is the padding mask. `positions` and `documents` are `None` if the batch has none.
+    `real` is True at tokens and False at padding. `positions` are the position ids, `None` if the batch has none.
+    `documents` are the document numbers, -1 at padding; `None` if the batch has no `document_ids`, and its position ids
+    do not restart within a row.
 
     Raises:
         ValueError: if an entry has another shape than the tokens.
+        TypeError: if the batch is not a mapping, or an entry is a list instead of a tensor.
     """
 
     def __init__(self, batch: Mapping[str, Any]) -> None:
@@ -352,7 +355,12 @@ class _Contents:
 
 
 def _shape_of(batch: Any) -> tuple[int, int]:
-    """Return the shape `(B, T)` of the tokens in a batch; raise if the batch cannot be drawn."""
+    """Return the shape `(B, T)` of the tokens in a batch.
+
+    Raises:
+        TypeError: if the batch is not a mapping, or an entry is a list instead of a tensor.
+        ValueError: if it has neither `input_ids` nor `inputs_embeds`, or these are empty or have a wrong rank.
+    """
     fix = 'plots.batch(collate(texts)), or tokenizer(texts, padding=True, return_tensors="pt")'
     if not isinstance(batch, Mapping):
         rule = "a batch is a mapping from names to tensors or arrays"
@@ -375,8 +383,11 @@ def _shape_of(batch: Any) -> tuple[int, int]:
 def _part_of(batch: Any, *, decoder: bool) -> Any:
     """Return the entries of the batch for the encoder, or with `decoder` those for the decoder.
 
-    Names of the decoder's entries lose their prefix `decoder_`. The look-ahead mask belongs to the decoder, if the
-    batch has `decoder_input_ids`. If it has none, `decoder` raises `ValueError`.
+    Names of the decoder's entries lose their prefix `decoder_`. In a batch with `decoder_input_ids`, the look-ahead
+    mask belongs to the decoder.
+
+    Raises:
+        ValueError: if `decoder` is True and the batch has no `decoder_input_ids`.
     """
     if not isinstance(batch, Mapping):
         return batch

@@ -156,10 +156,10 @@ def dials(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw a clock for each pair of columns at each position, with hands that turn at decreasing speeds.
+    r"""Draw the angle of each pair of columns at each position as a clock with one hand.
 
-    A hand points right at angle 0 and turns counterclockwise. The height of its tip is the sine column; the horizontal
-    offset is the cosine column.
+    A hand points right at angle 0 and turns counterclockwise from position to position. The height of its tip is the
+    value of the sine column, and the horizontal offset that of the cosine column.
 
     Args:
         d_model (`int`): width, the number of columns, 1 to 32.

@@ -103,8 +103,8 @@ def token_labels(
 def span_of(span: tuple[int, int] | None, length: int) -> slice:
     r"""Return the argument `span` of a plot as a slice of the `length` tokens in a row.
 
-    `span` has two integers: the index of the first token, and of the token to stop before. Negative ones count from the
-    end, and larger ones than `length` are replaced by `length`. `None` selects all tokens.
+    `span` is (start, stop), for the tokens from index start to stop - 1. Negative numbers count from the end, and
+    numbers above `length` are replaced by `length`. `None` selects all tokens.
 
     Raises:
         ValueError: if the slice contains no token, or more than 64; if `span` is not two integers.
@@ -220,8 +220,8 @@ def _best_box(
 ) -> NDArray[np.float64]:
     """Return the box in which to write a word of a given size beside a dot, as near as possible.
 
-    A box is (left, bottom, right, top), in points. It should be inside the box `inside`, and not overlap a box of
-    `taken` `(N, 4)`. If no candidate fits, the one with the least overlap is returned.
+    A box is (left, bottom, right, top), in points. `dot` and `size` are (x, y). The box should be inside the box
+    `inside`, and not overlap a box of `taken` `(N, 4)`. If no place fits, the one with the least overlap is returned.
     """
     offsets = np.repeat(_OFFSETS, len(_DIRECTIONS))[:, None]
     middles = dot + np.tile(_DIRECTIONS, (len(_OFFSETS), 1)) * (size / 2 + offsets)

@@ -189,8 +189,9 @@ class _Window:
     def _full_masks(self) -> dict[str, torch.Tensor | None]:
         """Return the shown part of each 4D `attention_mask` as bool `(B, T, T)`, True where attention is allowed.
 
-        The dict has a mask for each kind of layers if the batch has; a single mask has the name "". The value of a mask
-        that is not 4D, or is missing, is `None`. In the batch, a 4D mask is bool, or additive, with 0 where allowed.
+        The dict has a value for each kind of layers if the batch has a mask for each; a single mask has the name "". If
+        a mask is missing or not 4D, its value is `None`. In the batch, a 4D mask is bool, or additive, with 0 where
+        attention is allowed.
         """
         given = self.batch.get("attention_mask")
         masks: dict[str, torch.Tensor | None] = {}
@@ -265,7 +266,10 @@ def _table_of_facts(rows: list[list[str]]) -> str:
 
 
 def _plain_tables(data: dict[str, Any]) -> str:
-    """Return HTML tables of shapes and tokens, which are shown where scripts do not run."""
+    """Return HTML tables of shapes and tokens, which are shown where scripts do not run.
+
+    `data` is the result of `_Window.data`.
+    """
     gray = "color:#999;background:rgba(128,128,128,.15)"
     rows = "".join(
         "<tr>"
