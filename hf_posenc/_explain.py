@@ -126,7 +126,9 @@ def as_integer(value: object, name: str, *, minimum: int | None = None, example:
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    r"""Return `repr(value)` for a message; if it is longer than about `limit` characters, its middle is left out.
+    r"""Return `repr(value)` for a message, shortened to about `limit` characters by leaving out its middle.
+
+    If `value` is a `str` or `bytes` longer than `2 * limit`, the rest of it is left out, too.
 
     Example:
         >>> shorten("a" * 100, limit=20)

@@ -98,8 +98,8 @@ def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
     Args:
         rule (`str`): the first line of the message.
         value (`object`): any value, such as a name or folder, a configuration, a model class, a `Trainer` or pipeline.
-        trained (`bool`, *optional*, defaults to `True`): for a name, suggest an expression that loads its weights;
-            `False` suggests one that makes a new model.
+        trained (`bool`, *optional*, defaults to `True`): if `value` is a name, suggest code that loads the weights of
+            the model; `False` suggests code that makes the model with new weights.
 
     Returns:
         `str`, ready for a `TypeError`.
@@ -180,7 +180,7 @@ def special_ids(config: Any) -> set[int]:
 
 
 def configured_length(config: Any) -> int | None:
-    """Return a model's maximal number of positions from its `config`, such as `n_positions`; `None` if it has none."""
+    """Return the maximal number of positions in a model's `config`, such as its `n_positions`; `None` if not given."""
     for each in configurations(config):
         for key in LENGTH_KEYS:
             value = getattr(each, key, None)

@@ -341,7 +341,7 @@ class PositionalEmbedding(nn.Module):
 
 
 def _can_check_values(values: torch.Tensor) -> bool:
-    """Return True if reading the values neither waits for an accelerator nor breaks a compiled graph."""
+    """Return True if the values can be read at once: the tensor is on the CPU, and this is not compiled code."""
     return values.device.type == "cpu" and not without_values(values)
 
 

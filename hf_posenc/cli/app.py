@@ -96,7 +96,10 @@ def explore(
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Open an interactive page about texts, masks and positions, with sliders, served on this machine only."""
+    """Open an interactive page about texts, masks and positions, with sliders.
+
+    The page is served on this machine only, until Ctrl-C.
+    """
     from ..explorer import serve
 
     serve(port, browser=browser, say=Screen().say)

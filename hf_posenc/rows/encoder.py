@@ -126,7 +126,8 @@ class Encoder:
             pairs (the same, *optional*): the second text of each pair.
 
         Returns:
-            `TokenRows` with the ids of `tokenizer(texts, pairs, ...)`.
+            `TokenRows` with the ids of `tokenizer(texts, pairs, ...)`. A long text gives several rows if `limits` has
+            `overflow`.
 
         Raises:
             ValueError: if a text contains a lone surrogate, if `max_length` is too small for the special tokens, or if

@@ -19,8 +19,10 @@ class Limits:
 
     Args:
         max_length (`int`, *optional*): maximal number of tokens; by default there is no limit.
-        truncation (`str`, *optional*, defaults to `"longest_first"`): as in transformers.
-        overflow (`bool`, *optional*, defaults to `False`): continue a longer text in further rows.
+        truncation (`str`, *optional*, defaults to `"longest_first"`): as in transformers; also `"only_first"`,
+            `"only_second"` or `"do_not_truncate"`.
+        overflow (`bool`, *optional*, defaults to `False`): continue a longer text in further rows instead of leaving
+            out its rest.
         stride (`int`, *optional*, defaults to 0): tokens shared by consecutive rows of one text.
 
     Example:

@@ -96,7 +96,10 @@ class TokenRows:
         return replace(self, columns={**self.columns, **columns})
 
     def where(self, keep: NDArray[np.bool_]) -> TokenRows:
-        """Return the rows without the tokens at which `keep` is False; `keep` `(N,)` is for the tokens of all rows."""
+        """Return the rows without the tokens at which `keep` is False.
+
+        `keep` `(N,)` has one value for each token of all rows, one row after the other.
+        """
         return replace(self, columns={name: column.where(keep) for name, column in self.columns.items()})
 
     def take(self, rows: NDArray[np.int64]) -> TokenRows:

@@ -47,7 +47,8 @@ def train_bpe(
             "<mask>"}`, and without `byte_level` also `"unk_token": "<unk>"`.
         byte_level (`bool`, *optional*, defaults to `True`): bytes or characters, see above.
         min_frequency (`int`, *optional*, defaults to 2): smallest number of occurrences of a pair to merge.
-        model_max_length (`int`, *optional*): maximal number of tokens in a row, the limit that a collator uses.
+        model_max_length (`int`, *optional*): maximal number of tokens in a row, the limit that a collator uses. By
+            default there is no limit.
         progress (`bool`, *optional*): show a progress bar on stderr; by default, if stderr is a terminal.
 
     Returns:

@@ -210,7 +210,7 @@ def pre_tokenizer(byte_level: bool) -> Any:
 def checked_texts(texts: Iterable[str]) -> Iterator[str]:
     r"""Yield the texts one by one, and raise an error that names the row if a text is not a valid `str`.
 
-    Raise also if `texts` is a single `str`, or if no text has a character.
+    Raise also if `texts` is a single `str`, or at the end if all texts are empty.
 
     Example:
         >>> list(checked_texts(("I", "ride")))

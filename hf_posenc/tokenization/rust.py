@@ -207,7 +207,10 @@ def remove_state(rust: Tokenizer) -> None:
 
 
 def is_from_rust(error: BaseException) -> bool:
-    """Return True if `error` may come from Rust code: an `Exception`, or a panic, which is only a `BaseException`."""
+    """Return True for errors that may come from Rust code: every `Exception`, and a `PanicException` of Rust.
+
+    Return False for any other `BaseException`, such as `KeyboardInterrupt`.
+    """
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
