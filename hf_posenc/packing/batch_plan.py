@@ -82,7 +82,7 @@ class BatchPlan:
 
     @property
     def steps(self) -> int:
-        """Number of training steps, which is the number of batches for each rank."""
+        """Number of training steps in the plan. Each step has one batch for each rank."""
         return len(self) // self._batches_a_step
 
     def from_step(self, step: int) -> BatchPlan:
@@ -333,7 +333,9 @@ def _check_arrays(plan: BatchPlan) -> None:
 
 
 def checked_rank(rank: Any, world_size: int) -> int:
-    r"""Return `rank` as an `int`; raise if it is not an integer from 0 to `world_size - 1`.
+    r"""Return `rank` as an `int`; raise `ValueError` if it is not from 0 to `world_size - 1`.
+
+    Raise `TypeError` if it is not an integer.
 
     Example:
         >>> checked_rank(1, 2)

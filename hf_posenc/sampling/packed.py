@@ -243,7 +243,10 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
 
 
 def _column_names(dataset: Any, column: str) -> list[str]:
-    """Return the column names of a data set or of a stream's first row; raise if `column` is not one of them."""
+    """Return the column names of a data set; of a stream without names, the keys of its first row.
+
+    Raise `ValueError` if `column` is not one of them, and `TypeError` if `dataset` is not one data set of `datasets`.
+    """
     if not callable(getattr(dataset, "map", None)) or not hasattr(dataset, "with_format"):
         raise type_error(
             "pack_dataset packs a data set of datasets",
@@ -311,7 +314,10 @@ def _report_long(
 
 
 def _flat(table: Any, name: str) -> NDArray[Any]:
-    """Return the values of a table's column `name`, which holds lists, as one flat array, row after row."""
+    """Return the values of a table's column `name`, which contains lists, as one flat array, row after row.
+
+    Raise `TypeError` if they are not integers or bools, or if one is None.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

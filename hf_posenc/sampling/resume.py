@@ -45,8 +45,8 @@ class PlanState:
     def check(self, stored: Any) -> None:
         """Raise `ValueError` if a checkpoint was saved with other settings or batches than those of this run.
 
-        Warn if the checkpoint has no state of a plan. `stored` is the state of the callback in the checkpoint. The
-        batches of a stream are compared later, when its rows are read.
+        Warn if the checkpoint contains no such settings, so that nothing can be compared. `stored` is the state of the
+        callback in the checkpoint. The batches of a stream are compared later, when its rows are read.
         """
         attributes = stored.get("attributes") if isinstance(stored, dict) else None
         saved = attributes.get("plan") if isinstance(attributes, dict) else None

@@ -113,7 +113,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def plan(self) -> BatchPlan:
-        """The `BatchPlan` of the current epoch."""
+        """The `BatchPlan` of the current epoch: the batches that an iteration yields."""
         if self._plan_given is not None:
             return self._plan_given
         key = self.epoch, self._world_size or processes_of_accelerate()
@@ -123,7 +123,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self._planned[1]
 
     def __len__(self) -> int:
-        """Return the number of batches in a whole epoch, also when resuming in the middle of one."""
+        """Return the number of batches of a whole epoch, even if the next iteration begins at a later step."""
         return len(self.plan)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -200,9 +200,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Dict of everything that determines the batches: settings, and hashes of lengths, `cost` or a given plan.
+        """Dict of the settings that determine the batches, with hashes of the lengths and `cost`, or of a `BatchPlan`.
 
-        It is a part of `state_dict`; `load_state_dict` compares it with the saved one.
+        It is a part of the result of `state_dict`. `load_state_dict` compares it with the saved one.
         """
         plan = self.plan
         names = () if self._plan_given is not None else ("window", "seed")

@@ -107,7 +107,7 @@ def budget_batches(
 
 
 def is_stream(rows: Any) -> bool:
-    r"""Return True if `rows` can only be read one after another, such as a generator or an `IterableDataset`.
+    r"""Return True if `rows` is an `IterableDataset` or has no length, such as a generator; False for a list of rows.
 
     Example:
         >>> is_stream([{"input_ids": [5]}]), is_stream(iter([{"input_ids": [5]}]))
