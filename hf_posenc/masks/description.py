@@ -174,7 +174,8 @@ class Description:
             `AttentionMask`.
 
         Raises:
-            ValueError: if a document has no tokens, or a row more than `max_length`.
+            ValueError: if a document has no tokens, if a row has more than `max_length`, or if `window`, `prefix` or
+                `padding_side` is invalid.
             TypeError: if the lengths are not integers.
 
         Example:
@@ -194,10 +195,10 @@ class Description:
     def cross(cls, queries: Self, keys: Self) -> Self:
         r"""Make the mask of cross-attention, where the tokens of one batch attend to the tokens of another.
 
-        A query may attend to the real tokens in the same row of the other batch that have its document number:
+        A query may attend to real tokens in the same row of the other batch, if they have the query's document number:
 
         - all real tokens of the row, if both masks were made by `from_lengths`;
-        - those of the n-th document, for a query of the n-th document, if both were made by `from_documents`.
+        - the tokens of the n-th document, for a query in the n-th document, if both were made by `from_documents`.
 
         Look-ahead, window and prefix of both masks are ignored, because they apply to self-attention only.
 
@@ -342,7 +343,7 @@ class Description:
         return self._fill(_memory(out, self._shape, dtype, self.documents.device), numbers)
 
     def _fill(self, out: torch.Tensor, logic: _Logic) -> torch.Tensor:
-        """Write the mask to `out` `(B, 1, Q, K)` and return it; `logic` has functions for the bool or additive form."""
+        """Write the mask to `out` `(B, 1, Q, K)` and return it; it is bool or additive, depending on `logic`."""
         layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
         keys = visible_keys(self.documents)
         seen = band(layout, matrix.shape[-1], out.device)

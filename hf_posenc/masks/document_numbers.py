@@ -28,8 +28,8 @@ _PREFIX_OF_DOCUMENTS = "from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], loo
 def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
     """Return the document number of each token of a batch, `(B, T)` int64, -1 at padding, in new memory.
 
-    The numbers come from `document_ids` or, without them, from `position_ids` that restart. If the batch has neither,
-    each row is one document.
+    The numbers come from `document_ids` or, without them, from `position_ids` that restart with each document. With
+    `attention_mask` alone, each row is one document. Raise if the batch has none of these keys.
     """
     if not isinstance(batch, Mapping):
         raise type_error(

@@ -53,7 +53,7 @@ def padding_mask(
         is its length.
 
     Raises:
-        ValueError: if a length is negative or larger than `max_length`, or `padding_side` is neither side.
+        ValueError: if a length is negative or larger than `max_length`, or if `padding_side` is not "left" or "right".
         TypeError: if `lengths` are not integers.
 
     Example:

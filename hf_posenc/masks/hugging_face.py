@@ -112,10 +112,7 @@ class HuggingFaceForms(Description):
         return None
 
     def _is_only_packed(self, spec: ModelSpec) -> bool:
-        """Return True if the mask has no prefix, no window, and a look-ahead only if the model is causal.
-
-        Besides padding and other documents, such a mask hides nothing that the model does not hide itself.
-        """
+        """Return True if the mask hides nothing but padding, other documents and, in a causal model, later tokens."""
         return self.prefix is None and self.window is None and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:

@@ -97,7 +97,7 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
 def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> tuple[str, ...]:
     """Return the arguments by which a model isolates documents in a flat row, which holds all documents of a batch.
 
-    The model is run with those `FLAT_KEYS` that its forward names, or declares for its `**kwargs`.
+    The model is run with those arguments in `FLAT_KEYS` that its forward names, or declares for its `**kwargs`.
 
     Args:
         probe (`Probe`): the model, with methods that run it on sample tokens.

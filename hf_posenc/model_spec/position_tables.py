@@ -36,8 +36,8 @@ class PositionTable:
         first_row (`int`): index of the table row that the first token of a sequence reads.
         padding_row (`int`, *optional*): index of the row that all padding tokens read; `None` if there is no such row.
         offset (`int`, *optional*): index of the row minus the position id; `None` if `position_ids` do not select rows.
-        left_padding_shifts (`bool`): True if left padding, with an attention mask alone, moves real tokens to later
-            rows.
+        left_padding_shifts (`bool`): True if left padding moves real tokens to later rows when only an attention mask
+            is passed.
         ahead (`int`): number of rows read after the row of the last token: 1 in ProphetNet's decoder, which predicts
             two tokens at once.
     """
@@ -88,7 +88,7 @@ class ModelPositions:
 
     @property
     def first_position(self) -> int:
-        """Value of `position_ids` at the first token of a row; 0 if `position_ids` select rows of no position table."""
+        """Value of `position_ids` at the first token of a row; 0 if they do not select rows of a position table."""
         return next((table.first_row - table.offset for table in self.tables if table.offset is not None), 0)
 
     @property
@@ -253,10 +253,10 @@ def _counts_up(rows: torch.Tensor, first: int) -> bool:
 
 
 def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsName) -> int | None:
-    """Return the number of table rows that `lookup` reads beyond one per token; `None` if they are not positions.
+    """Return the number of table rows that `lookup` reads beyond one per token; `None` if its rows are not positions.
 
-    Positions read fewer rows for fewer tokens, and start at the same row. Prompts and labels read the same number of
-    rows at any length. Relative distances start at another row, or read twice as many rows.
+    Rows of positions become fewer with fewer tokens, and start at the same row. Prompts and labels read the same number
+    of rows for any number of tokens. Relative distances start at another row, or read twice as many rows.
 
     Args:
         probe (`Probe`): the model, with methods that run it on sample tokens.
@@ -301,7 +301,7 @@ def _width(lookup: Lookup, length: int) -> int:
 
 
 def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torch.Tensor | None:
-    """Return the index of the table row that each token reads, `(B, length)`; `None` if `lookup` reads none per token.
+    """Return the index of the table row of each token, `(B, length)`; `None` if `lookup` does not read a row per token.
 
     B is 1 if the sequences of the batch share the rows, else 2. If more than `length` rows are read, the first `length`
     are returned, except in two cases, which give `None`: `exact` is True, or the whole table is read.
