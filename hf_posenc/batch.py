@@ -24,7 +24,7 @@ class Batch(dict[str, Any]):
         tokens_of (callable, *optional*): from a list of ids to their tokens, for display; by default ids are displayed.
         special_ids (collection of `int`, *optional*): ids of special tokens, for display; by default none.
         encoding_of (callable, *optional*): from position ids `(N,)` to their encodings `(N, D)`, for display; by
-            default sinusoids of width 64. Pickles contain only `data`.
+            default sinusoids of width 64. A pickled batch contains only `data`, not the arguments for display.
 
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])

@@ -60,8 +60,8 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
     r"""Return the values of column `name`, stacked to a numeric array `(B,)` or `(B, ...)`; `None` if not numeric.
 
     Integers are int64, bools are bool, and floats keep their dtype (float64 for Python floats, float32 for bfloat16).
-    The result is `None` if every value is a text, an empty list or None. Raise a `TypeError` if only some values are
-    numbers, and a `ValueError` if some are None or their shapes differ.
+    The result is `None` if no value is a number: all are texts, empty lists or None. Raise a `TypeError` for a mix of
+    numbers and texts, and a `ValueError` for a mix of numbers and None, or for values of different shapes.
 
     Example:
         >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])

@@ -206,7 +206,7 @@ class Batches:
         )
 
     def _check_complete(self) -> None:
-        """Raise until one loop over the batches has reached its end."""
+        """Raise a `ValueError` if no loop over the batches has reached its end."""
         if not self._complete:
             raise value_error(
                 "the results can be sorted once all batches were made",
@@ -216,7 +216,7 @@ class Batches:
 
 
 def _check_rows_are_kept(config: Config) -> None:
-    """Raise for `packing` and `unsupervised="drop"`, because a text may then have no row of its own."""
+    """Raise a `ValueError` for `packing`, and for `unsupervised="drop"`: a text may then have no row of its own."""
     if config.settings.packing:
         raise value_error(
             "packing puts several texts into one row, so that a text has no result of its own",

@@ -52,7 +52,8 @@ class DataCollatorWithPositionalEncoding(Processor):
     a collator makes CPU tensors only and may run in any worker. It is also a `ProcessorMixin` of transformers: pass it
     to `Trainer` as `processing_class`, to save it in checkpoints and to align the model's special tokens.
 
-    Shapes: B rows, T tokens per row after padding, D the width of the embeddings. True means "may be attended to".
+    Shapes: B rows, T tokens per row after padding, D the width of the embeddings. In bool masks, True means "may be
+    attended to".
 
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or a fast or
@@ -102,9 +103,9 @@ class DataCollatorWithPositionalEncoding(Processor):
         labels (`"causal_lm"` or `"masked_lm"`, *optional*): makes labels from the ids. Otherwise a `label`, `label_ids`
             or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded with -100.
         unsupervised (`"error"`, `"drop"` or `"keep"`, *optional*): treatment of a row whose labels are all -100, for
-            example after truncation. `"error"` raises, `"drop"` leaves it out and warns, and `"keep"` keeps it. By
-            default `"error"`, but rows with `labels="masked_lm"`, where a short row may have no masked token, rows
-            without tokens, and packed documents of one token are kept.
+            example after truncation. `"error"` raises, `"drop"` leaves it out and warns, and `"keep"` keeps it. The
+            default is `"error"`, except for rows that are kept by default: rows with `labels="masked_lm"` (a short row
+            may have no masked token), rows without tokens, and packed documents of one token.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
         seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
             `embedding` is a width, it also seeds the random numbers of the table.
@@ -186,7 +187,7 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     @property
     def first_position(self) -> int:
-        """Position id of a document's first token: the model's (2 for RoBERTa), or else the convention's."""
+        """Position id of a document's first token: that of `model` (2 for RoBERTa), or else that of `convention`."""
         return self._config.first_position
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -409,7 +410,7 @@ class DataCollatorWithPositionalEncoding(Processor):
                 argument `remove_columns` of `map`.
 
         Returns:
-            `datasets.Features`. Embeddings are `Array2D`, the fastest feature to write and read.
+            `datasets.Features`. `inputs_embeds` is an `Array2D`, the fastest feature to write and read.
         """
         dropped = {remove_columns} if isinstance(remove_columns, str) else set(remove_columns)
         return features_of(self._config, rows, dropped)
@@ -559,7 +560,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         return tuple(sorted(to_files(self.tokenizer).items()))
 
     def _tokenize(self, given: Any) -> Tokenized:
-        """Tokenize and truncate rows or columns, and warn if tokens were lost."""
+        """Tokenize and truncate rows or columns; warn if tokens were lost to a limit that the user did not set."""
         config, settings = self._config, self._config.settings
         tokenized = tokenize(config, given)
         for what, truncated, name in (

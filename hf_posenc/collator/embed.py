@@ -133,9 +133,10 @@ class Embedder:
 
     @lock_free_cache
     def settings(self) -> dict[str, Any]:
-        r"""Values in use of `convention`, `base`, `scale`, `dropout` and `zero_padding`.
+        r"""Values of `convention`, `base`, `scale`, `dropout` and `zero_padding` that are in use, by name.
 
-        A `PositionalEmbedding` given as `embedding=` has its own values; otherwise they are the collator's arguments.
+        If `embedding=` is a `PositionalEmbedding`, they are its own values; otherwise they are the collator's
+        arguments.
 
         Raises:
             ValueError: if the collator sets a value that differs from that of the `PositionalEmbedding`.
@@ -227,10 +228,10 @@ def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def from_state(state: Any) -> Any:
-    """Return the argument `embedding=` that `Embedder.state` converted to the plain values `state`.
+    """Convert the plain values returned by `Embedder.state` to an argument `embedding=`.
 
-    Weights become a table again, frozen and on the CPU. The digest of a table becomes a `MissingTable`, which cannot
-    embed.
+    A width or `None` is returned unchanged. Weights become a table again, frozen and on the CPU. The digest of a table
+    becomes a `MissingTable`, which cannot embed.
     """
     if state is None or isinstance(state, int):
         return state

@@ -166,8 +166,8 @@ def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tupl
     r"""Truncate targets, the token sequences to predict, to `limits.max_length`; also return how many lost tokens.
 
     If a target is too long, its -100 at both ends are removed before any token is. If it is still too long and
-    truncation is off, raise a `ValueError`. The error names `model`, the model that has this limit; `None` if it is not
-    a model's.
+    truncation is off, raise a `ValueError`. `model` is the name of the model that has this limit, for the message, or
+    `None`.
 
     Example:
         >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)

@@ -154,9 +154,9 @@ def _padded(config: Config, tokenized: Tokenized, rows: TokenRows, labels: Label
 
 
 def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
-    """Return the other numeric columns of the input as arrays by name, if the model accepts them.
+    """Return the numeric columns of the input that are not yet in the batch `out`, as arrays by name.
 
-    Label columns, `length`, and columns that are already in the batch `out` are left out. `inside` `(B, T)` is False at
+    Label columns, `length`, and columns that the model does not accept are left out. `inside` `(B, T)` is False at
     padding. Raise a `ValueError` if the input is texts, and one of its columns has the name of a key of `out`.
     """
     accepts, more = config.accepts, {}

@@ -50,9 +50,8 @@ def state(
     """Return the state of a collator: the values to pickle, compare and hash.
 
     They are all that the output depends on, and pickle to the same bytes in every process. The backend is not among
-    them, because it does not change the output. `files` are the
-    names and contents of the tokenizer's files, `settings` the other arguments by name, and `table` is the embedding as
-    `Embedder.state` returns it.
+    them, because it does not change the output. `files` are the names and contents of the tokenizer's files, `settings`
+    the other arguments by name, and `table` is the embedding as `Embedder.state` returns it.
     """
     return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(_plain(settings), sort_keys=True), table
 
@@ -197,7 +196,7 @@ After this import, `AutoProcessor.from_pretrained("{repo_id}")` returns the coll
 def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, hub: Mapping[str, Any]) -> Any:
     """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`.
 
-    `hub` are options of the download.
+    `hub` are options of the download, such as `revision`.
     """
     for option in hub:
         if option not in (*_HUB, "trust_remote_code") and not option.startswith("_"):  # as in _from_auto

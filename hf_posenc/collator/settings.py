@@ -60,9 +60,9 @@ _NUMBERS: dict[str, tuple[Any, ...]] = {  # further values that are allowed, or 
 class MissingTable:
     """Placeholder for an embedding table whose weights were not pickled or saved with its collator.
 
-    A loaded or unpickled collator has it as its embedding, and cannot embed. It contains the table's shape, and a hash
-    of its weights as `digest`. `encoding` is the argument `encoding=` of its `PositionalEmbedding` as source code, or
-    `None` for sinusoids. `max_length` is the number of positions of this encoding; `None` if unlimited.
+    A loaded or unpickled collator with this embedding cannot embed. `num_embeddings` and `d_model` are the shape of the
+    table, and `digest` is a hash of its weights. `encoding` is the argument `encoding=` of its `PositionalEmbedding` as
+    source code, or `None` for sinusoids. `max_length` is the number of positions of this encoding; `None` if unlimited.
     """
 
     num_embeddings: int

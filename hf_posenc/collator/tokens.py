@@ -59,7 +59,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
     """Convert the input of a collator, rows or columns, to a `Tokenized`, truncated to the limits of `config`.
 
     Texts are tokenized. Tokenized rows are checked. Raise for invalid input, for rows without tokens (unless
-    `empty="keep"`), and for rows that are still too long, as without truncation.
+    `empty="keep"`), and for rows that are too long if truncation is off.
     """
     given, positions_from_0 = read(rows_or_columns, config.settings), False
     if given.texts is not None:
@@ -80,9 +80,9 @@ def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
 
 
 def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
-    """Return the position of every token `(N,)`: the given `position_ids` if there are any.
+    """Return the position of every token, `(N,)`: the column `position_ids` of the rows, if there is one.
 
-    Otherwise positions count the tokens of each document from `start`.
+    Otherwise count the tokens of each document from `start`.
     """
     given = rows.columns.get("position_ids")
     return rows.positions_in_documents(start) if given is None else given.values
