@@ -56,7 +56,7 @@ class Encoding(NamedTuple):
 
     @property
     def waves(self) -> Waves:
-        """Frequencies of all pairs of columns; cached."""
+        """Frequencies of all pairs of columns, as cached `Waves`."""
         return waves(self.convention, self.d_model, self.base)
 
 

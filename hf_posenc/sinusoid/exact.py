@@ -82,6 +82,8 @@ class Waves(NamedTuple):
 def exact_frequencies(convention: Convention, d_model: int, base: float | None = None) -> list[Decimal]:
     r"""Return the frequency of each pair of columns in turns per position, correct to at least 55 digits.
 
+    `base=None` selects the base of the convention.
+
     Example:
         >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
         >>> [round(float(turns * TWO_PI), 9) for turns in exact_frequencies(CONVENTIONS["vaswani"], 8)]
@@ -103,7 +105,10 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
 
 @lru_cache(maxsize=64)
 def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
-    """Return the frequencies of `convention` for the width `d_model` and `base`, split as `Waves`; cached."""
+    """Return the frequencies of `convention` for the width `d_model` and `base`, as cached `Waves`.
+
+    `base=None` selects the base of the convention.
+    """
     exact = exact_frequencies(convention, d_model, base)
     parts = []
     with localcontext(DIGITS):
@@ -185,7 +190,10 @@ def _is_run(positions: torch.Tensor) -> bool:
 
 
 def _encode_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
-    """Write the sines and cosines of any positions `(N,)` to `out` `(N, F, 2)`, for F pairs of columns."""
+    """Write the sines and cosines of any `positions` `(N,)` to `out` `(N, F, 2)`, for F pairs of columns.
+
+    The last dimension is (sine, cosine), or (cosine, sine) if `cosine_first` is set in the convention.
+    """
     step = max(1, _BLOCK // len(waves.whole))
     for start in range(0, len(positions), step * _BLOCKS):
         values = _values(positions[start : start + step * _BLOCKS], waves)

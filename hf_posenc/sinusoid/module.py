@@ -155,7 +155,8 @@ class PositionalEncoding(nn.Module):
 
         Raises:
             ValueError: if a shape does not fit, a position is beyond `max_length`, or T is larger than `max_length` and
-                no `position_ids` are given.
+                no `position_ids` are given. In compiled code, only sinusoids and learned tables check `position_ids`,
+                and a learned table raises `IndexError`.
             TypeError: if `x` is not floating point.
         """
         check_input(x, self.d_model, type(self).__name__)

@@ -464,7 +464,7 @@ def _short(dtype: torch.dtype) -> str:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Return ascending integers as text, such as "0, 4 to 9"."""
+    """Return ascending integers as text, such as "0, 4 to 9"; after six runs, only the number of the others."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
