@@ -134,11 +134,13 @@ def test_its_code_runs_for_a_tokenizer_without_mask_and_padding_tokens(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    NUMBERS.save("numbers.json")
+    Path("private").mkdir()
+    NUMBERS.save("private/numbers.json")
     Path("corpus.txt").write_text("1\n" * 9)
-    encode("corpus.txt", tmp_path / "numbers.json", "out", workers=0)
+    encode("corpus.txt", "private/numbers.json", "out", workers=0)
     monkeypatch.chdir("out")
-    (tmp_path / "out" / "numbers.json").symlink_to(tmp_path / "numbers.json")
+    assert not any("private" in Path(name).read_text() for name in (CARD, "manifest.json"))
+    (tmp_path / "out" / "numbers.json").symlink_to(tmp_path / "private" / "numbers.json")
     names = run_code(Path(CARD).read_text())
     assert (names["collate"].labels, names["collate"].pad_token) == ("causal_lm", "?")
     assert names["batch"]["labels"].tolist() == [[1]] * 8

@@ -135,13 +135,15 @@ def encode(
 def _public_name(name: str) -> str:
     r"""Return the name of a tokenizer for the manifest: its name on the Hub, or only the last part of a local path.
 
-    The folders of a local path are private. A path is local if it begins with `.`, `/`, `~`, `\` or a drive letter.
+    The folders of a local path are private. A name is a local path if it exists, or begins with `.`, `/`, `~`, `\` or a
+    drive letter.
 
     Example:
         >>> _public_name("google-bert/bert-base-uncased"), _public_name("/home/me/bert"), _public_name(".")
         ('google-bert/bert-base-uncased', 'bert', '')
     """
-    return PureWindowsPath(name).name if re.match(r"[./~\\]|[A-Za-z]:", name) else name
+    is_local = re.match(r"[./~\\]|[A-Za-z]:", name) or os.path.exists(name)
+    return PureWindowsPath(name).name if is_local else name
 
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
