@@ -128,18 +128,16 @@ def as_integer(value: object, name: str, *, minimum: int | None = None, example:
 def shorten(value: object, limit: int = 60) -> str:
     r"""Return `repr(value)` for a message, shortened to about `limit` characters by leaving out its middle.
 
-    If `value` is a `str` or `bytes` longer than `2 * limit`, the rest of it is left out, too.
-
     Example:
-        >>> shorten("a" * 100, limit=20)
-        "'aaaaaaaa … aaaaaaa'"
+        >>> shorten("a" * 100 + "z", limit=20)
+        "'aaaaaaaa … aaaaaaz'"
     """
-    text = value[: 2 * limit] if isinstance(value, (str, bytes)) and len(value) > 2 * limit else value
-    words = repr(text)
-    if len(words) <= limit:
-        return words
+    if isinstance(value, (str, bytes)) and len(value) > 2 * limit:  # do not copy a long text
+        head, tail = repr(value[:limit]), repr(value[-limit:])
+    else:
+        head = tail = repr(value)
     half = (limit - 3) // 2
-    return f"{words[: half + 1]} … {words[-half:]}"
+    return head if len(head) <= limit else f"{head[: half + 1]} … {tail[-half:]}"
 
 
 def in_bytes(size: float) -> str:

@@ -131,6 +131,8 @@ def test_initial_rows_have_the_std_of_sinusoids_or_the_given_one(kind: str) -> N
     assert module.spread() == pytest.approx(0.02, rel=0.15)
     rows = module(torch.zeros(1, 128, 256)).detach().double()
     assert module.spread() == pytest.approx(float(rows.std(correction=0)), rel=1e-6)
+    scaled = positional_encoding("scaled", 8, start=0.5)
+    assert scaled.spread() == pytest.approx(SinusoidalPositionalEncoding(8).spread() / 2, rel=1e-6)
     before = copy.deepcopy(made(kind).state_dict())
     module = made(kind)
     module.reset_parameters()
@@ -556,7 +558,7 @@ X = torch.zeros(2, 5, 8)
         (
             lambda k: made(k, max_length=5)(X, torch.arange(5) + 1),
             ValueError,
-            r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4[\s\S]*fix: ",
+            r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4[\s\S]*fix: (a larger max_length|max_length=6), ",
         ),
         (lambda k: made(k)(X, torch.arange(4)), ValueError, r"\(4,\), x \(2, 5, 8\)"),
         (lambda k: made(k)(X, torch.zeros(3, 5, dtype=torch.long)), ValueError, r"shape \(3, 5\)"),

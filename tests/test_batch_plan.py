@@ -517,3 +517,6 @@ def test_a_damaged_plan_is_refused_with_its_error(tmp_path: Path, change: dict[s
 def test_lengths_of_other_documents_are_refused_beside_a_saved_plan(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the plan has document 1[\s\S]*1 lengths"):
         BatchPlan.load(_saved(tmp_path), lengths=[5])
+    plan_batches([5, 3], 16, shapes=[4, 8]).save(tmp_path / "shapes")
+    with pytest.raises(ValueError, match=r"the plan has shapes of 8 tokens at most[\s\S]*a document of 9 tokens"):
+        BatchPlan.load(tmp_path / "shapes", lengths=[9, 3])

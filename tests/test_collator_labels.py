@@ -449,7 +449,7 @@ def test_a_row_whose_labels_are_all_ignored_after_truncation_is_refused_with_its
 def test_rows_without_labels_are_left_out_and_counted_once(word_level, packing: Any) -> None:
     collate = C(word_level, max_length=3, unsupervised="drop", packing=packing)
     rows = [{**row, "n": number} for number, row in enumerate(UNSUPERVISED)] if not packing else UNSUPERVISED
-    with pytest.warns(UserWarning, match="1 of (3 rows|documents) were left out: their labels are all -100"):
+    with pytest.warns(UserWarning, match="1 (of 3 rows|documents) were left out: their labels are all -100"):
         batch = collate(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

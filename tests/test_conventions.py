@@ -275,6 +275,9 @@ def test_conventions_that_cannot_be_converted_raise_with_the_reason(a: Any, b: A
         (lambda: Convention("x", first_position=1.5), TypeError, r"first_position[\s\S]*got: 1\.5"),
         (lambda: Convention("x", first_position="2"), TypeError, "first_position must be an integer"),
         (lambda: Convention("x", padding_position=True), TypeError, "padding_position must be an integer"),
+        (lambda: Convention("x", layout="rows"), ValueError, r"layout must be one of[\s\S]*got: 'rows'"),
+        (lambda: Convention("x", spacing="even"), ValueError, r"spacing must be one of[\s\S]*got: 'even'"),
+        (lambda: Convention.from_dict({"names": "x"}), ValueError, r"a key of a convention must[\s\S]*got: 'names'"),
         (lambda: Convention("x", padding_position=-1), ValueError, r"padding_position[\s\S]*got: -1"),
         (
             lambda: Convention.from_dict({"name": "fixed_bases", "bases": None}),

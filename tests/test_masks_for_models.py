@@ -205,6 +205,7 @@ def test_positions_that_isolate_other_documents_than_the_mask_need_the_mask(
         ({}, False, True),
         ({"look_ahead": True}, False, False),
         ({"look_ahead": True, "window": 2}, True, False),
+        ({"look_ahead": True, "window": 12}, True, True),  # as long as a row: it hides nothing
         ({"look_ahead": True, "prefix": 2}, True, False),
     ],
 )

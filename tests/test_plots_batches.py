@@ -572,6 +572,8 @@ def test_wrong_arguments_of_masks_are_refused() -> None:
         plots.masks(batch, span=(4, 9))
     with pytest.raises(ValueError, match=r"span must be two integers"):
         plots.masks(batch, span=("a", "b"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"span must be two integers\n  got: \(0, 4, 2\)"):
+        plots.masks(batch, span=(0, 4, 2))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]"):
         plots.masks(batch, [["a"]])
     with pytest.raises(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,9 @@ def test_zero_rows_before_the_first_position_shift_it() -> None:
     table[[50, 129]] = 0
     assert identify(table).zero_rows == (0, 1, 50, 129)
     assert "0 to 1, 50, 129" in str(identify(table))
+    table[10:20:2] = 0
+    assert str(identify(table)).count(" more run") == 1
+    assert "10, 12, 14, 16, 18 and 2 more runs" in str(identify(table))
 
 
 @pytest.mark.parametrize("inside", [torch.bfloat16, torch.float16])
@@ -169,6 +173,16 @@ def test_a_table_of_width_2_fits_several_conventions() -> None:
     assert found.presets[:6] == ("vaswani", "tensor2tensor", "whisper", "fairseq", "m2m100", "marian")
     assert len(found.others) == 2
     assert "or             sines, then cosines, of p / 10000^(i/(H-1));" in str(found)
+    *_, first, second, third = str(found).splitlines()
+    assert first.startswith("  used by        vaswani, tensor2tensor, ")
+    assert 100 < len(first) <= 118
+    assert {second[:18], third[:18]} == {" " * 17 + "W", " " * 17 + "S"}
+
+
+@pytest.mark.parametrize(("rows", "width", "is_enough"), [(1, 8, False), (1, 16, True), (2, 8, True)])
+def test_a_row_of_few_numbers_is_not_recognized(rows: int, width: int, is_enough: bool) -> None:
+    found = identify(sinusoidal_encoding(torch.arange(1, rows + 1), width))
+    assert (found.is_sinusoidal, found.is_exact, found.exact_in is not None) == (is_enough,) * 3
 
 
 def test_with_few_columns_the_position_nearest_to_0_is_reported() -> None:
@@ -323,14 +337,15 @@ def test_sinusoids_that_were_trained_further_are_near_but_not_recognized(
     assert f"\n  nearest        {str(found.convention)[:60]}" in str(found)
 
 
-def test_one_changed_row_is_reported() -> None:
+@pytest.mark.parametrize("row", [0, 300, 511])
+def test_one_changed_row_is_reported(row: int) -> None:
     table = sinusoidal_encoding(torch.arange(512), 64)
-    table[300] += 0.01
+    table[row] += 0.01
     found = identify(table)
-    assert (found.is_sinusoidal, found.is_near, found.at[0]) == (False, True, 300)
+    assert (found.is_sinusoidal, found.is_near, found.at[0]) == (False, True, row)
     assert (found.presets, found.others) == ((), ())
     assert found.largest_error == pytest.approx(0.01, rel=1e-4)
-    assert "largest error  0.01 (row 300, column" in str(found)
+    assert re.search(rf"\n  largest error  0.01 \(row {row}, column \d+\), typical ", str(found))
 
 
 def test_a_column_that_should_be_zero_counts() -> None:

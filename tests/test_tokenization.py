@@ -693,6 +693,11 @@ def test_slow_tokenizers_cannot_mask_whole_words(slow) -> None:
         DataCollatorWithPositionalEncoding(slow, labels="masked_lm", whole_word_mask=True)
 
 
+def test_tokenizers_with_steps_in_python_cannot_mask_whole_words(wordpiece) -> None:
+    with pytest.raises(ValueError, match=r"whole_word_mask needs the words of tokens.*\n  got: Shouting"):
+        DataCollatorWithPositionalEncoding(_shouting(wordpiece), labels="masked_lm", whole_word_mask=True)
+
+
 def test_the_encoder_alone_gives_ragged_rows(word_level) -> None:
     encoded = Encoder(private_copy(word_level), Limits(2)).encode(["I ride bike", "a"])
     assert encoded.ids.lengths.tolist() == [2, 1]

@@ -270,7 +270,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             Inside `datasets.map` the result depends on the format of the data set:
 
             - Without a format, only the new columns are returned, because `map` keeps the given ones, except those in
-              `remove_columns`. If a text became several rows, the given columns are returned too.
+              `remove_columns`. If a text became several rows, the given columns are returned too. If a tokenized row
+              became several rows, `remove_columns` has no effect on them; call `.remove_columns` afterwards.
             - With `with_format("arrow")` or `"pandas"`, all columns are returned, because `map` replaces the given ones
               and ignores `remove_columns`; call `.remove_columns` afterwards.
 

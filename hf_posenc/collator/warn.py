@@ -79,9 +79,9 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
 
     With packing, `left_out` is the number of documents.
     """
-    what = "documents" if config.settings.packing else f"{count} rows"
+    what = "documents" if config.settings.packing else f"of {count} rows"
     return explain(
-        f"{left_out} of {what} were left out: their labels are all -100",
+        f"{left_out} {what} were left out: their labels are all -100",
         got='unsupervised="drop"; this warning is given once',
         fix='unsupervised="error" names the row; "keep" keeps such rows',
     )

@@ -142,7 +142,7 @@ def _public_name(name: str) -> str:
         >>> _public_name("google-bert/bert-base-uncased"), _public_name("/home/me/bert"), _public_name(".")
         ('google-bert/bert-base-uncased', 'bert', '')
     """
-    is_local = re.match(r"[./~\\]|[A-Za-z]:", name) or os.path.exists(name)
+    is_local = re.match(r"[./~\\]|[A-Za-z]:", name) or Path(name).exists()
     return PureWindowsPath(name).name if is_local else name
 
 

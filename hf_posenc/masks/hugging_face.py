@@ -113,7 +113,7 @@ class HuggingFaceForms(Description):
 
     def _is_only_packed(self, spec: ModelSpec) -> bool:
         """Return True if the mask hides nothing but padding, other documents and, in a causal model, later tokens."""
-        return self.prefix is None and self.window is None and (spec.is_causal or not self.look_ahead)
+        return self.prefix is None and self._layout.window is None and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:
         """Return the additive mask `(B, 1, T, T)` for a model that needs four dimensions.

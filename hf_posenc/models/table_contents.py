@@ -22,7 +22,7 @@ _THRESHOLD = 6.0
 _SIGNS = {
     "neighbors": "neighboring rows with a mean cosine of {:.2f}, 0.00 before training",
     "direction": "rows with a mean cosine of {:.2f} to each other, 0.00 before training",
-    "length": "rows {:.2g} times as long as those after them, as long before training",
+    "length": "rows {:.2g} times as long as those after them, 1 before training",
 }
 
 
@@ -177,7 +177,7 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
         ''
         >>> fresh[:32] *= 10
         >>> looks_trained(fresh)
-        'the first 32 of 512: rows 10 times as long as those after them, as long before training'
+        'the first 32 of 512: rows 10 times as long as those after them, 1 before training'
     """
     expected = {} if drawn is None else _signs_of_training(drawn)
     clear = {

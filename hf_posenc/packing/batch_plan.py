@@ -235,7 +235,8 @@ class BatchPlan:
 
         Raises:
             OSError: if the file cannot be read.
-            ValueError: if the file is not a plan, or if `lengths` are too few for the documents of the plan.
+            ValueError: if the file is not a plan, or if `lengths` are not those of its documents: too few, or longer
+                than its largest shape.
         """
         try:
             # `np.load` would not close a file that is not an archive.
@@ -260,6 +261,13 @@ class BatchPlan:
             raise value_error(
                 f"the plan has document {last}, and every document needs a length",
                 got=f"{len(sizes)} lengths",
+                fix="the lengths that the plan was made from",
+            )
+        longest, largest = int(sizes[order].max(initial=0)), max(plan.shapes or (), default=0)
+        if plan.shapes is not None and longest > largest:
+            raise value_error(
+                f"the plan has shapes of {largest} tokens at most",
+                got=f"a document of {longest} tokens",
                 fix="the lengths that the plan was made from",
             )
         return replace(plan, lengths=sizes)

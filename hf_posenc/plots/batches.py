@@ -408,7 +408,7 @@ def _part_of(batch: Any, *, decoder: bool) -> Any:
 def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     if shape != expected:
         rule = f"'{name}' does not fit the tokens of the batch"
-        raise value_error(rule, got=f"shape {shape}, expected {expected}", fix="plots.masks(collate(texts))")
+        raise value_error(rule, got=f"shape {shape}, expected {expected}", fix="batch = collate(texts)")
 
 
 def _allowed(mask: Any) -> NDArray[np.bool_]:

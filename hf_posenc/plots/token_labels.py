@@ -114,8 +114,9 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
         slice(8, 20, None)
     """
     try:
-        start, stop, _ = slice(*(span if span is not None else (0, length))).indices(length)
-    except TypeError:
+        first, last = span if span is not None else (0, length)
+        start, stop, _ = slice(first, last).indices(length)
+    except (TypeError, ValueError):
         raise value_error("span must be two integers", got=shorten(span), fix=f"span=(0, {MOST_TOKENS})") from None
     if stop <= start:
         raise value_error(f"span contains none of the {length} tokens", got=shorten(span), fix=f"span=(0, {length})")

@@ -52,8 +52,8 @@ class Encoder:
             in Python, always give int64.
 
     Raises:
-        ValueError: if `word_ids` is True and the tokenizer is slow; if `backend` is `"fast"` and this tokenizer has no
-            fast backend.
+        ValueError: if `word_ids` is True and the tokenizer is slow or adds steps in Python; if `backend` is `"fast"`
+            and this tokenizer has no fast backend.
         ImportError: if `backend` is `"fast"` and its library is not installed.
 
     Example:
@@ -110,6 +110,12 @@ class Encoder:
             if backend == "fast":
                 reason = f"{type(tokenizer).__name__}(...) takes steps of its own, in Python"
                 raise value_error("this tokenizer has no fast backend", got=reason, fix='backend="auto"')
+            if word_ids:
+                raise value_error(
+                    "whole_word_mask needs the words of tokens, and this tokenizer does not return them",
+                    got=f"{type(tokenizer).__name__}(...) takes steps of its own, in Python",
+                    fix="whole_word_mask=False",
+                )
             self._special = [
                 int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0
                 for pair in (False, True)

@@ -131,10 +131,6 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         """
         return super().shared_rows(length, like) * self.alpha.to(like.dtype)
 
-    def spread(self) -> float:
-        """Return the standard deviation of all numbers in the first 128 position vectors, including factor `alpha`."""
-        return super().spread() * abs(float(self.alpha.detach()))
-
     def settings(self) -> dict[str, Any]:
         """Return all arguments of the constructor except `d_model`; the learned `alpha` is not among them."""
         return {**super().settings(), "start": self.start}
