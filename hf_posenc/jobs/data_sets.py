@@ -27,13 +27,13 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True)
 class DataSet:
-    r"""Input of a job that is a data set of the `datasets` library; `from_object` and `from_hub` make it.
+    r"""Data set of the `datasets` library as input of a job: each row is a document.
 
-    Each row is a document. An `IterableDataset` is streamed.
+    `from_object` and `from_hub` return it.
 
     Args:
         name (`str`): name of the data set in messages.
-        data (`datasets.Dataset` or `datasets.IterableDataset`): the data set, with any output format.
+        data (`datasets.Dataset` or `datasets.IterableDataset`): the data set; an `IterableDataset` is streamed.
         identity (`dict`): JSON values to include in `fingerprint`, such as split and commit of a data set on the Hub.
     """
 
@@ -48,7 +48,7 @@ class DataSet:
 
     @property
     def kind(self) -> str:
-        """Type of the input in its fingerprint: `"data set"` or `"streamed data set"`."""
+        """Value of `"kind"` in the fingerprint: `"data set"` or `"streamed data set"`."""
         return "data set" if self.can_seek else "streamed data set"
 
     def size(self, columns: Columns) -> int | None:
@@ -88,7 +88,7 @@ class DataSet:
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
         """Yield batches of the columns `names`, starting at the row with index `row`.
 
-        A streamed data set cannot start there: it ignores `row`, and yields all rows.
+        For a streamed data set, `row` is ignored, and all rows are yielded.
         """
         with refuse_damage(self.name, "a data set"):
             yield from self._by_index(row, names) if self.can_seek else self._streamed(names)
@@ -134,13 +134,13 @@ def from_object(given: Any, split: str | None, name: str | None = None) -> list[
     Args:
         given (`Dataset`, `IterableDataset`, or a `dict` of them by split): the data set object or dictionary.
         split (`str`, *optional*): one split of a dictionary, several joined by `+`, or `"all"`. Without it, the
-            dictionary must have only one split. Ignored for other objects.
+            dictionary must have only one split. Ignored if `given` is not a dictionary.
         name (`str`, *optional*): name of the data set in messages and in the output; by default its class name.
 
     Raises:
-        TypeError: for any other object.
-        ValueError: if a dictionary has several splits and `split` is `None`; if it lacks the chosen split; if a data
-            set has a transform (`with_transform`), because its columns are unknown.
+        TypeError: if `given` is an empty dictionary or an object of another type.
+        ValueError: if a dictionary has several splits and `split` is `None`; if it lacks the chosen split; if a
+            `Dataset` has a transform (`with_transform`), because its columns are unknown.
     """
     import datasets
 

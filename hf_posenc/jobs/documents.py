@@ -33,14 +33,14 @@ class Documents:
 
     Args:
         part (`Part`): the part that they were parsed from: consecutive documents of one file or data set.
-        numbers (`list` of `int`): number of each document in that file or data set: its line, counted from 1, or its
-            row, counted from 0.
+        numbers (`list` of `int`): for text, JSON and CSV, the line where each document begins, counted from 1; for
+            Parquet, Arrow and data sets, its row, counted from 0.
         texts (`list` of one or two `list` of `str`): the texts, and for text pairs the second texts; a bad document
             has an empty text.
         carried (`pyarrow.Table`): the columns to copy to the shard, one row for each document.
         bad (`dict` from `int` to `str`): index of each bad document in the batch, and the reason why it is bad.
         excerpts (`dict` from `int` to `str`): index of each bad document, and its first characters.
-        blank (`int`): number of blank lines or files, which are not documents; 0 for paragraphs and tables.
+        blank (`int`): number of blank lines or files, which are not documents; 0 for paragraphs.
     """
 
     part: Part
@@ -64,8 +64,8 @@ class Documents:
 def read_documents(task: Task, columns: Columns) -> Iterator[Documents | LongDocument]:
     r"""Parse the documents of a task (those of one shard), and yield them in order, in batches of about a megabyte.
 
-    A document that is too long for memory is stored in the task as a byte range of its file. It is yielded as a
-    `LongDocument`; after its text was tokenized, `finished` converts it to `Documents`.
+    A very long line, paragraph or file is in the task only as a byte range of its file. It is yielded as a
+    `LongDocument`: tokenize its `blocks`, then convert it with `finished`. A long line of JSON is parsed as usual.
 
     Blank lines and blank files are not documents. `Documents.blank` counts them, but not the lines between paragraphs.
 
@@ -94,10 +94,10 @@ def read_documents(task: Task, columns: Columns) -> Iterator[Documents | LongDoc
 
 
 def finished(document: LongDocument, columns: Columns) -> Documents:
-    """Return a batch that holds only this long document, after its text was tokenized from `document.blocks`.
+    """Convert a long document to a batch of its own, after the caller tokenized `document.blocks`.
 
-    Blocks that were not read are read here. The batch holds only the beginning of the text, for messages. It is empty
-    if the document is a blank line or file.
+    The batch holds only the first characters of the text, for messages. It has no document if the line or file is
+    blank. Blocks that the caller did not read are read here, to detect errors.
     """
     document.finish()
     numbers = [document.part.first]
@@ -121,15 +121,16 @@ def _documents(
 ) -> Documents:
     r"""Return a batch of documents, given the values of their columns.
 
-    Values to copy are converted to the types in `columns`; a document is bad if one of its values does not fit. Empty
-    texts replace the texts of bad documents.
+    Values to copy are converted to the types in `columns`; a document is bad if one of its values does not fit. The
+    text of a bad document becomes empty.
 
     Args:
         part (`Part`): the part that the documents come from.
-        numbers (`list` of `int`): the line number of each document.
+        numbers (`list` of `int`): the number of the first line of each document.
         values (`list` of `list`): the values of each text column, then those of each column to copy.
-        bad (`dict` from `int` to `str`): documents that are bad already, by index, with the reason.
-        excerpts (mapping from `int` to `str`): first characters of bad documents, by index; by default their text.
+        bad (`dict` from `int` to `str`): index of each document that is bad already, and the reason.
+        excerpts (mapping from `int` to `str`): index of a bad document, and its first characters. For a bad document
+            without an excerpt, its first text is used.
         columns (`Columns`): the text columns and the columns to copy.
         blank (`int`): number of blank lines or files between the documents.
     """
@@ -190,10 +191,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
-    """Parse a part with one document per line (text or JSON lines), and yield batches of its documents.
-
-    Each block of text is split in one call, because a loop over its lines takes several times as long.
-    """
+    """Parse a part with one document per line (text or JSON lines), and yield batches of its documents."""
     number = part.first
     for lines, wrong in _blocks(part):
         count = len(lines)
@@ -244,7 +242,7 @@ _Record = tuple[bytes, int | None, Sequence[Any], str | None]
 
 
 def _records(part: Part, columns: Columns) -> Iterator[Documents]:
-    """Parse a part of CSV, TSV, paragraphs or a whole file, one document after another, and yield batches of them.
+    """Parse a part that holds CSV or TSV records, paragraphs or a whole text file, and yield batches of its documents.
 
     A part of the kind `"unreadable"` gives one bad document.
     """

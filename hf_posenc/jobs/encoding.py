@@ -40,10 +40,11 @@ def encode(
 ) -> Manifest:
     r"""Tokenize a corpus of any size into Parquet shards, and continue where an interrupted run ended.
 
-    The shards hold `input_ids` (int32, not padded), `length`, and the columns that the options select;
-    `load_dataset("parquet", ...)` reads them, and the collator makes batches of their rows. Each shard is written
-    atomically; `manifest.json` lists its checksum. The same inputs and options give the same bytes, for any number of
-    workers and interruptions. If the job is already finished, all shards are checked, and damaged ones written again.
+    The shards hold `input_ids` (int32, not padded), `length` (the number of tokens), and the columns that the options
+    select. `load_dataset("parquet", ...)` reads them, and `DataCollatorWithPositionalEncoding` makes batches of their
+    rows. Each shard is written atomically; `manifest.json` lists its checksum. The same inputs and options give the
+    same bytes, for any number of workers and interruptions. Another run of a finished job checks all shards and
+    replaces damaged ones.
 
     The options are keyword arguments, one for each field of `Options`, such as `max_length=512`.
 
@@ -147,7 +148,7 @@ def _public_name(name: str) -> str:
 
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
-    r"""Return the manifest of the output folder, and `job` completed with shard size and settings for shard footers.
+    r"""Return the manifest of the output folder, and a copy of `job` with `shard_bytes` and `settings` filled in.
 
     If an earlier run of the same job wrote shards, its manifest is continued; otherwise the manifest is new. The
     manifest of an unfinished job is saved.

@@ -64,7 +64,7 @@ def format_of(name: str) -> tuple[Format | None, str | None]:
 
 
 def is_url(name: str) -> bool:
-    """Return True if a name contains `://` and is not a local path."""
+    """Return True if a name contains `://` and no local file or folder has that name."""
     return "://" in name and not Path(name).exists()
 
 
@@ -74,7 +74,7 @@ class InputFile:
 
     Args:
         name (`str`): path or URL, as the user gave it.
-        kind (`str`): format of the content, such as `"jsonl"`; part of the fingerprint.
+        kind (`str`): format of the content, such as `"jsonl"`.
         compression (`str`, *optional*): one of `"gzip"`, `"bz2"`, `"xz"`, `"zstd"`, `"lz4"`; `None` if not compressed.
     """
 
@@ -101,8 +101,7 @@ class InputFile:
     def blocks(self, offset: int = 0) -> Generator[bytes]:
         """Yield the decompressed bytes of the file, from byte `offset` on, in blocks of up to 1 MiB.
 
-        For a compressed file, `offset` must be 0. Its blocks are the same in every run, so a damaged file always ends
-        at the same byte.
+        For a compressed file, `offset` must be 0. A damaged file gives the same blocks before the error in every run.
 
         Raises:
             DamagedError: after the last good block, if the rest cannot be decompressed.
@@ -213,9 +212,9 @@ def changed(name: str, got: str) -> str:
 
 
 def recorded_names(names: Sequence[str]) -> list[str]:
-    r"""Return the names of the inputs for the output, such as the manifest, without private folders.
+    r"""Return the input names that manifest and shards store: absolute paths without the folders that they all share.
 
-    The leading folders that all absolute paths have in common are removed. Other names stay as they were given.
+    These folders, such as `/home/me`, may be private. `file://` URLs count as paths; other names are not changed.
 
     Example:
         >>> recorded_names(["/home/me/en/a.txt", "/home/me/de/a.txt", "old/a.txt", "hf://datasets/me/a.txt"])
@@ -292,7 +291,7 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
 
 
 def no_such_file(name: str) -> str:
-    """Return the error message for a local path that does not exist; it suggests a similar name in its folder."""
+    """Return the error message for a local path that does not exist; it suggests a file of similar name, if any."""
     path = Path(name).expanduser()
     if path.is_symlink():
         target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
@@ -379,8 +378,8 @@ def _is_output(folder: Path) -> bool:
 def _without_repeats(files: list[Path], pattern: Path) -> list[Path]:
     """Return the files that match `pattern`, without duplicates and without files in output folders of jobs.
 
-    A file is a duplicate if `files`, the list of all matches, holds it twice because of a link to its folder. The files
-    of an output folder are kept if `pattern` names that folder before the first wildcard, as in `out/data/*.parquet`.
+    `files` is the list of all matches. If a link makes a folder reachable by two paths, its files are kept once.
+    The files of an output folder are kept if `pattern` names it before the first wildcard, as in `out/data/*.parquet`.
     """
     top = next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
     is_output = cache(_is_output)

@@ -112,7 +112,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _plain_errors(path: Path) -> Iterator[None]:
-    """Replace an `OSError` of the block, which writes `path`, by one with a clearer message.
+    """Replace an `OSError` of the `with` block by one with a clearer message; the block writes the file `path`.
 
     This is done for a full disk, missing permissions and a missing folder; other errors are raised unchanged.
     """
@@ -158,7 +158,7 @@ def output_folder(path: Path) -> Iterator[None]:
     r"""Create the output folder, and lock it while the block runs, so that no second run writes to it.
 
     - Unfinished files of earlier runs that were killed are removed.
-    - If the block raises an error before a shard is written, a folder that is new is removed again.
+    - If the folder is new, and the block raises an error before a shard is written, the folder is removed again.
     - The operating system releases the lock when the process ends, even if it is killed. If the file system has no
       locks, a warning is issued instead.
 

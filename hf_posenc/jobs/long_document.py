@@ -17,13 +17,13 @@ _HEAD = 4 * EXCERPT
 
 
 class LongDocument:
-    r"""Decoder of one long document, which is never in memory as a whole; `read_documents` makes it.
+    r"""Decoder of a very long document, which is never in memory as a whole; `read_documents` yields it.
 
-    The iterator `blocks` yields the text of the document in consecutive blocks. If an error ends it, `finish` raises
-    the error. After `finish`, these attributes describe the document:
+    The iterator `blocks` yields the text of the document in consecutive blocks. If reading fails, `blocks` ends early,
+    and `finish` raises the error. After `finish`, these attributes describe the document:
 
-    - `bad`: the reason why it is not valid UTF-8; `None` if it is valid.
-    - `is_blank`: True if it holds only whitespace.
+    - `bad`: the reason why the document is not valid UTF-8; `None` if it is valid.
+    - `is_blank`: True if the document holds only whitespace.
     - `raw` and `beginning`: its first bytes, and its first characters.
 
     Args:
@@ -89,11 +89,10 @@ class LongDocument:
                 return
 
     def _stripped(self) -> Iterator[bytes]:
-        r"""Yield the bytes of the document in blocks, without the end of a line or of a paragraph.
+        r"""Yield the bytes of the document in blocks; no block ends inside `\r\n`.
 
-        A line loses its line end. A paragraph loses the blank line after it, and each `\r\n` in it becomes `\n`. A file
-        is unchanged. Whitespace at the end of a block is yielded with the next one, so that no block ends inside
-        `\r\n`.
+        For a line, the line end is removed. For a paragraph, the line end and the blank line after it are removed, and
+        each `\r\n` becomes `\n`. A file is yielded unchanged; `_texts` replaces its `\r\n`.
         """
         kind, held = self.part.kind, b""
         for block in self.part.blocks():

@@ -57,13 +57,14 @@ class Manifest:
     Args:
         folder (`Path`): the output folder.
         config (`dict`): every setting that affects the bytes of the shards.
-        tokenizer (`dict`): its class, name, and a digest of its files.
+        tokenizer (`dict`): class and name of the tokenizer, and a digest of its files.
         inputs (`list` of `dict`): for each input, JSON values that identify it, such as name, size and digest.
         libraries (`dict`): versions of the libraries that affect the bytes of the shards.
         shards (`dict` from `int` to `dict`): the record (name, counts, checksums) of each shard, by its number.
         finished (`bool`): True if the job is finished.
         problem (`str`, *optional*): the reason why `manifest.json` cannot be used; the shard footers are read instead.
-        others (`dict`): files in `data/` that are not valid shards of this job, by name, each with the reason.
+        others (`dict` from `str` to `str`): name of each file in `data/` that is not a valid shard of this job, and
+            the reason.
 
     Example:
         >>> manifest = Manifest(Path("out"), config={"max_length": 8}, tokenizer={}, inputs=[], libraries={})
@@ -149,10 +150,10 @@ class Manifest:
         self.shards[cast(int, shard_number(record["file"]))] = record
 
     def check(self, on_read: OnRead | None = None) -> dict[int, str]:
-        r"""Read every shard, and compare it with its record (size and SHA-256).
+        r"""Read every shard, and compare its size and SHA-256 with its record.
 
-        A record of an unfinished job has no `sha256`. Its shard is compared with the checksum in the footer, and
-        `sha256` is added to the record.
+        If the record has no `sha256`, because the job is not finished, the shard is compared with the checksum in its
+        own footer, and `sha256` is added to the record.
 
         Args:
             on_read (callable, *optional*): called after each shard, with its size in bytes.
@@ -271,7 +272,7 @@ class Manifest:
 
 
 def _renamed(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the options in `config` with their present names: `document` was `split` in earlier versions."""
+    """Return `config` with present names and values: earlier versions stored `document="line"` as `split="lines"`."""
     if config.get("split") not in _DOCUMENTS:
         return config
     return {
@@ -381,9 +382,9 @@ def _differences(prefix: str, before: Any, now: Any) -> list[str]:
     r"""Compare two JSON values; return a line for each difference, with its dotted name and both values.
 
     Args:
-        prefix (`str`): dotted name of the compared value, such as `"columns.length"`. For the outermost value, it is
-            `""`, and the order of keys is not compared.
-        before, now (JSON values): the two values; dictionaries are compared key by key.
+        prefix (`str`): dotted name of the compared value, such as `"columns.length"`; `""` for the outermost value.
+        before, now (JSON values): the two values. Dictionaries are compared key by key; in all but the outermost one,
+            the order of the keys must be the same.
 
     Example:
         >>> _differences("", {"pack": None, "stride": 0}, {"pack": 64, "stride": 0})

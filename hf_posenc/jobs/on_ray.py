@@ -47,11 +47,10 @@ def run_on_ray(
     - Otherwise this function starts Ray on this machine, or connects to the cluster at `address`. It disconnects when
       the generator ends or is closed, and that kills the running tasks.
 
-    Only the calling process reads the corpus.
-
     Args:
         writer (`Writer`): picklable object that writes the shard of a task.
-        tasks (iterator of `Task`): the tasks, with the documents of one shard each.
+        tasks (iterator of `Task`): the tasks, one for each shard. If other machines do not have the input files, pass
+            tasks with all documents in memory (`Task.loaded`).
         folder (`Path`): output folder, which every machine must be able to open under this path.
         workers (`int`, *optional*): maximum number of tasks at a time; by default the number of cores in the cluster.
         address (`str`, *optional*): `"auto"`, `"host:6379"` or `"ray://host:10001"`; by default `RAY_ADDRESS`, or a

@@ -197,7 +197,7 @@ class Options:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text column, or the two columns of text pairs."""
+        """Name of the text column, or names of the two columns of text pairs."""
         return (self.text_column,) if self.text_pair_column is None else (self.text_column, self.text_pair_column)
 
     def recorded(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class Job(Options):
     Args:
         folder (`Path`): the output folder.
         tokenizer (`SerializedTokenizer`): the tokenizer.
-        carried (`pyarrow.Schema`): the columns to copy from the inputs to the shards; packed rows have none.
+        carried (`pyarrow.Schema`): the columns to copy from the inputs to the shards; empty for packed rows.
         first_position (`int`): position id of the first token of a document.
         settings (mapping of JSON values): `Manifest.settings`, for the footer of each shard.
     """
@@ -267,7 +267,8 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     Returns:
         A tuple of four values:
 
-        - the `Options`, with `max_length` set to the smallest of all limits, or `None` if there is no limit;
+        - the `Options`, with `max_length` set to the smallest of the given one, the limits of tokenizer and collator,
+          and `pack`; `None` if there is no limit;
         - a private copy of the tokenizer;
         - the position id of the first token of a document;
         - messages for the user.
