@@ -109,7 +109,7 @@ def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> 
 
     Raises:
         RuntimeError: if three workers die on the same task.
-        Exception: any error of the writer; also any error of `tasks`, after the tasks before it are finished.
+        Exception: an error that the writer raises; an error that `tasks` raises, after all earlier tasks are finished.
 
     Example:
         >>> list(run_in_processes(None, iter([]), workers=2))
@@ -163,7 +163,7 @@ class _Pool:
     def submit(self, task: Task) -> Future[dict[str, Any]]:
         """Run `write` on a task in a worker, and return a future, whose result is the record of the shard.
 
-        If a worker of the pool died before, the task does not run, and the future has failed with `BrokenProcessPool`.
+        If a worker of the pool has died, the task does not run, and the future fails with `BrokenProcessPool`.
         """
         try:
             # Each task includes the writer: as an argument of a process, it would delay the start of the next process.

@@ -34,13 +34,13 @@ class _Lines(NamedTuple):
 
 
 class RejectedFiles(NamedTuple):
-    r"""Result of `find_rejected`: the shards whose rejected documents on disk are intact, and those whose are not.
+    r"""Result of `find_rejected`: the shards with intact rejected documents, and those with missing or changed ones.
 
     Shards without rejected documents are in neither `good` nor `bad`.
 
     Args:
-        good (`dict`): for each shard whose rejected documents are intact, by number: the location of the documents.
-        bad (`dict`): for each shard whose rejected documents are missing or changed, by number: the reason.
+        good (`dict` from shard number to `_Lines`): location of the rejected documents, if they are intact.
+        bad (`dict` from shard number to `str`): the reason, if the rejected documents are missing or changed.
         joined (`bool`): True if `rejected.jsonl` holds the rejected documents of all shards in order and nothing else,
             or if no document was rejected.
     """
@@ -53,8 +53,8 @@ class RejectedFiles(NamedTuple):
 def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> str | None:
     """Write the rejected documents of a shard to a temporary file in the output folder, one JSON object per line.
 
-    Return the SHA-256 of the file. If there are no rejected documents, remove the file of an earlier run, if any, and
-    return `None`.
+    Return the SHA-256 of the file. Without rejected documents, return `None`, and delete the temporary file that an
+    earlier run may have written for this shard.
     """
     path = folder / rejected_name(shard)
     if not rejected:

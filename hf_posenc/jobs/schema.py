@@ -79,7 +79,7 @@ def carried_columns(
 ) -> pa.Schema:
     r"""Check that every source has the text columns and the columns to copy; return the schema of the columns to copy.
 
-    JSON lines may lack a column to copy if its type is given, because only their first lines were read.
+    Columns of JSON lines are known from the first lines only; a column to copy may be missing if its type is given.
 
     Args:
         sources (sequence of `SourceColumns`): the columns of each source.
@@ -126,7 +126,7 @@ def carried_columns(
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Return True for any Arrow string type (plain, large, view, dictionary), and for the type of nulls."""
+    """Return True for any Arrow string type (plain, large, view, dictionary), and for the null type."""
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null())
@@ -214,10 +214,10 @@ def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
 
 
 def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return a suggestion for an error message about the text column `column`, such as `text_column="body"`.
+    """Return the option to suggest in an error message about the text column `column`, such as `text_column="body"`.
 
-    It replaces the column by the first of `columns` that is not in `texts`. For the second column of text pairs, the
-    option is `text_pair_column`. The command-line option is added in parentheses.
+    The suggested column is the first of `columns` that is not among the text columns `texts`. For the second column of
+    text pairs, the option is `text_pair_column`. The command-line option is added in parentheses.
     """
     option = "text_column" if column == texts[0] else "text_pair_column"
     first = next((name for name in columns if name not in texts), "...")

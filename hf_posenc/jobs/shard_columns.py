@@ -96,7 +96,7 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
         job (`Job`): the settings.
         block (`Block`): the documents; those without tokens are left out of packed rows.
         schema (`pyarrow.Schema`): the result of `schema_of`.
-        seed (`int`): random seed for the order of packed rows.
+        seed (`int`): random seed to shuffle packed rows.
 
     Returns:
         Iterator over pairs: a `pyarrow.Table` of this schema with at least one row, and an int64 array with the number

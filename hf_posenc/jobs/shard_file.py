@@ -31,18 +31,18 @@ def write_shard(
     settings: Mapping[str, Any],
     carried: list[str],
 ) -> dict[str, Any]:
-    r"""Write a shard: a Parquet file with the tables as row groups, and its record and the settings in the footer.
+    r"""Write a shard: a Parquet file with one row group for each table; the footer holds the record and settings.
 
     Args:
         path (`Path`): the file to write.
         tables (iterable of `pyarrow.Table`): the row groups.
         schema (`pyarrow.Schema`): the schema of the tables.
-        finish (callable): called after the last table; returns the statistics of the shard as JSON values.
+        finish (callable): called after the last table; returns the record (counts and checksums) as JSON values.
         settings (mapping of JSON values): the settings of the job, stored in the footer with the record.
-        carried (`list` of `str`): names of the columns that Parquet stores with a dictionary and statistics.
+        carried (`list` of `str`): names of the columns to write with dictionary encoding and Parquet statistics.
 
     Returns:
-        `dict`: the record, which is the statistics with the size (`bytes`) and `sha256` of the whole file.
+        `dict`: the result of `finish`, with the size (`bytes`) and `sha256` of the whole file added.
 
     Example:
         >>> import tempfile
@@ -105,7 +105,7 @@ def read_footer(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _footer(path: Path) -> tuple[dict[str, Any], str]:
-    """Return the JSON in the footer of a shard, parsed, and the SHA-256 of rows and JSON that is stored beside it.
+    """Return two values from the footer of a shard: the parsed JSON, and the SHA-256 of row groups and JSON together.
 
     The errors are those of `read_footer`.
     """

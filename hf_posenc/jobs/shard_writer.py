@@ -34,8 +34,8 @@ class ShardWriter:
     Args:
         job (`Job`): the settings.
         window_tokens (`int`, *optional*, defaults to 2,000,000): minimum number of tokens in a window, a group of
-            consecutive documents that are packed together. A window has at least the tokens of 512 full rows; only the
-            last window of a shard may be smaller.
+            consecutive documents that are packed together; raised to the tokens of 512 full packed rows. Only the last
+            window of a shard may be smaller.
     """
 
     def __init__(self, job: Job, window_tokens: int = _WINDOW_TOKENS) -> None:
@@ -132,8 +132,8 @@ def _figures(lengths: NDArray[np.int64]) -> dict[str, int]:
     """Return statistics of the rows of a shard, given the number of tokens of each row.
 
     Returns:
-        `dict` with the number of `rows`; their `tokens`; the tokens of the `longest` row; and `padded`, the number of
-        tokens with padding if each 32 consecutive rows are padded to the longest of them.
+        `dict`: the number of `rows`; the number of `tokens` in all rows, and in the `longest` row; and `padded`, the
+        number of tokens and padding together, if each batch of 32 consecutive rows is padded to its longest row.
     """
     batches = [lengths[start : start + _BATCH_ROWS] for start in range(0, len(lengths), _BATCH_ROWS)]
     return {

@@ -93,12 +93,13 @@ class Sources:
     ) -> list[str]:
         r"""Compare the inputs with those that the finished shards were made from; return a message for each difference.
 
-        Inputs after the last finished shard are not compared. The others are compared in two steps:
+        Inputs after the last finished shard are not compared, but none may be added once the shards hold all inputs.
+        The other inputs are compared in two steps:
 
-        1. The fingerprint (kind, size and digest) of each source must be the same. Only the last source may differ, if
-           the finished shards hold just its beginning.
-        2. If step 1 finds no difference, a source is read again if its `stamps` (inode and times) changed or are lost,
-           or if its fingerprint differs. The digests of its tasks must then be the same.
+        1. The fingerprint (kind, size and digest) of each source must be the same. A source of which the finished
+           shards hold only the beginning may differ.
+        2. If step 1 finds no difference, a source is read again if its `stamps` (size, inode and times) changed or are
+           lost, or if its fingerprint differs. The digests of its tasks must then be the same.
 
         Args:
             before (sequence of `dict`, *optional*): the fingerprint of each source in the manifest; `None` if the
@@ -106,7 +107,7 @@ class Sources:
             stamps (sequence, *optional*): the value of `stamps` in the earlier run; `None` if it is lost.
             shards (mapping from `int` to `dict`): the records of the finished shards, with `begins`, `ends`, `digest`.
             shard_bytes (`int`): maximum size of a task in bytes, as in the earlier run.
-            names (`bool`): compare the names of the sources as well; needed if the shards hold them.
+            names (`bool`): compare the names of the sources as well; needed if the shards store these names.
 
         Returns:
             `list[str]`, empty if the finished shards were made from these inputs.
@@ -248,11 +249,11 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
 def open_sources(
     inputs: str | Path | Dataset | IterableDataset | Sequence[str | Path | Dataset | IterableDataset], options: Options
 ) -> Sources:
-    r"""Find the inputs of a job, check that they can be read, and return them as `Sources`. Only first lines are read.
+    r"""Find the inputs of a job, check that they have the columns to read, and return them as `Sources`.
 
-    The format of a file is `options.format`, or by default that of its extension, compressed or not; a file with an
-    unknown extension is text. A folder is a data set that `save_to_disk` wrote, or all files below it, sorted by name;
-    without `options.format`, files with unknown extensions are skipped.
+    Without `options.format`, the extension of a file, compressed or not, gives its format; a file with an unknown
+    extension is read as text, but skipped in a folder. A folder is a data set that `save_to_disk` wrote, or all files
+    below it, sorted by name. Columns of JSON lines are checked in at most 16 files, and only in their first lines.
 
     Args:
         inputs (`str`, `Path`, `Dataset`, `IterableDataset`, or a list of these): files, folders, patterns, URLs, names

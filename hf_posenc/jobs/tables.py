@@ -113,9 +113,9 @@ class TableReader:
         self.row += rows
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert a batch to the schema `self._columns.schema`: its columns, in its order, and with its types.
+        """Return the columns of a batch in the order and with the types of the schema `self._columns.schema`.
 
-        Text columns of the type large_string stay as they are. A value that cannot be converted raises `ValueError`.
+        Text columns of the type large_string keep that type. A value that cannot be converted raises `ValueError`.
         """
         made: dict[str, pa.Array] = {}
         for field in self._columns.schema:
@@ -225,7 +225,7 @@ class ArrowFile(InputFile):
 
 @contextmanager
 def refuse_damage(name: str, kind: str) -> Iterator[None]:
-    """Replace an Arrow or system error in the block by a `ValueError` with the message that `name` cannot be read.
+    """Replace an Arrow error, `OSError` or `EOFError` in the `with` block by a `ValueError`: `name` cannot be read.
 
     `kind` is the format that the message names, such as `"Parquet"`.
     """

@@ -23,7 +23,7 @@ class Cursor(NamedTuple):
     r"""Position between two documents of a corpus, where reading can start.
 
     Args:
-        source (`int`): index of the source, from 0; the number of sources at the end of the corpus.
+        source (`int`): index of the source, from 0; at the end of the corpus, the number of sources.
         offset (`int`): bytes of decompressed text before the position, in that source; 0 for tables.
         row (`int`): lines of text, or rows of a table, before the position, in that source.
     """
@@ -62,11 +62,11 @@ class Part:
     range: ByteRange | None = None
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the payload in blocks; read it from its file if it is not in memory, and raise if the file changed."""
+        """Yield the payload in blocks; raise `ValueError` after the last one if they come from a file that changed."""
         return iter([self.payload]) if self.range is None else self.range.blocks()
 
     def loaded(self) -> Part:
-        """Return the part with its payload in memory; raise if it must be read from a file that changed."""
+        """Return the part with its payload in memory; raise `ValueError` if it is read from a file that changed."""
         if self.range is None:
             return self
         payload = io.BytesIO()  # `b"".join` would keep all blocks until they are joined
@@ -109,7 +109,7 @@ class Task:
         The record of the shard stores it. If the input is unchanged, the same task in a later run has the same digest.
 
         Returns:
-            `str`: the xxh3_128 digest of CSV headers and payloads, in hexadecimal.
+            `str`: the xxh3_128 digest of the bytes of all documents, and of the column names of CSV, in hexadecimal.
 
         Example:
             >>> Task(0, (Part("a.txt", "lines", 1, b"I ride"),), Cursor(), Cursor(1)).digest()
@@ -128,7 +128,7 @@ class Rejected:
     r"""A bad document that the job left out or replaced by an empty text, with the reason.
 
     Args:
-        source (`str`): name of its file or data set in the output.
+        source (`str`): name of its file or data set; absolute paths are shortened by `recorded_names`.
         unit (`"line"` or `"row"`): unit of `number`.
         number (`int`): number of its line or row in the source.
         reason (`str`): the reason why it was rejected.

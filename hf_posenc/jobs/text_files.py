@@ -55,14 +55,14 @@ class TextFile(InputFile):
         return self.bytes() * (1 if self.compression is None else 4)
 
     def read_columns(self, texts: Sequence[str]) -> SourceColumns | None:
-        """Return the names of the columns, all of type string; `None` if the file has none.
+        """Return the names of the columns, all of type string; `None` if the file has no columns, for example if empty.
 
         The names are the keys in the first JSON lines (up to 1000), or the header of CSV. Other text has one column,
         named `texts[0]`; `texts` are the names of the text columns in the settings.
 
         Raises:
             ValueError: if a JSON file is not JSON lines, if the header of a CSV file has another delimiter than commas
-                (tabs for `"tsv"`), or if either is in UTF-16.
+                (tabs for `"tsv"`), or if a JSON or CSV file is in UTF-16.
         """
         if self.kind in ("lines", "paragraphs", "file"):
             self.bytes()  # raises if the file does not exist
@@ -115,7 +115,7 @@ class TextReader:
             self.header = tuple(next(csv.reader(text, delimiter=DELIMITERS[file.kind]), ()))
 
     def seek(self, offset: int, row: int) -> None:
-        """Skip to the start of a later document, after `offset` bytes and `row` lines of decompressed text.
+        """Skip forward to the document at byte `offset` of the decompressed text, with `row` lines before it.
 
         A compressed file is decompressed up to that offset; other files are opened at the offset.
         """
@@ -131,7 +131,7 @@ class TextReader:
     def take(self, limit: int, *, must: bool) -> Part | None:
         r"""Return a part with as many of the next documents as fit into `limit` bytes.
 
-        The result depends only on the file, the offset and the limit, not on earlier calls.
+        The result depends only on the file, the position (`offset`, `row`) and the arguments, not on earlier calls.
 
         Args:
             limit (`int`): maximum total size of the documents in bytes; more than 64 MiB counts as 64 MiB.
@@ -351,10 +351,10 @@ def _first_keys(name: str, head: bytes, texts: Sequence[str]) -> list[str]:
     Args:
         name (`str`): name of the file in messages.
         head (`bytes`): the first lines; up to 1000 are parsed.
-        texts (sequence of `str`): names of the text columns; the first is used to detect documents in an inner list.
+        texts (sequence of `str`): names of the text columns.
 
     Raises:
-        ValueError: if the file is one JSON value instead of one line for each document.
+        ValueError: if the file is one JSON value, such as a list of documents, instead of one document a line.
 
     Example:
         >>> _first_keys("a.jsonl", b'{"text": "I ride", "id": 1}\n', ["text"])

@@ -130,7 +130,7 @@ class TaskEncoder:
         A document is unusable if
 
         - the tokenizer raises an error for it,
-        - it has no tokens but special tokens, or
+        - it has no tokens except special tokens, or
         - it has too many tokens, with `too_long="error"`.
 
         With `on_bad_row="keep-empty"`, an unusable document is tokenized as an empty text.

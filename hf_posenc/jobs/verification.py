@@ -157,7 +157,7 @@ def _bad_files(manifest: Manifest, on_read: OnRead | None) -> Iterator[tuple[str
 
 
 def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
-    """Open `inputs`, compare them with the inputs of the shards, and return a message for each difference.
+    """Return a message for each difference between `inputs` and the inputs that the shards were made from.
 
     `options` are the other options of the inputs, such as `format`, as given to `verify`.
     """
