@@ -30,33 +30,33 @@ def assert_packed_equals_alone(
     restart: Literal["position_ids", "tables"] = "position_ids",
     atol: float = 1e-5,
 ) -> dict[str, float]:
-    r"""Raise if a model's output for a document changes when the document is padded, or packed with others in a row.
+    r"""Raise `AssertionError` if padding a document, or packing it with others, changes a model's output for it.
 
     The model is run on each document alone, and on batches in these layouts: padded right, padded left and packed. The
     output of every token is compared. The model is run in evaluation mode and is not changed.
 
     Args:
-        model (`PreTrainedModel`): a model that reads one sequence, on any device. Only its base model is run.
+        model (`PreTrainedModel`): any text model except an encoder-decoder, on any device. Only its base model is run.
         texts (sequence of `str`, or of sequences of token ids): two or more documents.
         tokenizer (*optional*): any tokenizer that `DataCollatorWithPositionalEncoding` takes. It is necessary if the
             texts are `str`.
-        restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): how the positions of each
-            document in a packed row start again. `"position_ids"` passes them to the model. `"tables"` replaces the row
-            indices with which the model reads its position tables, which is not possible in training; use it to test
-            the masks of a model that takes no `position_ids`.
+        restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): method by which positions
+            start again in each document of a packed row. `"position_ids"` passes `position_ids` to the model.
+            `"tables"` tests the masks of a model that takes no `position_ids`: it changes which rows the model reads
+            from its position embedding tables. Such a model should not be trained on packed rows.
         atol (`float`, *optional*, defaults to 1e-5): largest difference that counts as equal.
 
     Returns:
-        `dict` from each layout that was run to the largest difference. Masks are made with `AttentionMask.for_hf`.
-        `"padded right"` and `"padded left"` are always run. `"packed, no mask"` is run if restarting `position_ids` are
-        enough for the model to isolate the documents of a row. `"packed"` is also run, unless such a model takes no 4D
-        mask.
+        `dict` from the name of each layout that was run to the largest difference in it. `"padded right"` and
+        `"padded left"` are always run. `"packed, no mask"` is run for models that isolate the documents of a row if
+        `position_ids` restart. `"packed"`, with a mask, is run for all other models, and for these if they take 4D
+        masks. Masks are made with `AttentionMask.for_hf`.
 
     Raises:
         AssertionError: if the output of a token differs by more than `atol`; the message names the document and the
             token.
-        ValueError: if the model reads two sequences; if it has position tables and takes no `position_ids`, unless
-            `restart` is `"tables"`; if there are fewer than two documents.
+        ValueError: if the model is an encoder-decoder, or takes no mask that a layout needs; if it has position tables
+            and takes no `position_ids`, unless `restart` is `"tables"`; if there are fewer than two documents.
 
     Example:
         >>> from transformers import GPT2Config, GPT2Model
@@ -98,7 +98,7 @@ class _Runner:
     `restart` is the argument of `assert_packed_equals_alone`.
 
     Raises:
-        ValueError: if the model reads two sequences, or its positions cannot restart.
+        ValueError: if the model is an encoder-decoder, or its positions cannot restart.
     """
 
     def __init__(self, model: nn.Module, restart: str) -> None:

@@ -39,12 +39,12 @@ def answer(values: object) -> dict[str, Any]:
         values (mapping): the settings by name, such as `{"text": "I ride bike"}`; see `Settings`.
 
     Returns:
-        `dict` with these keys. `batch` is the batch as HTML, and `real` has the number of its real tokens and of all
-        its tokens. `encoding`, `attention` and `merges` are the data of the page's lessons. `python` is a script that
-        makes the batch, and `notes` a list of warnings. Without texts, there are only `encoding` and `notes`.
+        `dict` with these keys: `batch`, the batch as HTML; `real`, the number of its real tokens and the number of all
+        its tokens; `encoding`, `attention` and `merges`, data for the page's sections of these names; `python`, a
+        script that makes the batch; `notes`, a list of warnings. Without texts, there are only `encoding` and `notes`.
 
-        No error is raised. For a wrong setting the dict has only `error`, the message of up to three lines. After any
-        other exception `error` reports a bug, and the traceback is printed to stderr.
+        No error is raised. For a wrong setting the dict is `{"error": message}`. For any other exception the message
+        states that this is a bug, and the traceback is printed to stderr.
 
     Example:
         >>> sorted(answer({"text": "I ride bike", "d_model": 1}))  # the page allows d_model from 2 to 512
@@ -139,7 +139,7 @@ def _bert() -> Any:
 def _table(rows: int, d_model: int) -> nn.Embedding:
     """Return a frozen embedding table `(rows, d_model)` of seeded normal numbers with standard deviation 1/√d_model.
 
-    With `scale="sqrt_d"` they are multiplied by √d_model, and are then about as large as sines and cosines.
+    The setting `scale="sqrt_d"` makes them about as large as sines and cosines: it multiplies them by √d_model later.
     """
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(rows, d_model, generator=generator) * d_model**-0.5
@@ -152,9 +152,9 @@ def _table(rows: int, d_model: int) -> nn.Embedding:
 def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding, settings: Settings) -> dict[str, Any]:
     """Return the data of the lesson on attention: one head is run on the first text, without and with positions.
 
-    The dict has the `tokens` (T, at most 16), and under "without" and "with" the attention `weights` `(T, T)` and a
-    `difference`: the largest change in the mean output if the order of the tokens is reversed. Without positions it
-    is 0, up to rounding. The head has seeded random weights; its inputs are layer-normalized.
+    The dict has `tokens`, the first T tokens, at most 16, and two dicts, "without" and "with" positions. Each has the
+    attention `weights` `(T, T)` and `difference`, the largest change of a number in the mean output when the order of
+    the tokens is reversed. Without positions, `difference` is 0 up to rounding. The parameters of the head are random.
     """
     alone = collate.replace(packing=False, padding_side="right", look_ahead=False, embedding=None, scale=None)
     ids: torch.Tensor = alone([settings.texts[0]])["input_ids"][0, :16]

@@ -88,7 +88,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Request handler: `GET /` returns the page, and `POST /answer` the page's content for the settings in its body.
+    """Request handler: `GET /` sends the page, and `POST /answer` sends the result of `answer` for the posted settings.
 
     Requests for another host or from another web site are refused.
     """
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _bound(port: int | None) -> _Server:
-    """Return a server that listens on `port`, or if it is `None`, on the first free port from 7860 to 7959.
+    """Return a server that listens on `port`, or on the first free port from 7860 to 7959 if `port` is `None`.
 
     Raises:
         ValueError: if none of these ports is free.

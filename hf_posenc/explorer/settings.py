@@ -20,10 +20,10 @@ CHOICES = {"tokenizer": ("bert", "bpe", "folder"), "padding_side": ("right", "le
 
 @dataclass(frozen=True)
 class Settings:
-    r"""Settings that the user chooses on the page of `hf-posenc explore`; `answer` computes its content from them.
+    r"""Settings that the user chooses on the page of `hf-posenc explore`.
 
     Args:
-        text (`str`): the texts, one per line. Blank lines are ignored.
+        text (`str`): the texts, one per line. Blank lines are ignored, and so are texts after the first eight.
         tokenizer (`"bert"`, `"bpe"` or `"folder"`): BERT's tokenizer, a BPE trained on Python docstrings, or the
             tokenizer in `folder`.
         folder (`str`): path of a local folder with a tokenizer; used with `tokenizer="folder"` only.
@@ -86,7 +86,7 @@ class Settings:
         Names that are missing in the mapping get their defaults.
 
         Raises:
-            TypeError: if `values` is not a mapping, or a name in it is not a setting.
+            TypeError: if `values` is not a mapping, or a name in it is not a setting; also as in `Settings`.
             ValueError: as in `Settings`.
 
         Example:
@@ -104,7 +104,7 @@ class Settings:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The first `MOST_TEXTS` lines that are not blank, each truncated to `MOST_CHARACTERS` characters."""
+        """The first 8 lines of `text` that are not blank, each truncated to 4,000 characters."""
         return tuple(line[:MOST_CHARACTERS] for line in self._lines()[:MOST_TEXTS])
 
     @property

@@ -59,9 +59,9 @@ def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDAr
 
 
 def check_count(name: str, count: int, most: int, fix: str) -> None:
-    r"""Raise `ValueError` if a plot would have to label more than `most` items.
+    r"""Raise `ValueError` if `count`, the number of items that a plot would label, is larger than `most`.
 
-    `count` is the number of items. The error message contains their noun in the plural, `name`, and the advice `fix`.
+    The error message contains `name`, the plural noun of the items, and `fix`, advice to the user.
 
     Example:
         >>> check_count("columns", 3, 7, "columns=[0, 1]")  # 3 columns of at most 7: no error
@@ -95,7 +95,7 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
     The error messages contain `name`, the argument's name, and `example`, a correct value.
 
     Raises:
-        TypeError: if a value is not an integer, or there is none.
+        TypeError: if a value is not an integer, or there are no values.
         ValueError: if an integer is below `least`.
 
     Example:
@@ -114,15 +114,15 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
 
 
 def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[int]:
-    r"""Return the value of an argument such as `layer`, one or several indices, as a list of `int`, all below `count`.
+    r"""Return one or several indices, such as the argument `layer` of a plot, as a list of `int` from 0 to `count` - 1.
 
     Args:
         wanted (`int`; if `others` is given, also a list, tuple or range of `int`, or `"all"`): value of the argument.
             Negative indices count from the end.
         count (`int`): number of items, such as layers.
         name (`str`): name of the argument, for the error message.
-        others (`str`, *optional*): words of the error message that follow "layer must be an integer from 0 to 2", such
-            as `', several, or "all"'`. By default only a single index is allowed.
+        others (`str`, *optional*): the other allowed values, in words: the end of an error message such as 'layer must
+            be an integer from 0 to 2, several, or "all"'. By default only a single index is allowed.
 
     Raises:
         ValueError: if an index is out of range, or `wanted` has another type or is empty.

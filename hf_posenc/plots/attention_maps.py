@@ -79,9 +79,9 @@ def attention(
     Args:
         model (`nn.Module`): a Hugging Face model with `attn_implementation="eager"`, or any module that contains
             `nn.MultiheadAttention`, such as torch's layers.
-        batch (mapping, `torch.Tensor` or tuple): inputs of the model. Of a mapping, such as `collate(texts)`, the model
-            gets the entries that are arguments of its `forward`; torch's encoders get `inputs_embeds`, and the masks in
-            torch's form. A tensor `(B, T, D)` or a tuple of arguments is allowed for torch modules only.
+        batch (mapping, `torch.Tensor` or tuple): inputs of the model. Entries of a mapping, such as
+            `collate(texts)`, that are not arguments of `forward` are ignored. torch's encoders get `inputs_embeds` and
+            masks converted for torch. A tensor `(B, T, D)` or a tuple of arguments is for torch modules only.
         layer (`int`, several, or `"all"`): layers to draw. By default the last.
         head (`int`, several, `"all"` or `"mean"`): heads to draw, or their mean, which is the default.
         kind (`"self"`, `"encoder"`, `"decoder"` or `"cross"`, *optional*): kind of attention to draw; see
@@ -96,8 +96,8 @@ def attention(
 
     Returns:
         `matplotlib.axes.Axes` of a single panel, or `matplotlib.figure.Figure` of several. Panels that do not fit at a
-        readable size are left out; a note gives their number. The image of a panel holds its weights,
-        `(queries, keys)` float64.
+        readable size are left out; a note gives their number. `images[0].get_array()` of each axes holds the drawn
+        weights, `(queries, keys)` float64.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -230,9 +230,9 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
 
     Returns:
         `dict` from each kind of attention in the model to an `np.ndarray` `(layers, B, heads, queries, keys)` float64.
-        An encoder-decoder and torch's layers have the kinds `"encoder"`, `"decoder"` and `"cross"`. Other models have
-        `"self"`, and `"cross"` if their keys are of another sequence. The weights of a query sum to 1, or to less in
-        models with attention sinks.
+        The kinds of an encoder-decoder and of torch's layers are `"encoder"`, `"decoder"` and `"cross"`. Those of other
+        models are `"self"`, and `"cross"` for attention to another sequence. The weights of a query sum to 1, or to
+        less in models with attention sinks.
 
     Raises:
         ValueError: if the model returns no weights, layers differ in shape, or weights are negative, not finite, or sum

@@ -59,9 +59,9 @@ _MEANINGS = (
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
     r"""Draw a batch: tokens, padding mask, look-ahead mask, position ids, and the embeddings of the first row.
 
-    Each of these has a panel, unless the batch does not have it. Padding is gray; tokens hidden by the look-ahead mask
-    are orange. At most 16 rows and 64 columns are drawn, and only as many tokens as can be read. The picture states if
-    some are left out.
+    There is one panel for each of these that the batch has. Padding is gray; tokens hidden by the look-ahead mask are
+    orange. At most 16 rows and 64 columns are drawn; long tokens leave room for fewer columns in the panel of tokens.
+    The picture states if some are left out.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
@@ -73,13 +73,13 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
             shows all panels.
 
     Returns:
-        `matplotlib.figure.Figure`; with `ax`, the figure that contains it. The image of each panel holds the drawn
-        part of its entry in the batch; that of the tokens holds the padding mask.
+        `matplotlib.figure.Figure`; with `ax`, the figure that contains it. The image of a panel holds the numbers that
+        it shows as colors; the image of the tokens holds the padding mask.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the batch has neither `input_ids` nor `inputs_embeds`, the shape of `tokens` or of another entry
-            is not that of the batch, or an embedding is not finite.
+        ValueError: if the batch has neither `input_ids` nor `inputs_embeds`, the shape of `tokens` or of an entry does
+            not fit these, or an embedding is not finite.
         TypeError: if `batch` is not a mapping, or an entry is a list instead of a tensor.
 
     Example:
@@ -146,17 +146,17 @@ def masks(
 ) -> Axes | Figure:
     r"""Draw the attention masks of one row of a batch as matrices of query and key tokens.
 
-    A blue cell means that its query (down) may attend to its key (across). In the other cells the key is hidden: gray
-    if it is padding, orange if it comes later, purple if it is in another document, dark for another reason. Pale blue
-    cells are allowed, but their query is padding, so that the result is not used. Below the matrices, the padding, the
-    position ids and the documents of the batch are drawn, for its first 16 rows.
+    A blue cell means that its query (down) may attend to its key (across). It is pale blue if the query is padding, so
+    that the result is not used. In all other cells the key is hidden: gray for padding, orange for a later token,
+    purple for another document, dark for another reason. Below the matrices, the padding, the position ids and the
+    documents of the batch are drawn, for its first 16 rows.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
             It has `input_ids` `(B, T)` or `inputs_embeds` `(B, T, D)`, and any of `look_ahead_mask` `(B, 1, T, T)`,
             `position_ids` `(B, T)`, `document_ids` `(B, T)` and `attention_mask`. An `attention_mask` is `(B, T)`,
-            `(B, 1, T, T)`, or a mapping from kinds of layers to masks. Without `document_ids`, a document begins where
-            the position ids restart.
+            `(B, 1, T, T)`, or a mapping from a kind of layer, such as `"sliding_attention"`, to its mask. Without
+            `document_ids`, a document begins where the position ids restart.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
         row (`int`, *optional*): row to draw. By default the row with the most documents. If several rows have equally
@@ -167,7 +167,7 @@ def masks(
             its own; False leaves it out. By default it is drawn if the batch has one.
         decoder (`bool`): True draws the masks of the decoder of an encoder-decoder, False those of the encoder.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show only the matrix that combines all masks;
-            with masks for several kinds of layers, that of the last kind. By default a new figure shows everything.
+            with masks for several kinds of layer, that of the last kind. By default a new figure shows everything.
 
     Returns:
         `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds a number for each cell. It is 5 if
@@ -287,11 +287,11 @@ class _Contents:
         return "Rows of equal length need no padding" if len(lengths) > 1 else "One row needs no padding"
 
     def matrices(self, row: int, part: slice, look_ahead: bool | None) -> tuple[dict[str, NDArray[np.int8]], str]:
-        """Return the masks of a row as matrices to draw, and a sentence on the tokens that they hide.
+        """Return the masks of a row as matrices to draw, and a title: a sentence on the tokens that they hide.
 
         The matrices are a dict from the name of each mask to its cells, `(N, N)` int8 for the N tokens of the slice
-        `part`. `masks` describes the numbers in the cells, and the argument `look_ahead`. The last matrix combines all
-        masks; if kinds of layers have their own 4D masks, there is such a matrix for each kind.
+        `part`. The docstring of `masks` explains `look_ahead` and the numbers in the cells. The last matrix combines
+        all masks. If the batch has 4D masks for several kinds of layer, there is one combined matrix for each kind.
         """
         real = self.real[row, part]
         both = real & real[:, None]  # (N, N): query and key are real
@@ -299,10 +299,10 @@ class _Contents:
         later, padding = (_LATER, is_later), (_PADDING, ~both)
 
         def cells(allowed: NDArray[np.bool_], *reasons: tuple[int, NDArray[np.bool_]]) -> NDArray[np.int8]:
-            """Return the numbers of the cells of a mask, from 0 to 5, as `masks` describes them.
+            """Return the numbers of the cells of a mask, from 0 to 5, as the docstring of `masks` explains them.
 
-            `allowed` is the mask. Each of the `reasons` is a number and the cells that it applies to, if they are
-            hidden. If several apply to a cell, the last one is used.
+            `allowed` is the mask. Each of the `reasons` is a number and a bool matrix: a hidden cell gets the number
+            if the matrix is True there. If several are True, the last one is used; without any, the number is 0.
             """
             codes = np.where(allowed, np.where(real[:, None], _ALLOWED, _FROM_PADDING), _HIDDEN).astype(np.int8)
             for code, applies in reasons:
@@ -435,8 +435,8 @@ def _draw_numbers(
 ) -> None:
     """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray.
 
-    `name` is the key of the ids in the batch, which begins the title; `more` is added at the end. `real` is False at
-    padding. The columns are numbered from `first`.
+    The title begins with `name`, the key of the ids in the batch, and ends with `more`. `real` is False at padding.
+    The columns are numbered from `first`.
     """
     shown: Any = np.ma.masked_array(numbers, mask=~real)
     low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
@@ -460,7 +460,7 @@ def _draw_matrix(
 
 
 def _legend(used: set[int]) -> list[Any]:
-    """Return legend handles that explain the colors of a mask: one for each number of `used`, from 0 to 5."""
+    """Return legend handles for the colors of mask cells: one for each number in `used`, 0 to 5 as in `masks`."""
     from matplotlib.patches import Patch
 
     chosen = [(_COLORS[code], _MEANINGS[code]) for code in sorted(used, reverse=True)]

@@ -64,8 +64,8 @@ _ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings are global to the pr
 def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Picture]:
     r"""Decorate a plot function, so that its picture gets the fonts, font sizes and colors of this package.
 
-    If the caller passes axes as `ax`, the text colors of the current matplotlib style are kept. Otherwise the returned
-    axes or figure are displayed by notebooks.
+    If the caller of the plot function passes axes as `ax`, the text colors of the current matplotlib style are kept.
+    Without `ax`, a notebook displays the returned axes or figure as an image.
 
     Raises:
         ImportError: when the decorated function is called, if matplotlib is not installed.
@@ -195,9 +195,9 @@ def label(
 ) -> None:
     r"""Set the title of axes, the x label `across`, and the y label `down`, which is horizontal, above the y axis.
 
-    `note` is a smaller text below the title. Long titles and notes are wrapped at the default font size only. With
-    `grid`, a faint grid is drawn. The texts are moved up by `raised` points, for labels that are already above the
-    axes.
+    `note` is a smaller text below the title. Long titles and notes are wrapped only if `size`, the font size of the
+    title, is the default. With `grid`, a faint grid is drawn. All texts above the axes are moved up by `raised` points,
+    to leave room for other labels there.
     """
     from matplotlib.transforms import offset_copy
 

@@ -59,7 +59,7 @@ def frequencies(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if `d_model` is not positive, or is 1 in a convention that has only a column of zeros then.
+        ValueError: if `d_model` is not positive, or all columns are zeros, as in some conventions with `d_model=1`.
 
     Example:
         >>> frequencies(8).lines[0].get_ydata().round(4)
@@ -223,8 +223,8 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
 
     Args:
         bases (one to seven numbers): positions per turn, each larger than 1.
-        length (`int`, *optional*): number of positions from 0. By default the last one is the first position at which
-            all hands are back at 0 degrees. If there is none up to 200, or a base is not an integer, three turns of the
+        length (`int`, *optional*): number of positions from 0. By default the plot ends where all hands are back at 0
+            degrees for the first time. If that is after position 200, or a base is not an integer, three turns of the
             largest base are drawn.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 

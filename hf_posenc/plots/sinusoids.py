@@ -84,8 +84,6 @@ class Sinusoids:
 def falls(values: NDArray[np.float64]) -> bool:
     r"""Return True if the values never rise, and the last is smaller than the first; False for fewer than two values.
 
-    Titles of plots depend on it: they state that frequencies fall only if they do.
-
     Example:
         >>> falls(np.array([3, 2, 2])), falls(np.array([2, 2])), falls(np.array([]))
         (True, False, False)
@@ -94,11 +92,11 @@ def falls(values: NDArray[np.float64]) -> bool:
 
 
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    r"""Reduce C lines to at most about 2,000 points each, so that they can be drawn.
+    r"""Reduce C lines to at most about 2,000 points each, because a plot has fewer pixels.
 
-    `values` `(positions, C)` has the value of each line at each position. The result is a tuple: the positions of the P
-    points that are kept, their values, both `(P, C)`, and a step. With step 1, all points are kept. Otherwise the
-    lowest and the highest of every 2 · step points are kept, so that a fast wave is drawn as a solid band.
+    `values` `(positions, C)` has the value of each line at each position. The result is a tuple: the positions `(P, C)`
+    of the P points that are kept of each line, their values `(P, C)`, and a step. With step 1, all points are kept.
+    Otherwise the lowest and the highest of every 2 · step points are kept: a fast wave is drawn as a solid band.
     """
     step = -(-len(values) // MOST_POINTS)
     positions = np.repeat(np.arange(len(values))[:, None], values.shape[1], axis=1)

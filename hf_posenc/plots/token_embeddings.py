@@ -276,8 +276,8 @@ def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *,
 def _label(group: Sequence[int], words: Sequence[str]) -> str:
     """Return the label of a dot that stands for one token or several.
 
-    `group` has the indices of these tokens in `words`. Their different words are listed, at most three. If they have
-    the same word, and `words` has it more than once, the indices follow it in parentheses.
+    `group` has the indices of these tokens in `words`. If they are different words, the first three are listed. If they
+    are one word, which `words` has more than once, the label is the word and the first four indices in parentheses.
     """
     names = list(dict.fromkeys(words[number] for number in group))
     if len(names) > 1:

@@ -160,7 +160,7 @@ def label_matrix(
 
 
 def label_columns(ax: Axes, labels: Sequence[str], cell: float) -> None:
-    r"""Write labels below the columns of a matrix, each of which is `cell` inches wide, so that none overlap.
+    r"""Write labels below the columns of a matrix without overlaps; each column is `cell` inches wide.
 
     If the labels are too wide for one line, they are spread over up to five lines; a thin line joins each lower label
     to its column. If five lines are too few, all labels are rotated by 90 degrees.

@@ -1,4 +1,4 @@
-"""A batch as interactive HTML: touching a token highlights its mask cells, its position and its vectors.
+"""A batch as interactive HTML: pointing at a token highlights its mask cells, its position and its vectors.
 
 The page shows at most 8 rows and 32 tokens of a batch, and states which. It needs no network and no server.
 """
@@ -42,7 +42,7 @@ def batch_html(
     first_row: int = 0,
     first_token: int = 0,
 ) -> str:
-    r"""Return a batch as HTML, in which touching a token highlights its mask cells, its position and its vectors.
+    r"""Return a batch as HTML: pointing at a token highlights its mask cells, its position and its vectors.
 
     The result is a fragment, for a notebook or to be placed in a page. Where scripts do not run, as on GitHub, plain
     tables are shown. At most 8 rows and 32 tokens of each are shown.
@@ -170,8 +170,8 @@ class _Window:
     def _documents_and_reasons(self) -> tuple[torch.Tensor, dict[str, NDArray[np.int8]]]:
         """Return the document number of each shown token, -1 at padding, and the codes of the cells of each mask.
 
-        The codes are a dict from the name of a mask to `(B, T, T)` int8, as `_reasons` returns it. If kinds of layers
-        have their own masks, the names are those of the kinds; a single mask has the name "".
+        The codes are a dict from the name of a mask to `(B, T, T)` int8, as `_reasons` returns it. A mask for one
+        kind of layer has the name of the kind, such as "sliding_attention"; a mask for all layers has the name "".
         """
         names = ("attention_mask", "document_ids", "position_ids")
         rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
@@ -189,8 +189,8 @@ class _Window:
     def _full_masks(self) -> dict[str, torch.Tensor | None]:
         """Return the shown part of each 4D `attention_mask` as bool `(B, T, T)`, True where attention is allowed.
 
-        The dict has a value for each kind of layers if the batch has a mask for each; a single mask has the name "". If
-        a mask is missing or not 4D, its value is `None`. In the batch, a 4D mask is bool, or additive, with 0 where
+        The dict has a mask for each kind of layer, such as "sliding_attention", or one for all layers with the key "".
+        If a mask is missing or not 4D, its value is `None`. In the batch, a 4D mask is bool, or additive, with 0 where
         attention is allowed.
         """
         given = self.batch.get("attention_mask")
