@@ -43,7 +43,7 @@ class AttentionMask(TorchForms, HuggingFaceForms):
     token, and nothing of size T×T.
 
     Its methods, such as `dense`, `for_sdpa` and `for_hf`, return the mask as a tensor or as arguments for a function or
-    model. For real tokens, all of them hide the same keys. Every query keeps at least one key, so softmax gives no NaN.
+    model. All methods hide the same keys from real tokens. Every query keeps at least one key, so softmax gives no NaN.
     The docs of `hf_posenc.masks` say what True means for each method, and which keys a query at padding sees.
 
     Args:

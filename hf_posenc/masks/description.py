@@ -372,9 +372,8 @@ class Description:
     ) -> torch.Tensor:
         """Write a mask to `out` and return it: query i sees key j if both are in one document and `keys[b, j]` is True.
 
-        A query at padding sees the keys `at_padding[b]` instead. In cross-attention, queries see all keys of a row
-        whose keys are all padding. The visible keys are computed once for each document and copied to its queries,
-        which is many times faster than comparing all pairs of tokens.
+        A query at padding sees the keys `at_padding[b]` instead. In cross-attention, if all keys of a row are padding,
+        the queries of the row see all these keys.
 
         Args:
             keys (`torch.Tensor` `(B, K)` bool): keys that may be visible.

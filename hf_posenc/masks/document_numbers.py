@@ -111,10 +111,10 @@ def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> tor
 def documents_of_lengths(
     documents: Sequence[Sequence[int]], max_length: int | None, padding_side: PaddingSide
 ) -> torch.Tensor:
-    """Return the document number of each token of packed rows, made from the lengths of documents, `(B, T)` int64.
+    """Return the document number of each token of packed rows, `(B, T)` int64, from 0 in each row; -1 at padding.
 
-    `documents` are the lengths of the documents of each row. In each row, documents are numbered from 0. Rows are
-    padded with -1 to `max_length` tokens, by default the length of the longest row. Raise if a document has no tokens.
+    `documents` has a sequence of document lengths for each row. T is `max_length`, by default the length of the longest
+    row. Raise if a document has no tokens, or a row is longer than `max_length`.
     """
     check_padding_side(padding_side)
     rows = [
@@ -144,14 +144,14 @@ def prefix_tokens(
         prefix: one of
 
             - `int`: number of tokens in the prefix of every document;
-            - integers `(B,)`: this number for each row;
-            - sequence of sequences of `int`: this number for each document, nested as `lengths`;
+            - integers `(B,)`: one such number for each row;
+            - sequence of sequences of `int`: one for each document, nested as `lengths`;
             - bool `(B, T)`: the mask itself;
             - `None`: no prefixes.
 
             A number larger than a document means the whole document.
         lengths (sequence of sequences of `int`, *optional*): for each row the lengths of its documents. Required only
-            for a prefix length for each document.
+            if `prefix` has a number for each document.
 
     Returns:
         `torch.Tensor` `(B, T)` bool, in new memory, False at padding; `None` if `prefix` is `None`.
@@ -215,7 +215,7 @@ def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
     r"""Raise if a query of cross-attention has no key in its document, because its softmax would be NaN.
 
     Args:
-        queries (`torch.Tensor` `(B, Q)`, integer): documents of the queries; negative at padding.
+        queries (`torch.Tensor` `(B, Q)`, integer): documents of the queries; negative at padding, which is not checked.
         keys (`torch.Tensor` `(B, K)`, integer): documents of the keys; negative at padding. A row whose keys are all
             padding does not raise, because its queries may then attend to all of them.
 

@@ -50,7 +50,8 @@ class HuggingFaceForms(Description):
             - `torch.Tensor` `(B, 1, T, T)` in the model's dtype for all other masks: packed documents, windows,
               prefixes, and later tokens in a model that is not causal. It is 0 at visible keys and the lowest finite
               number at hidden ones. It also hides later tokens if the model is causal, and includes the model's window.
-              If layers have different windows, the result is a `dict` of such tensors, one for each kind of layer.
+              If layers have different windows and a document is longer than the window, the result is a `dict` of such
+              tensors, one for each kind of layer.
 
         Raises:
             ValueError: if the model takes no mask of the required form, if `dims=2` cannot express the mask, or if
@@ -118,8 +119,9 @@ class HuggingFaceForms(Description):
     def _four_dimensions(self, spec: ModelSpec) -> Any:
         """Return the additive mask `(B, 1, T, T)` for a model that needs four dimensions.
 
-        It includes the look-ahead and window of the model itself, because a model does not add them to a 4D mask. For a
-        model that takes one mask for each kind of layer, return a `LayerMasks`, a dict from kind to mask.
+        It includes the look-ahead and window of the model itself, because a model does not add them to a 4D mask. If
+        the model takes one mask for each kind of layer, and a document is longer than its window, return a
+        `LayerMasks`, a dict from kind to mask.
         """
         whole = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
         dtype = getattr(torch, spec.dtype)
@@ -167,11 +169,10 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
 
 
 def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
-    """Return True if a model of transformers, given `position_ids`, isolates the same documents as `documents`.
+    """Return True if `position_ids` make a transformers model isolate exactly the documents in `documents`.
 
-    `documents` `(B, T)` has the document number of each token. Models of transformers begin a document at each position
-    that is not the previous one plus one. In this package, positions of one document may also repeat or skip, so the
-    results can differ.
+    Such a model begins a document at each position that is not the previous position plus one. `documents` `(B, T)` has
+    the document number of each token, negative at padding.
     """
     steps = position_ids.to(documents.device).diff(dim=1).expand(len(documents), -1)
     before, after = documents[:, :-1], documents[:, 1:]

@@ -11,9 +11,10 @@ import torch
 
 
 class Layout(NamedTuple):
-    """Properties of a mask, made by `layout_of`, from which methods of `AttentionMask` choose its cheapest form.
+    """Properties of a mask, made by `layout_of`, by which the methods of `AttentionMask` choose the cheapest result.
 
-    All are plain Python values, so reading them does not wait for an accelerator.
+    All are plain Python values, so reading them does not wait for an accelerator. In `full` and `from_the_start`, the
+    tokens of a row without real tokens count as real.
 
     Args:
         full (`bool`): True if no key is padding.
@@ -40,10 +41,10 @@ class Layout(NamedTuple):
 
     @property
     def same_for_all_rows(self) -> bool:
-        """True if one `(T, T)` mask of look-ahead and window gives the real tokens of every row the right keys.
+        """True if one `(T, T)` mask, of look-ahead and window only, is right for the real tokens of all rows.
 
-        This requires one document per row, no prefix, and either no padding, or padding on the right with look-ahead,
-        which hides it from real tokens. False if look-ahead and window hide nothing.
+        Each row must have one document and no prefix. Padding is allowed only on the right and with look-ahead, which
+        hides it from real tokens. False if look-ahead and window hide nothing.
         """
         return (
             self.one_document
@@ -129,13 +130,13 @@ def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | No
 
 
 def queries_without_keys(documents: torch.Tensor, layout: Layout) -> torch.Tensor | None:
-    """Return a mask `(B, T)` bool, True at queries that see no key; `None` if no query can be without keys.
+    """Return a mask `(B, T)` bool, True at queries from which look-ahead and window hide all real tokens.
 
-    Only queries at padding can, because real tokens see themselves.
+    All such queries are padding, because real tokens see themselves. `None` if `layout` excludes such queries.
 
     Args:
         documents (`torch.Tensor` `(B, T)`, integer): document number of each token, negative at padding.
-        layout (`Layout`): result of `layout_of` for this mask; its look-ahead and window are used.
+        layout (`Layout`): result of `layout_of` for this mask.
     """
     if layout.window is None and (not layout.look_ahead or layout.from_the_start):
         return None
@@ -202,9 +203,9 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
 
 
 class Spans(NamedTuple):
-    """Column range of each document, made by `spans_of`: three tensors `(B, D)`, indexed by row and document number.
+    """Column range of each document, made by `spans_of`: three tensors `(B, N)`, indexed by row and document number.
 
-    Documents are numbered as in `Numbers`. Entry 0 is for all tokens of the row.
+    Document numbers are those from `small_numbers`, 1 to N - 1. Index 0 is for all tokens of the row together.
 
     Args:
         first (`torch.Tensor` int64): column of the first token; the number of columns if there are no tokens.
@@ -218,9 +219,9 @@ class Spans(NamedTuple):
 
 
 def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
-    """Return the `Spans` (column ranges) of all documents.
+    """Return the column range of each document, computed only from tokens where `keys` `(B, K)` bool is True.
 
-    Only tokens where `keys` `(B, K)` bool is True are counted. `numbers` are the document numbers from `small_numbers`.
+    `numbers` is the result of `small_numbers`.
     """
     rows, length = numbers.keys.shape
     columns = torch.arange(length, device=keys.device).expand(rows, length)
@@ -250,8 +251,8 @@ def key_ranges(
 ) -> KeyRanges | None:
     r"""Return the range of keys that each query sees; `None` if the keys of a query may have gaps.
 
-    There are no gaps with padding at both ends, documents, look-ahead, windows, and prefixes at the beginning of
-    documents. Interleaved documents, padding between tokens, and prefixes elsewhere make gaps.
+    Gaps come only from interleaved documents, padding between real tokens, and prefixes that are not at the beginning
+    of their document.
 
     Args:
         documents, queries, prefix: the fields of an `AttentionMask`.

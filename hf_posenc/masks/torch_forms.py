@@ -63,8 +63,8 @@ class TorchForms(Description):
 
         Args:
             num_heads (`int`, *optional*): the module's `num_heads`. Required only if the rows of the batch need
-                different `(Q, K)` matrices: for look-ahead with left padding, packed rows, and prefixes. The module
-                then takes a matrix for each row and head.
+                different `(Q, K)` matrices: for packed rows, prefixes, left padding with look-ahead or a window, and
+                right padding with a window alone. The module then takes a matrix for each row and head.
 
         Returns:
             `dict` with at most one bool tensor; empty if nothing is hidden.
@@ -127,7 +127,7 @@ class TorchForms(Description):
     def for_transformer_encoder_layer(self, num_heads: int | None = None) -> dict[str, torch.Tensor]:
         r"""Return keyword arguments for the forward of one `torch.nn.TransformerEncoderLayer`.
 
-        Args, Returns, Raises: as `for_transformer_encoder`, but the key is `src_mask` instead of `mask`.
+        Arguments, result and errors are those of `for_transformer_encoder`, but the key `mask` is `src_mask` here.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -239,7 +239,7 @@ class TorchForms(Description):
         r"""Return the cumulative lengths of the documents, for kernels that take all real tokens as one flat row.
 
         The flat row is `x[mask.documents >= 0]` for a batch `x` `(B, T, ...)`. The result does not contain look-ahead
-        and window: pass them to the kernel (`causal=True`, `window_size=(window - 1, ...)`).
+        and window: pass them to the kernel, such as `causal=True, window_size=(window - 1, 0)` for both.
 
         Returns:
             `Varlen`: `cu_seqlens` `(N + 1,)` int32 on the mask's device, from 0 to the number of real tokens,
@@ -361,14 +361,14 @@ def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, l
     Args:
         some (`torch.Tensor` `(B, Q / size, K / size)` bool): True for blocks with visible and hidden pairs.
         whole (`torch.Tensor` in the shape of `some`, bool): True for blocks without hidden pairs.
-        sees (function): `mask_mod` of the result; returns if a query may attend to a key.
+        sees (function): `mask_mod` of the result; returns True if a query may attend to a key.
         size (`int`): number of queries, and of keys, in a block.
         lengths (`tuple` of two `int`): numbers of queries and keys.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
     def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the number of True values in the last dimension, and its indices, those of True values first."""
+        """Return, for the last dimension of `blocks`, the number of True values, and all indices, True ones first."""
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 

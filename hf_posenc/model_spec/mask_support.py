@@ -95,17 +95,18 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> tuple[str, ...]:
-    """Return the arguments by which a model isolates documents in a flat row, which holds all documents of a batch.
+    """Return the names of the arguments by which a model isolates documents in a flat row (a whole batch in one row).
 
-    The model is run with those arguments in `FLAT_KEYS` that its forward names, or declares for its `**kwargs`.
+    They are those names in `FLAT_KEYS` that the model's forward has, or declares for its `**kwargs`. The model is run
+    to test that these arguments together isolate the documents.
 
     Args:
         probe (`Probe`): the model, with methods that run it on sample tokens.
         positions (`ModelPositions`): result of `find_positions` for this model.
-        isolates (`bool`): result of `isolates_by_positions`. If it is True, the model is not run again.
+        isolates (`bool`): result of `isolates_by_positions`. If it is True, the test is skipped.
 
     Returns:
-        `tuple` of argument names, such as "position_ids" and "cu_seq_lens_q"; empty if it does not isolate them.
+        `tuple` of argument names, such as "position_ids" and "cu_seq_lens_q"; empty if the test fails.
     """
     names = {*probe.names, *declared_names(probe.model)}
     names -= set() if positions.takes_position_ids else {"position_ids"}

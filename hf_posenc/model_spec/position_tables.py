@@ -380,12 +380,12 @@ def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, to
 
 
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
-    """Return the names of tensors that seem to contain positions: the part in use grows with the number of tokens T.
+    """Return the names of tensors that seem to contain positions, because the model uses more of them for longer rows.
 
-    The model is run at two lengths T. A slice of a tensor is in use if its gradient is not zero. A tensor contains
-    absolute positions if T slices along some dimension are in use, and relative positions if 2T - 1 are. This also
-    finds tables that are 3D, transposed, strided or reversed. The sample repeats two tokens, so that token embeddings
-    use two slices at any length.
+    The model is run on rows of two lengths. A slice of a tensor is used if its gradient is not zero. A tensor is
+    returned if, at both lengths T, exactly T of its slices along some dimension are used (absolute positions), or
+    exactly 2T - 1 (relative positions). So tables that are 3D, transposed, strided or reversed are found too. The rows
+    repeat two tokens, so that token embeddings use two slices at any T.
     """
     if probe.has_fixed_length:
         return ()

@@ -136,9 +136,9 @@ class Probe:
         return torch.from_numpy(-np.sort(-drawn, axis=1))
 
     def padded(self, samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return keyword arguments for a forward on two rows: the first of `samples`, left-padded, then right-padded.
+        """Return model inputs of two rows: the first row of each of `samples`, once left-padded and once right-padded.
 
-        The arguments are ids and attention masks `(2, T)`. Padding replaces the last tokens of the row, so that the
+        They are ids and attention masks `(2, T)`. The last tokens of the row are dropped for the padding, so that its
         length stays T.
         """
         inputs: dict[str, torch.Tensor] = {}
@@ -239,17 +239,16 @@ class Probe:
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 
     def is_same(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if two outputs are equal up to rounding, for a comparison of inputs of the same shape.
+        """Return True if two outputs are equal up to rounding; use it for inputs of the same shape.
 
         Their relative difference must be below 1e-6, or 1e-4 in half precision.
         """
         return relative_difference(one, other) < (1e-4 if self.is_half else 1e-6)
 
     def is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if two outputs are equal up to larger rounding, for a comparison of inputs of different shapes.
+        """Return True if two outputs are equal up to the larger rounding errors of inputs of different shapes.
 
-        Different shapes are rounded differently. The relative difference must be below 1e-4, or 3e-2 in half precision.
-        The outputs must have the same shape.
+        Their relative difference must be below 1e-4, or 3e-2 in half precision. False if the outputs differ in shape.
         """
         return relative_difference(one, other) < (3e-2 if self.is_half else 1e-4)
 

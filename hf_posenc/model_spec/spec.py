@@ -282,10 +282,10 @@ def _compares_with_next(probe: Probe) -> bool | None:
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
-    """Return the spec of an encoder-decoder with `shifts_labels` set to the way in which the model shifts labels.
+    """Return the spec of an encoder-decoder with `shifts_labels` set to "start" or "last", as the model shifts labels.
 
-    `ModelSpec.decoder_input_ids` shifts sample labels in the ways `"start"` and `"last"`, and the model makes its own
-    decoder input from them. The way with the same result is set. If neither has it, the spec is returned unchanged.
+    Both are tried on sample labels. If neither gives the decoder input that the model itself makes, `spec` is returned
+    unchanged.
     """
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)

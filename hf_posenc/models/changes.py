@@ -46,7 +46,7 @@ class Changes:
 
     @torch.no_grad()
     def write(self, parameter: nn.Parameter, rows: torch.Tensor, *, freeze: bool) -> None:
-        """Write `rows` into `parameter` in place; freeze it if `freeze` is True, otherwise make it trainable."""
+        """Replace all values of `parameter` by `rows`, in place; it is frozen if `freeze` is True, else trainable."""
         before, trained = parameter.clone(), parameter.requires_grad
         self._written.append(parameter)
         self._restore.append(lambda: parameter.copy_(before).requires_grad_(trained))
@@ -158,11 +158,11 @@ def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: 
 def _check_twin(
     model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
 ) -> None:
-    """Raise if `twin`, a model built with the new length, has other parameters than `model` with longer tables.
+    """Raise if the parameters of `twin` are not those of `model` with longer tables.
 
-    Otherwise, the lengthened model could not be loaded after it was saved. Names and shapes of parameters are compared,
-    and the tables must be long enough for `max_positions` tokens. Parameters in `positions.not_reached` are not
-    compared.
+    `twin` is a model built with the new length. If its parameters differ, the lengthened `model` could not be loaded
+    after it was saved. Names and shapes are compared, except for parameters in `positions.not_reached`. The tables of
+    `twin` must be long enough for `max_positions` tokens.
     """
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}

@@ -45,10 +45,10 @@ class Formula:
     scale: float = 1.0
 
     def rows(self, steps: torch.Tensor, d_model: int, dtype: torch.dtype) -> torch.Tensor:
-        r"""Return the sinusoids of the tokens with the indices `steps`, counted from the first token of a row.
+        r"""Return the sinusoids of tokens, given their indices in the sequence.
 
         Args:
-            steps (`torch.Tensor` `(...)` int64): 0 is the first token.
+            steps (`torch.Tensor` `(...)` int64): indices of the tokens; the first token of a sequence has 0.
             d_model (`int`): width D.
             dtype (`torch.dtype`): dtype of the result.
 
@@ -191,7 +191,7 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
 
 
 def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float, float]]:
-    r"""Return measures of how much rows differ from independent random rows, as training makes them differ.
+    r"""Return measures of how much `rows` look trained rather than random, and how significant each measure is.
 
     Training on short texts changes only the first rows of a long table. So each measure is computed for the first 1, 2,
     4, 8, ... rows, and for all rows:

@@ -240,7 +240,7 @@ def _opened(model: Any) -> Any:
 
 
 def _no_table(model: Any, positions: ModelPositions) -> str:
-    """Return the error message for a model without a learned position table; `positions` are those that it has."""
+    """Return the error message for a model without learned tables; `positions` is its `find_positions` result."""
     kinds = [kind for kind in positions.kinds if kind != "unknown"]
     name = type(model).__name__
     leave = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) makes batches that fit it"
