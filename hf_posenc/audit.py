@@ -33,8 +33,8 @@ class CheckedTable:
 
     Args:
         name (`str`): name of the parameter, buffer or other tensor, as in `model.named_parameters()`.
-        counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): input whose tokens read the table; `None` if no
-            token read it.
+        counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): name of the model input whose tokens read the
+            table; `None` if no token read it.
         first_row (`int`, *optional*): row that the first token reads; `None` if no token read the table.
         padding_row (`int`, *optional*): row that every padding token reads; `None` if they read different rows or none.
         rows, d_model (`int`): shape of the table.
@@ -96,7 +96,7 @@ class PositionCheck:
         model (`str`): class name of the model.
         positions (`tuple` of `str`): kinds of positions, out of "learned", "sinusoidal", "rotary", "relative", "alibi"
             and "unknown"; empty if the model has none. A trainable table of sinusoids counts as sinusoidal.
-        tables (`tuple` of `CheckedTable`): the tables that tokens read, then others with the name of a position table.
+        tables (`tuple` of `CheckedTable`): the tables that tokens read, then other tensors named like a position table.
         left_padding_shifts (`bool`, *optional*): True if left padding changes the positions of real tokens, when the
             model is given an attention mask and no `position_ids`; `None` if the model could not be run.
         takes_position_ids (`bool`, *optional*): True if `position_ids` have an effect; `None` if the model could not be
@@ -137,10 +137,9 @@ class PositionCheck:
 def check(model: Any) -> PositionCheck:
     r"""Report the kinds of positions of a Hugging Face model, its position tables, and the effect of left padding.
 
-    The model is run on rows of up to seven tokens, to find the tables that it reads and the row of the first token. If
-    it does not run on token ids (Whisper), tables are found by their names. Then `identify` finds the formula of each
-    table from its numbers. If `use_sinusoidal_positions` recorded a convention in the model's configuration, that one
-    is tried first.
+    The model is run on a few tokens, to find the tables and rows that they read. If it does not run on token ids
+    (Whisper), tables are found by their names. Then `identify` finds the formula of each table from its numbers. It
+    first tries the convention that `use_sinusoidal_positions` recorded in the model's configuration, if there is one.
 
     Args:
         model (`PreTrainedModel`): any device and dtype, with or without wrappers such as DDP, FSDP, PEFT and
@@ -159,7 +158,7 @@ def check(model: Any) -> PositionCheck:
         >>> model = BertModel(BertConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
         >>> check(model).positions
         ('learned',)
-        >>> report = use_sinusoidal_positions(model)  # with base 30 and half the amplitude, to suit this model
+        >>> report = use_sinusoidal_positions(model)  # chooses base 30 and amplitude 0.5
         >>> print(check(model))
         BertModel: sinusoidal positions
           embeddings.position_embeddings.weight: input_ids read it from row 0; frozen
@@ -266,11 +265,10 @@ def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterato
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return the kinds of positions of a model: `kinds`, with "learned" and "sinusoidal" replaced by those of `tables`.
+    """Return the kinds of positions of a model: those of its `tables`, then those in `kinds` without tables ("rotary").
 
-    A table that holds sinusoids counts as "sinusoidal", any other as "learned". Frozen tables of a model with rotary
-    positions are ignored. "unknown" is dropped if there is another kind. If nothing is left, `kinds` is returned
-    unchanged.
+    A table of sinusoids counts as "sinusoidal", any other as "learned". Frozen tables of a model with rotary positions
+    are ignored, and so is "unknown" in `kinds`. If no kind is left, `kinds` is returned unchanged.
     """
     others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
     absolute = [table for table in tables if table.is_trainable or "rotary" not in others]

@@ -123,8 +123,8 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
     r"""Return position ids of packed rows, which hold several documents each; they restart at every document.
 
     Args:
-        documents (sequence of `B` sequences, arrays or tensors of `int`): for each row, the numbers of tokens of its
-            documents, in order.
+        documents (sequence of `B` sequences, arrays or tensors of `int`): for each row, the lengths of its documents in
+            tokens, in order.
         max_length (`int`, *optional*): length T of the padded rows; by default the length of the longest row.
         start (`int`, *optional*, defaults to 0): position of a document's first token.
 
@@ -201,7 +201,7 @@ def _on_cpu(values: Any) -> Any:
 
 
 def _like(ids: NDArray[np.int64], values: object) -> Any:
-    """Return `ids` as an array if `values` is an array, otherwise as a tensor on the device of `values`."""
+    """Return `ids` as an array if `values` is one, as a tensor on its device if it is a tensor, else on the CPU."""
     if isinstance(values, np.ndarray):
         return ids
     return torch.from_numpy(ids).to(values.device if isinstance(values, torch.Tensor) else "cpu")

@@ -137,7 +137,7 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
 
 
 class ExponentialPositionalEncoding(PositionalEncoding):
-    r"""Encoding by exponential decay of position p: `x * scale + exp(-p * rate)`, then dropout.
+    r"""Positional encoding by exponential decay: `x * scale + exp(-p * rate)` for position p, then dropout.
 
     Column i has the rate base^(-i/D).
 
@@ -190,7 +190,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         return self._compute(positions, like.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return all arguments of the constructor except `d_model`, from which an equal encoding can be made."""
+        """Return the arguments for an equal encoding: a dict of all arguments of the constructor except `d_model`."""
         return {"base": self.base, **super().settings()}
 
     def _compute(self, positions: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -234,7 +234,7 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 
     Raises:
         ValueError: if the kind is unknown, or a setting is out of its range.
-        TypeError: if the kind has no setting with a given name.
+        TypeError: if a setting does not exist for the kind, or has the wrong type.
 
     Example:
         >>> import torch
@@ -267,7 +267,7 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 
 
 def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]) -> PositionalEncoding:
-    r"""Return a positional encoding of width `d_model`: a new module for the name of a kind, or the given module.
+    r"""Return `encoding` if it is a module of width `d_model`; if it is the name of a kind, return a new module.
 
     Args:
         encoding (`str` or `PositionalEncoding`): name of a kind, as in `positional_encoding`, or a module, which is
@@ -277,7 +277,8 @@ def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]
 
     Raises:
         ValueError: if the kind is unknown, the width differs, or a module is given together with settings.
-        TypeError: if `encoding` is neither a name nor a module, or the kind has no setting with a given name.
+        TypeError: if `encoding` is neither a name nor a module; if a setting does not exist for the kind, or has the
+            wrong type.
 
     Example:
         >>> resolve_encoding("none", 8, {})

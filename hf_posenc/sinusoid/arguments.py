@@ -205,7 +205,8 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
     Raises:
         TypeError: if `positions` are a single Python or NumPy number, or not real numbers.
         ValueError: if they require a gradient, or are lists of unequal lengths; if a position is infinite, NaN, or
-            beyond 2**53 in absolute value (most integer tensors on an accelerator are checked later).
+            beyond 2**53 in absolute value. Not checked for this: integer tensors on an accelerator (except uint64), and
+            tensors whose values cannot be read.
     """
     if isinstance(positions, bool | int | float | np.integer | np.floating):
         count = max(int(positions), 1) if math.isfinite(positions) else 100
@@ -260,8 +261,8 @@ def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: b
     Args:
         position_ids (`object`): tensor, array or sequence `(B, T)`, `(1, T)` or `(T,)`.
         x (`torch.Tensor` `(B, T, D)`): input of the module.
-        keep_float64 (`bool`): used only for float64 positions if the device of `x` (mps) has no float64. True leaves
-            them on their own device; False converts them to float32.
+        keep_float64 (`bool`): matters only for float64 positions and an `x` on mps, which has no float64. True
+            returns them on their own device instead; False converts them to float32, and moves them.
 
     Raises:
         ValueError: if the shape does not fit `x`, or a position is not finite or is beyond 2**53.
@@ -375,9 +376,9 @@ def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
 
 
 def _addresses(tensor: torch.Tensor) -> NDArray[np.void]:
-    """Return a NumPy array with the memory addresses of `tensor`, on any device, to find overlaps with another tensor.
+    """Return a NumPy array with the address, shape and strides of `tensor`, to find overlaps of two tensors.
 
-    The values of the array must never be read.
+    Never read the values of the array, because the tensor may be on an accelerator.
     """
     size = tensor.element_size()
     described = {

@@ -36,8 +36,8 @@ _SMALL_COPY = 2**20  # elements of a tensor that is copied on the calling core
 class Encoding(NamedTuple):
     """Checked convention, width and base of a sinusoidal encoding; `Encoding.of` makes one.
 
-    Together with a position and a dtype, they determine a row. `base` is `None` if the convention has fixed bases or
-    wavelengths. `key` is the convention and the base as text, for the registered operator `_rows`.
+    `base` is `None` if the convention has fixed bases or wavelengths. `key` is the convention and the base as text, to
+    pass to the operator `_rows`.
     """
 
     convention: Convention
@@ -102,7 +102,7 @@ def _table(
         its rows without a table:
 
         - if `length` is above 2**18,
-        - if more than 256 rows are missing, and more than 16 times `count`.
+        - if the number of missing rows is above 256, and also above `16 * count`.
     """
     key = (encoding, dtype, device)
     cached = _tables[0].get(key)

@@ -28,17 +28,18 @@ class Convention:
     Args:
         name (`str`): name in messages and files.
         layout (`"interleaved"` or `"halves"`): `"interleaved"` puts the sine and cosine of a pair side by side;
-            `"halves"` puts all sines before all cosines. With an odd width, the last sine has no cosine (the last
-            cosine no sine if `cosine_first`); with `"halves"` and spacing `"ends"`, the last column is zero instead.
-        spacing (`"width"` or `"ends"`): frequency of pair i. It is base^(-2i/D) for `"width"`. It is base^(-i/(H-1))
-            for `"ends"` and H pairs, so that the last frequency is exactly 1/base (a single pair has frequency 1).
+            `"halves"` puts all sines before all cosines. With an odd width, there is one sine more than cosines
+            (one cosine more if `cosine_first`); with `"halves"` and spacing `"ends"`, the last column is zero instead.
+        spacing (`"width"` or `"ends"`): frequency of pair i: base^(-2i/D) for `"width"`; base^(-i/(H-1)) for `"ends"`,
+            where H is the number of pairs, so that the last frequency is exactly 1/base (1 for a single pair).
         first_position (`int`, *optional*, defaults to 0): position of the first token if no positions are given.
-        padding_position (`int`, *optional*): position whose row is zero in a table; by default there is none.
+        padding_position (`int`, *optional*): position of padding tokens, by default none; its row is zero in
+            `sinusoidal_table` only.
         bases (`tuple` of numbers, *optional*): positions per turn of each pair of columns; replaces `spacing` and
             `base`.
         cosine_first (`bool`, *optional*, defaults to `False`): True swaps sines and cosines in the layout.
-        base (number, *optional*, defaults to 10000): base of the frequencies. An argument `base=` of a function
-            overrides it.
+        base (number, *optional*, defaults to 10000): base of the frequencies. The `base` argument of a function or
+            module overrides it.
         wavelengths (two numbers, *optional*): shortest and longest wavelength in positions per turn; replaces `base`.
             `base=b` is equivalent to `wavelengths=(2π, 2π·b)`. A wavelength may be below 1, for example for positions
             in seconds.

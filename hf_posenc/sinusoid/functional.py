@@ -147,8 +147,8 @@ def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Ten
     r"""Return column indices that reorder rows of convention `a` into rows of convention `b`, bit for bit.
 
     Use it to load a checkpoint trained with one convention into code that uses another: reorder the columns of the
-    table, or those of the weights applied to it. Conventions with different frequencies cannot be converted. The same
-    frequencies given by `wavelengths` and by a `base` count as different, because they are rounded differently.
+    position table, or of a `Linear.weight` applied to its rows. Conventions with different frequencies cannot be
+    converted. Frequencies given by `wavelengths` always differ from those given by a `base`, because of rounding.
 
     Args:
         a, b (`str` or `Convention`): convention of the given rows, and convention of the result.

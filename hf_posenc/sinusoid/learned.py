@@ -93,7 +93,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
         return F.embedding(as_index(positions), self.weight).to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the first `length` rows of the table in the dtype of `like`; a view if the table has that dtype."""
+        """Return the first `length` rows of the table (all if it has fewer) in the dtype of `like`, possibly a view."""
         return self.weight[:length].to(like.dtype)
 
     def settings(self) -> dict[str, object]:

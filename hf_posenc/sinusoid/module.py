@@ -82,7 +82,7 @@ class PositionalEncoding(nn.Module):
 
     @property
     def padding_position(self) -> int | None:
-        """Position of padding, whose row is zero in `sinusoidal_table`; `None` if there is no such position."""
+        """Position of padding tokens; `None` if the encoding has none. Its row is zero in `sinusoidal_table` only."""
         return None
 
     @property
@@ -127,7 +127,7 @@ class PositionalEncoding(nn.Module):
             return float(self.shared_rows(length, like).std(correction=0))
 
     def settings(self) -> dict[str, Any]:
-        """Return all arguments of the constructor except `d_model`, from which an equal encoding can be made."""
+        """Return the arguments for an equal encoding: a dict of all arguments of the constructor except `d_model`."""
         return {"scale": self.scale, "dropout": self.dropout, "max_length": self.max_length}
 
     def forward(
@@ -332,7 +332,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     @property
     def padding_position(self) -> int | None:
-        """Position of padding in the convention, whose row is zero in `sinusoidal_table`; `None` if it has none."""
+        """Position of padding tokens; `None` if the convention has none. Its row is zero in `sinusoidal_table` only."""
         return self.convention.padding_position
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
@@ -352,7 +352,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return shared_rows(first, first + length, self._encoding, like)
 
     def settings(self) -> dict[str, Any]:
-        """Return all arguments of the constructor except `d_model`, from which an equal encoding can be made."""
+        """Return the arguments for an equal encoding: a dict of all arguments of the constructor except `d_model`."""
         return {"convention": self.convention, "base": self.base, **super().settings()}
 
     def extra_repr(self) -> str:
@@ -363,7 +363,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in settings.items())])
 
     def _usable(self, bound: int) -> int:
-        """Return `bound` if `max_length` allows all positions below it, otherwise -1, so that each one is checked."""
+        """Return `bound` if `max_length` allows all positions below it, otherwise -1, so that positions are checked."""
         return -1 if 0 <= self._limit < bound else bound
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:

@@ -47,8 +47,8 @@ class Identified:
     Args:
         rows, d_model (`int`): shape of the table.
         dtype (`torch.dtype`): dtype of the table.
-        is_sinusoidal (`bool`): True if every number agrees with the formula, up to the errors of rounding and of angles
-            in float32.
+        is_sinusoidal (`bool`): True if every number agrees with the formula, up to rounding and the error of
+            angles computed in float32.
         is_exact (`bool`): True if every number is the exact value of the formula, rounded once.
         exact_in (`torch.dtype`, *optional*): dtype of that rounding; `None` if `is_exact` is False. It may differ from
             `dtype`, because a float32 table may hold bfloat16 numbers. In float64, an error of 2**-51 is allowed.
@@ -154,7 +154,7 @@ def identify(
         table (`torch.Tensor` or array `(N, D)`, or a module with a table as its `weight`, `weights` or
             `positional_embedding`): any floating dtype and device; it is not changed. D is at least 2.
         conventions (sequence of `str` or `Convention`, *optional*): conventions to try before those in `CONVENTIONS`,
-            for example with a base of your own. Other bases are not found.
+            for example with a base of your own. No others are tried.
 
     Returns:
         `Identified`. If no convention explains the table, it has `is_sinusoidal=False` and the nearest formula.
@@ -206,9 +206,8 @@ def identify(
 class _Fit(NamedTuple):
     """Best fit of a formula to sampled rows of a table; `_fit` makes it.
 
-    `error` is the root mean square of the differences between table and formula. `ratio` is the largest of the
-    differences, each divided by the error that `_allowed` returns for its number. A fit is good if `ratio` is at most
-    1.
+    `error` is the root mean square of the differences between table and formula. `ratio` is the largest ratio of
+    a difference to the error that `_allowed` allows for it. A fit is good if `ratio` is at most 1.
     """
 
     formula: Convention
@@ -281,8 +280,8 @@ def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Conventio
 def _by_vernier(angles: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
     """Return candidates, an int64 tensor, for the position at which pairs of columns have the given `angles` `(F,)`.
 
-    `rates` `(F,)` are the frequencies of the pairs in radians per position. The slowest pair has its angle once in each
-    of its turns, which gives the first candidates. Then each faster pair makes them more precise.
+    `rates` `(F,)` are the frequencies of the pairs in radians per position. The first candidates are the positions
+    where the slowest pair has its angle, one in each of its turns. Then each faster pair makes them more precise.
     """
     order = rates.argsort()
     slowest = float(rates[order[0]])
@@ -309,10 +308,9 @@ def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision:
 
     `exact` `(R, D)` are the exact numbers for `positions` `(R,)`. The allowed error is the sum of three errors:
 
-    - the error of rounding to `precision`; it is tripled if the amplitude is not a power of two, and so only estimated,
+    - the error of rounding to `precision`, or three times that error if the amplitude is not a power of two,
     - the error of a sine in float32: two units in the last place,
-    - the error of an angle in float32, because its frequency has an error of a few parts in 2**24, more for lower
-      frequencies.
+    - the error of an angle in float32: a few parts in 2**24 of the angle, more for lower frequencies.
     """
     info, d_model = torch.finfo(precision), exact.shape[1]
     rates = torch.zeros(d_model, dtype=torch.float64, device="cpu")
@@ -328,11 +326,10 @@ def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision:
 
 
 def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> Identified:
-    """Return the `Identified` of a whole table `given` `(N, D)` and the formula of `fit`, after comparing all numbers.
+    """Compare all numbers of the table `given` `(N, D)` with the formula of `fit`, and return an `Identified`.
 
-    The table is sinusoidal if every error is within the limits of `_allowed`. `is_zero` `(N,)` is True at rows of
-    zeros. `dtypes` are those that can represent all numbers of the table. `presets` and `others` of the result are
-    empty.
+    The table is sinusoidal if no error is larger than `_allowed` allows. `is_zero` `(N,)` is True at rows of zeros.
+    `dtypes` can represent all numbers of the table. `presets` and `others` of the result are empty.
     """
     exact_in = list(dtypes) if fit.is_scaled_exactly else []
     largest, at, is_within = -1.0, (0, 0), True
@@ -464,7 +461,7 @@ def _short(dtype: torch.dtype) -> str:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Return ascending integers as text, such as "0, 4 to 9"; after six runs, only the number of the others."""
+    """Return ascending integers as text, such as "0, 4 to 9"; after six ranges, only the number of the others."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
