@@ -47,12 +47,13 @@ def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 def runs(sizes: NDArray[Any], most: int, most_rows: int | None = None) -> Iterator[tuple[int, int]]:
     r"""Divide rows into runs of consecutive rows, each with a total size of about `most`.
 
-    The sizes are added up from the first row on. A run ends where this total reaches the next multiple of `most`.
+    The sizes are added up from row 0 on, not from the start of the run. A run ends where this sum reaches or passes
+    the next multiple of `most`.
 
     Args:
         sizes (`np.ndarray` `(N,)` of integers): size of each row, in any unit.
-        most (`int`): desired total size of a run, in the same unit. A run can be larger or smaller by up to the size of
-            one row, and the last run can be smaller.
+        most (`int`): desired total size of a run, in the same unit; not a maximum. A run can be larger or smaller by up
+            to the size of one row, and the last run can be smaller.
         most_rows (`int`, *optional*): maximum number of rows of a run; a run with more rows is divided. By default
             there is no maximum.
 
@@ -132,9 +133,9 @@ def _of_dictionary(values: Any) -> Sizes:
 
 
 def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
-    """Return the size in bytes of each list in `values`; 0 for a list that is null.
+    """Return the size in bytes of each list in the list array `values`; 0 for a list that is null.
 
-    List i holds the items `starts[i]` to `ends[i] - 1` of the flat array.
+    List i holds the items `starts[i]` to `ends[i] - 1` of the array of all items, see `_items`.
     """
     full = ends > starts
     if values.null_count:
@@ -149,7 +150,7 @@ def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
 
 
 def _items(values: Any, first: int, last: int) -> Any:
-    """Return items `first` to `last - 1` of the flat array of all list items; an item of a map is a struct."""
+    """Return items `first` to `last - 1` of the array of all list items in `values`; a map has structs as items."""
     import pyarrow as pa
 
     if not pa.types.is_map(values.type):

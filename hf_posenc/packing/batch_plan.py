@@ -25,7 +25,7 @@ _SAVED = ("token_budget", "world_size", "rank", "multiple_of", "shapes")  # the 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BatchPlan:
-    r"""Batches of documents in the order of training steps, as document indices. `plan_batches` makes one.
+    r"""Plan of batches: the indices of the documents of each batch, in the order of training; see `plan_batches`.
 
     Batch k holds the documents `order[batch_offsets[k]:batch_offsets[k + 1]]`. Each document is one row of its batch.
     Iterating yields one index array per batch, so a plan serves as the `batch_sampler` of a `DataLoader`.
@@ -35,14 +35,15 @@ class BatchPlan:
 
     Args:
         order (`np.ndarray` `(N,)` int64): indices of the documents, batch after batch.
-        batch_offsets (`np.ndarray` `(M + 1,)` int64): offset of each of the M batches in `order`, and of the end.
+        batch_offsets (`np.ndarray` `(M + 1,)` int64): offset of each of the M batches in `order`, then the
+            end of the last batch.
         token_budget (`int`): maximum cost of a batch: its number of rows times the cost of one row, see `cost`.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step.
         rank (`int`, *optional*): the rank of these batches; `None` for the batches of all ranks.
         multiple_of (`int`, *optional*): the rows of a batch are padded to a multiple of it.
         shapes (`tuple` of `int`, *optional*): the rows of a batch are padded to the smallest of these that is enough.
         lengths (`np.ndarray` of int64, *optional*): length of each document; `order` contains indices into this array.
-            Without it, as after `load(path)`, statistics such as `tokens`, `widths` and `padding` raise `ValueError`.
+            If it is `None`, statistics such as `tokens`, `widths` and `padding` raise `ValueError`.
         cost (callable, *optional*): function from an array of padded lengths to the cost of a row of each length. By
             default, the cost of a row is its padded length.
 

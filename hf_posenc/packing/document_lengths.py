@@ -87,9 +87,9 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
     1. A document begins where the position falls to the smallest position of its row: 0 1 2 0 1 is two documents.
     2. If a position falls to another number than the smallest of its row, the whole row is one document: 0 2 1 0 1.
     3. Gaps and repeated positions do not begin a document: 0 1 1 3 is one document.
-    4. Rule 3 has an exception, for documents of one token: 0 1 0 0 1 is three documents. If rule 1 finds a document
-       in any row, a repeated smallest position also begins a document, in each row whose positions otherwise increase
-       by one.
+    4. Exception to rule 3, for documents of one token: a repeated smallest position begins a document if every larger
+       position in its row is one more than the position before it, and if rules 1 and 2 find several documents in at
+       least one of the given rows. So 0 1 0 0 1 is three documents.
 
     Args:
         positions (`np.ndarray` `(N,)`): position ids of the real tokens of all rows, one row after the other.

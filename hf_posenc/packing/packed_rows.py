@@ -23,7 +23,7 @@ TooLong = Literal["error", "truncate"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PackingPlan:
-    r"""Packed rows, as the indices of the documents in each row. `pack` makes one.
+    r"""Plan of packed rows: the indices of the documents in each row; see `pack`.
 
     Row k holds the documents `order[row_offsets[k]:row_offsets[k + 1]]`, the longest first. Every document is in
     exactly one row. Iterating yields one index array per row, so a plan serves as the `batch_sampler` of a
@@ -166,7 +166,7 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
         capacity (`int`): maximum number of tokens in a row.
         too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): `"error"` raises `ValueError` for a
             document longer than `capacity`. `"truncate"` keeps its first `capacity` tokens, and counts it in
-            `truncated`. To keep all tokens, split long documents with `split_long` first.
+            `PackingPlan.truncated`. To keep all tokens, split long documents with `split_long` first.
         seed (`int`, *optional*): random seed to shuffle the rows, and the documents of equal length. The same seed
             gives the same plan; the number of rows is the same for all seeds. By default nothing is shuffled, and rows
             with the longest documents come first.
@@ -268,11 +268,9 @@ def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], cap
 
     `sizes` must be descending. Each document is put into the row with the least free space that is enough for it.
 
-    Documents of equal length are put into several rows in one move: each of these rows gets the same number of
-    documents. The rows of a move had equal contents before, and have consecutive numbers.
-
-    The result is `(4, M)` int64 for M moves. Its four rows are the number of the first row of the move, the number of
-    rows, the number of documents put into each row, and the number of documents that were in each row before.
+    The result `(4, M)` int64 lists M moves. A move puts documents of one length into consecutive packed rows with equal
+    contents, the same number of documents into each. Each column of the result is one move: the index of its first
+    packed row, the number of its rows, the number of documents added to each, and the number in each before the move.
     """
     ranges: dict[int, list[tuple[int, int, int]]] = {}  # free space -> (first row, rows, documents already in each)
     spaces: list[int] = []  # the keys of `ranges`, ascending

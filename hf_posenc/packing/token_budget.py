@@ -42,9 +42,9 @@ def plan_batches(
         lengths (array-like of integers `(N,)`): number of tokens of each document, at least 1. May be empty.
         token_budget (`int`): maximum cost of a batch. By default, the cost is the number of rows times their padded
             length.
-        window (`int`, *optional*, defaults to 20,000): a smaller window gives more random batches with more padding; a
+        window (`int`, *optional*, defaults to 20,000): a smaller window gives more random batches and more padding; a
             window of N or more gives the least padding. The documents are sorted by length and divided into batches.
-            Then the documents of each `N / window` consecutive batches (rounded up) are shuffled together.
+            Each group of `N / window` consecutive batches (rounded up) then exchanges its documents at random.
         seed (`int`, *optional*, defaults to 0), epoch (`int`, *optional*, defaults to 0): another seed or epoch gives
             another order. The number of steps stays the same.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step. If the batches do not divide
@@ -133,9 +133,9 @@ def _rows_and_groups(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Divide documents, sorted from the longest to the shortest, into batches, and the batches into groups.
 
-    Return the number of documents of each batch `(M,)`, and the group number of each batch `(M,)`, ascending from 0.
-    `_shuffled` then shuffles the documents within each group. `price` is the result of `_prices`; `ranks` is the number
-    of ranks, and M is a multiple of it. Raise `ValueError` if there are too few documents for that.
+    Return two arrays `(M,)` for M batches: their numbers of documents, and their group numbers, ascending from 0.
+    `_shuffled` then shuffles the documents within each group. `price` is the result of `_prices`, and `window` that of
+    `plan_batches`. M is a multiple of `ranks`. Raise `ValueError` if there are fewer than M documents.
     """
     together = max(1, -(-len(price) // window))
     rows: list[int] = []
@@ -162,10 +162,10 @@ def _shuffled(
     ranks: int,
     random: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Shuffle documents within each group of batches, and the steps; return `order` and `batch_offsets` of the plan.
+    """Shuffle the documents within each group of batches, then the order of steps; return `order` and `batch_offsets`.
 
     `sizes` are the lengths of the documents. `rows` and `group` are the number of documents and the group number of
-    each batch, from the longest documents to the shortest. A step is `ranks` consecutive batches.
+    each batch, from the batch of the longest documents to that of the shortest. A step is `ranks` consecutive batches.
     """
     order = sorted_order(sizes.max(initial=0) - sizes, random)  # longest first
     order = order[sorted_order(np.repeat(group, rows), random)]
@@ -233,8 +233,8 @@ def _even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
     r"""Split documents into `runs` batches so that the most expensive batch costs as little as possible.
 
     Return the number of documents in each batch. `price` is the cost of a row of each document, descending. The cost of
-    a batch is its number of documents times the price of its first document, and at most `most`, which must be possible
-    with `runs` batches. The lowest maximum is found by 32 bisections, which is finer than any budget.
+    a batch is its number of documents times the price of its first document. There must be a division into `runs`
+    batches or fewer in which every batch costs at most `most`.
 
     Example:
         >>> _even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)        # batches of cost 2 * 6, 2 * 4 and 1 * 4

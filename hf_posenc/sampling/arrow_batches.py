@@ -78,7 +78,7 @@ def _dataset_class() -> Any:
         _columns: _Columns | None = None
 
         def __getitems__(self, keys: Sequence[int]) -> Any:
-            """Return the rows at the indices `keys` as columns, in a `DatasetRows`. `DataLoader` calls it.
+            """Return the rows at the indices `keys` as a `DatasetRows`, which holds their columns for the collator.
 
             If a format was set after `with_arrow_batches`, return what `datasets.Dataset` returns.
             """
@@ -141,7 +141,7 @@ def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
     """Return a fast function that reads values of one column; `None` if the column is not supported.
 
     The argument of the function is a list of pairs, one for each row: the index of a chunk, and of the row in the
-    chunk. Columns of numbers and of lists of integers are supported, unless they contain None or lists of uint64.
+    chunk. Supported types are integers, float32, float64, and lists of integers except uint64; None is not supported.
     `chunks` are the Arrow arrays of the column, and `kind` is their type.
     """
     import pyarrow as pa

@@ -13,7 +13,7 @@ from .._explain import shorten, type_error, value_error
 
 
 def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
-    r"""Return the number of tokens in each row of a data set, such as `plan_batches` and `pack` need.
+    r"""Return the number of tokens in each row of a data set: the argument `lengths` of `plan_batches` and `pack`.
 
     Of a `datasets.Dataset` only the offsets of the lists are read, not the tokens. This takes milliseconds for a
     million rows. Any other data set is read row by row.

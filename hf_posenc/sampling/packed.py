@@ -128,9 +128,9 @@ def pack_dataset(
 class _PackWindow:
     """Function that `pack_dataset` passes to `datasets.map`; each call packs `window` rows of the data set.
 
-    It does not use torch, so that it can run in a forked worker. The fields are the arguments of `pack_dataset`, and
-    `is_checked`: True if `pack_dataset` has already checked the lengths of all documents. There is then no second
-    error or warning for documents that are too long.
+    It does not use torch, so that it can run in a forked worker. All fields but two are arguments of `pack_dataset`. If
+    `is_checked` is True, `pack_dataset` has already raised or warned about documents that are too long. Each change to
+    the packed rows increases `format_version`, so that `datasets` does not return rows of an older version.
     """
 
     capacity: int
@@ -245,7 +245,7 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
 def _column_names(dataset: Any, column: str) -> list[str]:
     """Return the column names of a data set; of a stream without names, the keys of its first row.
 
-    Raise `ValueError` if `column` is not one of them, and `TypeError` if `dataset` is not one data set of `datasets`.
+    Raise `ValueError` if `column` is not one of them, and `TypeError` for a `DatasetDict` or another class.
     """
     if not callable(getattr(dataset, "map", None)) or not hasattr(dataset, "with_format"):
         raise type_error(
@@ -274,8 +274,7 @@ def _column_names(dataset: Any, column: str) -> list[str]:
 def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
     """Raise or warn, depending on `too_long`, if rows of `column` have more than `capacity` tokens; see `_report_long`.
 
-    `names` are the columns of the data set. If `attention_mask` is one of them, padding does not count. The tokens are
-    not read.
+    `names` are the columns of the data set. If `attention_mask` is one of them, padding does not count.
     """
     lengths = lengths_of(dataset, column)
     if int(lengths.max(initial=0)) <= capacity:

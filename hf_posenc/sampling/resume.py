@@ -19,7 +19,7 @@ from .stream import StreamBatchSampler
 class PlanState:
     r"""Settings and hashes of the batches of a training run. Checkpoints store them, and a resumed run compares them.
 
-    `TokenBudgetMixin` makes one for each run. The plan of a run is the choice of rows for each batch.
+    `TokenBudgetMixin` creates one object for each run. The plan of a run is the choice of rows for each batch.
 
     Args:
         trainer (`transformers.Trainer`): the trainer of the run.
@@ -45,8 +45,8 @@ class PlanState:
     def check(self, stored: Any) -> None:
         """Raise `ValueError` if a checkpoint was saved with other settings or batches than those of this run.
 
-        Warn if the checkpoint contains no such settings, so that nothing can be compared. `stored` is the state of the
-        callback in the checkpoint. The batches of a stream are compared later, when its rows are read.
+        `stored` is the saved result of the callback's `state()`, see `_callback_class`. If it contains no settings,
+        warn instead. The batches of a stream are compared later, when its rows are read.
         """
         attributes = stored.get("attributes") if isinstance(stored, dict) else None
         saved = attributes.get("plan") if isinstance(attributes, dict) else None
@@ -68,21 +68,22 @@ class PlanState:
             self.sampler.expect(as_integer(saved["windows"], "windows", minimum=1, example=1), saved["digest"])
 
     def digest(self) -> int:
-        """Return a hash that is the same in all processes if they read the same rows; see `require_same_digests`.
+        """Return an integer hash to check that all processes read the same rows, see `require_same_digests`.
 
-        It is an integer: a hash of the lengths of all rows, or for a stream, of the batches up to the current step. It
-        is 0 if nothing was read.
+        For a data set, the lengths of all rows are hashed. For a stream, the row lengths and batches of all windows up
+        to the current step are hashed (see `now`); the result is 0 if no row was read.
         """
         hashed = self.now().get("digest") or self.sampler.identity.get("lengths") or "0"
         return int(hashed[:15], 16)
 
     def _callback_class(self) -> Any:
-        """Return a class of callbacks for `Trainer` that store and check this state.
+        """Return a callback class for `Trainer` that stores and checks this state.
 
         - Saving: Trainer writes the result of the callback's `state()` to trainer_state.json of each checkpoint.
         - Resuming: the callback calls `check`, unless the training arguments set `ignore_data_skip`.
-        - Each epoch: the callback sets the epoch of the sampler, because Trainer does not if several processes resume.
-        - Training stops when a stream has no more rows.
+        - Each epoch: the callback sets the epoch of the sampler. Trainer itself does not in a resumed run of several
+          processes.
+        - End of a stream: the callback stops training.
         """
         from transformers import TrainerCallback
         from transformers.trainer_callback import ExportableState

@@ -160,7 +160,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 your own count.
 
         Returns:
-            `dict` of JSON values: `epoch`, `step`, and the settings and hashes in `identity`. All ranks have the same
+            `dict` of JSON values: `epoch`, `step`, and all items of the property `identity`. All ranks have the same
             state if the sampler was made from lengths or a data set.
 
         Example:
@@ -200,9 +200,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Dict of the settings that determine the batches, with hashes of the lengths and `cost`, or of a `BatchPlan`.
+        """Dict of the settings that determine the batches, and hashes: of lengths and costs, or of the given plan.
 
-        It is a part of the result of `state_dict`. `load_state_dict` compares it with the saved one.
+        `state_dict` returns these items too. `load_state_dict` raises `ValueError` if the saved ones differ.
         """
         plan = self.plan
         names = () if self._plan_given is not None else ("window", "seed")
@@ -313,7 +313,7 @@ def _holds_numbers(source: Any) -> bool:
 
 
 def processes_of_accelerate() -> int:
-    """Return the number of processes of accelerate, or 1 if accelerate is not initialized. It is not imported."""
+    """Return accelerate's number of processes, without importing accelerate; 1 if accelerate is not initialized."""
     module = sys.modules.get("accelerate.state")
     state = {} if module is None else module.PartialState._shared_state
     return int(state.get("num_processes", 1))

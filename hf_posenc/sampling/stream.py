@@ -52,8 +52,8 @@ def budget_batches(
     The length of a row is the first of these that is available:
 
     - the result of `length`;
-    - the number of tokens in the column `column`, or the number that this column contains;
-    - the number of tokens after `collate_fn` tokenized the row, if it is a `DataCollatorWithPositionalEncoding`.
+    - the number of tokens in the column `column`, or the value of this column, if it is an integer;
+    - the number of tokens after `collate_fn`, a `DataCollatorWithPositionalEncoding`, has tokenized the row.
 
     Args:
         rows (iterable): a `datasets.IterableDataset`, a torch `IterableDataset`, a generator, or any other iterable.
@@ -241,27 +241,27 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             self._compare(self._expected[0], "none, because the stream ends before")
 
     def progress(self, steps: int) -> dict[str, Any]:
-        r"""Return the number of windows that the first `steps` steps used, and a hash of them, for a checkpoint.
+        r"""Return the number of windows of the stream up to a step, and a hash of their batches, for a checkpoint.
 
-        A window is `window` consecutive rows of the stream, which are divided into batches together. They are counted
-        only with `repeats=True`.
+        A window is `window` consecutive rows of the stream, which are divided into batches together.
 
         Args:
             steps (`int`): number of finished steps. It must not be smaller than in an earlier call.
 
         Returns:
-            `dict` of JSON values: `windows`, the number of windows up to the one that contains the next step, and
-            `digest`, a hash of all their batches. They are 0 and `""` if nothing was read, or with `repeats=False`.
+            `dict` of JSON values: `windows`, the number of windows up to the one of the next step, or up to the last
+            one that was read; and `digest`, a hash of the row lengths and batches of these windows. They are 0 and `""`
+            if nothing was read, or with `repeats=False`.
         """
         while len(self._plans) > 1 and self._plans[1][0] <= steps:
             del self._plans[0]
         return self._plans[0][1] if self._plans else {"windows": 0, "digest": ""}
 
     def expect(self, windows: int, digest: str) -> None:
-        """Set the result of `progress` that a checkpoint contains, to check that a resumed run reads the same stream.
+        """Set the `windows` and `digest` that `progress` returned in the run that saved the checkpoint.
 
-        The next iteration computes the digest of its first `windows` windows. It raises `ValueError` if this is not
-        `digest`, or if the stream has fewer windows.
+        The next iteration raises `ValueError` if its first `windows` windows have another digest, or if the stream has
+        fewer windows.
         """
         self._expected = windows, digest
 
@@ -281,8 +281,8 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         """Read the stream in windows: lists of rows that are then divided into batches together.
 
         Each row is a pair: its number in the stream, from 0 in each pass, and the row itself. A window has `window`
-        rows, rounded up to a multiple of `ranks`, the number of processes. The last window of a pass can have fewer
-        rows, or up to `ranks - 1` more: so it has a row for each process, unless the whole pass has fewer rows.
+        rows, rounded up to a multiple of `ranks`, the number of processes. Only the last window of a pass can
+        differ: it has at most `ranks - 1` rows more, and at least `ranks` rows if the pass has so many.
         """
         size = -(-self._window // ranks) * ranks
         waiting: list[Numbered] = []
@@ -413,7 +413,7 @@ class _AsRead(Dataset[Any]):
 class _Collate:
     """Collator of a stream's `DataLoader`: removes the row numbers from a batch, and calls `collate_fn` with the rows.
 
-    If `collate_fn` raises an error, the row numbers are added to it as a note. If it is `None`, the rows are returned.
+    If `collate_fn` is `None`, return the rows. If it raises an error, add the row numbers to the error as a note.
     """
 
     def __init__(self, collate_fn: Callable[[list[Any]], Any] | None) -> None:

@@ -43,8 +43,8 @@ class TokenBudgetMixin:
     A stream, such as a `datasets.IterableDataset` or a generator, is read and divided into batches `window` rows at a
     time, see `budget_batches`. It is read again and again until `max_steps`; Trainer counts this as one epoch.
 
-    Checkpoints store the settings and a hash of the row lengths, or of the batches of a stream. A resumed run continues
-    with the remaining batches. It raises `ValueError` if the settings or the hash differ.
+    Checkpoints store the settings and a hash: of the lengths of all rows, or for a stream, of the batches so far. A
+    resumed run continues with the remaining batches. It raises `ValueError` if the settings or the hash differ.
 
     The loss of an optimizer step is the mean over all labels of the step: those of every process and of all accumulated
     batches. This requires a model whose own loss is the mean over the labels of a batch.
@@ -112,7 +112,7 @@ class TokenBudgetMixin:
             )
 
     def get_train_dataloader(self) -> Any:
-        """Return the training `DataLoader`, whose batches keep to the token budget, after `accelerator.prepare`."""
+        """Return the training `DataLoader`, with batches within the token budget, prepared by `accelerator.prepare`."""
         from transformers.trainer_utils import seed_worker
 
         if self.train_dataset is None:
@@ -162,7 +162,7 @@ class TokenBudgetMixin:
         return self.accelerator.prepare(loader)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the batches of one optimizer step, and their number of items, as the same method of Trainer does.
+        """Return the result of Trainer's own method: the batches of one optimizer step, and their `num_items_in_batch`.
 
         Also count the labels of these batches over all processes, for the loss. Raise `ValueError` if the processes
         read different rows.
@@ -277,9 +277,9 @@ Collator = Callable[[Any], Any]
 class PadToShapes:
     r"""A collator that pads every batch to one of a few lengths, so that `torch.compile` compiles few shapes.
 
-    The length is the smallest of `shapes` that is enough for the longest row. Another collator pads to it: to pad to n
-    tokens, a copy of `collator` is used with `padding="max_length"` and `max_length=n`, or with `pad_to_multiple_of=n`
-    if it lacks one of these fields.
+    The length n is the smallest of `shapes` that is enough for the longest row. A copy of `collator` makes the batch,
+    with the fields `padding="max_length"` and `max_length=n`. If `collator` lacks one of these two fields, the copy has
+    `pad_to_multiple_of=n` instead.
 
     Args:
         collator (callable): a dataclass with the field `pad_to_multiple_of`, such as the collators of this package and
