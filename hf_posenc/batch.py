@@ -15,16 +15,17 @@ class Batch(dict[str, Any]):
     r"""Dict of tensors returned by a collator, which can be moved to a device, pinned, and read by attribute.
 
     The first key is `input_ids`, or `inputs_embeds` if there are no ids. Dimension 0 of each tensor is the batch,
-    except for `cu_seq_lens_q` and `cu_seq_lens_k`, which `packing="flat"` adds. It works like any dict in
-    `model(**batch)`, `Trainer`, `accelerate` and the workers of a `DataLoader`. `batch.labels` is `batch["labels"]`, as
-    in transformers' `BatchEncoding`. A key with the name of a method, such as `keys`, must be read as `batch["keys"]`.
+    except for the offsets `cu_seq_lens_q` and `cu_seq_lens_k`, which `packing="flat"` adds. A batch works like any dict
+    in `model(**batch)`, `Trainer`, `accelerate` and the workers of a `DataLoader`. `batch.labels` is `batch["labels"]`.
+    A key with the name of a method, such as `keys`, must be read as `batch["keys"]`. Pickling keeps only `data`,
+    not the arguments for display.
 
     Args:
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors; by default none.
         tokens_of (callable, *optional*): from a list of ids to their tokens, for display; by default ids are displayed.
         special_ids (collection of `int`, *optional*): ids of special tokens, for display; by default none.
         encoding_of (callable, *optional*): from position ids `(N,)` to their encodings `(N, D)`, for display; by
-            default sinusoids of width 64. A pickled batch contains only `data`, not the arguments for display.
+            default sinusoids of width 64.
 
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
@@ -92,7 +93,7 @@ class Batch(dict[str, Any]):
         return self._each(lambda tensor, _: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
-        r"""Return a new batch in page-locked memory, which copies faster to a GPU. Called by `DataLoader`.
+        r"""Return a new batch in page-locked memory, for fast copies to a GPU. Called by `DataLoader(pin_memory=True)`.
 
         Returns:
             `Batch` with the same keys; the original batch is not changed.

@@ -57,7 +57,7 @@ def as_list(values: Any) -> Values:
 
 
 def as_array(name: str, values: Values) -> NDArray[Any] | None:
-    r"""Return the values of column `name`, stacked to a numeric array `(B,)` or `(B, ...)`; `None` if not numeric.
+    r"""Return the values of column `name`, stacked into a numeric array `(B,)` or `(B, ...)`; `None` if not numeric.
 
     Integers are int64, bools are bool, and floats keep their dtype (float64 for Python floats, float32 for bfloat16).
     The result is `None` if no value is a number: all are texts, empty lists or None. Raise a `TypeError` for a mix of
@@ -151,8 +151,6 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
 
 def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
     r"""Convert the numbers of column `name` to float32; raise if a finite number becomes infinite.
-
-    float32 is the usual dtype of torch's losses and layers.
 
     Example:
         >>> to_float32("score", np.array([0.5, 2]))

@@ -35,7 +35,7 @@ class Batches:
 
     Args:
         texts: rows, columns or an iterable of rows, as `collate.batches` accepts them.
-        token_budget (`int`): maximum of a batch's rows times their padded length.
+        token_budget (`int`): maximal number of tokens in a batch, padding included.
         window (`int`): number of texts that are tokenized and sorted by length together.
         config (`Config`): the configuration of the collator.
         tokenize (callable): method of the collator that converts rows or columns to a `Tokenized`.
@@ -103,8 +103,8 @@ class Batches:
     def _tokenized(self, window: Any, first_text: int) -> Tokenized:
         """Tokenize one window, a part of the texts.
 
-        `first_text` is the index of its first text among all texts. `rows.sample` of the result is the index of the
-        text of each row, also among all texts.
+        `first_text` is the number of texts before the window. In the result, `rows.sample` has the index of each row's
+        text among all texts.
         """
         try:
             tokenized = self._tokenize(window)
@@ -136,10 +136,10 @@ class Batches:
 
     @property
     def overflow_to_sample_mapping(self) -> NDArray[np.int64]:
-        """Index of the text of each row, `(R,)` int64, in the order of the R values that `in_order` returns.
+        """Indices `(N,)` int64 of the texts to which the N values returned by `in_order` belong.
 
-        It is 0, 1, 2, … unless `return_overflowing_tokens` split a long text into several rows. Raises a `ValueError`
-        until one loop over the batches has ended.
+        They are 0, 1, 2, … unless `return_overflowing_tokens` split a long text into several rows, each with its own
+        value. Raises a `ValueError` until one loop over the batches has ended.
         """
         self._check_complete()
         return np.concatenate(self._texts_of_rows, dtype=np.int64) if self._texts_of_rows else np.empty(0, np.int64)
@@ -149,7 +149,7 @@ class Batches:
 
         Args:
             results (iterable): one result for each batch, in the order of the batches: a tensor or array `(B, ...)`, or
-                a list of B values of any kind. A generator over the batches keeps only the results in memory.
+                a list of B values of any kind. With a generator, only one batch is in memory at a time.
 
         Returns:
             `torch.Tensor` or `np.ndarray` `(N, ...)` of the dtype and device of the results, or a `list` of N values. N
@@ -158,8 +158,8 @@ class Batches:
 
         Raises:
             ValueError: if the number of results is not the number of batches; if a result does not have one value for
-                each row of its batch; if results differ in shape (except rows), dtype or device; if no loop over the
-                batches has ended.
+                each row of its batch; if results differ in dtype, device or shape (except dimension 0); if no loop over
+                the batches has ended.
             TypeError: if a result is not a tensor, an array or a list, or `results` is a single tensor or array.
 
         Example:
@@ -259,7 +259,7 @@ def _slice(given: Any, start: int, size: int) -> Any:
 def _checked(result: Any, first: Any, number: int, rows: int) -> Any:
     """Return the result of batch `number` unchanged; raise if it does not have `rows` values, one for each row.
 
-    Also raise if its type, shape, dtype or device differs from `first`, the result of the first batch.
+    Also raise if type, dtype, device or shape (except dimension 0) differ from `first`, the result of the first batch.
     """
     if not isinstance(result, torch.Tensor | np.ndarray | list):
         raise type_error(

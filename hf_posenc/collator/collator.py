@@ -70,12 +70,12 @@ class DataCollatorWithPositionalEncoding(Processor):
             does not hold the weights.
         text_column, text_pair_column, text_target_column (`str`, *optional*): names of the columns with the texts, the
             second texts of pairs, and the targets, the texts to predict. By default `"text"`, no pairs and no targets.
-            The ids of a target become `labels`, and the labels shifted right become `decoder_input_ids`: `model` makes
-            these, or else the collator makes them with a `decoder_attention_mask`. If `model` is an encoder-decoder
-            that predicts tokens, labels of tokenized rows are targets too.
+            The ids of a target become `labels`. `decoder_input_ids` are the labels shifted right: if `model` does not
+            make them, the collator does, with a `decoder_attention_mask`. If `model` is an encoder-decoder with a
+            language modeling head, the labels of tokenized rows are targets too.
         is_split_into_words (`bool`, *optional*): True if texts are lists of words.
         padding (*optional*, defaults to `True`): as in transformers; `True` is `"longest"`. `"max_length"` also pads
-            columns.
+            the rows that the method `columns` returns.
         padding_side (`"left"` or `"right"`, *optional*): by default the side of the tokenizer.
         pad_token (`str`, *optional*): a token of the vocabulary to pad with, for tokenizers without one; `"eos"` means
             the end-of-sequence token.
@@ -84,7 +84,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         max_length (`int`, *optional*): maximal number of tokens in a row. The attribute `max_length` is the smallest of
             this limit and those of the tokenizer, the model and the embedding.
         max_target_length (`int`, *optional*): maximal number of tokens in a target. The attribute is the smaller of
-            this limit and that of the model's decoder, or of the tokenizer if the decoder has none.
+            this limit and the decoder's. If the decoder has no limit, the tokenizer's is used instead.
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
             rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens. Tokenized
             rows that have a column `overflow_to_sample_mapping` keep its values.
@@ -92,8 +92,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row of
             padding.
         look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added if the forward of
-            `model` has this argument. Without `model` it is added except with `packing="flat"`. With targets it is the
-            mask of the decoder. With this mask, rows of more than 65,536 tokens raise.
+            `model` has this argument. Without `model` it is added except with `packing="flat"`. With targets the mask
+            is for the decoder, and its T is that of `labels`. A mask for more than 65,536 tokens raises.
         packing (`bool` or `"flat"`, *optional*): `True` puts several documents into each row of `max_length` tokens.
             `position_ids` restart at each document, and `document_ids` number the documents. A `model` without a
             `document_ids` argument gets an `attention_mask` that isolates documents: (B, 1, T, T) in the model's dtype,
@@ -103,9 +103,9 @@ class DataCollatorWithPositionalEncoding(Processor):
         labels (`"causal_lm"` or `"masked_lm"`, *optional*): makes labels from the ids. Otherwise a `label`, `label_ids`
             or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded with -100.
         unsupervised (`"error"`, `"drop"` or `"keep"`, *optional*): treatment of a row whose labels are all -100, for
-            example after truncation. `"error"` raises, `"drop"` leaves it out and warns, and `"keep"` keeps it. The
-            default is `"error"`, except for rows that are kept by default: rows with `labels="masked_lm"` (a short row
-            may have no masked token), rows without tokens, and packed documents of one token.
+            example after truncation. `"error"` raises, `"drop"` leaves it out and warns, and `"keep"` keeps it. By
+            default such a row raises, unless `labels="masked_lm"` (a short row may have no masked token), or it has no
+            tokens, or it is a packed document of one token.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
         seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
             `embedding` is a width, it also seeds the random numbers of the table.
@@ -206,8 +206,8 @@ class DataCollatorWithPositionalEncoding(Processor):
     def __call__(self, given: Any = None, **settings: Any) -> Any:
         """Return `columns(given)` if `given` is columns or the caller is `dataset.map`, otherwise `batch(given)`.
 
-        Columns are a mapping, a table or a data frame. `collate(text=...)` returns the tokenizer's `BatchEncoding`, as
-        processors of transformers do; TRL uses this form. Other keyword arguments raise `TypeError`.
+        Columns are a mapping, a table or a data frame. `collate(text=..., **settings)` returns the `BatchEncoding` of
+        `tokenizer(text, **settings)`, as processors of transformers do. Keywords without `text` raise `TypeError`.
         """
         if given is None and "text" in settings:
             return self._process(**settings)
@@ -269,9 +269,9 @@ class DataCollatorWithPositionalEncoding(Processor):
 
             Inside `datasets.map` the result depends on the format of the data set:
 
-            - Without a format, only the new columns are returned, because `map` keeps the given ones, except those in
-              `remove_columns`. If a text became several rows, the given columns are returned too. If a tokenized row
-              became several rows, `remove_columns` has no effect on them; call `.remove_columns` afterwards.
+            - Without a format, only the new columns are returned, because `map` itself adds the given ones that are not
+              in `remove_columns`. If a text became several rows, the given columns are returned too. If a tokenized row
+              became several rows, `map` keeps all given columns; call `.remove_columns` afterwards.
             - With `with_format("arrow")` or `"pandas"`, all columns are returned, because `map` replaces the given ones
               and ignores `remove_columns`; call `.remove_columns` afterwards.
 
@@ -297,8 +297,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             given (`Batch`, or any input of `batch`): a batch of tensors, which only gets embeddings; or rows or
                 columns, which are made a batch first.
             out (`torch.Tensor` `(..., D)`, *optional*): contiguous memory for at least B·T vectors, with the dtype and
-                device of the table. `inputs_embeds` is a view of the start of `out`; the next call with the same `out`
-                overwrites it. Not allowed if gradients are recorded. Reusing memory is several times faster than
+                device of the table. `inputs_embeds` is a view of the first B·T vectors of `out`; the next call with the
+                same `out` overwrites it. Raises if gradients are recorded. Reusing memory is several times faster than
                 allocating it. By default new memory is allocated.
 
         Returns:
@@ -329,15 +329,15 @@ class DataCollatorWithPositionalEncoding(Processor):
     def batches(self, texts: Any, token_budget: int, *, window: int = 20_000) -> Batches:
         r"""Return an iterable over batches of texts of similar length, for inference.
 
-        Its method `in_order` puts the results of the batches in the order of the texts. A loop tokenizes the texts
-        window by window, and pads a batch only when it reaches it. Each batch has the keys that `batch` returns: with
-        `model` only its arguments, and with `embedding` also embeddings.
+        Its method `in_order` puts the results of the batches in the order of the texts. The texts are tokenized one
+        window at a time, and a batch is padded when the loop reaches it. Each batch has the keys that `batch` returns.
 
         Args:
             texts: rows or columns as in `batch`, or an iterable of rows such as a generator or a streamed data set.
-            token_budget (`int`): maximum of a batch's rows times their padded length. Tokens of targets do not count.
+            token_budget (`int`): maximal number of tokens in a batch, padding included. Tokens of targets do not count.
             window (`int`, *optional*, defaults to 20,000): number of texts that are tokenized and sorted by length
-                together. A larger window pads less and needs more memory: 8 bytes per token and column.
+                together. A larger window needs less padding and more memory: 8 bytes per token of a window, for each
+                column such as `input_ids`.
 
         Returns:
             `Batches`: an iterable of `Batch`, with the method `in_order(results)`. Every text is in one batch.
@@ -429,7 +429,8 @@ class DataCollatorWithPositionalEncoding(Processor):
 
         Raises:
             TypeError: for an argument that does not exist.
-            ValueError: if an `nn.Embedding` or a width replaces an embedding whose positions are not sinusoids.
+            ValueError: if an `nn.Embedding` or a width replaces an embedding whose positions are not sinusoids, or are
+                sinusoids with a `max_length`.
         """
         check_exchange(self.embedding, changes.get("embedding"))
         limits = ("max_length", "max_target_length") if changes.keys() & {"model", "tokenizer", "embedding"} else ()
@@ -502,9 +503,9 @@ class DataCollatorWithPositionalEncoding(Processor):
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
-            embedding (*optional*): an embedding table, if the collator was saved with one, because weights are not
-                saved. For positions other than sinusoids, a `PositionalEmbedding` of the same kind. Without it, the
-                first batch warns, and batches have no embeddings. A width is saved and need not be passed.
+            embedding (*optional*): the embedding table, if the collator had one, because weights are not saved. If its
+                positions were not sinusoids, pass a `PositionalEmbedding` of the same kind. Without a table, the first
+                batch warns, and batches have no embeddings. A width is saved and need not be passed.
             model (*optional*): replaces the saved `ModelSpec`, which is used by default.
             **hub: `cache_dir`, `force_download`, `local_files_only`, `proxies`, `revision`, `subfolder` and `token`, as
                 in `AutoTokenizer.from_pretrained`. Remote code is never run.

@@ -71,7 +71,7 @@ def to_columns(
 
 
 def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) -> Ragged:
-    """Return the embeddings of all tokens, positions included, without gradient, as a `Ragged` of `(N, D)`.
+    """Return the embeddings `(N, D)` of all tokens, positions included, as a `Ragged` without gradient.
 
     They are 0 at padding, unless the embedding has `zero_padding=False`. Only one thread computes, because torch's
     threads do not survive a fork.

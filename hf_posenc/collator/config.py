@@ -101,7 +101,7 @@ class Config:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Arguments by name from which an equal collator can be made, except the tokenizer and the embedding.
+        """Arguments by name that make an equal collator, together with the tokenizer and the embedding.
 
         The limits `max_length` and `max_target_length` are those in use, but `None` if the user did not set them.
         """
@@ -133,7 +133,7 @@ class Config:
         """Return the limits on the tokens of a row and of a target, as two `Limits`.
 
         The maximum for a row is the smallest of those of settings, tokenizer, model and embedding. For a target it is
-        the smaller one of the setting and the model's maximum for targets, or the tokenizer's if the model has none.
+        the smaller of two: the setting, and the decoder's limit (the tokenizer's, if the decoder has none).
         """
         settings, model = self.settings, self.model
         truncation, own = truncation_of(settings.truncation), stated_limit(self.tokenizer)

@@ -37,10 +37,10 @@ _KIND_OF = {made: kind for kind, made in KINDS.items()}
 
 
 class Embedder:
-    """Checked argument `embedding=` of a collator, with methods to embed a batch and to save the argument.
+    """Embedding of a collator, made from its argument `embedding=`. It embeds batches; `state` returns it for saving.
 
-    The argument is a width, an embedding table, a `PositionalEmbedding`, or `None`. A width becomes a table on first
-    use. In a loaded collator it may be a `MissingTable`, which cannot embed.
+    The argument is a width, an `nn.Embedding`, a `PositionalEmbedding`, or `None`. A width becomes a table on first
+    use. In a loaded collator the argument may be a `MissingTable`, which cannot embed.
     """
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -95,7 +95,7 @@ class Embedder:
     def ready(self) -> PositionalEmbedding:
         """Return the `PositionalEmbedding`; raise a `ValueError` if its table was not pickled or saved.
 
-        If the user gave a plain table, the `PositionalEmbedding` around it is set to the table's training mode.
+        If the user passed an `nn.Embedding`, the result is set to the training mode of that table.
         """
         if self.missing is not None:
             raise ValueError(self.missing.message())
@@ -111,7 +111,7 @@ class Embedder:
     def embed(self, batch: Batch, out: torch.Tensor | None = None) -> Batch:
         """Return a new batch on the table's device, with `inputs_embeds` (B, T, D) from the current weights.
 
-        If `out` is given, the vectors are written to its start.
+        If `out` is given, `inputs_embeds` is a view of its first B·T vectors.
         """
         module = self.ready()
         moved = batch.to(module.embedding.weight.device)
@@ -162,9 +162,9 @@ class Embedder:
     def state(self, *, weights: bool) -> Any:
         """Return the argument `embedding=` as plain values (numbers, strings and bytes), to compare, pickle or save.
 
-        A width or `None` is returned unchanged. A table becomes its shape and the digest (hash) of its weights; from
-        these, `from_state` can only make a `MissingTable`. With `weights` a table becomes all its weights, and
-        `from_state` makes the same table from them.
+        A width or `None` is returned unchanged. With `weights=True`, a table is returned as its weights, from which
+        `from_state` makes the same table. Otherwise it is returned as its shape and a hash of its weights, from which
+        `from_state` makes a `MissingTable`.
         """
         given = self._given.embedding
         if given is None or isinstance(given, int):
@@ -209,7 +209,7 @@ class Embedder:
 
 
 def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return a view of the start of `out` in the given shape; raise if `out` is too small or not contiguous."""
+    """Return the first elements of `out` as a view of this shape; raise if `out` is too small or not contiguous."""
     width, needed = shape[-1], math.prod(shape)
     if not isinstance(out, torch.Tensor) or not out.ndim or out.shape[-1] != width or not out.is_contiguous():
         got = f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else shorten(out)
@@ -230,7 +230,7 @@ def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 def from_state(state: Any) -> Any:
     """Convert the plain values returned by `Embedder.state` to an argument `embedding=`.
 
-    A width or `None` is returned unchanged. Weights become a table again, frozen and on the CPU. The digest of a table
+    A width or `None` is returned unchanged. Weights become a table again, frozen and on the CPU. A hash of weights
     becomes a `MissingTable`, which cannot embed.
     """
     if state is None or isinstance(state, int):
@@ -250,8 +250,8 @@ def from_state(state: Any) -> Any:
 def check_exchange(old: Any, new: Any) -> None:
     """Raise a `ValueError` if the embedding `old` of a collator cannot be replaced by `new`.
 
-    A plain table or a width as `new` means sinusoids. It cannot replace an embedding with other positions, which would
-    be lost without notice.
+    If `new` is an `nn.Embedding` or a width, its positions are sinusoids without a `max_length`. It must not replace
+    an embedding with other positions, which would be lost without notice.
     """
     kind = encoding_code(old)
     if kind is not None and isinstance(new, int | nn.Embedding):
@@ -280,10 +280,10 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 
 
 def own_encoding(embedding: object) -> PositionalEncoding | None:
-    r"""Return the positional encoding of `embedding`; `None` for sinusoids without `max_length`.
+    r"""Return the positional encoding of `embedding`; `None` if the settings of a collator describe it completely.
 
-    For these sinusoids a collator needs no encoding, because its settings (`convention`, `base` and so on) describe
-    them. The result is also `None` if `embedding` is not a `PositionalEmbedding`.
+    These settings (`convention`, `base` and so on) describe sinusoids without a `max_length`. All other encodings are
+    returned. The result is also `None` if `embedding` is not a `PositionalEmbedding`.
 
     Example:
         >>> own_encoding(PositionalEmbedding(nn.Embedding(3, 2), convention="marian")) is None
@@ -299,11 +299,11 @@ def own_encoding(embedding: object) -> PositionalEncoding | None:
 
 
 def encoding_code(embedding: object) -> str | None:
-    r"""Return the argument `encoding=` of an embedding as source code, for a message.
+    r"""Return the argument `encoding=` of a `PositionalEmbedding` or `MissingTable` as source code, for a message.
 
     The code is a quoted name such as `"'fourier'"`. For a class of the user, which has no such name, it is the class
-    name followed by `(...)`, because its arguments are not known. The result is `None` for sinusoids without
-    `max_length`, and for an object that is neither a `PositionalEmbedding` nor a `MissingTable`.
+    name followed by `(...)`, because its arguments are not known. The result is `None` if the argument can be left out
+    (sinusoids without a `max_length`), and for any other object.
 
     Example:
         >>> encoding_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier"))
@@ -358,8 +358,7 @@ def _weights_of(table: nn.Embedding) -> tuple[Any, ...]:
 def _plain_encoding(encoding: PositionalEncoding) -> tuple[Any, ...]:
     """Return an encoding as plain values for a pickle: its name, its settings and its weights.
 
-    Raise a `ValueError` for a class that `positional_encoding` does not make, because a pickle does not contain its
-    code.
+    Raise a `ValueError` for a class of the user, because a pickle does not contain its code.
     """
     kind = _KIND_OF.get(type(encoding))
     if kind is None:

@@ -117,9 +117,9 @@ def _check_embedding(spec: ModelSpec) -> None:
 
 
 def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
-    """Raise a `ValueError` for the first setting that applies only to the embeddings of `embedding=`, such as `scale`.
+    """Raise a `ValueError` if `scale` or another setting for the vectors of `embedding=` is not at its default.
 
-    A `convention` is allowed if the model adds no positions, because it also numbers the `position_ids`.
+    Any `convention` is allowed if the model adds no positions, because it also numbers the `position_ids`.
     """
     usual: dict[str, Any] = {"base": (None, USUAL_BASE), "scale": (None,), "dropout": (0,), "zero_padding": (True,)}
     if spec.positions:
@@ -239,7 +239,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
     - Packed rows get an `attention_mask` that isolates documents, unless the model accepts `document_ids`.
     - A batch of `packing="flat"` gets `use_cache=False`, because a model with a cache does not isolate documents by
       positions.
-    - `decoder_input_ids` are added if the model makes them from `labels`.
+    - `decoder_input_ids` are added, as the model would make them from `labels`.
 
     Raise a `ValueError` if no input for the model is left, or if the model would add positions to `inputs_embeds`.
 

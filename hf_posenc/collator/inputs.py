@@ -124,8 +124,8 @@ def empty_batch(given: object) -> str:
 def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
     """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`.
 
-    `seconds` are the values of the column of second texts, if there is one. Without it, `rows` are pairs if they are
-    tuples of two texts.
+    `seconds` are the second texts, if they have a column of their own. Otherwise texts are pairs if the first of `rows`
+    is a tuple of two texts.
     """
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
@@ -297,7 +297,7 @@ def joins_columns(given: Any) -> bool:
 
 
 def first_rows(rows: Any, count: int = 4) -> Any:
-    r"""Return the first `count` rows of a data set, stream, mapping of columns, table, data frame or sequence.
+    r"""Return the first `count` rows of a data set, columns, a table or a sequence; all rows if there are fewer.
 
     Example:
         >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)

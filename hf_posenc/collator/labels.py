@@ -163,11 +163,11 @@ LABEL_KINDS: dict[LabelName, LabelKind] = {
 
 
 def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
-    r"""Truncate targets, the token sequences to predict, to `limits.max_length`; also return how many lost tokens.
+    r"""Truncate targets, the token sequences to predict, to `limits.max_length`.
 
-    If a target is too long, its -100 at both ends are removed before any token is. If it is still too long and
-    truncation is off, raise a `ValueError`. `model` is the name of the model that has this limit, for the message, or
-    `None`.
+    Return them and the number of targets that lost tokens. If a target is too long, labels of -100 at both ends are
+    removed before any token is. If it is still too long and truncation is off, raise a `ValueError`. If the limit is a
+    model's, `model` is its name, for the message.
 
     Example:
         >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)

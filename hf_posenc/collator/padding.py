@@ -82,10 +82,8 @@ def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.i
     """Return the indices of the rows to keep in a batch; `None` if all are kept.
 
     The setting `unsupervised` applies to rows whose labels are all -100: `"drop"` leaves them out, `"keep"` keeps them,
-    and `"error"` raises. The default is `"error"`, but `"keep"` for masked labels.
-
-    Raises:
-        ValueError: if the setting is `"error"` and a row has only labels of -100; if it is `"drop"` and no row is left.
+    and `"error"` raises a `ValueError`. By default such a row raises too, unless it has masked labels or no tokens, or
+    is a packed document of one token. `"drop"` also raises if no row is left.
     """
     settings, kind = config.settings, config.label_kind
     default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
@@ -230,9 +228,9 @@ def _stored_embeddings(tokenized: Tokenized) -> Ragged:
 def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:
     """Return the columns to pack, with one row per document, and the number of documents left out.
 
-    With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. If labels are predicted
-    from the token before, the label of each document's first token is set to -100. With `packing="flat"` it is also set
-    to -100 if this is unknown.
+    With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. If each label is predicted
+    from the token before it, the first label of each document is set to -100. With `packing="flat"` it is always set to
+    -100, unless there is a model that is known not to shift labels.
     """
     if isinstance(labels, np.ndarray):
         raise value_error(
@@ -270,8 +268,8 @@ def _flat(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
     """Return a batch with all documents in a single row, one after another, like `DataCollatorWithFlattening`.
 
     `documents` are the columns from `_documents`. Columns of the batch are `(1, N)` int64, and `seq_idx` `(1, N)` int32
-    numbers the documents. `cu_seq_lens_q` and `cu_seq_lens_k` are the offsets of the documents, int32, and
-    `max_length_q` and `max_length_k` the length of the longest, `int`.
+    has the number of each token's document. `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are the offsets of the
+    documents. `max_length_q` and `max_length_k`, `int`, are the length of the longest document.
     """
     ids = documents["input_ids"]
     lengths = ids.lengths[ids.lengths > 0]
@@ -349,8 +347,8 @@ def _width(config: Config, ids: Ragged) -> int:
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the position ids `(B, T)` of padded rows: consecutive numbers at tokens, the padding position elsewhere.
 
-    `lengths` `(B,)` is the number of tokens of each row. `mask` `(B, T)` must be 1 at all of them, and 0 at padding. A
-    cumulative sum of the mask would be slower.
+    Each row begins at `config.first_position`. `lengths` `(B,)` is the number of tokens of each row. `mask` `(B, T)`
+    must be 1 at all tokens, and 0 at padding.
     """
     padding, width = config.fills["position_ids"], mask.shape[1]
     first = config.first_position - padding

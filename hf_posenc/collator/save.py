@@ -49,9 +49,9 @@ def state(
 ) -> State:
     """Return the state of a collator: the values to pickle, compare and hash.
 
-    They are all that the output depends on, and pickle to the same bytes in every process. The backend is not among
-    them, because it does not change the output. `files` are the names and contents of the tokenizer's files, `settings`
-    the other arguments by name, and `table` is the embedding as `Embedder.state` returns it.
+    The output of the collator depends on nothing else. The values pickle to the same bytes in every process. The
+    backend is left out, because it does not change the output. `files` are the names and contents of the tokenizer's
+    files, `settings` the other arguments by name, and `table` is the embedding as `Embedder.state` returns it.
     """
     return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(_plain(settings), sort_keys=True), table
 
@@ -74,7 +74,7 @@ def rebuild(*state: Any) -> Any:
 class PickledBackend:
     """Name of the backend, the library that makes token ids, in a pickled collator.
 
-    It has a class of its own, so that fingerprints of `datasets` can leave it out.
+    It is an object of its own class, not a `str`, so that fingerprints of `datasets` can leave it out.
     """
 
     name: str
@@ -103,7 +103,7 @@ def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, se
     """Return a collator of class `cls`, made from a loaded tokenizer, an embedding and settings.
 
     Raises:
-        ValueError: if the collator's copy of `tokenizer` would return other ids. This happens if an
+        ValueError: if the collator's copy of `tokenizer` would return other ids than `tokenizer`. This happens if an
             attribute of the original tokenizer was changed after construction, because its files lack the change.
     """
     arguments = {name: value for name, value in settings.items() if name != "device"}

@@ -61,8 +61,8 @@ class MissingTable:
     """Placeholder for an embedding table whose weights were not pickled or saved with its collator.
 
     A loaded or unpickled collator with this embedding cannot embed. `num_embeddings` and `d_model` are the shape of the
-    table, and `digest` is a hash of its weights. `encoding` is the argument `encoding=` of its `PositionalEmbedding` as
-    source code, or `None` for sinusoids. `max_length` is the number of positions of this encoding; `None` if unlimited.
+    table, and `digest` is a hash of its weights. `encoding` is the argument `encoding=` of the `PositionalEmbedding` as
+    source code; `None` for sinusoids of unlimited length. `max_length` is the number of positions; `None` if unlimited.
     """
 
     num_embeddings: int

@@ -25,8 +25,7 @@ class Tokenized:
 
     Args:
         rows (`TokenRows`): the tokens; one row per text, or several for a long text.
-        columns (`dict` from `str` to sequence): the columns of the input that are not a part of `rows`, one value per
-            row.
+        columns (`dict` from `str` to sequence): the other columns of the input, with one value for each row of `rows`.
         count (`int`): number of texts or tokenized rows in the input.
         from_texts (`bool`): True if the input was texts, False if it was tokenized rows.
         targets (`Ragged`, *optional*): separate token sequences to predict, one per row; `None` if there are none.
@@ -172,8 +171,8 @@ def _truncated(config: Config, rows: TokenRows, columns: dict[str, Values]) -> t
 def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[Ragged | None, dict[str, Values], int]:
     """Return the truncated targets, the columns without the targets, and the number of targets that lost tokens.
 
-    Targets are the target texts of `given`, tokenized, or else the label column in `columns`; `None` if there is
-    neither.
+    Targets are made from the target texts of `given`. Without target texts they are the label column in `columns`, and
+    without a label column `None`.
     """
     model = config.limited_by("max_target_length")
     if given.targets is not None and config.target_encoder is not None:
@@ -208,7 +207,7 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
 
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
-    """Raise a `ValueError` if a row's `attention_mask` is 0 at all of its tokens; 0 and 1 are then probably swapped.
+    """Raise a `ValueError` if a row has tokens but its `attention_mask` is 0 at all of them: 0 and 1 may be swapped.
 
     `real` `(N,)` is the mask as bool. Ids of the padding token do not count as tokens.
     """
