@@ -178,7 +178,9 @@ def test_padding_is_as_low_as_that_of_a_plan_of_all_texts(wordpiece) -> None:
 @pytest.mark.parametrize("texts", [[], (), {}, {"text": []}, iter([]), np.array([], dtype=object)])
 def test_no_texts_give_no_batches_and_an_empty_result(wordpiece, texts: Any) -> None:
     batches = C(wordpiece).batches(texts, 64)
-    assert batches.in_order(batch["input_ids"] for batch in batches).shape == (0,)
+    result = batches.in_order(batch["input_ids"] for batch in batches)
+    assert isinstance(result, torch.Tensor)
+    assert result.shape == (0,)
     assert batches.overflow_to_sample_mapping.shape == (0,)
     arrays = C(wordpiece, return_tensors="np").batches([], 64)
     result = arrays.in_order(list(arrays))

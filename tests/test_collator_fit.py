@@ -143,6 +143,7 @@ def test_a_model_with_fewer_rows_than_the_tokenizer_has_ids_is_refused_with_the_
     with pytest.raises(ValueError, match="tokenizer has 1201 ids, the embedding has 1200 rows") as refused:
         C(wordpiece, model=spec(num_embeddings=1200))
     assert "call model.resize_token_embeddings(1201)" in str(refused.value)
+    assert str(refused.value).endswith("fix: model.resize_token_embeddings(1201), then make the collator")
 
 
 def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:

@@ -88,6 +88,8 @@ def test_targets_have_a_limit_of_their_own(wordpiece) -> None:
     batch = collate([{"text": "a b c d e f", "target": "a b c d e f"}, {"text": "a", "target": "a"}])
     assert batch["labels"].shape == (2, 4)
     assert batch["input_ids"].shape == (2, 8)
+    fixed = collate.replace(padding="max_length", max_length=10)([{"text": "a b", "target": "a"}])
+    assert (fixed["labels"].shape, fixed["input_ids"].shape) == ((1, 4), (1, 10))
 
 
 def test_a_bad_target_is_refused_by_row_and_column(wordpiece) -> None:
@@ -316,8 +318,10 @@ def test_with_a_seed_a_text_has_the_same_masks_at_any_batch_size_side_and_worker
     assert _by_text([collate(rows)]) == want
 
 
-def test_special_tokens_and_padding_are_never_masked(wordpiece, sentences) -> None:
-    batch = C(wordpiece, labels="masked_lm", mlm_probability=1.0, seed=0)([text[:80] for text in sentences[:20]])
+@pytest.mark.parametrize("words", [False, True])
+def test_special_tokens_and_padding_are_never_masked(wordpiece, sentences, words: bool) -> None:
+    collate = C(wordpiece, labels="masked_lm", mlm_probability=1.0, seed=0, whole_word_mask=words)
+    batch = collate([text[:80] for text in sentences[:20]])
     plain = C(wordpiece)([text[:80] for text in sentences[:20]])["input_ids"]
     special = torch.isin(plain, torch.tensor(wordpiece.all_special_ids))
     assert (batch["labels"][special] == -100).all()

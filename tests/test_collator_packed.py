@@ -172,6 +172,14 @@ def test_equal_positions_beside_each_other_leave_the_mask_and_begin_no_document(
         assert "document_ids" not in batch
 
 
+def test_padding_is_marked_by_the_mask_or_by_a_negative_document(unigram) -> None:
+    row = {"input_ids": [5, 6, 7, 8], "attention_mask": [1, 1, 0, 1], "document_ids": [0, -1, 0, 0]}
+    batch = C(unigram)([row])
+    assert batch["attention_mask"].tolist() == [[1, 0, 0, 1]]
+    assert batch["document_ids"].tolist() == [[0, -1, -1, 0]]
+    assert batch["position_ids"].tolist() == [[0, 0, 0, 1]]
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("mask", [False, True])
 def test_document_ids_of_rows_are_honored_with_and_without_packing(unigram, side: str, mask: bool) -> None:
