@@ -736,6 +736,11 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ["look-ahead over padding that is not on the right", "module.self_attn.num_heads"],
     ),
     (
+        lambda: AttentionMask.from_lengths([2, 1], window=1).for_multihead_attention(),
+        ValueError,
+        ["a window over padding: ", "num_heads=None for 2 rows"],
+    ),
+    (
         lambda: AttentionMask.from_documents([[1, 2], [3]]).for_multihead_attention(0),
         ValueError,
         ["num_heads must be positive", "0"],

@@ -58,6 +58,8 @@ def test_the_last_blocks_of_interleaved_documents_may_be_incomplete() -> None:
     blocks = AttentionMask.cross(target, source).block_mask(3)
     assert blocks.to_dense().tolist() == [[[[1, 1], [1, 1]]]]
     assert blocks.full_kv_num_blocks.tolist() == [[[0, 0]]]
+    none = AttentionMask.cross(AttentionMask.from_documents([[]]), AttentionMask.from_documents([[1, 2]])).block_mask(3)
+    assert (none.shape, none.kv_num_blocks.shape) == ((1, 1, 0, 3), (1, 1, 0))
 
 
 def test_the_blocks_of_packed_documents_equal_those_of_the_usual_mask_function() -> None:

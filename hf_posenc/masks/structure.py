@@ -198,8 +198,10 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
         begins[:, 1:] = grouped[:, 1:] != grouped[:, :-1]
         numbers = torch.empty_like(grouped).scatter_(1, order, begins.cumsum(1))
         total = int(numbers.max()) + 1
-    split = 0 if queries is None else queries.shape[1]
-    return Numbers(numbers[:, :split] if split else numbers[:, split:], numbers[:, split:], total)
+    if queries is None:
+        return Numbers(numbers, numbers, total)
+    split = queries.shape[1]
+    return Numbers(numbers[:, :split], numbers[:, split:], total)
 
 
 class Spans(NamedTuple):

@@ -286,8 +286,9 @@ class TorchForms(Description):
             return "packed documents"
         if self._layout.prefix:
             return "prefixes of each row's own length"
-        setting = "look-ahead" if self._layout.look_ahead else "a window"
-        return f"{setting} over padding that is not on the right"
+        return (
+            "look-ahead over padding that is not on the right" if self._layout.look_ahead else "a window over padding"
+        )
 
     def _of_self_attention(self) -> Self:
         """Return this mask; raise if it is a mask of cross-attention."""
