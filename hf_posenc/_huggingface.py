@@ -63,16 +63,14 @@ def _inside(model: Any) -> Any:
 
 
 def virtual_tokens(model: Any) -> tuple[int, int]:
-    r"""Return the number of virtual tokens (learned prompts) that PEFT adds to each input row and to each decoder row.
+    r"""Return the numbers of virtual tokens (learned prompts) that PEFT adds to each input row and each decoder row.
 
     Args:
         model (`nn.Module`): with or without wrappers, such as those of PEFT.
 
     Returns:
-        Two `int`, both 0 if PEFT adds no virtual tokens.
-
-        - The first number is added to the rows of `input_ids`.
-        - The second number is added to the decoder's rows. Only prefix tuning of an encoder-decoder adds tokens there.
+        Two `int`: tokens for each row of `input_ids`, and for each row of the decoder. Only prefix tuning of an
+        encoder-decoder adds tokens to the decoder. Both are 0 if PEFT adds no virtual tokens.
     """
     rows = targets = 0
     while (inner := _inside(model)) is not None:
@@ -88,7 +86,7 @@ def virtual_tokens(model: Any) -> tuple[int, int]:
 
 
 def is_hugging_face(model: Any) -> bool:
-    """Return True if `model` is a `PreTrainedModel`; only class names are compared, so transformers is not imported."""
+    """Return True if the class of `model` or a base class is named `PreTrainedModel`; transformers is not imported."""
     return any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)
 
 
@@ -180,7 +178,7 @@ def special_ids(config: Any) -> set[int]:
 
 
 def configured_length(config: Any) -> int | None:
-    """Return the maximal number of positions in a model's `config`, such as its `n_positions`; `None` if not given."""
+    """Return the maximal number of positions in `config` or a nested one (`n_positions`, ...); else `None`."""
     for each in configurations(config):
         for key in LENGTH_KEYS:
             value = getattr(each, key, None)
@@ -190,9 +188,9 @@ def configured_length(config: Any) -> int | None:
 
 
 def fixed_length(config: Any) -> int | None:
-    """Return the row length of a model that accepts only this length; `None` for a model that accepts several.
+    """Return the only row length that a model accepts; `None` if it accepts several.
 
-    Of all models, only a Nyströmformer with landmarks has such a length.
+    Only a Nyströmformer with landmarks is limited to one length.
     """
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
@@ -205,7 +203,7 @@ def bert_folder() -> Path | None:
 
 
 def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any, set[str]]:
-    r"""Load a model with `AutoModel.from_pretrained`, without its messages and progress bars, and without remote code.
+    r"""Load a model with `AutoModel.from_pretrained`, without log messages, progress bars and remote code.
 
     Args:
         name (`str`): a name on the Hub, or a folder.

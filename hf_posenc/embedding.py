@@ -42,8 +42,8 @@ class PositionalEmbedding(nn.Module):
         encoding (`str` or `PositionalEncoding`, *optional*, defaults to `"sinusoidal"`): a kind of encoding, or a
             module. The kinds are `"sinusoidal"` (without parameters), `"scaled"`, `"learned"`, `"fourier"`,
             `"exponential"` and `"none"`. A new encoding has the device and dtype of `embedding.weight`. A module, such
-            as the result of `positional_encoding(kind, d_model, ...)`, has its own settings; the next five arguments
-            cannot be given with it.
+            as the result of `positional_encoding(kind, d_model, ...)`, has settings of its own: `convention`, `base`,
+            `max_length`, `scale` and `dropout` cannot be given with it.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order of the sine and cosine columns,
             and spacing of their wavelengths.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`, `ExponentialPositionalEncoding`.
@@ -135,8 +135,8 @@ class PositionalEmbedding(nn.Module):
             input_ids (`torch.Tensor` `(B, T)`, integer): moved to the embedding's device if necessary.
             attention_mask (`torch.Tensor` `(B, T)`, bool or 0 and 1, *optional*): 1 at real tokens, 0 at padding. By
                 default all tokens are real.
-            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): the positions. By default they count
-                the real tokens of each row.
+            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): the positions. By default the real
+                tokens of each row are counted from `encoding.first_position`.
             out (`torch.Tensor` `(B, T, D)`, *optional*): contiguous memory for the result, with the dtype and device of
                 the embedding. Not allowed if gradients are recorded.
 
@@ -244,15 +244,15 @@ class PositionalEmbedding(nn.Module):
     def _runs(
         self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None
     ) -> list[tuple[int, int]] | None:
-        """Return the argument `runs` of `_add_runs`: the first column and the number of the real tokens of each row.
+        """Return the first column and the number of real tokens of each row; `None` if `_add_runs` cannot be used.
 
-        `keep` `(B, T)` is True at real tokens; `ids` and `position_ids` are the arguments of `forward`. Return `None`
-        if one of the conditions of `_add_runs` is not met:
+        `keep` `(B, T)` is True at real tokens. `position_ids` are those given to `forward`; `None` means that the
+        tokens are counted. `_add_runs` needs the following:
 
-        - The embedding is plain, and the encoding consists of plain sinusoids without `max_length`.
-        - The real tokens of each row have no padding between them, and their positions count by ones.
+        - The embedding is a plain `nn.Embedding`, and the encoding plain sinusoids without `max_length`.
+        - The real tokens of each row are contiguous, with positions that count from `first_position` by ones.
         - There is no dropout and no gradient, padding becomes 0, and the tensors are on the CPU.
-        - The first call, which may warn, is over.
+        - An earlier call has compared the spread, and warned if necessary.
         """
         encoding, weight = self.encoding, self.embedding.weight
         # Checked first, because a compiled graph must not depend on the attributes that are read below.
@@ -287,8 +287,8 @@ class PositionalEmbedding(nn.Module):
     def _add_runs(self, ids: torch.Tensor, runs: list[tuple[int, int]], out: torch.Tensor | None) -> torch.Tensor:
         """Return the embeddings of `ids` plus encodings, `(B, T, D)`, computed only for real tokens; padding is 0.
 
-        `runs` has the first column and the number of real tokens of each row. `out` is memory for the result; `None`
-        allocates it. The rows are computed one by one, to stay in the CPU cache.
+        `runs` is the result of `_runs`. `out` is memory for the result; `None` allocates it. The rows are computed one
+        by one, to stay in the CPU cache.
         """
         weight = self.embedding.weight
         is_new = out is None
@@ -341,7 +341,7 @@ class PositionalEmbedding(nn.Module):
 
 
 def _can_check_values(values: torch.Tensor) -> bool:
-    """Return True if the values can be read at once: the tensor is on the CPU, and this is not compiled code."""
+    """Return True if the values can be read without waiting: a tensor on the CPU, and not in compiled code."""
     return values.device.type == "cpu" and not without_values(values)
 
 

@@ -46,11 +46,11 @@ def check(
 ) -> None:
     """Report how a model encodes positions, or with --texts compare two ways to tokenize a file.
 
-    The report lists the position tables of the model, the formula and exactness of their sinusoids, and the effect of
-    left padding.
+    The report lists the model's tables of position vectors, each table's formula and error, and the effect of left
+    padding.
 
-    With --texts, each line of a file is tokenized with the tokenizer's fast backend and with the library tokenizers.
-    The lines whose token ids differ are counted. If there are any, the exit status is 1.
+    With --texts, each line of a file is tokenized twice: with a fast library (gigatoken or nanotoken) and with the
+    tokenizers library. The lines with different token ids are counted. If there are any, the exit status is 1.
     """
     screen = Screen()
     if texts is not None:
@@ -68,9 +68,9 @@ def check(
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
-    """Tokenize each line of `file` with the fast backend and with `tokenizers`; count lines with different token ids.
+    """Tokenize each line of `file` with a fast library and with `tokenizers`; print the number of lines that differ.
 
-    Print the count. If it is not 0, print the first three of these lines, and exit with status 1.
+    If token ids of any line differ, print the first three such lines, and exit with status 1.
     """
     from ..rows import Encoder
     from ..tokenization import FastBackend, private_copy

@@ -64,7 +64,7 @@ def demo(
     vocab_size: Annotated[int, typer.Option(help="Size of the BPE that is trained without --tokenizer.")] = 8_000,
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the plot.")] = Path("hf_posenc.png"),
 ) -> None:
-    """Collate and embed a corpus, show and plot a batch of it, and measure the speed.
+    """Print and plot a batch of texts from a corpus, and measure the speed of collating and embedding the corpus.
 
     Without FILE the corpus is the docstrings of Python's standard library.
 

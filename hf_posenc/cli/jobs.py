@@ -77,10 +77,10 @@ def verify(
     ] = None,
     split: Annotated[str | None, typer.Option("--split", help="Split of the inputs, as given to encode.")] = None,
 ) -> None:
-    """Read every file that `hf-posenc encode` wrote to a folder, and list those that differ from manifest.json.
+    """Read every file that `hf-posenc encode` wrote to a folder, and list the missing, damaged and unknown ones.
 
-    This file, the manifest, has a checksum of each shard. The exit status is 0 if no file differs, 1 if a file differs
-    or the run never finished, 2 if there is no manifest.
+    Each shard is compared with its stored checksum. The exit status is 0 if no file is listed, 1 if a file is listed or
+    the run never finished, 2 if the folder holds no output.
     """
     from .. import jobs
 

@@ -143,9 +143,9 @@ def plot(context: typer.Context) -> None:
 
 
 def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., None]:
-    """Return the command that draws the plot `name`; its options are the arguments of the plot and of `inputs`.
+    """Return the command that draws the plot `name`; its options are the arguments of `plots.<name>` and of `inputs`.
 
-    The function `inputs` makes the batch, embedding table or model to draw; it is `None` for plots that need none.
+    `inputs` is a function that makes the batch, embedding table or model to draw; `None` if the plot needs none.
     """
     from .. import plots
 
@@ -220,7 +220,7 @@ def _value(text: str | None, annotation: str) -> Any:
 
     Args:
         text (`str`, *optional*): the value of an option.
-        annotation (`str`): annotation of the argument. If it is a tuple, a single number also becomes a list.
+        annotation (`str`): annotation of the plot's argument. If it begins with `tuple`, one number becomes a list too.
 
     Returns:
         `int`, `float`, `list` of numbers or `str`; `None` if `text` is `None`.

@@ -19,10 +19,10 @@ _SECONDS_PER_LINE = 60.0  # between two lines of progress, if the output is a fi
 
 
 class ProgressLine(Callbacks):
-    r"""Display of the progress of `jobs.encode`: a bar on a terminal, or one line per minute in a file.
+    r"""Display of the progress of `jobs.encode`: a bar if stderr is a terminal, else one line per minute.
 
-    `jobs.encode` calls the methods of this context manager. The attribute `finished` is the number of shards that this
-    run and earlier runs finished, `tokens` the number of tokens of this run, and `text` the current line of progress.
+    It is a context manager, whose methods `jobs.encode` calls. The attribute `finished` is the number of shards that
+    this and earlier runs finished, `tokens` the number of tokens of this run, and `text` the current line of progress.
 
     Args:
         screen (`Screen`): the output streams.
@@ -76,7 +76,7 @@ class ProgressLine(Callbacks):
         self.library = name
 
     def checked(self, size: int) -> None:
-        """Count `size` more bytes of finished shards that were compared with their checksums, and show the sum."""
+        """Count `size` more bytes of finished shards that were compared with their checksums, and show the total."""
         self._checked += size
         self._show(f"{in_bytes(self._checked)} of finished shards checked")
 
@@ -109,10 +109,10 @@ class ProgressLine(Callbacks):
         self._show(", ".join([counted(self.finished, "shard"), *speed, *rejected]))
 
     def summary(self, totals: Mapping[str, int], output: Path) -> dict[str, str]:
-        r"""Return a dict from name to text to print after a job: its totals, and code that loads its shards.
+        r"""Return the totals of a job, and code that loads its shards, as a dict from name to printable text.
 
-        The speed is printed with the tokens, if this run made any. The numbers of truncated and rejected documents are
-        left out if they are 0.
+        The text of `tokens` includes the speed if this run finished a shard. The numbers of truncated and rejected
+        documents are left out if they are 0.
 
         Args:
             totals (mapping from `str` to `int`): numbers of the whole job, with the keys of the example. `cut` is the

@@ -68,7 +68,7 @@ class Screen:
         self.say(text, style="bold")
 
     def facts(self, rows: Mapping[str, str]) -> None:
-        """Print a line for each item of `rows`: its name in bold, and its value."""
+        """Print a line for each item of `rows`: its key in bold, then its value."""
         width = max(map(len, rows))
         for name, value in rows.items():
             line = Text(f"{name.ljust(width)}  ", style="bold")

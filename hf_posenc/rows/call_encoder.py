@@ -24,9 +24,9 @@ Text = str | Sequence[str]
 
 
 class CallEncoder:
-    r"""Slow part of `Encoder`, which calls the tokenizer once per text.
+    r"""Encoder that calls the tokenizer once per text, which is slow.
 
-    `Encoder` makes it for slow tokenizers, and for fast ones whose class has steps in Python.
+    `Encoder` uses it for slow tokenizers, and for fast ones whose class has steps in Python.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): a private copy, because calls change its attributes.
@@ -118,11 +118,11 @@ class CallEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
 
     def _windows(self, index: int, text: Text, pair: Text | None, window: int) -> list[dict[str, list[int]]]:
-        """Split a text that is too long for one row, for a slow tokenizer, which cannot split it.
+        """Split a text that is too long for one row, because a slow tokenizer does not split texts.
 
         A row has at most `window` tokens of the text, and the special tokens. Return one dict for each row, with
         `input_ids` and, if special tokens are added, `token_type_ids`. Raise `ValueError` if `pair` is not `None`;
-        `index` is the number of the text for the message.
+        the message names the row `index`.
         """
         if pair is not None:
             raise value_error(

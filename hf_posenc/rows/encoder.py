@@ -150,8 +150,8 @@ class Encoder:
         r"""Tokenize and truncate one text that is given in blocks: `encode(["".join(blocks)])` in less memory.
 
         The blocks are read and tokenized one after another. If truncation removes the end of the text, reading stops
-        soon after the last token that is kept. Exception: if the encoder returns `word_ids`, or `reason_not_cut` is a
-        text, all blocks are joined first.
+        soon after the last token that is kept. If `word_ids` is True, or `reason_not_cut` is not `None`, all blocks are
+        joined first, which needs more memory.
 
         Args:
             blocks (iterator of `str`): the text in consecutive blocks of any size.
@@ -202,9 +202,9 @@ class Encoder:
             return {"input_ids": self._joined(backend, pieces)}
 
     def _prefix(self, backend: Backend, text: Any, enough: int) -> Any:
-        """Return the beginning of a long text, long enough for more than `enough` ids.
+        """Return a beginning of `text` with more than `enough` ids, which are the first ids of the whole `text`.
 
-        These are the first ids of the text. A text that is not long is returned whole.
+        The whole `text` is returned if it has fewer ids, is not long, or is a list of words.
         """
         if type(text) is not str or len(text) <= _PIECE:
             return text
@@ -265,9 +265,9 @@ def _tokenizer_errors(texts: Sequence[Text]) -> Iterator[None]:
 
 
 def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Return the pieces of long texts that are encoded in the next call, each as (index of the text, piece).
+    """Take pieces of texts from the iterator `pieces` until they have `_AT_ONCE` characters, and return them as a list.
 
-    They are taken from the iterator `pieces` until they have `_AT_ONCE` characters. The list is empty at the end.
+    Each is a tuple (index of the text, piece). The list is empty if the iterator is exhausted.
     """
     some, size = [], 0
     for row, piece in pieces:

@@ -19,11 +19,11 @@ class Limits:
 
     Args:
         max_length (`int`, *optional*): maximal number of tokens; by default there is no limit.
-        truncation (`str`, *optional*, defaults to `"longest_first"`): as in transformers; also `"only_first"`,
-            `"only_second"` or `"do_not_truncate"`.
+        truncation (`"longest_first"`, `"only_first"`, `"only_second"` or `"do_not_truncate"`, *optional*, defaults to
+            `"longest_first"`): as in transformers.
         overflow (`bool`, *optional*, defaults to `False`): continue a longer text in further rows instead of leaving
             out its rest.
-        stride (`int`, *optional*, defaults to 0): tokens shared by consecutive rows of one text.
+        stride (`int`, *optional*, defaults to 0): tokens shared by consecutive rows of one text, with `overflow`.
 
     Example:
         >>> Limits(512).truncates, Limits(512, "do_not_truncate").truncates
@@ -37,7 +37,7 @@ class Limits:
 
     @property
     def truncates(self) -> bool:
-        """True if rows longer than `max_length` are truncated or split; False if there is no `max_length`."""
+        """True if rows are limited to `max_length`; False if that is `None`, or with `"do_not_truncate"`."""
         return self.max_length is not None and self.truncation != "do_not_truncate"
 
     def check_special_tokens(self, special: int) -> None:

@@ -67,10 +67,10 @@ def pack_rows(
 
 
 def is_no_mask(values: Any) -> bool:
-    r"""Return True if the column `attention_mask` of packed rows has the text `NO_MASK` in place of masks.
+    r"""Return True if the column `attention_mask` of a packed data set has the text `NO_MASK` instead of masks.
 
-    `pack_dataset` writes this text, because a mask of ones would not separate the documents of a row. `values` are the
-    values of the column; only the first is compared.
+    `pack_dataset` writes this text, because a mask of ones would not separate the documents of a row. `values` is the
+    column; only its first value is compared.
 
     Example:
         >>> is_no_mask([NO_MASK]), is_no_mask([[1, 1, 0]])

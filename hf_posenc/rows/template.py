@@ -78,17 +78,17 @@ def make_rows(
 
 
 class _Parts(NamedTuple):
-    """Ranges of tokens that the rows contain; made by `_truncate`.
+    """Range of tokens that each row contains of its text, or of both texts of its pair; made by `_truncate`.
 
     Each array has one value per row. Each list has one array for single texts, and two arrays for pairs: one for the
     first and one for the second texts.
 
     Args:
-        starts (list): index of the range's first token in its text. The list is empty if the rows in order contain
-            every token of the texts once.
+        starts (list): index of the range's first token in its text. The list is empty if the rows contain each token of
+            the texts once and in order.
         lengths (list): number of tokens in the range.
-        windows (list): number of the range among those of the same text, from 0. The list is empty if no text is split.
-        sample (array): index of the text or pair.
+        windows (list): number of the range in its text, counted from 0. The list is empty if no text was split.
+        sample (array): index of the row's text or pair.
         truncated (`int`): number of texts that lost tokens.
     """
 
@@ -144,10 +144,11 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
-    """Return for each row the index of its text, and the index of the window of this text that the row contains.
+    """Return for each row the index of its text or pair, and the windows that it contains.
 
-    A window is one of the ranges into which a long text is split. `counts` has the number of windows of each text; for
-    pairs, two arrays. The second result has two arrays, for first and second texts.
+    A window is one of the ranges into which a long text is split. `counts` has the number of windows of each text: one
+    array for single texts, two for pairs. The second result is always two arrays: for each row, the number of the
+    window of the first text, and that of the second text (0 for single texts).
 
     A pair gives one row for each combination of windows of its two texts, in the order of `tokenizers`. If the texts
     have 2 and 3 windows, the rows are (0, 0), (1, 0), (1, 1), (1, 2), (0, 1) and (0, 2).
@@ -163,11 +164,11 @@ def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
 
 
 def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
-    """Return the number of tokens that truncation keeps of each text: one array `(B,)` for texts, two for pairs.
+    """Return the number of tokens of each text after truncation: one array `(B,)` for B single texts, two for B pairs.
 
-    `lengths` has the numbers of tokens before truncation, and `special` is the number of special tokens in a row. Only
-    texts or pairs at which `too_long` `(B,)` is True are truncated. Raise `ValueError` if one of them cannot be
-    truncated to the limit.
+    `lengths` has the numbers before truncation, in the same form, and `special` is the number of special tokens in a
+    row. Only texts or pairs at which `too_long` `(B,)` is True are truncated. Raise `ValueError` if one of them cannot
+    be truncated to the limit.
     """
     assert limits.max_length is not None
     limit = limits.max_length - special

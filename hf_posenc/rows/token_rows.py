@@ -75,10 +75,9 @@ class TokenRows:
         return Ragged(documents, positions.lengths)
 
     def positions_in_documents(self, start: int) -> NDArray[np.int64]:
-        """Return the positions of all tokens within their documents, `(N,)` int64, with `start` for each first token.
+        """Return the position of each token in its document, `(N,)` int64; the first token of a document has `start`.
 
-        N is the number of tokens in all rows, padding included. The position of padding is `start`, or any number if
-        `documents` is not `None`.
+        N is the number of tokens in all rows, padding included. The positions of padding have no meaning.
         """
         if self.documents is None:
             if self.is_token is None:
@@ -115,7 +114,7 @@ class TokenRows:
         return replace(rows, columns={name: c for name, c in rows.columns.items() if name != "attention_mask"})
 
     def trim(self) -> TokenRows:
-        """Return the rows without padding at their ends; padding between tokens is kept."""
+        """Return the rows without the padding at the start and end of each row; padding between tokens is kept."""
         mask = self.columns.get("attention_mask")
         if mask is None:
             return self

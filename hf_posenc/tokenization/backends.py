@@ -60,8 +60,8 @@ class FastBackend:
         text (`str`): the content of a `tokenizer.json`.
         interval (`int`, *optional*, defaults to 4096): about one text in `interval` is also encoded with `tokenizers`,
             to check that the ids are the same.
-        most_tokens (`int`, *optional*, defaults to 2**25): number of tokens after which the tokenizer is loaded again.
-            This empties the word cache of gigatoken, which has about 10 bytes for each token of random text, and less
+        most_tokens (`int`, *optional*, defaults to 2**25): number of tokens after which the tokenizer is loaded again,
+            to empty gigatoken's cache of words. It grows by about 10 bytes for each token of random text, and by less
             than one for each token of real text.
 
     Raises:
@@ -93,7 +93,7 @@ class FastBackend:
     def encode(self, texts: Sequence[Any]) -> Ragged:
         """Return the token ids of each text.
 
-        A few texts are also encoded with the `tokenizers` library; if its ids are others, raise `DifferentIds`.
+        About one text in `interval` is also encoded with `tokenizers`. Raise `DifferentIds` if the ids differ.
         """
         ids = self._ids(texts)
         # The choice of compared texts depends on the batch only, so that a second run compares the same ones.
@@ -131,7 +131,7 @@ class FastBackend:
         self._tokens, self._process = 0, os.getpid()
 
     def _different(self, texts: Sequence[str], ids: Ragged, compared: Sequence[int]) -> list[str]:
-        """Compare `ids` with those of `tokenizers` at the indices `compared`, and return the texts whose ids differ."""
+        """Encode the texts at the indices `compared` with `tokenizers`; return those whose ids differ from `ids`."""
         right = self._reference.encode([texts[index] for index in compared])
         offsets = ids.offsets.tolist()
         return [
@@ -156,8 +156,8 @@ def choose_backend(
 
     Args:
         text (`str`): the content of a `tokenizer.json`.
-        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"auto"` is the fast backend if
-            there is one for this tokenizer, else `tokenizers`.
+        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"fast"` is nanotoken or gigatoken. `"auto"` is the
+            same if it is installed and supports this tokenizer, else `tokenizers`.
         split_special_tokens, is_split_into_words (`bool`, *optional*, default to `False`): as in transformers. A fast
             backend is used only if both are False.
         word_ids (`bool`, *optional*, defaults to `False`): True if the index of each token's word is needed. A fast

@@ -50,7 +50,7 @@ _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "s
 
 
 def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> PreTrainedTokenizerBase:
-    r"""Load or copy a tokenizer, without its padding and truncation settings; changing the result changes nothing else.
+    r"""Load or copy a tokenizer. Padding and truncation are turned off in the result.
 
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name on the Hub, a folder, the
@@ -241,9 +241,9 @@ def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
 
 
 class _Folder:
-    """Temporary folder with the files of a slow tokenizer, which its copies read again.
+    """Temporary folder with the files of a slow tokenizer; copies of the tokenizer read the same files.
 
-    The folder is deleted when no tokenizer refers to this object any more. `deepcopy` returns the same object.
+    `deepcopy` of this object returns the object itself. The folder is deleted when no tokenizer refers to it any more.
     """
 
     def __init__(self) -> None:
@@ -292,9 +292,9 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
 
 
 def _with_small_ids(tokenizer: Any) -> Any:
-    """Return a tokenizer unchanged; raise `ValueError` if its largest id is too large for a copy in memory.
+    """Return a tokenizer unchanged; raise `ValueError` if a copy would need too much memory, because of large ids.
 
-    Ids up to `_LARGEST_ID` are allowed, and up to twice the size of the vocabulary.
+    Ids up to `_LARGEST_ID` are allowed, and larger ones up to twice the number of tokens in the vocabulary.
     """
     vocabulary = tokenizer.get_vocab() if getattr(tokenizer, "is_fast", True) else {}
     largest = max(vocabulary.values(), default=0)

@@ -193,7 +193,7 @@ def _merged(symbols: Symbols, pair: Pair) -> Symbols:
 def pre_tokenizer(byte_level: bool) -> Any:
     r"""Return the pre-tokenizer of `train_bpe`, which splits a text into words; merges never cross a word boundary.
 
-    With `byte_level` it splits as that of GPT-2, otherwise at spaces.
+    With `byte_level` it splits like the pre-tokenizer of GPT-2, otherwise at spaces.
 
     Example:
         >>> [word for word, _ in pre_tokenizer(True).pre_tokenize_str("I ride, 2x")]

@@ -84,9 +84,9 @@ class Pieces:
         self._reach = _AROUND + 2 * self._longest
 
     def of(self, text: str | Iterator[str], size: int) -> Iterator[str]:
-        r"""Yield the pieces of a text. All but the last have at least `size` characters, and usually few more.
+        r"""Yield the pieces of a text. All but the last have at least `size` characters, and usually only a few more.
 
-        If the text cannot be split within `SEARCHED` (16,384) characters after `size`, its whole rest is one piece.
+        If no cut is found in the `SEARCHED` (16,384) characters after the first `size`, the whole rest is one piece.
 
         Args:
             text (`str` or iterator of `str`): any text, or its consecutive blocks; a block is read when it is needed.
@@ -110,10 +110,10 @@ class Pieces:
         yield window[start:]
 
     def _cut(self, text: str, start: int) -> int | None:
-        """Return a position from `start` on at which the text can be cut without changing its tokens.
+        """Return a position, `start` or later, to cut the text without changing its tokens; `None` if there is none.
 
         Positions before a space or line feed are tried first, then those after a line feed, then those before
-        punctuation. Return `None` if none is found within `SEARCHED` characters.
+        punctuation, each within `SEARCHED` characters after `start`.
         """
         for pattern in _CUTS if self.reason is None else ():
             for found, _ in zip(pattern.finditer(text, start, start + SEARCHED), range(_TRIED), strict=False):
@@ -169,9 +169,9 @@ def _reason(rust: RustTokenizer) -> str | None:
 
 
 def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a normalizer or pre-tokenizer as a dict, as in `tokenizer.json`; of a `Sequence`, yield each component.
+    """Yield the dict of a normalizer or pre-tokenizer, as in `tokenizer.json`; for a `Sequence`, the dict of each part.
 
-    `None` yields nothing.
+    Yield nothing for `None`.
     """
     waiting = [] if component is None else [json.loads(component.__getstate__())]
     while waiting:
@@ -184,7 +184,7 @@ def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_run(pattern: Mapping[str, str]) -> bool:
-    """Return True if a pattern matches only one character, or a run of one character or class, such as `[a-z]+`.
+    """Return True if a pattern matches only one character, or a run of one character or character class, as `[a-z]+`.
 
     `pattern` is `{"String": ...}` or `{"Regex": ...}`, as in `tokenizer.json`.
     """
@@ -192,10 +192,10 @@ def _is_run(pattern: Mapping[str, str]) -> bool:
 
 
 def _is_known(split: Mapping[str, Any]) -> bool:
-    """Return True if a `Split` pre-tokenizer uses only alternatives of the regular expressions in `_KNOWN`.
+    """Return True if all alternatives in the regular expression of a `Split` pre-tokenizer occur in `_KNOWN`.
 
-    None of these alternatives matches across a position at which `_CUTS` cuts. `split` is the pre-tokenizer as a dict,
-    as in `tokenizer.json`.
+    The alternatives in `_KNOWN` never match across the positions that `_CUTS` finds. `split` is the pre-tokenizer as a
+    dict, as in `tokenizer.json`.
     """
     return "Regex" in split["pattern"] and _alternatives(split["pattern"]["Regex"]) <= _KNOWN_ALTERNATIVES
 

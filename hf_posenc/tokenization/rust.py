@@ -76,9 +76,9 @@ class Template:
     Args:
         pieces (`tuple` of pairs of `int`): (id, token type) of each part of the row, in order. The id is that of
             a special token, or `FIRST` for the text, or `SECOND` for the second text of a pair.
-        types_windows (`bool`, *optional*, defaults to `False`): use the token types in `pieces` also for the later rows
-            of a text that is split into several rows. If False, as usual in `tokenizers`, tokens of the first text have
-            type 0 there, and those of the second text have type 1.
+        types_windows (`bool`, *optional*, defaults to `False`): if a text is split into several rows, use the token
+            types in `pieces` for all its parts. If False, as usual in `tokenizers`, they are used for its first part
+            only; the later parts of a first text have type 0, and those of a second text have type 1.
 
     Example:
         >>> bert = {"type": "BertProcessing", "cls": ["[CLS]", 101], "sep": ["[SEP]", 102]}
@@ -131,7 +131,7 @@ class Template:
 
     @lock_free_cache
     def single_row(self) -> NDArray[np.int64]:
-        """Array `(3, 1, P)` int64: the ids, token types and lengths of the P pieces of one row, each piece of length 1.
+        """Array `(3, 1, P)` int64: the id, token type and length of each of the P pieces of a row; all lengths are 1.
 
         `make_rows` repeats it for each row, and then sets the lengths of the texts.
         """
@@ -201,7 +201,7 @@ def copy_scores(text: str, rust: Tokenizer) -> None:
 
 
 def remove_state(rust: Tokenizer) -> None:
-    """Remove the padding and truncation settings of `rust`, which its file or an earlier call may have set."""
+    """Turn off the padding and truncation of `rust`, which its file or an earlier call may have turned on."""
     rust.no_padding()
     rust.no_truncation()
 
