@@ -43,6 +43,8 @@ class CheckedTable:
         left_padding_shifts (`bool`): True if left padding makes real tokens read later rows, when the model is given
             an attention mask and no `position_ids`.
         distinct_rows (`int`): number of different rows, not counting rows of zeros.
+        collapsed_rows (`int`): number of rows that are equal to an earlier row, not counting rows of zeros. A model
+            cannot distinguish the positions of equal rows.
         identified (`Identified`, *optional*): result of `identify` for the table; `None` if it raised an error.
         problem (`str`): first lines of the message of that error; empty if there was none.
     """
@@ -57,6 +59,7 @@ class CheckedTable:
     is_trainable: bool
     left_padding_shifts: bool
     distinct_rows: int
+    collapsed_rows: int
     identified: Identified | None
     problem: str = ""
 
@@ -64,15 +67,6 @@ class CheckedTable:
     def is_sinusoidal(self) -> bool:
         """True if `identify` found a formula of sines and cosines for the table, up to rounding."""
         return self.identified is not None and self.identified.is_sinusoidal
-
-    @property
-    def collapsed_rows(self) -> int:
-        """Number of rows that are equal to an earlier row, not counting rows of zeros.
-
-        A model cannot distinguish the positions of equal rows.
-        """
-        zeros = 0 if self.identified is None else len(self.identified.zero_rows)
-        return self.rows - zeros - self.distinct_rows
 
     def __str__(self) -> str:
         if self.counts is None:
@@ -213,7 +207,7 @@ def _checked(
     table: PositionTable | None = None,
     is_absolute: bool = False,
 ) -> CheckedTable:
-    identified, problem = None, ""
+    identified, problem, (distinct, collapsed) = None, "", _distinct(tensor)
     try:
         identified = identify(tensor, conventions=recorded)
     except (TypeError, ValueError) as error:
@@ -228,17 +222,19 @@ def _checked(
         dtype=tensor.dtype,
         is_trainable=tensor.requires_grad,
         left_padding_shifts=is_absolute and table is not None and table.left_padding_shifts,
-        distinct_rows=_distinct(tensor),
+        distinct_rows=distinct,
+        collapsed_rows=collapsed,
         identified=identified,
         problem=problem,
     )
 
 
-def _distinct(tensor: torch.Tensor) -> int:
-    """Return the number of different rows in a table, not counting rows of zeros."""
+def _distinct(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the number of different rows in a table, and of rows equal to an earlier one, without rows of zeros."""
     given = tensor.detach().to("cpu").contiguous()
     given = given[(given != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
-    return len({row.tobytes() for row in given.view(torch.uint8).numpy()})
+    distinct = len({row.tobytes() for row in given.view(torch.uint8).numpy()})
+    return distinct, len(given) - distinct
 
 
 def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -98,6 +98,12 @@ def test_without_labels_a_flat_batch_has_none_and_needs_neither_a_length_nor_a_p
     assert C(byte_bpe, packing="flat", max_length=2)(TEXTS)["max_length_q"] == 2
 
 
+def test_every_masked_token_of_a_flat_row_is_learned(wordpiece) -> None:
+    """Masked labels are not shifted, so that the first token of a document has a label too."""
+    collate = C(wordpiece, packing="flat", labels="masked_lm", mlm_probability=1.0, add_special_tokens=False)
+    assert (collate(TEXTS)["labels"] != -100).all()
+
+
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", ["gpt2", "llama", "mistral"])
 def test_each_document_of_a_flat_row_has_the_outputs_of_the_document_alone(

@@ -716,6 +716,11 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
         ["row 0: 2 values in 'labels' for 3 tokens", "2 such rows of 2"],
     ),
     (
+        lambda: pack_dataset(documents([3, 2], attention_mask=[[1, 1, 1], [1]]), 2),
+        ValueError,
+        ["row 1: 1 values in 'attention_mask' for 2 tokens"],
+    ),
+    (
         lambda: pack_dataset(documents([3, 2], attention_mask=[[1, 1, 1], [1]]), 8),
         ValueError,
         ["row 1: 1 values in 'attention_mask' for 2 tokens"],

@@ -133,7 +133,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         - With `packing="flat"`, B is 1 and T the number of tokens, and there is no `attention_mask`. `seq_idx`, (1, T)
           int32, numbers the documents. `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are their offsets. `max_length_q`
           and `max_length_k`, `int`, are the length of the longest. The first label of each document is -100 if the
-          model shifts labels, or without `model`.
+          model shifts labels, and for given labels without `model`.
 
         The first key is `input_ids`, or `inputs_embeds` if there are no ids. With `embedding` every tensor is on the
         device of the table, otherwise on the CPU.

@@ -332,9 +332,8 @@ def digest(table: nn.Embedding, encoding: PositionalEncoding | None = None) -> s
     import xxhash
 
     hashed = xxhash.xxh3_128(_bytes(table.weight).data)
-    hashed.update(
-        f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__} {table.max_norm}".encode()
-    )
+    norm = None if table.max_norm is None else (table.max_norm, table.norm_type)
+    hashed.update(f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__} {norm}".encode())
     if encoding is None:
         return str(hashed.hexdigest())
     settings = sorted(encoding.settings().items())

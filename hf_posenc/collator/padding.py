@@ -229,8 +229,8 @@ def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[st
     """Return the columns to pack, with one row per document, and the number of documents left out.
 
     With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. If each label is predicted
-    from the token before it, the first label of each document is set to -100. With `packing="flat"` it is always set to
-    -100, unless there is a model that is known not to shift labels.
+    from the token before it, the first label of each document is set to -100. With `packing="flat"` this is also done
+    for given labels, if it is unknown whether the model shifts them.
     """
     if isinstance(labels, np.ndarray):
         raise value_error(
@@ -244,8 +244,10 @@ def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[st
     split = rows.split_documents()
     documents = {name: column for name, column in split.columns.items() if name in kept}
     if labels is not None:
-        is_flat = config.settings.packing == "flat" and config.shifts_labels is not False
-        if is_flat or _predicts_next(config, documents["input_ids"], documents["labels"]):
+        is_unknown = config.label_kind is None and config.shifts_labels is None
+        if (config.settings.packing == "flat" and is_unknown) or _predicts_next(
+            config, documents["input_ids"], documents["labels"]
+        ):
             documents["labels"] = ignore_document_starts(documents["labels"])
         supervised = _supervised(config, documents["labels"], split)
         if supervised is not None:

@@ -196,14 +196,7 @@ def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_lab
                 got=f"column 'labels' of type {table.column(name).type}, {len(table)} documents",
                 fix="one label per token, or dataset.remove_columns('labels')",
             )
-        theirs = list_lengths(table.column(name), name, indices)
-        if not np.array_equal(theirs, lengths):
-            wrong = int(np.flatnonzero(theirs != lengths)[0])
-            raise value_error(
-                f"row {indices[wrong]}: {theirs[wrong]} values in '{name}' for {lengths[wrong]} tokens",
-                got=f"{int((theirs != lengths).sum())} such rows of {len(lengths)}",
-                fix=f"one value per token, or dataset.remove_columns('{name}')",
-            )
+        _check_per_token(name, list_lengths(table.column(name), name, indices), lengths, indices)
         columns[name] = Ragged(_flat(table, name), lengths)
     if with_labels:
         columns.setdefault("labels", columns["input_ids"])
@@ -271,6 +264,21 @@ def _column_names(dataset: Any, column: str) -> list[str]:
     return list(names)
 
 
+def _check_per_token(name: str, counts: NDArray[np.int64], lengths: NDArray[np.int64], numbers: Sequence[int]) -> None:
+    """Raise `ValueError` if a document has other than one value per token in column `name`.
+
+    `counts` and `lengths` are the numbers of values and of tokens of each document, `numbers` their row numbers.
+    """
+    wrong = np.flatnonzero(counts != lengths)
+    if len(wrong):
+        first = int(wrong[0])
+        raise value_error(
+            f"row {numbers[first]}: {counts[first]} values in '{name}' for {lengths[first]} tokens",
+            got=f"{len(wrong)} such rows of {len(lengths)}",
+            fix=f"one value per token, or dataset.remove_columns('{name}')",
+        )
+
+
 def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
     """Raise or warn, depending on `too_long`, if rows of `column` have more than `capacity` tokens; see `_report_long`.
 
@@ -282,8 +290,9 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
     if "attention_mask" in names:  # padded rows have fewer tokens than values
         import pyarrow.compute as pc
 
-        mask = dataset.with_format("arrow")[:]["attention_mask"]
+        mask = dataset.select_columns("attention_mask").with_format("arrow")[:]["attention_mask"]
         if not is_no_mask(mask):
+            _check_per_token("attention_mask", list_lengths(mask, "attention_mask"), lengths, range(len(lengths)))
             real = pc.list_flatten(mask).to_numpy() != 0
             lengths = Ragged(real, lengths).where(real).lengths
     if int(lengths.max(initial=0)) > capacity:
