@@ -199,14 +199,15 @@ def _pad_targets(config: Config, targets: Ragged) -> Arrays:
 def _predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
     """Return True if each label is predicted from the token before it, as in a causal language model.
 
-    The setting `labels` decides. Without it, the model decides. Without both, return True if the setting `packing` is
-    on and the labels are copies of the ids.
+    The setting `labels` decides. Without it, the model decides. Without both, return True for `packing="flat"`, and for
+    `packing=True` if the labels are copies of the ids.
     """
     if config.label_kind is not None:
         return config.label_kind.predicts_next
     if config.shifts_labels is not None:
         return config.shifts_labels
-    return config.settings.packing and are_copies(labels, ids)
+    packing = config.settings.packing
+    return packing == "flat" or (packing and are_copies(labels, ids))
 
 
 def _stored_embeddings(tokenized: Tokenized) -> Ragged:
@@ -229,8 +230,7 @@ def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[st
     """Return the columns to pack, with one row per document, and the number of documents left out.
 
     With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. If each label is predicted
-    from the token before it, the first label of each document is set to -100. With `packing="flat"` this is also done
-    for given labels, if it is unknown whether the model shifts them.
+    from the token before it, the first label of each document is set to -100.
     """
     if isinstance(labels, np.ndarray):
         raise value_error(
@@ -244,10 +244,7 @@ def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[st
     split = rows.split_documents()
     documents = {name: column for name, column in split.columns.items() if name in kept}
     if labels is not None:
-        is_unknown = config.label_kind is None and config.shifts_labels is None
-        if (config.settings.packing == "flat" and is_unknown) or _predicts_next(
-            config, documents["input_ids"], documents["labels"]
-        ):
+        if _predicts_next(config, documents["input_ids"], documents["labels"]):
             documents["labels"] = ignore_document_starts(documents["labels"])
         supervised = _supervised(config, documents["labels"], split)
         if supervised is not None:
