@@ -68,9 +68,10 @@ def check(
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
-    """Tokenize each line of `file` with a fast library and with `tokenizers`; print the number of lines that differ.
+    """Tokenize each line of `file` with the tokenizer's fast backend and with `tokenizers`, and compare the token ids.
 
-    If token ids of any line differ, print the first three such lines, and exit with status 1.
+    The fast backend is a faster library: nanotoken for WordPiece, gigatoken for BPE. Raise if it cannot be used. Print
+    the number of lines that differ. If there are any, print the first three, and exit with status 1.
     """
     from ..rows import Encoder
     from ..tokenization import FastBackend, private_copy

@@ -228,10 +228,10 @@ def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def from_state(state: Any) -> Any:
-    """Convert the plain values returned by `Embedder.state` to an argument `embedding=`.
+    """Convert the plain values returned by `Embedder.state` back to the argument `embedding=` of a collator.
 
-    A width or `None` is returned unchanged. Weights become a table again, frozen and on the CPU. A hash of weights
-    becomes a `MissingTable`, which cannot embed.
+    A width or `None` is returned unchanged. Weights become a frozen `nn.Embedding` on the CPU; with an encoding, it is
+    in a `PositionalEmbedding`. A hash of weights becomes a `MissingTable`, which cannot embed.
     """
     if state is None or isinstance(state, int):
         return state
@@ -303,7 +303,7 @@ def encoding_code(embedding: object) -> str | None:
 
     The code is a quoted name such as `"'fourier'"`. For a class of the user, which has no such name, it is the class
     name followed by `(...)`, because its arguments are not known. The result is `None` if the argument can be left out
-    (sinusoids without a `max_length`), and for any other object.
+    (sinusoids without a `max_length`), and for objects of other classes, such as `nn.Embedding`.
 
     Example:
         >>> encoding_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier"))

@@ -40,9 +40,10 @@ class Warnings:
         self._process = os.getpid()
 
     def once(self, kind: str, message: str) -> None:
-        """Give the warning `message`, unless a warning of this `kind` was given before.
+        """Give the warning `message`, unless a warning of this `kind` was given before, here or in a forked worker.
 
-        Among spawned workers only worker 0 warns. Two forked workers may both warn if they do so at the same moment.
+        Spawned workers do not share the record, so only worker 0 of them warns. Two forked workers may both warn if
+        they do so at the same moment.
         """
         place = _KINDS.index(kind)
         if self._given[place]:

@@ -88,9 +88,9 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Request handler: `GET /` sends the page, and `POST /answer` sends the result of `answer` for the posted settings.
+    """Request handler: it responds to `GET /` with the page, and to `POST /answer` with JSON for the posted settings.
 
-    Requests for another host or from another web site are refused.
+    The JSON is the result of the function `answer`. Requests for another host or from another web site are refused.
     """
 
     server: _Server

@@ -250,19 +250,19 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
-    r"""Find the files that a path, folder, glob pattern or URL refers to.
+    r"""Find the files that a path, folder, glob pattern or URL refers to; subfolders of a folder are searched too.
 
     Args:
         name (`str`): path, folder, glob pattern or URL.
-        every (`bool`): for a folder, return files of any name; otherwise only files with a known extension.
+        every (`bool`): for a folder, return files of any extension; otherwise only of known ones.
 
     Returns:
-        A tuple of two lists: the names of the files to read, in order, and the names of files in a folder that are
-        skipped because of their extension. `None` if there is no such file and `name` does not look like a path; it may
-        then be the name of a data set.
+        A tuple of two lists: the names of the files to read, sorted (in a local folder, files before subfolders), and
+        the names of files in a folder that are skipped because of their extension. `None` if there is no such file and
+        `name` does not look like a path or URL; it may then be the name of a data set.
 
     Raises:
-        OSError: if a file does not exist and `name` looks like a path, or if no file matches the pattern.
+        OSError: if `name` looks like a path or URL and does not exist, or if no file matches the pattern.
         ValueError: if a folder has no data files, or if the path is a pipe or a device.
     """
     if is_url(name):

@@ -75,10 +75,10 @@ class TableReader:
             self._advance(min(row - self.row, self._pending.num_rows))
 
     def take(self, limit: int, *, must: bool) -> Part | None:
-        """Return a part with as many of the next rows as fit into `limit` bytes; `None` if the next row does not fit.
+        """Return a part with as many of the next rows as fit into `limit` bytes; `None` if none fits or none is left.
 
         If `must` is True and the next row does not fit, return a part with only this row, or raise `ValueError` if it
-        is larger than `longest`. After the last row, return `None`. A `limit` above 64 MiB counts as 64 MiB.
+        is larger than the reader's argument `longest`. A `limit` above 64 MiB counts as 64 MiB.
         """
         limit = min(limit, _LARGEST)
         first, taken = self.row, 0

@@ -165,7 +165,7 @@ def rank_in_document(documents: torch.Tensor) -> torch.Tensor:
 
 
 class Numbers(NamedTuple):
-    """Document numbers of queries and keys, from `small_numbers`: 0 at padding, else a number from 1 to `total - 1`."""
+    """Result of `small_numbers`: document numbers of queries and keys, 0 at padding, else from 1 to `total - 1`."""
 
     queries: torch.Tensor  # (B, Q) int64
     keys: torch.Tensor  # (B, K) int64
@@ -180,7 +180,7 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
         highest (`int`): the highest document number; -1 if all tokens are padding.
 
     Returns:
-        `Numbers`: 0 at padding, else at least 1. Equal documents of a row have equal numbers.
+        `Numbers`: 0 at padding, else at least 1. In a row, numbers are equal exactly where documents are equal.
 
     Example:
         >>> small_numbers(torch.tensor([[7000, 7000, -1, 12]]), None, 7000)

@@ -162,11 +162,11 @@ class Probe:
         Args:
             inputs (mapping): keyword arguments; arguments that the model's forward lacks are dropped.
             tables (`nn.Embedding`s, *optional*): modules that may change the rows they read, for example scale them.
-                Their lookups are recorded with the output of the module.
+                The `values` of their lookups are the module's output instead of the rows.
             more (mapping, *optional*): further arguments; none is dropped, so the forward may take them by `**kwargs`.
 
         Returns:
-            Two values: a list of `Lookup`, one for each read from a 2D table, in the order of the reads; and the last
+            Two values: a list of `Lookup`, one for each read from any 2D table, in the order of the reads; and the last
             hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
 
         Raises:

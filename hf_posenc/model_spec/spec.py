@@ -237,10 +237,10 @@ class ModelSpec:
 
 
 def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | None:
-    """Return the maximum number of tokens in the sequence `counts`, `"input_ids"` or `"decoder_input_ids"`.
+    """Return the maximum number of tokens in one input; `counts` is its name, `"input_ids"` or `"decoder_input_ids"`.
 
-    It is read from the position tables in `positions` or, for a model without tables, from its configuration. `None`
-    means that there is no maximum.
+    The number is read from the position tables in `positions` or, for a model without tables, from its configuration.
+    `None` means that there is no maximum.
     """
     rows = [table.max_length for table in positions.tables if table.counts == counts]
     if rows:

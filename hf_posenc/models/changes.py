@@ -66,7 +66,7 @@ class Changes:
         The model may have been moved to another device or dtype since the changes.
 
         Raises:
-            RuntimeError: if a table that was written is no longer in the model, for example after it was lengthened.
+            RuntimeError: if a written table is no longer in the model, such as after lengthening. Nothing is reverted.
         """
         if not self._restore:
             return False

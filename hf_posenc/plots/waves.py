@@ -111,7 +111,7 @@ def oscillation(
 
     Args:
         d_model (`int`): width, the number of columns.
-        positions (one to twelve `int`): positions to draw, 0 or more.
+        positions (`int`, or list of one to twelve `int`): one position, or several, to draw; each is 0 or more.
         convention, base, ax: as in `encoding`.
 
     Returns:

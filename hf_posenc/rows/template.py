@@ -144,11 +144,11 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
-    """Return for each row the index of its text or pair, and the windows that it contains.
+    """Return for each row the index of its text or pair, and the numbers of the windows that it contains.
 
-    A window is one of the ranges into which a long text is split. `counts` has the number of windows of each text: one
-    array for single texts, two for pairs. The second result is always two arrays: for each row, the number of the
-    window of the first text, and that of the second text (0 for single texts).
+    Long texts are split into windows. A row contains one window of a text, or one of each text of a pair. `counts` has
+    the number of windows of each text: one array for single texts, two for pairs. The second result is always two
+    arrays: for each row, the number of its window in the first text, and in the second text (0 for single texts).
 
     A pair gives one row for each combination of windows of its two texts, in the order of `tokenizers`. If the texts
     have 2 and 3 windows, the rows are (0, 0), (1, 0), (1, 1), (1, 2), (0, 1) and (0, 2).

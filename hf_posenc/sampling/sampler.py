@@ -155,13 +155,13 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         r"""Return the current epoch and step, to be saved in a checkpoint and restored by `load_state_dict`.
 
         Args:
-            step (`int`, *optional*): number of finished steps of this epoch. By default, it is computed from the number
-                of batches yielded so far. This is too large if workers or accelerate fetch batches ahead; then pass
-                your own count.
+            step (`int`, *optional*): number of finished steps of this epoch; a step is one batch on each rank. By
+                default, it is computed from the batches yielded so far. This is too large if `DataLoader` workers or
+                accelerate have fetched batches that are not trained on yet; then pass your own count.
 
         Returns:
             `dict` of JSON values: `epoch`, `step`, and all items of the property `identity`. All ranks have the same
-            state if the sampler was made from lengths or a data set.
+            state, unless the sampler was made from the `BatchPlan` of one rank.
 
         Example:
             >>> sampler = TokenBudgetBatchSampler([5, 3, 8, 2, 4, 4], 12, seed=1)
