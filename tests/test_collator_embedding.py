@@ -17,12 +17,14 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from hf_posenc import (
+    AttentionMask,
     Batch,
     DataCollatorWithPositionalEncoding,
     PositionalEmbedding,
     fixed_bases,
     sinusoidal_encoding,
 )
+from hf_posenc.model_spec import LayerMasks
 from hf_posenc.sinusoid import KINDS
 
 C = DataCollatorWithPositionalEncoding
@@ -296,6 +298,15 @@ def test_embed_does_not_truncate_a_batch(wordpiece) -> None:
     embedded = C(wordpiece, embedding=_frozen(), look_ahead=False, max_length=3).embed(batch)
     assert torch.equal(embedded["input_ids"], batch["input_ids"])
     assert embedded["inputs_embeds"].shape[:2] == batch["input_ids"].shape
+
+
+def test_embed_reads_padding_from_a_mask_of_any_form_and_checks_it(wordpiece) -> None:
+    batch, collate = C(wordpiece, look_ahead=False)(TEXTS), C(wordpiece, embedding=_frozen(), look_ahead=False)
+    want, additive = collate.embed(batch)["inputs_embeds"], AttentionMask.from_batch(batch).additive()
+    for mask in (additive, LayerMasks({"sliding_attention": additive, "full_attention": additive})):
+        assert torch.equal(collate.embed({**batch, "attention_mask": mask})["inputs_embeds"], want)
+    with pytest.raises(ValueError, match="attention_mask must contain only 0 and 1"):
+        collate.embed({**batch, "attention_mask": 2 * batch["attention_mask"]})
 
 
 @pytest.mark.parametrize("made", ["batch", "dict", "texts", "columns", "rows", "tokenizer's own"])

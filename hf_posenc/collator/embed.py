@@ -116,7 +116,7 @@ class Embedder:
         module = self.ready()
         moved = batch.to(module.embedding.weight.device)
         keep = moved.get("attention_mask")
-        if keep is None or keep.ndim == 4:
+        if not isinstance(keep, torch.Tensor) or keep.ndim == 4:
             keep = real_tokens(moved)
         ids = moved["input_ids"]
         memory = None if out is None else _start_of(out, (*ids.shape, module.d_model))

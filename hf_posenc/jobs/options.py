@@ -267,15 +267,15 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     Returns:
         A tuple of four values:
 
-        - the `Options`, with `max_length` set to the smallest of the given one, the limits of tokenizer and collator,
-          and `pack`; `None` if there is no limit;
+        - the `Options`; their `max_length` is the smallest of these numbers, or `None` without any: the given
+          `max_length`, the limits of tokenizer and collator, and `pack`, the length of packed rows;
         - a private copy of the tokenizer;
         - the position id of the first token of a document;
         - messages for the user.
 
     Raises:
-        TypeError: for an option that does not exist.
-        ValueError: for a wrong option, or a collator with settings that shards do not support.
+        TypeError: for an option that does not exist, or a value of the wrong type.
+        ValueError: for another wrong value, or a collator with settings that shards do not support.
     """
     from ..rows import Limits
     from ..tokenization.loading import private_copy, stated_limit

@@ -126,7 +126,7 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
 
 
 def _lines_by_shard(path: Path) -> Iterator[tuple[int, _Lines]]:
-    """Yield pairs of a shard number and the byte range of the rejected documents of that shard in a file.
+    """Yield a shard number, and the byte range of its lines in `path`, a file that lists rejected documents.
 
     Invalid lines are skipped. A missing file yields nothing.
     """

@@ -91,15 +91,16 @@ class Sources:
         *,
         names: bool = False,
     ) -> list[str]:
-        r"""Compare the inputs with those that the finished shards were made from; return a message for each difference.
+        r"""Compare the inputs with those that the finished shards were made from; return messages for the differences.
 
-        Inputs after the last finished shard are not compared, but none may be added once the shards hold all inputs.
+        Inputs after the last finished shard are not compared, but once the shards hold all inputs, none may be added.
         The other inputs are compared in two steps:
 
-        1. The fingerprint (kind, size and digest) of each source must be the same. A source of which the finished
-           shards hold only the beginning may differ.
-        2. If step 1 finds no difference, a source is read again if its `stamps` (size, inode and times) changed or are
-           lost, or if its fingerprint differs. The digests of its tasks must then be the same.
+        1. The fingerprint (kind, size and digest) of each source must be the same; there is a message for each that
+           differs. The source where the last finished shard ends may differ, because it may have grown.
+        2. Without such messages, each source is read again whose fingerprint differs, or whose stamp (size, inode and
+           times) changed or is lost. The digest of each of its shards must be the same; the first other one gives a
+           message.
 
         Args:
             before (sequence of `dict`, *optional*): the fingerprint of each source in the manifest; `None` if the

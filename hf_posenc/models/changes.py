@@ -158,11 +158,11 @@ def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: 
 def _check_twin(
     model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
 ) -> None:
-    """Raise if the parameters of `twin` are not those of `model` with longer tables.
+    """Raise `ValueError` if `twin`, built with the new length, has other parameters than `model` will have.
 
-    `twin` is a model built with the new length. If its parameters differ, the lengthened `model` could not be loaded
-    after it was saved. Names and shapes are compared, except for parameters in `positions.not_reached`. The tables of
-    `twin` must be long enough for `max_positions` tokens.
+    The lengthened `model` could then not be loaded after it was saved. Names and shapes are compared, before `model` is
+    lengthened; parameters that only look like positions (`positions.not_reached`) are left out. The `tables` must be
+    long enough for `max_positions` tokens in `twin`.
     """
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}

@@ -229,8 +229,8 @@ class _Contents:
     """Entries of a batch that `batch` and `masks` draw, as arrays of the same shape `(B, T)`.
 
     `real` is True at tokens and False at padding. `positions` are the position ids, `None` if the batch has none.
-    `documents` are the document numbers, -1 at padding; `None` if the batch has no `document_ids`, and its position ids
-    do not restart within a row.
+    `documents` are the document numbers, -1 at padding: the `document_ids`, or counted from position ids that restart
+    within a row; `None` if the batch has neither.
 
     Raises:
         ValueError: if an entry has another shape than the tokens.

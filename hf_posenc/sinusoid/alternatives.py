@@ -50,7 +50,7 @@ class NoPositionalEncoding(PositionalEncoding):
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return a zero vector for each of `positions` `(...)`: zeros `(..., D)`, dtype and device of `like`.
 
-        For `bound` see `PositionalEncoding.rows`.
+        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
         """
         self._check_positions(positions, bound)
         return like.new_zeros(*positions.shape, self.d_model)
@@ -120,7 +120,7 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return the sinusoids `(..., D)` of any `positions` `(...)`, times `alpha`; dtype and device of `like`.
 
-        For `bound` see `PositionalEncoding.rows`.
+        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
         """
         return super().rows(positions, like, bound=bound) * self.alpha.to(like.dtype)
 
@@ -181,7 +181,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return the vectors `(..., D)` of `positions` `(...)`, which must be >= 0; dtype and device of `like`.
 
-        For `bound` see `PositionalEncoding.rows`.
+        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
         """
         bound = self._check_positions(positions, bound, negative=False)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():

@@ -80,7 +80,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return the table's rows `(..., D)` for integer `positions` `(...)`, in the dtype of `like`.
 
-        For `bound` see `PositionalEncoding.rows`.
+        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
         """
         if positions.is_floating_point():
             raise type_error(
@@ -181,7 +181,7 @@ class FourierPositionalEncoding(PositionalEncoding):
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return the position vectors `(..., D)` of any `positions` `(...)`, in the dtype of `like`.
 
-        For `bound` see `PositionalEncoding.rows`.
+        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
         """
         bound = self._check_positions(positions, bound)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():

@@ -231,7 +231,7 @@ class PositionalEncoding(nn.Module):
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
         """Return `x * scale` plus the vectors of `positions`, written to `out` if it is given.
 
-        For `bound` see `rows`.
+        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `rows`.
         """
         at_once = not self.has_table or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
         if out is None or at_once:
@@ -338,7 +338,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return the sinusoids `(..., D)` of any `positions` `(...)`, with the dtype and device of `like`.
 
-        For `bound` see `PositionalEncoding.rows`.
+        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
         """
         rows = rows_at(positions, self._encoding, like.dtype, bound=self._usable(bound), limit=self._limit)
         return rows.to(like.device)
