@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import pickle
@@ -332,8 +333,10 @@ def test_embed_takes_a_batch_or_whatever_batch_takes(wordpiece, made: str) -> No
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_memory_may_be_used_again_for_batches_of_any_size(wordpiece, side: Any) -> None:
     collate = C(wordpiece, embedding=_frozen(), padding_side=side)
-    memory = torch.full((3, 40, 16), torch.nan)
-    for texts in (TEXTS, TEXTS[:1], TEXTS[::-1], collate(TEXTS)):
+    size = collate(TEXTS)["input_ids"].numel()
+    for texts, memory in itertools.product(
+        (TEXTS, TEXTS[:1], TEXTS[::-1], collate(TEXTS)), (torch.full((3, 40, 16), torch.nan), torch.empty(size, 16))
+    ):
         batch, expected = collate.embed(texts, out=memory), collate.embed(texts)
         assert batch.keys() == expected.keys()
         assert all(torch.equal(batch[name], expected[name]) for name in expected)

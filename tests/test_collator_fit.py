@@ -121,15 +121,20 @@ def test_targets_that_came_as_ids_are_held_to_the_decoder_by_what_they_say(word_
     rows = [
         {"input_ids": [5, 6], "labels": [-100, -100, -100, 7, 8, 9, 10, 11, 12]},
         {"input_ids": [5], "labels": [7, 8, -100, -100, -100, -100, -100]},
+        {"input_ids": [5], "labels": [-100, 7, 8, 9, 10, 11, 12, -100]},
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # only padding was too long
         batch = collate(rows)
-    assert batch["labels"].tolist() == [[7, 8, 9, 10, 11, 12], [7, 8, -100, -100, -100, -100]]
+        nothing = collate.replace(unsupervised="keep")([{"input_ids": [5], "labels": [-100] * 7}])
+    full = [7, 8, 9, 10, 11, 12]
+    assert batch["labels"].tolist() == [full, [7, 8, -100, -100, -100, -100], full]
+    assert nothing["labels"].tolist() == [[-100]]
     with pytest.warns(UserWarning, match="1 of 1 targets were truncated to 6 tokens"):
         collate([{"input_ids": [5, 6], "labels": list(range(3, 12))}])
     with pytest.raises(ValueError, match="the target of row 0 has 9 tokens, limit 6"):
         collate.replace(truncation=False)([{"input_ids": [5, 6], "labels": list(range(3, 12))}])
+    assert collate.replace(truncation=False)(rows)["labels"].tolist() == batch["labels"].tolist()
     with pytest.raises(TypeError, match="row 0 of column 'label' must be a flat list of integers"):
         collate([{"input_ids": [5, 6], "label": 1}])
 

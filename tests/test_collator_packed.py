@@ -172,6 +172,12 @@ def test_equal_positions_beside_each_other_leave_the_mask_and_begin_no_document(
         assert "document_ids" not in batch
 
 
+def test_labels_of_padded_rows_are_copies_of_their_tokens(unigram) -> None:
+    """Most values are padding, yet the labels copy the ids, so that the first token of the document is not learned."""
+    row = {"input_ids": [5, 6, 1, 1, 1], "attention_mask": [1, 1, 0, 0, 0], "labels": [5, 6, -100, -100, -100]}
+    assert C(unigram, packing=True, max_length=2, add_special_tokens=False)([row])["labels"].tolist() == [[-100, 6]]
+
+
 def test_padding_is_marked_by_the_mask_or_by_a_negative_document(unigram) -> None:
     row = {"input_ids": [5, 6, 7, 8], "attention_mask": [1, 1, 0, 1], "document_ids": [0, -1, 0, 0]}
     batch = C(unigram)([row])

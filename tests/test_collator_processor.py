@@ -95,6 +95,7 @@ def test_one_row_of_ids_decodes_to_one_text_and_rows_as_by_the_tokenizer(wordpie
     collate = C(wordpiece)
     ids = wordpiece("I ride bike")["input_ids"]
     assert collate.decode(ids) == collate.decode([ids])[0] == wordpiece.decode(ids, skip_special_tokens=True)
+    assert collate.decode(ids, skip_special_tokens=False) == wordpiece.decode(ids)
     assert collate.batch_decode([ids], skip_special_tokens=True) == [collate.decode(torch.tensor(ids))]
 
 
