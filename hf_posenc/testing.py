@@ -95,10 +95,11 @@ def assert_packed_equals_alone(
 class _Runner:
     """Runner of the model that `assert_packed_equals_alone` tests: it makes the inputs of a batch and runs the model.
 
-    `restart` is the argument of `assert_packed_equals_alone`.
+    `restart` is the method by which positions start again in each document of a row: `"position_ids"` or `"tables"`.
 
     Raises:
-        ValueError: if the model is an encoder-decoder, or its positions cannot restart.
+        ValueError: if the model is an encoder-decoder; for `restart="position_ids"` if it has position tables but takes
+            no `position_ids`.
     """
 
     def __init__(self, model: nn.Module, restart: str) -> None:

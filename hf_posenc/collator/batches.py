@@ -232,9 +232,9 @@ def _check_rows_are_kept(config: Config) -> None:
 
 
 def _windows(texts: Any, size: int) -> Iterator[tuple[int, Any]]:
-    """Yield consecutive parts of `texts`, rows or columns, each with the index of its first row: `(index, part)`.
+    """Split `texts`, which are given as rows or as columns, into parts of `size` rows; the last may have fewer.
 
-    A part has `size` rows; the last one may have fewer.
+    Yield `(index, part)`, with the index of the part's first row.
     """
     if is_columns(texts) or is_arrow(texts):
         # The longest column, so that the collator sees and refuses columns of different lengths.

@@ -340,11 +340,12 @@ class DataCollatorWithPositionalEncoding(Processor):
                 column such as `input_ids`.
 
         Returns:
-            `Batches`: an iterable of `Batch`, with the method `in_order(results)`. Every text is in one batch.
+            `Batches`: an iterable of `Batch`, with the method `in_order(results)`. Each text is in exactly one batch.
 
         Raises:
-            ValueError: with `packing` or `unsupervised="drop"`, because a text may then have no row of its own. In a
-                loop, if a single row has more tokens than the budget, and for bad rows, see the class.
+            ValueError: with `packing` or `unsupervised="drop"`, because a text may then have no row of its own. The
+                loop over the batches raises it for a row of more tokens than the budget, and for the bad rows that
+                `batch` refuses.
             TypeError: if `texts` is not an iterable, or `token_budget` or `window` is not an integer.
 
         Example:

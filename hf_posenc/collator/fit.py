@@ -117,9 +117,9 @@ def _check_embedding(spec: ModelSpec) -> None:
 
 
 def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
-    """Raise a `ValueError` if `scale` or another setting for the vectors of `embedding=` is not at its default.
+    """Raise a `ValueError` if a setting has no effect without `embedding=`, such as `scale`, and is not at its default.
 
-    Any `convention` is allowed if the model adds no positions, because it also numbers the `position_ids`.
+    A `convention` also determines the first number of the `position_ids`, and is allowed if the model has no positions.
     """
     usual: dict[str, Any] = {"base": (None, USUAL_BASE), "scale": (None,), "dropout": (0,), "zero_padding": (True,)}
     if spec.positions:

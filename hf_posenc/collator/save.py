@@ -103,8 +103,8 @@ def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, se
     """Return a collator of class `cls`, made from a loaded tokenizer, an embedding and settings.
 
     Raises:
-        ValueError: if the collator's copy of `tokenizer` would return other ids than `tokenizer`. This happens if an
-            attribute of the original tokenizer was changed after construction, because its files lack the change.
+        ValueError: if the copy of `tokenizer` that the collator makes would return other ids. This happens if the
+            tokenizer that was saved had an attribute that was changed after construction: its files lack the change.
     """
     arguments = {name: value for name, value in settings.items() if name != "device"}
     with on_device(settings.get("device")):

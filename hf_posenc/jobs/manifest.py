@@ -172,8 +172,8 @@ class Manifest:
     def check_same_job(self, now: Manifest, other_inputs: Callable[[], list[str]]) -> None:
         r"""Compare this manifest with the manifest `now` of the present run; raise if they belong to different jobs.
 
-        If this job is not finished, the option `on_bad_row` may differ, and the settings, inputs and tokenizer of `now`
-        are copied to this manifest.
+        If this manifest is of an unfinished job, the option `on_bad_row` may differ. Its settings, inputs and tokenizer
+        are then replaced by those of `now`, with the new `on_bad_row` and the names and added inputs of this run.
 
         Args:
             now (`Manifest`): a new manifest, with the options, the tokenizer and the inputs of this run.

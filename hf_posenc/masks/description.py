@@ -164,9 +164,9 @@ class Description:
             documents (sequence of sequences of `int`): the lengths of the documents in each row, in order.
             max_length (`int`, *optional*): T; by default the number of tokens in the longest row.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int`, or sequence of sequences of `int`, *optional*): number of first tokens of a document that all
-                its tokens may attend to, even earlier ones: one number for all documents, or one for each, nested as
-                `documents`. Requires `look_ahead=True`.
+            prefix (`int`, or sequence of sequences of `int`, *optional*): number of tokens at the start of a document
+                that are visible to all its tokens, although they may be later: one number for all documents, or one for
+                each, nested as `documents`. Requires `look_ahead=True`, which hides later tokens.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
             device (*optional*): device of the mask; by default the CPU.
 

@@ -354,9 +354,10 @@ def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: in
 
 
 def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor) -> int | None:
-    """Return the index of the row in `table` minus the position id, if it is the same for all tokens, else `None`.
+    """Return the difference between the index of the row that a token reads from `table` and its position id.
 
-    `lookups` are the table reads of a run with `positions` `(T,)` as `position_ids`.
+    The result is `None` if tokens differ in it, or do not read `table`. `lookups` are the table reads of a run of the
+    model with `positions` `(T,)` as `position_ids`.
     """
     for lookup in lookups:
         rows = _rows_of_tokens(lookup, len(positions)) if lookup.table is table else None

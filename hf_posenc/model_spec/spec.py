@@ -168,8 +168,9 @@ class ModelSpec:
             labels (`torch.Tensor` `(B, T)` int64): -100 where no token is to be predicted.
 
         Returns:
-            `torch.Tensor` `(B, T)` int64 on the device of `labels`. `None` if `shifts_labels` is a bool, or if
-            `decoder_padding_token_id` (or, for `"start"`, `decoder_start_token_id`) is `None`.
+            `torch.Tensor` `(B, T)` int64 on the device of `labels`. -100 becomes `decoder_padding_token_id`. Rows begin
+            with `decoder_start_token_id` for `shifts_labels="start"`, with the last token of the labels for `"last"`.
+            `None` if `shifts_labels` is a bool, or an id that is needed is `None`.
 
         Example:
             >>> spec = ModelSpec(shifts_labels="start", decoder_start_token_id=2, decoder_padding_token_id=1)
