@@ -188,6 +188,11 @@ def test_no_texts_give_no_batches_and_an_empty_result(wordpiece, texts: Any) -> 
     assert result.shape == (0,)
 
 
+def test_a_budget_of_one_token_is_enough_for_texts_of_one_token(word_level) -> None:
+    batches = C(word_level, add_special_tokens=False).batches(["I", "ride", "bike"], 1)
+    assert [batch["input_ids"].shape for batch in batches] == [(1, 1)] * 3
+
+
 def test_empty_texts_are_refused_by_number_or_kept(word_level) -> None:
     texts = ["I ride", "", "bike", "", "I"]
     batches = C(word_level).batches(texts, 64, window=3)

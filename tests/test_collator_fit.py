@@ -122,13 +122,14 @@ def test_targets_that_came_as_ids_are_held_to_the_decoder_by_what_they_say(word_
         {"input_ids": [5, 6], "labels": [-100, -100, -100, 7, 8, 9, 10, 11, 12]},
         {"input_ids": [5], "labels": [7, 8, -100, -100, -100, -100, -100]},
         {"input_ids": [5], "labels": [-100, 7, 8, 9, 10, 11, 12, -100]},
+        {"input_ids": [5], "labels": [-100, 7, 8, 9, 10, 11]},
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # only padding was too long
         batch = collate(rows)
         nothing = collate.replace(unsupervised="keep")([{"input_ids": [5], "labels": [-100] * 7}])
     full = [7, 8, 9, 10, 11, 12]
-    assert batch["labels"].tolist() == [full, [7, 8, -100, -100, -100, -100], full]
+    assert batch["labels"].tolist() == [full, [7, 8, -100, -100, -100, -100], full, [-100, 7, 8, 9, 10, 11]]
     assert nothing["labels"].tolist() == [[-100]]
     with pytest.warns(UserWarning, match="1 of 1 targets were truncated to 6 tokens"):
         collate([{"input_ids": [5, 6], "labels": list(range(3, 12))}])
@@ -162,8 +163,10 @@ def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:
         collate([{"input_ids": [0, size]}])
 
 
-def test_a_bad_id_in_targets_is_named_too_and_minus_100_is_none(word_level) -> None:
-    model = dataclasses.replace(BART_BASE, num_embeddings=len(word_level))
+@pytest.mark.parametrize("model", [BART, BART_BASE])
+def test_a_bad_id_in_targets_is_named_too_and_minus_100_is_none(word_level, model: ModelSpec) -> None:
+    """Also if the model makes the decoder's input from the labels itself."""
+    model = dataclasses.replace(model, num_embeddings=len(word_level))
     collate = C(word_level, model=model, text_target_column="target")
     collate([{"input_ids": [5], "labels": [7, -100]}])
     with pytest.raises(ValueError, match="row 0, column 1 of 'labels' is 99999, which is no token id"):

@@ -104,6 +104,7 @@ def test_rows_whose_labels_are_known_or_not_wanted_name_no_other_column(wordpiec
     C(wordpiece, model=BERT)([{**row, "sentiment": 1, "label": 0}])
     C(wordpiece, model=BERT, labels="masked_lm")([{**row, "sentiment": 1}])
     C(wordpiece, model=spec())([{**row, "sentiment": 1}])
+    C(wordpiece, model=BERT)([{**row, "sentiment": None}, {**row, "sentiment": None}])
     assert C(wordpiece)([{**row, "sentiment": 1}])["sentiment"].tolist() == [1]
 
 

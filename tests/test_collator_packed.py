@@ -172,6 +172,18 @@ def test_equal_positions_beside_each_other_leave_the_mask_and_begin_no_document(
         assert "document_ids" not in batch
 
 
+def test_rows_without_tokens_may_have_given_positions(unigram) -> None:
+    rows = [{"input_ids": [], "position_ids": []}, {"input_ids": [], "position_ids": []}]
+    assert C(unigram, model=ROBERTA, empty="keep")(rows)["attention_mask"].tolist() == [[0], [0]]
+
+
+def test_token_types_that_a_tokenizer_has_not_are_left_out_of_packed_rows(byte_bpe) -> None:
+    row = {"input_ids": [5, 6], "token_type_ids": [0, 1]}
+    collate = C(byte_bpe, pad_token="eos", packing=True, max_length=4)
+    assert "token_type_ids" not in byte_bpe.model_input_names
+    assert "token_type_ids" not in collate([row, row])
+
+
 def test_labels_of_padded_rows_are_copies_of_their_tokens(unigram) -> None:
     """Most values are padding, yet the labels copy the ids, so that the first token of the document is not learned."""
     row = {"input_ids": [5, 6, 1, 1, 1], "attention_mask": [1, 1, 0, 0, 0], "labels": [5, 6, -100, -100, -100]}

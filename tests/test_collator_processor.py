@@ -116,6 +116,9 @@ def test_conversations_give_the_ids_of_the_tokenizer(tokenizer: str, content, re
         made = collate.apply_chat_template(messages, **given)
         assert {name: rows[0] for name, rows in made.items()} == dict(expected)
     assert messages[0]["content"] == content("I ride")
+    longer = collate.apply_chat_template(messages, **settings, processor_kwargs={"add_special_tokens": True})
+    extra = mine.num_special_tokens_to_add()
+    assert len(longer["input_ids"][0]) == len(mine.apply_chat_template(plain, **settings)["input_ids"]) + extra
 
 
 def test_the_error_for_setting_a_chat_template_names_the_tokenizer(wordpiece) -> None:
@@ -245,6 +248,7 @@ def test_a_push_keeps_a_card_and_makes_the_branch(wordpiece, tmp_path: Path, mon
     C(wordpiece, embedding=torch.nn.Embedding(1200, 8)).push_to_hub("me/model", revision="dev", create_pr=True)
     assert (repo / "README.md").read_text() == "My model."
     assert [name for name, *_ in hub.calls] == ["create_repo", "create_branch", "file_exists", "upload_folder"]
+    assert hub.calls[1] == ("create_branch", "me/model", {"branch": "dev", "exist_ok": True})
     assert hub.calls[-1][2]["revision"] == "dev"
     assert hub.calls[-1][2]["create_pr"] is True
 

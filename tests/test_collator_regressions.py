@@ -18,6 +18,7 @@ import torch
 import transformers
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
+from hf_posenc import PositionalEmbedding, positional_encoding
 
 
 @pytest.fixture
@@ -160,6 +161,11 @@ def test_a_table_that_does_more_than_look_up_does_not_travel(bert) -> None:
     plain = torch.nn.Embedding(30522, 4, _weight=table.weight, _freeze=True)
     other_norm = torch.nn.Embedding(30522, 4, max_norm=1.0, norm_type=1.0, _weight=table.weight, _freeze=True)
     assert C(bert, embedding=table) not in (C(bert, embedding=plain), C(bert, embedding=other_norm))
+    one, other = (
+        C(bert, embedding=PositionalEmbedding(plain, encoding=positional_encoding("exponential", 4, base=base)))
+        for base in (100, 1000)
+    )
+    assert one != other
 
 
 def test_dropout_with_a_frozen_table_of_a_width_is_refused(bert) -> None:

@@ -18,7 +18,13 @@ import transformers
 from tokenizers import normalizers, pre_tokenizers, processors
 from torch import nn
 
-from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, fixed_bases, positional_encoding
+from hf_posenc import (
+    DataCollatorWithPositionalEncoding,
+    ModelSpec,
+    PositionalEmbedding,
+    fixed_bases,
+    positional_encoding,
+)
 from hf_posenc.sinusoid import KINDS
 
 C = DataCollatorWithPositionalEncoding
@@ -306,6 +312,23 @@ def test_a_stored_table_is_never_written_to_a_folder(wordpiece, tmp_path: Path) 
     assert "inputs_embeds" in complete
 
 
+@pytest.mark.parametrize("shifts", [False, True, "start", "last"])
+def test_a_collator_for_any_model_is_pickled_and_saved(wordpiece, tmp_path: Path, shifts: Any) -> None:
+    model = ModelSpec(
+        accepts=("input_ids", "attention_mask", "labels", "decoder_input_ids"),
+        is_encoder_decoder=True,
+        shifts_labels=shifts,
+        decoder_start_token_id=2,
+        decoder_padding_token_id=0,
+    )
+    collate = C(wordpiece, model=model, text_target_column="target")
+    collate.save_pretrained(tmp_path)
+    rows = [{"text": "I ride bike", "target": "a b"}, {"text": "a", "target": "she said"}]
+    for other in (pickle.loads(pickle.dumps(collate)), C.from_pretrained(tmp_path)):
+        assert (other, other.model) == (collate, model)
+        assert all(torch.equal(other(rows)[name], values) for name, values in collate(rows).items())
+
+
 def test_the_tokenizer_of_the_folder_is_usable_alone(wordpiece, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
@@ -351,6 +374,8 @@ def test_a_broken_file_is_refused_in_our_words(wordpiece, tmp_path: Path, conten
         ("embedding", ["left behind", 1]),
         ("convention", {"name": {}}),
         ("pad_token", 5),
+        ("model", {"shifts_labels": "end"}),
+        ("model", {"shifts_labels": 1}),
         ("tokenizer", {"sha256": 5}),
     ],
 )
@@ -393,9 +418,10 @@ def test_a_folder_with_another_tokenizer_in_it_is_refused_by_name(bert, wordpiec
     wordpiece.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"tokenizer\.json is not the one that was saved with this collator"):
         C.from_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("[" * 100_000)
-    with pytest.raises(ValueError, match=r"tokenizer\.json is not the one that was saved with this collator"):
-        C.from_pretrained(tmp_path)
+    for content in ("[" * 100_000, "[1]", "not json"):
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(ValueError, match=r"tokenizer\.json is not the one that was saved with this collator"):
+            C.from_pretrained(tmp_path)
     wordpiece.save_pretrained(tmp_path)
     _edited(tmp_path, tokenizer={"class": None, "number_of_ids": 30522, "sha256": {}})
     with pytest.raises(ValueError, match=r"had 30522 ids\n  got: 1200 in"):

@@ -291,3 +291,13 @@ def test_an_encoder_decoder_of_ones_own_learns_to_copy(unigram) -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.1 * losses[0]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_target_without_tokens_has_only_its_start_token(word_level, side: Any) -> None:
+    settings = {"text_target_column": "target", "add_special_tokens": False, "unsupervised": "keep"}
+    rows = [{"text": "a", "target": ""}, {"text": "a", "target": "a b"}]
+    batch = C(word_level, padding_side=side, **settings)(rows)
+    assert batch["decoder_attention_mask"].tolist() == [[0, 1] if side == "left" else [1, 0], [1, 1]]
+    start = batch["decoder_input_ids"][1, 0]
+    assert batch["decoder_input_ids"][0, -1 if side == "left" else 0] == start

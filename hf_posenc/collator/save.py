@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -367,19 +367,26 @@ def _missing_table(table: Any) -> Any:
 
 
 def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `values` unchanged; raise a `TypeError` if one has another type than its field in the dataclass `kind`."""
+    """Return `values` unchanged; raise a `TypeError` if one does not fit the type of its field in the dataclass `kind`.
+
+    `values` is a dict read from JSON, so a field that is a tuple of `str` needs a list of them.
+    """
     if not isinstance(values, dict):
         raise type_error(f"expected the fields of a {kind.__name__}")
     for name, hint in get_type_hints(kind).items():
-        value = values.get(name)
-        right = (
-            isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-            if get_origin(hint) is tuple
-            else isinstance(value, hint)
-        )
-        if name in values and not right:
-            raise type_error(f"{name} is {shorten(value)}")
+        if name in values and not _fits(values[name], hint):
+            raise type_error(f"{name} is {shorten(values[name])}")
     return values
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Return True if a JSON value fits a type: a class, a union, a `Literal`, or a tuple of `str`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    if origin is Literal:
+        return isinstance(value, str) and value in parts
+    return any(_fits(value, part) for part in parts) if parts else isinstance(value, hint)
 
 
 # Functions that convert JSON values to objects, by key. `None` is not converted.

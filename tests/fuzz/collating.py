@@ -360,7 +360,7 @@ def round_trips(data: st.DataObject) -> int:
     other = collate
     if way in ("pickle", "replace", "saved"):
         with unchanged(tokenizer, draws=False), documented():
-            other = _again(collate, way)
+            other = copied(collate, way)
             if way == "saved":  # the backend is not, because it changes no output
                 other = other.replace(backend=collate.backend)
         assert (other, hash(other), repr(other)) == (collate, hash(collate), repr(collate))
@@ -404,7 +404,7 @@ def _tokenized(collate: Any, columns: dict[str, Any], way: str) -> Any:
     return collate.columns(pa.table(columns) if way == "table" else columns)
 
 
-def _again(collate: Any, way: str) -> Any:
+def copied(collate: Any, way: str) -> Any:
     """Return a copy of the collator, made in one of several ways."""
     if way == "pickle":
         return pickle.loads(pickle.dumps(collate))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hf_posenc import ModelSpec
 
-from .collating import Refused, check_batch, check_ids, documented, made, matches, same, unchanged
+from .collating import Refused, check_batch, check_ids, copied, documented, made, matches, same, unchanged
 from .inputs import CONTAINERS, options, texts, words
 from .kinds import kinds
 from .reference import Reference, Row, smallest
@@ -231,6 +231,12 @@ def collate_for_models(data: st.DataObject) -> int:
             assert unusable, f"not to be refused: {message}"
         return 1
     assert not unusable, f"must be refused: {unusable}"
+    if data.draw(st.integers(0, 7), "copy") == 0 and given.get("embedding") is None:
+        way = data.draw(st.sampled_from(["pickle", "replace", "saved"]), "way")
+        with documented():
+            other = copied(collate, way).replace(backend=collate.backend)
+        assert (other, hash(other), repr(other)) == (collate, hash(collate), repr(collate))
+        collate = other
     reference.limit = smallest(reference.limit, family.limit)
     reference.target_limit = smallest(reference.o["max_target_length"], family.target_limit or reference.own_limit)
     reference.first, reference.pad_position, reference.family = family.first, family.pad, family
