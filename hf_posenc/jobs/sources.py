@@ -192,10 +192,11 @@ class Sources:
             )
 
     def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int) -> Iterator[Task]:
-        """Cut the sources into tasks of at most `shard_bytes`, one for each shard; yield those of shards not in `done`.
+        """Cut the sources into tasks, one for each shard, and yield the tasks of shards that are not in `done`.
 
-        `done` maps the number of a finished shard to the position in the sources where it ends. A document of more than
-        `longest` bytes raises an error. The file being read stays open between tasks.
+        A task has at most `shard_bytes`, or one longer document; a document of more than `longest` bytes raises an
+        error. `done` maps the number of a finished shard to the position in the sources where it ends. The file being
+        read stays open between tasks.
         """
         ends, opened = Cursor(), -1
         reader: TextReader | TableReader

@@ -113,7 +113,10 @@ class HuggingFaceForms(Description):
         return None
 
     def _is_only_packed(self, spec: ModelSpec) -> bool:
-        """Return True if the mask hides nothing but padding, other documents and, in a causal model, later tokens."""
+        """Return True if the mask hides only padding, other documents and, in a causal model, later tokens.
+
+        The result is False for a mask with a prefix, whose later tokens are visible.
+        """
         return self.prefix is None and self._layout.window is None and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:

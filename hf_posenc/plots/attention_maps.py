@@ -197,7 +197,7 @@ def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
 def _grid(panels: Sequence[_Panel]) -> Figure:
     """Draw panels in one figure with a shared color scale, and return the figure.
 
-    Panels that do not fit at a readable size are left out; a note in the figure gives their number.
+    The last panels are left out if not all fit at a readable size; a note in the figure gives their number.
     """
     most = max(max(panel.weights.shape) for panel in panels)
     words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
