@@ -445,6 +445,8 @@ def test_a_row_whose_labels_are_all_ignored_after_truncation_is_refused_with_its
     assert 'unsupervised="drop" leaves such rows out, "keep" keeps them' in str(refused.value)
     with pytest.raises(ValueError, match="row 0 has nothing to learn"):
         C(word_level, max_length=2)(UNSUPERVISED)
+    with pytest.raises(ValueError, match="row 0 has nothing to learn: its 1 labels are all -100"):
+        C(word_level)([{"input_ids": [5], "labels": [-100]}])
     assert C(word_level, max_length=4)(UNSUPERVISED)["labels"].shape == (3, 4)
     assert C(word_level, max_length=3, unsupervised="keep")(UNSUPERVISED)["labels"].shape == (3, 3)
     with pytest.raises(ValueError, match="unsupervised must be one of"):

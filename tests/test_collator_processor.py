@@ -227,7 +227,7 @@ def test_a_pushed_collator_loads_from_its_repository_by_the_lines_of_its_card(
     collate.push_to_hub("me/reads", private=True, commit_message="first")
     upload = {name: settings for name, _, settings in hub.calls}
     assert upload["create_repo"] == {"private": True, "exist_ok": True}
-    assert upload["upload_folder"]["commit_message"] == "first"
+    assert (upload["upload_folder"]["commit_message"], upload["upload_folder"]["create_pr"]) == ("first", False)
     card = (hub.snapshot("me/reads") / "README.md").read_text()
     assert repr(collate) in card
     lines = (

@@ -145,9 +145,10 @@ def _learned(kind: Any, **settings: Any) -> PositionalEmbedding:
     return module.requires_grad_(False)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_an_encoding_that_is_stored_travels_with_its_weights(wordpiece, kind: Any) -> None:
-    module = _learned(kind, scale=2.0, dropout=0.25, zero_padding=False, max_length=40).eval()
+def test_an_encoding_that_is_stored_travels_with_its_weights(wordpiece, kind: Any, dtype: torch.dtype) -> None:
+    module = _learned(kind, scale=2.0, dropout=0.25, zero_padding=False, max_length=40).eval().to(dtype)
     collate = C(wordpiece, embedding=module, store_embeddings=True)
     again = pickle.loads(pickle.dumps(collate))
     assert again == collate

@@ -35,6 +35,13 @@ def test_the_html_is_complete_and_asks_nobody_for_anything(word_level: Any) -> N
     assert len(DataCollatorWithPositionalEncoding(word_level)(TEXTS).to_html().encode()) < 60_000
 
 
+def test_the_vectors_are_those_of_the_collators_convention_and_base(word_level: Any) -> None:
+    choices: list[dict[str, Any]] = [{}, {"base": 9}, {"convention": "marian"}, {}]
+    first, base, convention, again = (collator(word_level, **settings)(TEXTS).to_html() for settings in choices)
+    assert first == again
+    assert len({first, base, convention}) == 3
+
+
 def test_a_batch_of_100_000_tokens_is_a_small_page_that_says_which_part_it_shows() -> None:
     ids = torch.arange(100_000).reshape(10, 10_000)
     batch = Batch({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
