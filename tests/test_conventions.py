@@ -78,6 +78,24 @@ def test_numpy_numbers_become_python_numbers() -> None:
         assert torch.equal(torch.compile(module, fullgraph=True, backend="eager")(x), module(x))
 
 
+@pytest.mark.parametrize(
+    ("convention", "text"),
+    [
+        (CONVENTIONS["vaswani"], "sines and cosines side by side, of p / 10000^(2i/D)"),
+        (CONVENTIONS["musicgen"], "cosines, then sines, of p / 10000^(i/(H-1))"),
+        (Convention("x", cosine_first=True, base=50), "cosines and sines side by side, of p / 50^(2i/D)"),
+        (fixed_bases(4, 5, 7), "sines and cosines side by side, one turn in 4, 5, 7 positions"),
+        (fixed_bases(*range(2, 9)), "sines and cosines side by side, one turn in 2, 3, 4, 5, 6, 7, … positions"),
+        (
+            Convention("x", "halves", "ends", wavelengths=(0.5, 8)),
+            "sines, then cosines, one turn in 0.5 to 8 positions, spaced by i/(H-1)",
+        ),
+    ],
+)
+def test_a_convention_is_printed_as_its_formula(convention: Convention, text: str) -> None:
+    assert str(convention) == text
+
+
 def test_a_preset_is_saved_by_its_name() -> None:
     for name, convention in CONVENTIONS.items():
         assert convention.to_dict() == {"name": name}
@@ -265,6 +283,7 @@ def test_conventions_that_cannot_be_converted_raise_with_the_reason(a: Any, b: A
         (lambda: Convention("x", base="10000"), TypeError, "'10000'"),
         (lambda: Convention("x", wavelengths=(60, 0.01)), ValueError, r"shortest and the longest[\s\S]*\(60, 0.01\)"),
         (lambda: Convention("x", wavelengths=(4, 5, 7)), ValueError, "shortest and the longest"),
+        (lambda: Convention("x", wavelengths=(4, 4)), ValueError, "shortest and the longest"),
         (lambda: Convention("x", wavelengths=(4, None)), TypeError, "a wavelength must be a number"),
         (lambda: Convention("x", wavelengths=(4, 9), bases=(4, 9)), ValueError, "one of the two"),
         (lambda: Convention("x", wavelengths=4), ValueError, r"shortest and the longest[\s\S]*\(4,\)"),

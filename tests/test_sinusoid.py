@@ -291,6 +291,13 @@ def test_a_position_beyond_the_limit_does_not_change_the_buffer() -> None:
     assert torch.equal(out, torch.ones(1, 2, 4))
 
 
+def test_lists_of_positions_may_be_integers_or_fractions() -> None:
+    for positions in ([0, 1, 7], [0.5, 1.25, 7.0], [[0, 1], [2, 3]]):
+        assert torch.equal(sinusoidal_encoding(positions, 8), sinusoidal_encoding(torch.tensor(positions), 8))
+    table = positional_encoding("learned", 8, max_length=9)  # which takes only integers
+    assert torch.equal(table(X, [0, 1, 2, 3, 8]), table(X, torch.tensor([0, 1, 2, 3, 8])))
+
+
 def test_results_share_no_memory_with_the_cache() -> None:
     module, x = SinusoidalPositionalEncoding(8), torch.zeros(2, 6, 8)
     ids = torch.arange(6)
