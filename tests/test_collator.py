@@ -1035,6 +1035,7 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"embedding": 0}, ValueError, "embedding must be positive"),
         ({"embedding": True}, TypeError, "embedding must be an integer"),
         ({"seed": -1}, ValueError, "seed must not be negative"),
+        ({"scale": "sqrt"}, TypeError, "scale must be a number"),
         ({"text_column": ["a", "b"]}, TypeError, "text_column must be"),
     ],
 )

@@ -196,13 +196,14 @@ class Hub:
     """Repositories as folders: the methods of `HfApi` that a push calls, and the cache that a download would fill."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.calls = folder, []
+        self.folder, self.calls, self.tokens = folder, [], set()
         for name in ("create_repo", "create_branch", "file_exists", "upload_folder"):
             monkeypatch.setattr(
-                huggingface_hub.HfApi, name, lambda _, *given, _name=name, **more: self(_name, *given, **more)
+                huggingface_hub.HfApi, name, lambda api, *given, _name=name, **more: self(api, _name, *given, **more)
             )
 
-    def __call__(self, name: str, repo_id: str, *given: Any, **settings: Any) -> Any:
+    def __call__(self, api: Any, name: str, repo_id: str, *given: Any, **settings: Any) -> Any:
+        self.tokens.add(api.token)
         self.calls.append((name, repo_id, settings))
         repo = self.snapshot(repo_id)
         if name == "file_exists":
@@ -224,7 +225,8 @@ def test_a_pushed_collator_loads_from_its_repository_by_the_lines_of_its_card(
 ) -> None:
     hub = Hub(tmp_path, monkeypatch)
     collate = C(wordpiece, max_length=24, labels="masked_lm", seed=3)
-    collate.push_to_hub("me/reads", private=True, commit_message="first")
+    collate.push_to_hub("me/reads", private=True, commit_message="first", token="hf_mine")
+    assert hub.tokens == {"hf_mine"}
     upload = {name: settings for name, _, settings in hub.calls}
     assert upload["create_repo"] == {"private": True, "exist_ok": True}
     assert (upload["upload_folder"]["commit_message"], upload["upload_folder"]["create_pr"]) == ("first", False)

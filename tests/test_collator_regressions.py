@@ -243,3 +243,10 @@ def test_a_saved_device_that_is_none_is_refused(word_level, tmp_path: Path, save
     path.write_text(json.dumps({**json.loads(path.read_text()), "device": saved}))
     with pytest.raises(ValueError, match=r"'device' in .* is not what save_pretrained wrote\n  got: .*(\n.*)*  fix: "):
         C.from_pretrained(tmp_path)
+
+
+def test_rows_of_true_and_false_are_no_ids_and_negative_numbers_are_values(bert) -> None:
+    with pytest.raises(TypeError, match="row 0 of column 'text' is list, expected str"):
+        C(bert)([[True, False]])
+    rows = [{"input_ids": [101], "x": -1000}, {"input_ids": [101], "x": 0.5}]
+    assert C(bert)(rows)["x"].tolist() == [-1000, 0.5]

@@ -293,6 +293,18 @@ def test_an_encoder_decoder_of_ones_own_learns_to_copy(unigram) -> None:
     assert losses[-1] < 0.1 * losses[0]
 
 
+def test_targets_are_repeated_for_each_row_of_a_long_text_and_made_beside_ids(word_level) -> None:
+    collate = C(word_level, text_target_column="target", max_length=3, return_overflowing_tokens=True)
+    batch = collate([{"text": "a b c d e", "target": "a b"}, {"text": "a", "target": "c"}])
+    samples = batch["overflow_to_sample_mapping"]
+    assert samples.tolist() == sorted(samples.tolist())
+    assert len(samples) > 2
+    whole = C(word_level, text_target_column="target")
+    alone = whole([{"input_ids": [5], "target": "a b"}, {"input_ids": [5], "target": "c"}])["labels"]
+    assert (alone != -100).sum(1).tolist() == [2, 1]
+    assert torch.equal(batch["labels"], alone[samples])
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_target_without_tokens_has_only_its_start_token(word_level, side: Any) -> None:
     settings = {"text_target_column": "target", "add_special_tokens": False, "unsupervised": "keep"}
