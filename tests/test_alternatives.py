@@ -641,3 +641,13 @@ def test_the_fix_for_a_short_max_length_works() -> None:
         with pytest.raises(ValueError, match="beyond the declared length"):
             made(kind, max_length=5)(X, torch.tensor([0, 1, 2, 3, 8]))
         assert made(kind, max_length=9)(X, torch.tensor([0, 1, 2, 3, 8])).shape == X.shape
+
+
+def test_the_width_is_printed_first() -> None:
+    assert repr(positional_encoding("learned", 8)).startswith("LearnedPositionalEncoding(8, ")
+    assert repr(positional_encoding("none", 8)).startswith("NoPositionalEncoding(8, ")
+
+
+def test_a_setting_of_another_kind_is_named_also_after_one_of_its_own() -> None:
+    with pytest.raises(TypeError, match=r"encoding 'sinusoidal' has no setting 'start'\n.*'scaled'"):
+        positional_encoding("sinusoidal", 8, scale=2, start=1)

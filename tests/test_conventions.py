@@ -70,7 +70,7 @@ def test_a_convention_survives_json_and_pickle(convention: Convention) -> None:
 def test_numpy_numbers_become_python_numbers() -> None:
     """JSON supports no others, and the compiled operator reads a convention back from its text."""
     bases = fixed_bases(*np.array([4.0, 5.0, 7.0]))
-    first = Convention("first", first_position=np.int64(2), padding_position=np.int64(1))
+    first = Convention("first", first_position=np.int64(2), padding_position=np.int64(0))
     for convention in (bases, first):
         assert Convention.from_dict(json.loads(json.dumps(convention.to_dict()))) == convention
         assert Convention(*ast.literal_eval(convention.key)) == convention

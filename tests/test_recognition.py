@@ -73,7 +73,7 @@ def test_zero_rows_before_the_first_position_shift_it() -> None:
     assert (found.zero_rows, found.first_position, found.is_exact) == ((0, 1), -2, True)
     table[[50, 129]] = 0
     assert identify(table).zero_rows == (0, 1, 50, 129)
-    assert "0 to 1, 50, 129" in str(identify(table))
+    assert "\n  zero rows      0 to 1, 50, 129\n" in str(identify(table))
     table[10:20:2] = 0
     assert str(identify(table)).count(" more run") == 1
     assert "10, 12, 14, 16, 18 and 2 more runs" in str(identify(table))

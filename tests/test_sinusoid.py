@@ -375,6 +375,10 @@ def test_the_gradient_reaches_x(scale: Any, slope: float) -> None:
         assert torch.equal(x.grad, torch.full_like(x, slope))
 
 
+def test_a_dropout_of_1_leaves_nothing() -> None:
+    assert not SinusoidalPositionalEncoding(8, dropout=1)(X + 1).any()
+
+
 def test_dropout_only_while_training() -> None:
     module, x = SinusoidalPositionalEncoding(64, dropout=0.75), torch.ones(2, 50, 64)
     dropped = module(x)
