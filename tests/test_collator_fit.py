@@ -161,6 +161,10 @@ def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:
         collate({"input_ids": [[5, size]]})
     with pytest.raises(ValueError, match=f"row 0, column 1 of 'input_ids' is {size}"):
         collate([{"input_ids": [0, size]}])
+    with pytest.raises(
+        ValueError, match=r"row 0, column 1 of 'input_ids' is -2, which is no token id\n  got: a negative id"
+    ):
+        collate([{"input_ids": [0, -2]}])
 
 
 @pytest.mark.parametrize("model", [BART, BART_BASE])

@@ -30,6 +30,7 @@ def test_one_label_a_row_becomes_labels_by_any_of_its_names(wordpiece, name: str
         assert batch["labels"].dtype == dtype
         assert batch["labels"].tolist() == values
         assert name == "labels" or name not in batch
+    assert C(wordpiece)([{"input_ids": [5, 6], "labels": [True, False]}])["labels"].tolist() == [[1, 0]]
 
 
 def test_labels_may_be_arrays_or_tensors(wordpiece) -> None:
