@@ -207,7 +207,7 @@ def _checked(
     table: PositionTable | None = None,
     is_absolute: bool = False,
 ) -> CheckedTable:
-    identified, problem, (distinct, collapsed) = None, "", _distinct(tensor)
+    identified, problem, (distinct, collapsed) = None, "", _count_rows(tensor)
     try:
         identified = identify(tensor, conventions=recorded)
     except (TypeError, ValueError) as error:
@@ -229,7 +229,7 @@ def _checked(
     )
 
 
-def _distinct(tensor: torch.Tensor) -> tuple[int, int]:
+def _count_rows(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the number of different rows in a table, and of rows equal to an earlier one, without rows of zeros."""
     given = tensor.detach().to("cpu").contiguous()
     given = given[(given != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
