@@ -406,7 +406,7 @@ def _read(table: Any) -> torch.Tensor:
         tensor = next((each for each in tensors if isinstance(each, torch.Tensor)), None)
         if tensor is None:
             raise type_error(
-                "a module must have its table as weight, weights or positional_embedding",
+                "a module must have its table as weight(s) or positional_embedding",
                 got=f"{type(table).__name__}, which has neither",
                 fix="the table itself, e.g. module.embeddings.position_embeddings",
             )
