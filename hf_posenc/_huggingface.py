@@ -136,6 +136,25 @@ def forward_names(model: Any) -> tuple[str, ...]:
     return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
 
 
+def takes_use_cache(model: Any, config: Any) -> bool:
+    r"""Return True if a model's `forward` takes `use_cache`, by name or in its `**kwargs`.
+
+    In `**kwargs` it counts if `config`, the model's configuration, or one nested in it, has the entry `use_cache`.
+
+    Example:
+        >>> from transformers import BertConfig, BertForMaskedLM
+        >>> config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+        >>> model = BertForMaskedLM(config)
+        >>> "use_cache" in forward_names(model), takes_use_cache(model, config)
+        (False, True)
+    """
+    parameters = inspect.signature(model.forward).parameters
+    by_kwargs = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    return "use_cache" in parameters or (
+        by_kwargs and any(hasattr(each, "use_cache") for each in configurations(config))
+    )
+
+
 def declared_names(model: Any) -> tuple[str, ...]:
     r"""Return the names of the keyword arguments that a model's `forward` accepts in its `**kwargs`.
 

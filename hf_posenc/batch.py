@@ -25,7 +25,9 @@ class Batch(dict[str, Any]):
         tokens_of (callable, *optional*): from a list of ids to their tokens, for display; by default ids are displayed.
         special_ids (collection of `int`, *optional*): ids of special tokens, for display; by default none.
         encoding_of (callable, *optional*): from position ids `(N,)` to their encodings `(N, D)`, for display; by
-            default sinusoids of width 64.
+            default sinusoids of width 64, labeled as an example, or none if there is an `encoding_note`.
+        encoding_note (`str`, *optional*): line that states what the displayed encodings are, if they are not part of
+            the batch, or why none are displayed.
 
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
@@ -49,9 +51,11 @@ class Batch(dict[str, Any]):
         tokens_of: TokensOf | None = None,
         special_ids: Collection[int] = (),
         encoding_of: EncodingOf | None = None,
+        encoding_note: str | None = None,
     ) -> None:
         super().__init__(data or {})
-        self._view: dict[str, Any] = {"tokens_of": tokens_of, "special_ids": special_ids, "encoding_of": encoding_of}
+        self._view: dict[str, Any] = {"tokens_of": tokens_of, "special_ids": special_ids}
+        self._view |= {"encoding_of": encoding_of, "encoding_note": encoding_note}
 
     def __getattr__(self, name: str) -> Any:
         if name in self:
@@ -117,7 +121,7 @@ class Batch(dict[str, Any]):
         return "\n".join(["Batch(", *lines, ")"])
 
     def to_html(self, *, title: str | None = None, first_row: int = 0, first_token: int = 0) -> str:
-        r"""Return HTML that displays the tokens, masks, position encodings and embeddings of the batch.
+        r"""Return HTML that displays the tokens, masks, positions and embeddings of the batch.
 
         A notebook displays a batch in this way. Selecting a token highlights its values. The HTML needs no network.
 

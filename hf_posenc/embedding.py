@@ -5,6 +5,7 @@ For models that have their own embedding, such as those of Hugging Face, see `us
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 
@@ -25,8 +26,8 @@ from .sinusoid import (
     without_values,
 )
 
-# Warn above this ratio of the encoding's standard deviation to the embedding's. At 5, the token contributes 1/26 of a
-# vector's variance.
+# Warn above this ratio of the encoding's standard deviation to the embedding's, and of the embedding's to the
+# encoding's. At 5, the smaller one contributes 1/26 of a vector's variance.
 MAX_SPREAD = 5.0
 
 
@@ -50,8 +51,8 @@ class PositionalEmbedding(nn.Module):
         max_length (`int`, *optional*): number of positions; later ones raise an error. By default a learned table has
             512 positions, and the other encodings have no limit.
         scale (`"sqrt_d"` or `float`, *optional*): factor of the token embeddings; `"sqrt_d"` means the square root of
-            their width D. By default 1. The first call warns if the token embeddings are much smaller than the
-            encoding.
+            their width D, for tables with a standard deviation of 1/√D. By default 1. The first call warns if the token
+            embeddings are much smaller than the encoding, or much larger than sinusoids.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
         zero_padding (`bool`, *optional*, defaults to `True`): return exactly 0.0 where `attention_mask` is 0, so that
             a sum over all tokens equals the sum over real tokens.
@@ -319,8 +320,8 @@ class PositionalEmbedding(nn.Module):
     def _compare_spread(self, embedded: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Warn once, at the first call, if the encoding is much larger than the token embeddings `embedded`.
 
-        Only tokens where `keep` is True are compared. The constructor does not compare them, because a checkpoint may
-        be loaded later.
+        Warn too if sinusoids, which cannot grow, are much smaller. Only tokens where `keep` is True are compared. The
+        constructor does not compare them, because a checkpoint may be loaded later.
         """
         if without_values(embedded) or self._spread_seen:  # in this order: compiled graphs must not read the attribute
             return
@@ -335,6 +336,16 @@ class PositionalEmbedding(nn.Module):
                     f"the encoding's spread is over {MAX_SPREAD:g} times the embedding's: positions drown the tokens",
                     got=f"standard deviation {encoding:.2g} against {tokens:.2g}, scale={self.encoding.scale!r}",
                     fix="scale='sqrt_d' as in the paper, or a LayerNorm after it and a filter for this warning",
+                ),
+                stacklevel=2,
+            )
+        elif type(self.encoding) is SinusoidalPositionalEncoding and MAX_SPREAD * encoding < tokens < math.inf:
+            scale = encoding / tokens * abs(self.encoding.factor)
+            warnings.warn(
+                explain(
+                    f"the embedding's spread is over {MAX_SPREAD:g} times the encoding's: tokens drown the positions",
+                    got=f"standard deviation {tokens:.2g} against {encoding:.2g}, scale={self.encoding.scale!r}",
+                    fix=f"scale={scale:.2g}; 'sqrt_d' is for tables with a standard deviation of 1/sqrt(D)",
                 ),
                 stacklevel=2,
             )

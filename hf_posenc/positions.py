@@ -52,7 +52,7 @@ def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
     contains a value other than 0 and 1. `values=False` skips the check of the values, because on an accelerator it
     would wait for the device.
     """
-    if not isinstance(attention_mask, torch.Tensor | np.ndarray):
+    if not isinstance(attention_mask, (torch.Tensor, np.ndarray)):
         raise type_error(
             "attention_mask must be a tensor or an array (batch, length)",
             got=shorten(attention_mask),

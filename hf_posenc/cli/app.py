@@ -15,7 +15,7 @@ import typer
 
 from .._explain import shorten
 from .demo import demo, show
-from .jobs import encode, verify
+from .jobs import PlainHelp, encode, verify
 from .plot import PASS_ON, plot
 from .terminal import Screen
 
@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 app.command()(show)
 app.command()(demo)
-app.command()(encode)
+app.command(cls=PlainHelp)(encode)
 app.command()(verify)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _D_MODEL = 256
 _BATCH_SIZE = 64
-_EMBEDDED_BATCHES = 32
+_SAMPLED_BATCHES = 16
 _PRINTED_TEXTS, _PRINTED_TOKENS = 3, 24
 
 
@@ -64,7 +64,7 @@ def demo(
     vocab_size: Annotated[int, typer.Option(help="Size of the BPE that is trained without --tokenizer.")] = 8_000,
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the plot.")] = Path("hf_posenc.png"),
 ) -> None:
-    """Print and plot a batch of texts from a corpus, and measure the speed of collating and embedding the corpus.
+    """Print and plot a batch of texts from a corpus, and measure the speed beside transformers and torch alone.
 
     Without FILE the corpus is the docstrings of Python's standard library.
 
@@ -72,8 +72,11 @@ def demo(
 
     Nothing is downloaded unless --tokenizer names a tokenizer on the Hub.
     """
+    import torch
+
     from ..collator import DataCollatorWithPositionalEncoding
     from ..plots.canvas import check_suffix
+    from ..sinusoid import sinusoidal_encoding
 
     check_suffix(output)
     screen = Screen()
@@ -100,11 +103,26 @@ def demo(
     whole = collate.replace(embedding=None, return_overflowing_tokens=True)
     starts = list(range(0, len(texts), _BATCH_SIZE))
     embed = whole.replace(embedding=_D_MODEL).embed
-    embedded = starts[:: -(-len(starts) // _EMBEDDED_BATCHES)]
+    sample = starts[:: -(-len(starts) // _SAMPLED_BATCHES)]
+    settings: Any = {"padding": True, "truncation": True, "max_length": whole.max_length, "return_tensors": "pt"}
+    settings["return_overflowing_tokens"] = whole.tokenizer.is_fast
+    table = torch.nn.Embedding(len(whole.tokenizer), _D_MODEL).requires_grad_(False)
+    positions = sinusoidal_encoding(torch.arange(whole.max_length or 0), _D_MODEL)
+
+    def call(some: Sequence[str]) -> Any:
+        return whole.tokenizer(some, **settings)
+
+    def plain(some: Sequence[str]) -> Any:
+        inputs = call(some)
+        inputs["inputs_embeds"] = table(inputs["input_ids"]) + positions[: inputs["input_ids"].shape[1]]
+        return inputs
+
     screen.facts(
         {
-            "text → batch     ": _speed(screen, "text to batch", whole.batch, texts, starts),
-            "text → embeddings": _speed(screen, "text to embeddings", embed, texts, embedded) + f", width {_D_MODEL}",
+            "text → batch": _speed(screen, "text to batch", whole.batch, texts, starts),
+            "tokenizer(...)": _speed(screen, "tokenizer(...)", call, texts, sample),
+            "text → embeddings": _speed(screen, "text to embeddings", embed, texts, sample) + f", width {_D_MODEL}",
+            "tokenizer(...), table, sum": _speed(screen, "tokenizer(...), table, sum", plain, texts, sample),
         }
     )
     screen.say()

@@ -11,11 +11,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from .._explain import counted, value_error
 from ..jobs.options import choices_of, with_options
 from .progress import ProgressLine
 from .terminal import Screen
+
+
+class PlainHelp(TyperCommand):
+    """Command with help in plain text, because typer's tables cut long names of options at 80 columns."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        self.rich_markup_mode = None
+        super().format_help(ctx, formatter)
 
 
 def encode(
@@ -106,7 +116,6 @@ def _option(option: Field[Any], hint: Any) -> Any:
         *filter(None, [option.metadata["flag"]]),
         metavar="|".join(choices) or None,
         help=option.metadata["help"],
-        rich_help_panel=option.metadata["panel"],
     )
     return Annotated[hint, described]
 

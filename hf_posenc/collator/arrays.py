@@ -217,7 +217,7 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
             raise type_error(
                 f"row {index} of column '{name}' is {type(value).__name__}, expected a number or a list of numbers",
                 got=repr(value)[:60],
-                fix='map names to numbers first, e.g. ds.class_encode_column("label")',
+                fix=_label_fix(name, value),
             )
         rows.append(row)
     if len({row.ndim for row in rows}) > 1 or rows[0].ndim > 1:
@@ -239,7 +239,8 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
             raise value_error(
                 f"row {index}: {row.size} labels for {length} tokens",
                 got="each token needs a label, special tokens too",
-                fix="tokenize and align the labels first, or give one number per row (floats for several per text)",
+                fix="one label per word: see 'Labels per word' in docs/datasets-map.md; "
+                "or give one number per row (floats for several per text)",
             )
     return Ragged.from_rows(rows, name="labels", bools=True)
 
@@ -306,9 +307,21 @@ def _mixed(name: str, row: int, value: Any) -> TypeError:
         explain(
             f"row {row} of column '{name}' is {kind}, and the column holds numbers as well",
             got=shorten(value),
-            fix=f"values of one type in a column, or dataset.remove_columns('{name}')",
+            fix=_label_fix(name, value)
+            if name in LABEL_COLUMNS
+            else f"values of one type in a column, or dataset.remove_columns('{name}')",
         )
     )
+
+
+def _label_fix(name: str, value: Any) -> str:
+    if is_missing(value):
+        return f'drop such rows first, e.g. ds.filter(lambda row: row["{name}"] is not None)'
+    if not isinstance(value, str) and any(map(is_missing, _leaves(value))):
+        return "-100 in place of None, at tokens without a label"
+    if isinstance(value, str):
+        return f'map names to numbers first, e.g. ds.class_encode_column("{name}")'
+    return f'map names to numbers first, e.g. ds.map(lambda row: {{"{name}": [names.index(x) for x in row["{name}"]]}})'
 
 
 def _ragged(name: str, sizes: str) -> str:

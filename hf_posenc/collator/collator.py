@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -17,23 +17,43 @@ from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
 from ..ragged import lock_free_cache
-from ..sinusoid import sinusoidal_encoding
-from ..tokenization.loading import number_of_ids, to_files
+from ..tokenization.loading import number_of_ids, sharing_copy, to_files
+from ..tokenization.serialized import calls_only_rust
+from ..view import example_encoding
 from . import save
 from .batches import Batches
 from .columns import features_of, removable, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import EMBEDDING_SETTINGS, check_exchange
-from .fit import fit_batch, padding_changes_outputs
+from .fit import fit_batch, left_padding_warning
 from .inputs import empty_batch, is_columns, is_mapped, is_table, joins_columns
 from .padding import pad_batch
 from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
 from .tokens import Tokenized, tokenize
-from .warn import Warnings, left_out_warning, missing_target_warning, truncation_warning, warn_of_columns
+from .warn import (
+    Warnings,
+    left_out_warning,
+    missing_target_warning,
+    numbering_warning,
+    truncation_warning,
+    unmasked_warning,
+    warn_of_columns,
+)
 
 if TYPE_CHECKING:
     from datasets import Features
+
+
+class _Table(Protocol):
+    """A `pyarrow.Table`, for type checkers: pyarrow itself has no types."""
+
+    @property
+    def column_names(self) -> list[str]: ...
+    def combine_chunks(self) -> Any: ...
+
+
+Table = TypeVar("Table", bound=_Table)
 
 
 @refuses_unknown_keywords
@@ -203,20 +223,30 @@ class DataCollatorWithPositionalEncoding(Processor):
             )
         object.__setattr__(self, name, value)
 
+    @overload
+    def __call__(self, given: Sequence[Any]) -> Batch: ...  # rows
+    @overload
+    def __call__(self, given: Mapping[str, Any]) -> Mapping[str, Any]: ...  # columns
+    @overload
+    def __call__(self, given: Table) -> Table: ...
+    @overload
+    def __call__(self, given: Any = None, **settings: Any) -> Any: ...  # a data frame, or a call as a processor
     def __call__(self, given: Any = None, **settings: Any) -> Any:
         """Return `columns(given)` if `given` is columns or the caller is `dataset.map`, otherwise `batch(given)`.
 
-        Columns are a mapping, a table or a data frame. `collate(text=..., **settings)` returns the `BatchEncoding` of
-        `tokenizer(text, **settings)`, as processors of transformers do. Keywords without `text` raise `TypeError`.
+        Columns are a mapping, a table or a data frame. `collate(text=..., text_pair=..., text_target=..., **settings)`
+        returns the `BatchEncoding` of the tokenizer for these arguments, as processors of transformers do. Keywords
+        without `text` and `text_target` raise `TypeError`.
         """
-        if given is None and "text" in settings:
+        if given is None and settings.keys() & {"text", "text_target"}:
             return self._process(**settings)
         if settings:
             named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
             raise type_error(
                 "collate(...) takes only rows or columns; settings are arguments of the collator",
                 got=named,
-                fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)",
+                fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows); "
+                "a pipeline takes tokenizer=collate.tokenizer",
             )
         if is_columns(given):
             return self.columns(given)
@@ -272,8 +302,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             - Without a format, only the new columns are returned, because `map` itself adds the given ones that are not
               in `remove_columns`. If a text became several rows, the given columns are returned too. If a tokenized row
               became several rows, `map` keeps all given columns; call `.remove_columns` afterwards.
-            - With `with_format("arrow")` or `"pandas"`, all columns are returned, because `map` replaces the given ones
-              and ignores `remove_columns`; call `.remove_columns` afterwards.
+            - With `with_format("arrow")` or `"pandas"`, a `pyarrow.Table` of all columns is returned, because `map`
+              replaces the given ones and ignores `remove_columns`; call `.remove_columns` afterwards.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.
@@ -285,7 +315,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             self._warnings.once("size", embedder.stored_size_warning(len(tokenized.rows.ids.values)))
         joined = joins_columns(given)  # map adds the given columns itself
         columns = to_columns(self._config, tokenized, module, carried=not joined or tokenized.has_split_texts)
-        if is_table(given):
+        # For a data frame, `map` of a streamed data set takes no mapping.
+        if is_table(given) or (is_columns(given) and not isinstance(given, Mapping) and is_mapped()):
             return to_table(columns)
         result = to_mapping(columns)
         return removable(result) if joined and tokenized.has_split_texts and tokenized.from_texts else result
@@ -422,6 +453,8 @@ class DataCollatorWithPositionalEncoding(Processor):
     def replace(self, **changes: Any) -> DataCollatorWithPositionalEncoding:
         r"""Return a new collator with some arguments changed, and the others as in this one.
 
+        Both collators share one parsed tokenizer, unless `tokenizer` or `pad_token` is changed.
+
         Args:
             **changes: arguments of the class.
 
@@ -442,8 +475,18 @@ class DataCollatorWithPositionalEncoding(Processor):
         own = isinstance(given, PositionalEmbedding)
         if own or (given is None and settings["model"] is not None):  # drop those of the old embedding
             settings = {k: value for k, value in settings.items() if k not in EMBEDDING_SETTINGS or k in changes}
+        if not changes.keys() & {"tokenizer", "pad_token"} and calls_only_rust(self.tokenizer):
+            settings["tokenizer"] = sharing_copy(self.tokenizer)
         with save.on_device(self._config.embedder.device):
             return type(self)(**settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as a dict of JSON values, with the name of the class; the tokenizer is not in it.
+
+        `to_json_string` and `to_json_file` of transformers write this dict.
+        """
+        embedding = self._config.embedder.state(weights=False)
+        return {**save.json_values(self._config.saved), "embedding": embedding, "processor_class": type(self).__name__}
 
     def save_pretrained(self, save_directory: Any) -> list[str]:
         r"""Save the collator in a folder: `hf_posenc.json`, `processor_config.json` and the tokenizer's files.
@@ -574,6 +617,8 @@ class DataCollatorWithPositionalEncoding(Processor):
                 self._warnings.once(what, truncation_warning(config, what, truncated, tokenized.count, name))
         if settings.text_target_column and (message := missing_target_warning(tokenized, settings)):
             self._warnings.once("target column", message)
+        if tokenized.unmasked is not None:
+            self._warnings.once("no mask", unmasked_warning(config, tokenized))
         return tokenized
 
     def _collate(self, given: Any) -> Batch:
@@ -593,6 +638,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         arrays, left_out = pad_batch(self._config, tokenized)
         if left_out:
             self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.rows.ids)))
+        if self._config.may_count_from_2 and "position_ids" not in tokenized.rows.columns:
+            self._warnings.once("positions", numbering_warning(self.tokenizer))
         if tokenized.columns:
             warn_of_columns(self._config, tokenized, arrays, self._warnings)
         values: Mapping[str, Any] = arrays
@@ -605,31 +652,35 @@ class DataCollatorWithPositionalEncoding(Processor):
     def _fitted(self, batch: Batch) -> Batch:
         """Remove from `batch`, in place, the keys that the collator's model does not accept, and return `batch`.
 
-        Without a model nothing is removed. Warn if left padding changes the outputs of the model.
+        Without a model nothing is removed. Warn if left padding changes the outputs of the model, and if the tokenizer
+        has less than half of the model's ids.
         """
         model = self.model
         if model is None:
             return batch
-        if padding_changes_outputs(model, self._config.side) and not batch.get("attention_mask", torch.ones(1)).all():
-            message = explain(
-                f"left padding changes the outputs of {model.name} for real tokens, because it takes no position_ids",
-                got='padding_side="left"',
-                fix='padding_side="right", or rows of one length',
-            )
+        if self._config.few_ids is not None:
+            self._warnings.once("ids", self._config.few_ids)
+        is_padded = self._config.side == "left" and not batch.get("attention_mask", torch.ones(1)).all()
+        if is_padded and (message := left_padding_warning(model)):
             self._warnings.once("left padding", message)
         return fit_batch(batch, model)
 
     @lock_free_cache
     def _view(self) -> dict[str, Any]:
-        """Arguments of `Batch` for its display in a notebook: `tokens_of`, `special_ids` and `encoding_of`."""
-        special_ids = frozenset(self.tokenizer.all_special_ids)
-        return {"tokens_of": self._tokens_of, "special_ids": special_ids, "encoding_of": self._encoding_of}
+        """Arguments of `Batch` for its display in a notebook."""
+        settings, model = self._config.settings, self.model
+        view = {"tokens_of": self._tokens_of, "special_ids": frozenset(self.tokenizer.all_special_ids)}
+        if settings.embedding is not None:
+            return view | {"encoding_of": self._encoding_of}
+        if model is None:
+            encoding_of, note = example_encoding(settings.convention, settings.base)
+            return view | {"encoding_of": encoding_of, "encoding_note": note}
+        kind = "its own positions" if model.positions else "no known positions"
+        note = f"No encoding is shown: the batch contains none, and {model.name} has {kind}."
+        return view | {"encoding_note": note}
 
     def _encoding_of(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return the encodings `(N, D)` of position ids `(N,)`; without `embedding`, sinusoids of width 64."""
-        settings = self._config.settings
-        if settings.embedding is None:
-            return sinusoidal_encoding(positions, 64, convention=settings.convention, base=settings.base)
+        """Return the encodings `(N, D)` of position ids `(N,)` that `embedding` adds."""
         module = self._config.embedder.ready()
         return module.encoding.rows(positions.to(module.embedding.weight.device), module.embedding.weight)
 

@@ -14,6 +14,7 @@ from ..ragged import PaddingSide
 from ..rows import IGNORED, Encoder, Limits
 from ..sinusoid import resolve_convention
 from ..tokenization.loading import private_copy, stated_limit
+from ..tokenization.serialized import calls_only_rust
 from .arrays import LABEL_COLUMNS
 from .embed import Embedder
 from .fit import check_fit, decoder_start, was_examined
@@ -48,8 +49,8 @@ class Config:
         self.embedder = Embedder(settings, tokenizer)
         # True if there is a table, so that batches have `inputs_embeds`.
         self.embeds = self.embedder.rows is not None
-        if model is not None:
-            check_fit(settings, model, tokenizer)
+        # Warning of a tokenizer with few of the model's ids, for the first batch; `None` if it has enough.
+        self.few_ids = None if model is None else check_fit(settings, model, tokenizer)
         # Names of the arguments of the model's forward; `None` without a model.
         self.accepts = None if model is None else frozenset(model.accepts)
         self.padding = padding_of(settings.padding)
@@ -66,6 +67,13 @@ class Config:
         self.first_position = counts.first_position
         # First position in the model's numbering; 0 if the model has none.
         self.model_first_position = self.first_position if by_model else 0
+        # True if the tokenizer is of a family of models and has fairseq's first tokens. Such models, as RoBERTa and
+        # XLM-R, count positions from the padding id + 1; without a model that is not known for sure.
+        first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+        is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)
+        is_of_models = type(tokenizer).__module__.startswith("transformers.models.")
+        self.may_count_from_2 = is_fairseq and is_of_models and self.first_position == 0 and model is None
+        self.may_count_from_2 &= settings.embedding is None
         padding_position = self.first_position if counts.padding_position is None else counts.padding_position
         # Padding value of each column.
         self.fills = dict.fromkeys((*PER_TOKEN, "inputs_embeds"), 0) | dict.fromkeys(LABEL_COLUMNS, IGNORED)
@@ -84,7 +92,9 @@ class Config:
         self.encoder = Encoder(tokenizer, self.limits, word_ids=settings.whole_word_mask, **options)
         self.target_encoder = None
         if settings.text_target_column is not None:
-            self.target_encoder = Encoder(private_copy(tokenizer), self.target_limits, targets=True, **options)
+            has_modes = hasattr(tokenizer, "_switch_to_target_mode")
+            own = tokenizer if calls_only_rust(tokenizer) and not has_modes else private_copy(tokenizer)
+            self.target_encoder = Encoder(own, self.target_limits, targets=True, **options)
         self.label_kind = None if settings.labels is None else LABEL_KINDS[settings.labels]
         self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)
         # True if labels are separate token sequences, as in translation.

@@ -7,6 +7,7 @@ This module makes the table of a width, and converts tables to plain values (nev
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from .._compat import default_device
 from .._explain import as_integer, explain, in_bytes, shorten, value_error
 from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
@@ -62,7 +64,7 @@ class Embedder:
                     fix="embedding=nn.Embedding(len(tokenizer), 512)",
                 )
             self.rows = needed
-            device = torch.get_default_device()
+            device = default_device()
             self.device = None if device.type == "cpu" else str(device)
             return
         self.rows = self.module.num_embeddings  # raises if it is not a table
@@ -89,7 +91,19 @@ class Embedder:
                     got=f"embedding={given}, a table of {in_bytes(4 * math.prod(shape))}",
                     fix="a smaller width, such as embedding=256",
                 ) from error
-            table = _frozen(torch.from_numpy(values).to(self.device or "cpu"))
+            weight = torch.from_numpy(values)
+            try:
+                weight = weight.to(self.device or "cpu")
+            except torch.OutOfMemoryError:
+                raise
+            except (AssertionError, RuntimeError) as error:  # a collator that was saved on another machine
+                message = explain(
+                    f"the table of this collator is on the CPU, because its device {self.device} is not available",
+                    got=str(error).partition("\n")[0],
+                    fix='"device": null in hf_posenc.json, or collate.replace(embedding=table), a table of your own',
+                )
+                warnings.warn(message, stacklevel=2)
+            table = _frozen(weight)
         return PositionalEmbedding(table, **{name: getattr(settings, name) for name in EMBEDDING_SETTINGS})
 
     def ready(self) -> PositionalEmbedding:

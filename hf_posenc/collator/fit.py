@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from .._explain import explain, value_error
+from .._explain import explain, shorten, value_error
 from ..batch import Batch
 from ..masks import AttentionMask
 from ..model_spec import ModelSpec
-from ..ragged import PaddingSide
+from ..ragged import Ragged
+from ..rows import IGNORED
 from ..sinusoid import CONVENTIONS, USUAL_BASE
 from ..tokenization.loading import number_of_ids
 from .embed import too_few_rows
@@ -42,11 +44,17 @@ def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) ->
     return next((int(token) for token in known if token is not None), 0)
 
 
-def padding_changes_outputs(spec: ModelSpec, side: PaddingSide) -> bool:
-    """Return True if padding on `side` changes outputs for real tokens, because the model takes no `position_ids`."""
+def left_padding_warning(spec: ModelSpec) -> str | None:
+    """Return the warning that left padding changes the outputs of the model; `None` if it does not."""
     # With relative positions only, shifting all tokens does not change outputs.
     by_distance = bool(spec.positions) and not spec.counts_tokens
-    return side == "left" and spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance
+    if spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance:
+        rule = f"left padding changes the outputs of {spec.name} for real tokens, because it takes no position_ids"
+    elif spec.classifies_first_token:
+        rule = f"left padding changes the logits of {spec.name}, because it classifies a row by its first column"
+    else:
+        return None
+    return explain(rule, got='padding_side="left"', fix='padding_side="right", or rows of one length')
 
 
 def was_examined(spec: ModelSpec) -> bool:
@@ -57,8 +65,12 @@ def was_examined(spec: ModelSpec) -> bool:
     return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
 
 
-def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise for the first setting that the model cannot use or would silently ignore."""
+def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Raise for the first setting that the model cannot use or would silently ignore.
+
+    Return a warning if the tokenizer has less than half of the model's ids, otherwise `None`.
+    """
+    warning = None
     if not {"input_ids", "inputs_embeds"} & set(spec.accepts):
         raise value_error(
             f"the forward of {spec.name} has no argument input_ids or inputs_embeds, so it cannot read text",
@@ -72,6 +84,13 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
         needed = number_of_ids(tokenizer)
         if "input_ids" in spec.accepts and spec.num_embeddings is not None and spec.num_embeddings < needed:
             raise ValueError(too_few_rows(needed, spec.num_embeddings, of=spec.name))
+        if "input_ids" in spec.accepts and 2 * needed < (spec.num_embeddings or 0):  # padded vocabularies are normal
+            warning = explain(
+                f"the tokenizer has {needed:,} ids, and {spec.name} has {spec.num_embeddings:,}: it may be that "
+                "of another model",
+                got="less than half of the model's ids",
+                fix=f"the model's own tokenizer; for a new model, vocab_size={needed} in its configuration",
+            )
     if settings.look_ahead and "look_ahead_mask" not in spec.accepts:
         raise ValueError(_look_ahead(spec))
     if settings.packing == "flat":
@@ -87,6 +106,38 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
             f"text_target_column makes a second sequence, and {spec.name} reads one",
             got=_forward(spec),
             fix="an encoder-decoder such as BART or T5; for a decoder alone, join text and target into one text",
+        )
+    return warning
+
+
+def check_label_values(labels: NDArray[Any] | Ragged, spec: ModelSpec, sample: NDArray[np.int64], name: str) -> None:
+    """Raise a `ValueError` for the first label of column `name` that the model's loss cannot take.
+
+    A loss over classes takes -100 and the integers from 0. `sample` `(B,)` are the numbers of the rows.
+    """
+    count = spec.num_labels
+    values = labels.values if isinstance(labels, Ragged) else labels
+    # A row of one float for each class are several labels, for BERT and its kind.
+    if count is None or (values.dtype.kind == "f" and values.shape[1:] == (count,)):
+        return
+    if values.dtype.kind == "f":
+        raise value_error(
+            f"row {sample[0]} of column '{name}' holds floats, and {spec.name} takes the numbers of {count} classes",
+            got=shorten(values[0].tolist()),
+            fix=f"integers from 0 to {count - 1}; to predict a number, a model with num_labels=1; for several labels "
+            f"per text, {count} floats in every row",
+        )
+    wrong = (values != IGNORED) & ((values < 0) | (values >= count))
+    if wrong.any():
+        place, largest = int(wrong.argmax()), int(values.max())
+        row = int(np.searchsorted(labels.offsets, place, "right")) - 1 if isinstance(labels, Ragged) else place
+        fix = f"integers from 0 to {count - 1}, or -100 for no label"
+        if largest >= count and count != spec.num_embeddings:  # not the tokens of a language model
+            fix += f"; or a model with num_labels={largest + 1}"
+        raise value_error(
+            f"row {sample[row]} of column '{name}' holds {values[place]}, and {spec.name} has {count} classes",
+            got=f"{np.count_nonzero(wrong)} such labels in this batch",
+            fix=fix,
         )
 
 
@@ -159,7 +210,7 @@ def _why_not_isolated(spec: ModelSpec) -> str | None:
     if spec.is_encoder_decoder:
         return "it reads two sequences"
     if "attention_mask" not in spec.accepts or not spec.takes_4d_mask:
-        return "it takes neither attention_mask (B, 1, T, T) nor document_ids"
+        return "neither attention_mask (B, 1, T, T) nor document_ids isolates them"
     if spec.counts_tokens and "position_ids" not in spec.accepts:
         return "it takes no position_ids, so positions would not restart with each document"
     return None
@@ -179,9 +230,13 @@ def _check_flat(spec: ModelSpec) -> None:
     if spec.flat_keys:
         return
     if was_examined(spec):
-        got = "its documents see each other in spite of position_ids that restart"
+        got = spec.flat_error or "its documents see each other in spite of position_ids that restart"
         fix = "packing=False" if _why_not_isolated(spec) else "packing=True, which makes a mask that isolates them"
-        fix += ', or attn_implementation="flash_attention_2", if the model has it'
+        fix += ", or " + (
+            "what this error of the model asks for"
+            if spec.flat_error
+            else 'attn_implementation="flash_attention_2", if the model has it'
+        )
     else:
         got, fix = _forward(spec), "packing=False, or a forward that names seq_idx or cu_seq_lens_q"
     raise value_error(

@@ -183,13 +183,14 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
         targets = _checked(as_list(columns[name]), name, settings.is_split_into_words)
     if "input_ids" in columns:  # tokenized targets are in `labels`
         return Given(count, None, None, None if "labels" in columns else targets, columns)
-    for name in (settings.text_column, settings.text_pair_column):  # the target column may be missing, as at inference
+    for argument in ("text_column", "text_pair_column"):  # the target column may be missing, as at inference
+        name = getattr(settings, argument)
         if name is not None and name not in columns:
             raise value_error(
                 f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
                 fix=(
                     "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
-                    "first, dataset.map(collate, batched=True); another column: text_column='...'"
+                    f"first, dataset.map(collate, batched=True); another column: {argument}='...'"
                 ),
             )
     pair = settings.text_pair_column

@@ -24,6 +24,7 @@ from .arrays import (
     numbers,
     to_float32,
 )
+from .fit import check_label_values
 from .labels import decoder_inputs
 from .tokens import Tokenized, name_taken, positions_of
 
@@ -309,6 +310,8 @@ def _make_labels(config: Config, tokenized: Tokenized) -> tuple[TokenRows, Label
         labels = rows.columns.get(names[0])
         if labels is None:
             labels = given_labels(tokenized.columns[names[0]], rows.ids.lengths, name=names[0])
+        if config.model is not None:
+            check_label_values(labels, config.model, rows.sample, names[0])
     causal = isinstance(labels, Ragged) and are_copies(labels, rows.ids, rows.is_token)
     if names and config.label_maker is not None:
         raise value_error(

@@ -7,13 +7,15 @@ import, so it is not imported here: `Processor` gets the base class `ProcessorMi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wrapt import register_post_import_hook
 
+from .._compat import apply_chat_template
 from .._explain import explain, shorten, value_error
+from ..tokenization.loading import STATE_LOCK
 from .settings import Settings
 
 
@@ -31,6 +33,14 @@ class Processor(Settings):
             module.AutoProcessor.register(cls.__name__, cls, exist_ok=True)
 
         register_post_import_hook(register, "transformers.models.auto.processing_auto")
+
+    if not TYPE_CHECKING:  # type checkers would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            fix = None
+            if not name.startswith("_") and hasattr(vars(self).get("tokenizer"), name):
+                fix = f"collate.tokenizer.{name}; a pipeline takes tokenizer=collate.tokenizer"
+            raise AttributeError(explain(f"a collator has no attribute '{name}'", fix=fix), name=name, obj=self)
 
     @property
     def pad_token_id(self) -> int | None:
@@ -71,7 +81,8 @@ class Processor(Settings):
 
         Args:
             conversation (list of messages, or list of conversations): each message has a `role` and a `content`, a
-                `str` or a list of `{"type": "text", "text": ...}`.
+                `str` or a list of `{"type": "text", "text": ...}`. If the chat template cannot read such lists, as most
+                templates of text models, each list is joined to one `str` first.
             **settings: arguments of `ProcessorMixin.apply_chat_template`, such as `tokenize` and `return_dict`.
 
         Returns:
@@ -83,18 +94,33 @@ class Processor(Settings):
         Raises:
             ValueError: if the tokenizer has no chat template.
         """
-        from transformers.processing_utils import ProcessorMixin
-
         given = settings.pop("processor_kwargs", None) or {}
         settings["processor_kwargs"] = {"add_special_tokens": False, **given}  # the template adds them
-        plain: Any = _with_plain_contents(conversation)
-        return ProcessorMixin.apply_chat_template(self, plain, **settings)
 
-    def _process(self, text: Any, **settings: Any) -> Any:
-        """Tokenize `text` and return the `BatchEncoding` of the tokenizer. A single `str` gives a batch of one row.
+        joined = _with_contents(conversation, lambda parts: "".join(part["text"] for part in parts))
+        rendering = {**settings, "tokenize": False}
+        rendering.pop("sanitize_control_tokens", None)  # it needs tokenize=True
 
-        `settings` are arguments of the tokenizer; some trainers pass them nested in `text_kwargs` or `common_kwargs`.
-        Raise for images, videos and audio.
+        def texts_read(content: Callable[[list[Any]], Any]) -> int:
+            sample: Any = _with_contents(conversation, content)
+            try:
+                return "".join(apply_chat_template(self, sample, rendering)).count(_SAMPLE)
+            except Exception:  # such as "can only concatenate str (not "list") to str"
+                return 0
+
+        # TRL passes lists to every processor. Templates that read only strings fail at a list, leave it out or print
+        # it; those that read only lists leave out a string. So both are tried with a sample.
+        if joined != conversation:
+            as_lists = texts_read(lambda parts: [{**part, "text": _SAMPLE} for part in parts])
+            if texts_read(lambda parts: _SAMPLE * len(parts)) > as_lists:
+                conversation = joined
+        return apply_chat_template(self, conversation, settings)
+
+    def _process(self, **settings: Any) -> Any:
+        """Call the tokenizer and return its `BatchEncoding`. A single `str` gives a batch of one row.
+
+        `settings` are arguments of the tokenizer, such as `text` and `text_pair`; some trainers pass them nested in
+        `text_kwargs` or `common_kwargs`. Raise for images, videos and audio.
         """
         for name in ("images", "videos", "audio"):
             if settings.pop(name, None) is not None:
@@ -102,21 +128,25 @@ class Processor(Settings):
             settings.pop(f"{name}_kwargs", None)
         nested = [settings.pop(name, None) or {} for name in ("common_kwargs", "text_kwargs")]
         settings = {"add_special_tokens": self.add_special_tokens, **nested[0], **nested[1], **settings}
-        return self.tokenizer([text] if isinstance(text, str) else text, **settings)
+        for name in ("text", "text_pair", "text_target", "text_pair_target"):
+            if isinstance(settings.get(name), str):
+                settings[name] = [settings[name]]
+        with STATE_LOCK:
+            return self.tokenizer(**settings)
 
 
-def _with_plain_contents(conversation: Any) -> Any:
-    """Return the conversation with the content of each message as one `str`; a content of several texts is joined.
+_SAMPLE = "one\ntwo"  # a printed list would escape the line break
 
-    TRL passes lists of texts to a processor, but chat templates of text models accept only strings.
-    """
+
+def _with_contents(conversation: Any, content: Callable[[list[Any]], Any]) -> Any:
+    """Return a conversation in which each content that is a list of texts is replaced by `content(list)`."""
     if isinstance(conversation, dict):
         parts = conversation.get("content")
         if isinstance(parts, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
-            return {**conversation, "content": "".join(part["text"] for part in parts)}
+            return {**conversation, "content": content(parts)}
         return conversation
     if isinstance(conversation, Sequence) and not isinstance(conversation, str):
-        return [_with_plain_contents(part) for part in conversation]
+        return [_with_contents(part, content) for part in conversation]
     return conversation
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 # Part of every fingerprint. Increase it if the same input gives another output, or if keys of the file change meaning.
 FORMAT_VERSION = 3
-# Version 1 had no model, and version 2 no record of the tokenizer's files. All other keys have the same meaning.
-_READS = (1, 2, FORMAT_VERSION)
 FILE_NAME = "hf_posenc.json"
 # The file in which `AutoProcessor` finds the name of the class.
 PROCESSOR = "processor_config.json"
@@ -53,20 +51,16 @@ def state(
     backend is left out, because it does not change the output. `files` are the names and contents of the tokenizer's
     files, `settings` the other arguments by name, and `table` is the embedding as `Embedder.state` returns it.
     """
-    return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(_plain(settings), sort_keys=True), table
+    return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(json_values(settings), sort_keys=True), table
 
 
 def rebuild(*state: Any) -> Any:
-    """Return a collator from its pickled values: those of `state`, then a `PickledBackend`.
-
-    Unpickling calls this function. Older pickles have no `PickledBackend`.
-    """
+    """Return a collator from its pickled values: those of `state`, then a `PickledBackend`. Unpickling calls it."""
     version, *rest = state
     _check_version(version, "this pickle")
-    cls, kind, files, plain, table, *backend = rest
+    cls, kind, files, plain, table, backend = rest
     settings = {name: _converted(name, value) for name, value in json.loads(plain).items()}
-    if backend:  # older pickles have none
-        settings["backend"] = backend[0].name
+    settings["backend"] = backend.name
     return _made(cls, from_files(kind, dict(files)), from_state(table), settings)
 
 
@@ -250,10 +244,10 @@ def _digest(name: str, content: bytes) -> str:
 def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> PreTrainedTokenizerBase:
     """Load the tokenizer from the folder or repository `name`; raise a `ValueError` if it was changed after saving.
 
-    `record` is the result of `_tokenizer_record`, which describes the saved tokenizer. It is `None` for older folders,
-    whose tokenizer is not checked. `hub` are options of the download.
+    `record` is the result of `_tokenizer_record`, which describes the saved tokenizer. It is `None` if the user
+    removed it from the file: the tokenizer is then not checked. `hub` are options of the download.
     """
-    kind, number, digests = record or (None, None, {})  # older folders have no record
+    kind, number, digests = record or (None, None, {})
     again = f"save the collator again; or remove 'tokenizer' from {FILE_NAME}, to use the tokenizer in the folder"
     for file, digest in digests.items():
         found = saved_file(name, file, **hub)
@@ -305,12 +299,13 @@ def _find(name: str | Path, hub: Mapping[str, Any]) -> Path:
         f"no saved collator at '{name}'",
         got=reason,
         fix="a folder that collate.save_pretrained(folder) wrote, or a repository that collate.push_to_hub(name) "
-        f"wrote; for a bare tokenizer, DataCollatorWithPositionalEncoding({str(name)!r})",
+        "wrote; a repository must be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset; "
+        f"for a bare tokenizer, DataCollatorWithPositionalEncoding({str(name)!r})",
     )
 
 
 def _check_version(version: object, where: str) -> None:
-    if version not in _READS:
+    if version != FORMAT_VERSION:
         raise value_error(
             f"the format of {where} is not the one that this version of hf_posenc reads, {FORMAT_VERSION}",
             got=f"format_version={shorten(version)}",
@@ -318,7 +313,7 @@ def _check_version(version: object, where: str) -> None:
         )
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+def json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with values that JSON can store.
 
     A `Convention` or `ModelSpec` becomes a dict, and a member of an enumeration its value.

@@ -32,6 +32,8 @@ class Tokenized:
         targets_truncated (`int`, *optional*, defaults to 0): number of targets that lost tokens.
         positions_from_0 (`bool`, *optional*, defaults to `False`): True if the column `position_ids` counts from 0, but
             the model's positions do not.
+        unmasked (`int`, *optional*): index of a row that begins or ends with the padding id but has no
+            `attention_mask`; `None` if there is none.
     """
 
     rows: TokenRows
@@ -41,6 +43,7 @@ class Tokenized:
     targets: Ragged | None = None
     targets_truncated: int = 0
     positions_from_0: bool = False
+    unmasked: int | None = None
 
     @property
     def has_split_texts(self) -> bool:
@@ -60,18 +63,20 @@ def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
     Texts are tokenized. Tokenized rows are checked. Raise for invalid input, for rows without tokens (unless
     `empty="keep"`), and for rows that are too long if truncation is off.
     """
-    given, positions_from_0 = read(rows_or_columns, config.settings), False
+    given, positions_from_0, unmasked = read(rows_or_columns, config.settings), False, None
     if given.texts is not None:
         rows, columns = config.encoder.encode(given.texts, given.pairs), given.columns
     else:
         rows, columns = _read_ids(config, given)
         positions_from_0 = _count_from_0(config, rows)
+        unmasked = _unmasked(config, given, rows)
         rows, columns = _truncated(config, rows, columns)
     _check_lengths(config, rows)
     targets, truncated = None, 0
     if config.has_targets:
         targets, columns, truncated = _targets(config, given, columns)
-    tokenized = Tokenized(rows, columns, given.count, given.texts is not None, targets, truncated, positions_from_0)
+    from_texts = given.texts is not None
+    tokenized = Tokenized(rows, columns, given.count, from_texts, targets, truncated, positions_from_0, unmasked)
     if not tokenized.has_split_texts:
         return tokenized
     columns = {name: repeated(values, rows.sample) for name, values in columns.items()}
@@ -147,6 +152,21 @@ def _count_from_0(config: Config, rows: TokenRows) -> bool:
         return False
     values = given.values if rows.is_token is None else given.values[rows.is_token]
     return int(values.min(initial=np.iinfo(np.int64).max)) != first
+
+
+def _unmasked(config: Config, given: Given, rows: TokenRows) -> int | None:
+    """Return the index of the first tokenized row that begins or ends with padding ids without a mask, or `None`.
+
+    Return `None` too if padding has the id of another special token, such as eos, which may end a text.
+    """
+    tokenizer, ids = config.tokenizer, rows.ids
+    others = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "unk", "sep", "cls"))
+    has_mask = "attention_mask" in given.columns or "document_ids" in given.columns
+    if has_mask or tokenizer.pad_token_id in (None, *others):
+        return None
+    is_padding = np.append(ids.values == tokenizer.pad_token_id, False)
+    found = (ids.lengths > 0) & (is_padding[ids.offsets[:-1]] | is_padding[ids.offsets[1:] - 1])
+    return int(found.argmax()) if found.any() else None
 
 
 def _truncated(config: Config, rows: TokenRows, columns: dict[str, Values]) -> tuple[TokenRows, dict[str, Values]]:

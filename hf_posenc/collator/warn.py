@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .._explain import explain
+from .._explain import explain, shorten
 from ..tokenization.loading import stated_limit
 from .arrays import LABEL_COLUMNS, as_list, is_missing, label_names, numbers
 from .padding import NOT_COPIED, Arrays
 from .tokens import Tokenized
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from .config import Config
     from .settings import Settings
 
 _KINDS = (
-    *("texts", "targets", "target column", "columns", "label", "unsupervised"),
+    *("texts", "targets", "target column", "columns", "label", "unsupervised", "no mask", "positions"),
     *("left padding", "snapshot", "missing table", "size"),
+    "ids",
 )
 # Names of columns that contain row numbers.
 _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNORECASE)
@@ -89,22 +92,45 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
 
 
 def missing_target_warning(tokenized: Tokenized, settings: Settings) -> str | None:
-    """Return a warning if the target column is missing but another column has a similar name, otherwise `None`.
+    """Return a warning if the target column is missing, and another column may be meant; otherwise `None`.
 
-    The name of the target column is `settings.text_target_column`. If there is a label column, the result is `None`.
+    That is a column with a similar name or, if there is none, a column of texts that is not read. The name of the
+    target column is `settings.text_target_column`. If there is a label column, the result is `None`.
     """
     wanted = str(settings.text_target_column)
     if tokenized.targets is not None or wanted in tokenized.columns or label_names(tokenized.columns):
         return None
     texts = (settings.text_column, settings.text_pair_column)
-    others = {name.lower(): name for name in tokenized.columns if name not in texts}
+    others = {str(name).lower(): name for name in tokenized.columns if name not in texts}
     near = difflib.get_close_matches(wanted.lower(), others, n=1)
-    if not near:
+    meant = [others[name] for name in near] or _unread_texts(tokenized, settings)
+    if not meant:  # rows to predict
         return None
     return explain(
         f"column '{wanted}' is missing, so this batch has no labels",
-        got=f"column '{others[near[0]]}'",
-        fix=f"text_target_column='{others[near[0]]}', if that is the target",
+        got=f"columns {meant}" if meant[1:] else f"column '{meant[0]}'",
+        fix=f"text_target_column='{meant[0]}', if that is the target; rows to predict need none",
+    )
+
+
+def unmasked_warning(config: Config, tokenized: Tokenized) -> str:
+    """Return the warning that a tokenized row begins or ends with padding ids, and no mask says that they are."""
+    row, ids = tokenized.unmasked, tokenized.rows.ids
+    assert row is not None
+    return explain(
+        f"row {row} begins or ends with the padding id {config.fills['input_ids']}, and the rows have no "
+        "attention_mask: padding counts as tokens",
+        got=f"input_ids {shorten(ids.values[ids.offsets[row] : ids.offsets[row + 1]].tolist())}",
+        fix="keep the tokenizer's column attention_mask, or leave the padding out of the rows",
+    )
+
+
+def numbering_warning(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the warning that position ids begin at 0, but the model of this tokenizer may count from 2."""
+    return explain(
+        "position_ids count from 0, and models with a vocabulary like this one, such as RoBERTa, count from 2",
+        got=f"{type(tokenizer).__name__} with padding id 1, and no model; this warning is given once",
+        fix='model=model, which gives the model\'s own numbers; or convention="fairseq", which counts from 2',
     )
 
 
@@ -116,7 +142,12 @@ def warn_of_columns(config: Config, tokenized: Tokenized, arrays: Arrays, given:
     settings = config.settings
     texts = {settings.text_column, settings.text_pair_column, settings.text_target_column}
     read = {*texts, *NOT_COPIED, "inputs_embeds"}
-    accepts = tokenized.columns if config.accepts is None else config.accepts
+    # With a model too, a text that is not read is named, because it may be the forgotten second text of pairs.
+    unread = [] if settings.text_pair_column or settings.packing else _unread_texts(tokenized, settings)
+    if settings.text_target_column not in (None, *tokenized.columns):  # the warning of missing targets names them
+        read |= {*unread}
+        unread = []
+    accepts = tokenized.columns if config.accepts is None else config.accepts.union(unread)
     left_out = [name for name in tokenized.columns if name in accepts and name not in read and name not in arrays]
     if left_out:
         message = explain(
@@ -124,7 +155,8 @@ def warn_of_columns(config: Config, tokenized: Tokenized, arrays: Arrays, given:
             got="packed rows hold several documents, so only columns with one value per token are kept"
             if settings.packing
             else "texts, empty lists, or None in every row, which no tensor can hold",
-            fix=f"dataset.remove_columns({left_out}), or map them to numbers first",
+            fix=f"dataset.remove_columns({left_out}), or map them to numbers first"
+            + (f"; text_pair_column='{unread[0]}', if it holds the second texts of pairs" if unread else ""),
         )
         given.once("columns", message)
     if config.model is None or "labels" not in config.model.accepts or "labels" in arrays:
@@ -152,6 +184,24 @@ def warn_of_columns(config: Config, tokenized: Tokenized, arrays: Arrays, given:
 
 def _likeness(name: str) -> float:
     return max(difflib.SequenceMatcher(None, name.lower(), word).ratio() for word in ("labels", "target"))
+
+
+def _unread_texts(tokenized: Tokenized, settings: Settings) -> list[str]:
+    """Return the names of the columns of texts beside the texts that were tokenized, without those that number rows."""
+    if not tokenized.from_texts:
+        return []
+    read = (settings.text_column, settings.text_pair_column, settings.text_target_column)
+    found = []
+    for name, values in tokenized.columns.items():
+        if name in read or _NUMBERS_ROWS.fullmatch(str(name)):
+            continue
+        plain = (value.as_py() if hasattr(value, "as_py") else value for value in values)
+        value = next((value for value in plain if not is_missing(value)), None)
+        if settings.is_split_into_words and isinstance(value, list | tuple) and value:
+            value = value[0]
+        if isinstance(value, str):
+            found.append(name)
+    return found
 
 
 def _holds_numbers(tokenized: Tokenized, name: str) -> bool:

@@ -40,8 +40,9 @@ def answer(values: object) -> dict[str, Any]:
 
     Returns:
         `dict` with these keys: `batch`, the batch as HTML; `real`, the number of its real tokens and the number of all
-        its tokens; `encoding`, `attention` and `merges`, data for the page's sections of these names; `python`, a
-        script that makes the batch; `notes`, a list of warnings. Without texts, there are only `encoding` and `notes`.
+        its tokens; `encoding`, `attention` and `merges`, data for the page's sections of these names; `dots`, the dot
+        products of the rows of the encoding; `python`, a script that makes the batch; `notes`, a list of warnings.
+        Without texts, there are only `encoding`, `dots` and `notes`.
 
         No error is raised. For a wrong setting the dict is `{"error": message}`. For any other exception the message
         states that this is a bug, and the traceback is printed to stderr.
@@ -70,16 +71,14 @@ def answer(values: object) -> dict[str, Any]:
 def _content(settings: Settings) -> dict[str, Any]:
     options: dict[str, Any] = {"convention": settings.convention, "base": settings.base}
     encoding = sinusoidal_encoding(torch.arange(_CURVE), settings.d_model, **options)
-    content: dict[str, Any] = {"encoding": encoding[:, : min(settings.d_model, 64)].tolist()}
+    content: dict[str, Any] = {"encoding": encoding[:, :64].tolist(), "dots": (encoding @ encoding.T).tolist()}
     if not settings.texts:
         return content
     tokenizer = _tokenizer(settings)
     pad_token = "eos" if tokenizer.pad_token is None and tokenizer.eos_token is not None else None
     table = _table(number_of_ids(tokenizer), settings.d_model)
-    collate = DataCollatorWithPositionalEncoding(
-        tokenizer,
+    collate = _collator(tokenizer, pad_token).replace(
         embedding=table,
-        pad_token=pad_token,
         scale="sqrt_d" if settings.scale == "sqrt_d" else None,
         max_length=settings.max_length,
         padding_side=settings.padding_side,
@@ -136,6 +135,11 @@ def _bert() -> Any:
 
 
 @functools.lru_cache(maxsize=2)
+def _collator(tokenizer: Any, pad_token: str | None) -> DataCollatorWithPositionalEncoding:
+    return DataCollatorWithPositionalEncoding(tokenizer, pad_token=pad_token)
+
+
+@functools.lru_cache(maxsize=2)
 def _table(rows: int, d_model: int) -> nn.Embedding:
     """Return a frozen embedding table `(rows, d_model)` of seeded normal numbers with standard deviation 1/√d_model.
 
@@ -153,8 +157,9 @@ def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding,
     """Return the data of the lesson on attention: one head is run on the first text, without and with positions.
 
     The dict has `tokens`, the first T tokens, at most 16, and two dicts, "without" and "with" positions. Each has the
-    attention `weights` `(T, T)` and `difference`, the largest change of a number in the mean output when the order of
-    the tokens is reversed. Without positions, `difference` is 0 up to rounding. The parameters of the head are random.
+    attention `weights` `(T, T)`, under the look-ahead mask if there is one, and `difference`, the largest change of a
+    number in the mean output without a mask when the order of the tokens is reversed. Without positions, `difference`
+    is 0 up to rounding. The parameters of the head are random. The page describes this computation.
     """
     alone = collate.replace(packing=False, padding_side="right", look_ahead=False, embedding=None, scale=None)
     ids: torch.Tensor = alone([settings.texts[0]])["input_ids"][0, :16]
@@ -165,16 +170,19 @@ def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding,
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(width, width, generator=generator) * width**-0.5 for _ in range(3))
 
-    def attend(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def attend(x: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the attention weights `(T, T)` and the mean output `(D,)` for embeddings `(T, D)`."""
         x = F.layer_norm(x, (width,))
-        weights = torch.softmax(2 * (x @ query) @ (x @ key).T / width**0.5, dim=-1)
+        scores = (x @ query) @ (x @ key).T / width**0.5
+        weights = torch.softmax(scores.masked_fill(hidden, -torch.inf), dim=-1)
         return weights, (weights @ (x @ value)).mean(0)
 
+    later = torch.ones(len(ids), len(ids), dtype=torch.bool).triu(1)
+    hidden, nothing = later & settings.look_ahead, torch.zeros_like(later)
     found: dict[str, Any] = {"tokens": collate.tokens(ids[None])[0]}
     for name, positions in (("without", torch.zeros_like(rows)), ("with", rows)):
-        weights, output = attend(vectors + positions)
-        _, reversed_output = attend(vectors.flip(0) + positions)
+        weights, _ = attend(vectors + positions, hidden)
+        (_, output), (_, reversed_output) = (attend(x + positions, nothing) for x in (vectors, vectors.flip(0)))
         found[name] = {"weights": weights.tolist(), "difference": float((output - reversed_output).abs().max())}
     return found
 

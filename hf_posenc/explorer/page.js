@@ -83,7 +83,7 @@ function weights(place, tokens, rows) {
   place.replaceChildren(element("table", {},
     element("tr", {}, element("th"), ...tokens.map((token) => element("th", {}, token))),
     ...rows.map((row, index) => element("tr", {}, element("th", {}, tokens[index]),
-      ...row.map((value) => element("td", { style: `background:color-mix(in srgb, var(--blue) ${Math.round((80 * value) / most)}%, transparent)` }, value.toFixed(2)))))));
+      ...row.map((value) => element("td", { style: `background:color-mix(in srgb, var(--blue) ${Math.round((80 * value) / most)}%, transparent)` }, value ? value.toFixed(2) : "–"))))));
 }
 
 function curve(place, values, chosen, label) {
@@ -102,7 +102,7 @@ function curves() {
   const row = content.encoding[position], last = content.encoding.length - 1;
   curve(at("column-curve"), content.encoding.map((one) => one[column]), position, `column ${column} at positions 0 to ${last}`);
   curve(at("row-curve"), row, null, `row ${position}, columns 0 to ${row.length - 1}`);
-  curve(at("dot-curve"), content.encoding.map((one) => one.reduce((sum, value, index) => sum + value * row[index], 0)), position,
+  curve(at("dot-curve"), content.dots[position], position,
     `dot product of row ${position} with the rows of positions 0 to ${last}`);
 }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._explain import counted, in_bytes
 from .._files import read_whole
-from .folder import CARD, REJECTED, write_file
+from .folder import CARD, REJECTED, TOKENIZER, write_file
 from .manifest import Manifest
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _MOST_LISTED = 20  # inputs or columns listed, one per line
 _TOKEN_COLUMNS = ("input_ids", "token_type_ids", "position_ids", "labels")
 
 _READING = """\
-In this folder, or with its path before the pattern:
+In this folder, or with its path before `data` and `tokenizer`:
 
 ```python
 from datasets import load_dataset
@@ -44,8 +44,7 @@ dataset = load_dataset("parquet", data_files="data/shard-*.parquet", split="trai
 print(dataset)
 ```
 
-Batches for a model, and for `Trainer(model, train_dataset=dataset, data_collator=collate)`. The tokenizer is given by
-its name on the Hub or its path:
+Batches for a model, and for `Trainer(model, train_dataset=dataset, data_collator=collate)`:
 
 ```python
 from hf_posenc import DataCollatorWithPositionalEncoding
@@ -187,8 +186,9 @@ def _reading(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> str:
     has_empty_rows = manifest.config["on_bad_row"] == "keep-empty" and manifest.totals["rejected"]
     if has_empty_rows:
         settings.append('empty="keep"')
+    name = TOKENIZER if (manifest.folder / TOKENIZER).is_dir() else manifest.tokenizer["name"]
     code = _READING.format(
-        collator=", ".join([_quoted(manifest.tokenizer["name"] or "the/tokenizer"), *settings]),
+        collator=", ".join([_quoted(name), *settings]),
         rows=f"dataset.select_columns({_quoted(own)})" if set(columns) - {*own, "length"} else "dataset",
     )
     return code if manifest.config["pack"] or has_empty_rows else code + _BY_LENGTH

@@ -96,16 +96,16 @@ def read_documents(task: Task, columns: Columns) -> Iterator[Documents | LongDoc
 def finished(document: LongDocument, columns: Columns) -> Documents:
     """Convert a long document to a batch of its own, after the caller tokenized `document.blocks`.
 
-    The batch holds only the first characters of the text, for messages. It has no document if the line or file is
-    blank. Blocks that the caller did not read are read here, to detect errors.
+    The batch holds only the first characters of the text, for messages. It has no document if the text is blank.
+    Blocks that the caller did not read are read here, to detect errors.
     """
     document.finish()
     numbers = [document.part.first]
     if document.bad is not None:
         bad, excerpt = {0: document.bad}, _excerpt(document.raw)
         return _documents(document.part, numbers, [[""]], bad, {0: excerpt}, columns, blank=0)
-    if document.is_blank and document.part.kind != "paragraphs":
-        return _documents(document.part, [], [[]], {}, {}, columns, blank=1)
+    if document.is_blank:
+        return _documents(document.part, [], [[]], {}, {}, columns, blank=int(document.part.kind != "paragraphs"))
     return _documents(document.part, numbers, [[document.beginning]], {}, {}, columns, blank=0)
 
 

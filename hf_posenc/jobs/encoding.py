@@ -18,7 +18,7 @@ from .._explain import value_error
 from ..rows import Encoder
 from ..tokenization.serialized import SerializedTokenizer
 from .card import write_card
-from .folder import CARD, data_files, output_folder, shard_name
+from .folder import CARD, data_files, output_folder, shard_name, write_tokenizer
 from .manifest import Manifest, job_libraries
 from .on_ray import run_on_ray
 from .options import Job, Options, Progress, resolve, with_options
@@ -107,8 +107,10 @@ def encode(
     )
     _check_names(job)
     with output_folder(folder):
-        name = tokenizer if isinstance(tokenizer, str | os.PathLike) else own_tokenizer.name_or_path
-        manifest, job = _manifest(job, sources, _public_name(str(name)), type(own_tokenizer).__name__)
+        name = str(tokenizer if isinstance(tokenizer, str | os.PathLike) else own_tokenizer.name_or_path)
+        is_local = _is_local(name)
+        public_name = PureWindowsPath(name).name if is_local else name  # the folders of a local path are private
+        manifest, job = _manifest(job, sources, public_name, type(own_tokenizer).__name__)
         bad = manifest.check(progress.checked)
         rejected = find_rejected(folder, manifest.shards)
         done = {
@@ -124,6 +126,8 @@ def encode(
         join_rejected(folder, manifest.shards)
         _check_other_files(manifest)
         if not manifest.finished or not (folder / CARD).exists():
+            if is_local:  # the code in the card loads it
+                write_tokenizer(folder, own_tokenizer)
             if not write_card(manifest, own_tokenizer):
                 progress.message("README.md was changed by hand, and is not replaced")
             manifest.finish()
@@ -133,18 +137,16 @@ def encode(
         return manifest
 
 
-def _public_name(name: str) -> str:
-    r"""Return the name of a tokenizer for the manifest: its name on the Hub, or only the last part of a local path.
+def _is_local(name: str) -> bool:
+    r"""Return True if the name of a tokenizer is a local path or empty, and False for a name on the Hub.
 
-    The folders of a local path are private. A name is a local path if it exists, or begins with `.`, `/`, `~`, `\` or a
-    drive letter.
+    A name is a local path if it exists, or begins with `.`, `/`, `~`, `\` or a drive letter.
 
     Example:
-        >>> _public_name("google-bert/bert-base-uncased"), _public_name("/home/me/bert"), _public_name(".")
-        ('google-bert/bert-base-uncased', 'bert', '')
+        >>> _is_local("google-bert/bert-base-uncased"), _is_local("/home/me/bert"), _is_local("")
+        (False, True, True)
     """
-    is_local = re.match(r"[./~\\]|[A-Za-z]:", name) or Path(name).exists()
-    return PureWindowsPath(name).name if is_local else name
+    return re.match(r"[./~\\]|[A-Za-z]:", name) is not None or Path(name).exists()
 
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:

@@ -14,17 +14,23 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from .._explain import explain, value_error
 from .._files import TEMPORARY, atomic_write
+from ..tokenization.loading import to_files
 from .shard_file import is_shard
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 DATA = "data"
 MANIFEST = "manifest.json"
 CARD = "README.md"
 REJECTED = "rejected.jsonl"
+TOKENIZER = "tokenizer"
 STATE = ".state.json"
 
 _LOCK = ".lock"
@@ -108,6 +114,15 @@ def write_file(path: Path, content: bytes) -> None:
     if not (path.is_file() and path.read_bytes() == content):
         with output_file(path) as temporary:
             temporary.write_bytes(content)
+
+
+def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Write the files of a tokenizer to `tokenizer/` in the output folder."""
+    for name, content in to_files(tokenizer).items():
+        path = folder / TOKENIZER / name
+        with _plain_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, content)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ import codecs
 import re
 from collections.abc import Iterator
 
-from .task import Part
+from .task import BLANK, Part
 
 EXCERPT = 200  # characters of a rejected document that `rejected.jsonl` shows
-BLANK_LINE = re.compile(rb"^[ \t\r]*(?:\n|\Z)", re.MULTILINE)
+BLANK_LINE = re.compile(BLANK + rb"(?:\n|\Z)", re.MULTILINE)
+_IN_BLANK_LINES = bytes({*"".join(filter(str.isspace, map(chr, range(0x3001)))).encode()})
 _HEAD = 4 * EXCERPT
 
 
@@ -99,7 +100,7 @@ class LongDocument:
             if len(self.raw) < _HEAD:
                 self.raw = (self.raw + block[:_HEAD])[:_HEAD]
             held += block
-            body = held.rstrip(b" \t\r\n")
+            body = held.rstrip(_IN_BLANK_LINES)
             held = held[len(body) :]
             yield body.replace(b"\r\n", b"\n") if kind == "paragraphs" else body
         if kind == "lines":

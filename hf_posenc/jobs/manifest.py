@@ -29,10 +29,8 @@ _WRITER = "hf-posenc"
 _OTHER = "another --output folder, or delete this one"
 # The only setting that may change before a job is finished: users often set it after a bad row stopped a run.
 _BAD_ROWS = "on_bad_row"
-# Values of the option `document`, by their values when its name was `split`.
-_DOCUMENTS = {"lines": "line", "paragraphs": "paragraph"}
 _SUMS = ("rows", "documents", "tokens", "rejected", "cut", "blank", "padded", "bytes")
-# Types of the values of shard footers, of `manifest.json`, and of the record of a shard; "blank" came later.
+# Types of the values of shard footers, of `manifest.json`, and of the record of a shard.
 _SETTINGS_TYPES = {"config": dict, "tokenizer": dict, "libraries": dict}
 _TYPES = {**_SETTINGS_TYPES, "finished": bool, "inputs": list, "shards": list}
 _RECORD_TYPES = dict.fromkeys((*_SUMS, "longest", "read"), int) | {
@@ -87,7 +85,7 @@ class Manifest:
     def totals(self) -> dict[str, int]:
         """Sums over all shards (rows, tokens, bytes, ...), number of shards, and length of the longest row."""
         records = self.shards.values()
-        sums = {name: sum(record.get(name, 0) for record in records) for name in _SUMS}  # "blank" came later
+        sums = {name: sum(record[name] for record in records) for name in _SUMS}
         return {**sums, "shards": len(records), "longest": max((record["longest"] for record in records), default=0)}
 
     @property
@@ -271,16 +269,6 @@ class Manifest:
         return "\n".join(["{", *lines, f'  "shards": {listed}', "}", ""])
 
 
-def _renamed(config: dict[str, Any]) -> dict[str, Any]:
-    """Return `config` with present names and values: earlier versions stored `document="line"` as `split="lines"`."""
-    if config.get("split") not in _DOCUMENTS:
-        return config
-    return {
-        **{name: value for name, value in config.items() if name != "split"},
-        "document": _DOCUMENTS[config["split"]],
-    }
-
-
 def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
     """Read `manifest.json`, and check its content.
 
@@ -314,7 +302,7 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
         return text, None, f"{MANIFEST} was changed after it was written"
     if not _has_types(content, _TYPES) or not all(_is_record(record, sha256=str) for record in content["shards"]):
         return text, None, f"{MANIFEST} lacks a value, or holds one of the wrong type"
-    return text, {**content, "config": _renamed(content["config"])}, None
+    return text, content, None
 
 
 def _has_types(values: object, types: Mapping[str, Any]) -> bool:
@@ -329,7 +317,7 @@ def _is_record(record: object, **more: type) -> bool:
 
     `more` are names and types of further required values, such as `sha256=str`.
     """
-    return isinstance(record, dict) and _has_types({"blank": 0, **record}, {**_RECORD_TYPES, **more})
+    return isinstance(record, dict) and _has_types(record, {**_RECORD_TYPES, **more})
 
 
 def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
@@ -352,7 +340,7 @@ def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, An
         elif shard is None or record["file"] != name:
             others[name] = f"is a copy of {record['file']}{MOVE_AWAY}"
         else:
-            footers[shard] = record, {**settings, "config": _renamed(settings["config"])}
+            footers[shard] = record, settings
     return footers, others
 
 

@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 
     from ..tokenization.serialized import SerializedTokenizer
 
-_INPUT, _ROWS, _RUN = "What is read", "How texts become rows", "How the job runs"
-
 
 def _option(
     default: Any,
     help: str,
     *,
-    panel: str,
     recorded: bool = True,
     flag: str | None = None,
     example: int | None = None,
@@ -40,13 +37,12 @@ def _option(
     Args:
         default (any value): default value of the option.
         help (`str`): description of the option.
-        panel (`str`): group of options under which the help of the command line lists it.
         recorded (`bool`): True if the option affects the shards, so that the manifest stores it.
         flag (`str`, *optional*): name on the command line, such as `"--column"`; by default made from the field name.
         example (`int`, *optional*): usual value of an integer option, for error messages; `None` for other types.
         minimum (`int`, *optional*, defaults to 1): minimum of an integer option.
     """
-    metadata = {"help": help, "panel": panel, "recorded": recorded, "flag": flag, "example": example}
+    metadata = {"help": help, "recorded": recorded, "flag": flag, "example": example}
     return field(default=default, metadata={**metadata, "minimum": minimum})
 
 
@@ -54,12 +50,11 @@ def _option(
 class Options:
     """Options of `encode`, checked on creation; the `help` in the metadata of each field describes the option."""
 
-    text_column: str = _option("text", "Column of the text in tables.", panel=_INPUT)
-    text_pair_column: str | None = _option(None, "Column of the second text of a pair in tables.", panel=_INPUT)
+    text_column: str = _option("text", "Column of the text in tables.")
+    text_pair_column: str | None = _option(None, "Column of the second text of a pair in tables.")
     columns: Sequence[str] | None = _option(
         None,
         "A further column to carry, with or without a type (label:int64); repeatable. By default none is carried.",
-        panel=_INPUT,
         recorded=False,  # the manifest records the schema of the shards instead
         flag="--column",
     )
@@ -67,76 +62,62 @@ class Options:
         False,
         "Add the columns source and row: the file or data set of each document and its number there, as in "
         "rejected.jsonl. Packed rows hold lists of them.",
-        panel=_INPUT,
         recorded=False,  # the manifest records the schema of the shards
     )
     document: Literal["line", "paragraph", "file"] = _option(
         "line",
         "Document of a text file: each line, each paragraph (blank lines separate them), or the whole file.",
-        panel=_INPUT,
     )
     format: Literal["text", "json", "csv", "parquet", "arrow"] | None = _option(
-        None, "Format of the files; by default given by their extensions.", panel=_INPUT, recorded=False
+        None, "Format of the files; by default given by their extensions.", recorded=False
     )
-    dataset_config: str | None = _option(
-        None, "Configuration of a data set with several.", panel=_INPUT, recorded=False
-    )
-    split: str | None = _option(
-        None, "Split of a data set with several; also train+test, or all.", panel=_INPUT, recorded=False
-    )
+    dataset_config: str | None = _option(None, "Configuration of a data set with several.", recorded=False)
+    split: str | None = _option(None, "Split of a data set with several; also train+test, or all.", recorded=False)
     on_bad_row: Literal["error", "skip", "keep-empty"] = _option(
         "error",
         "A document that cannot be read, or has no tokens: stop, leave it out, or keep an empty text. The last two "
         "list it in rejected.jsonl.",
-        panel=_INPUT,
     )
     max_length: int | None = _option(
         None,
         "Maximum tokens of a row, including special tokens; by default, and at most, the limit of the tokenizer.",
-        panel=_ROWS,
         example=512,
     )
     too_long: Literal["truncate", "split", "error"] = _option(
         "truncate",
         "A text with more tokens: truncate and count it, continue it in further rows, or treat it as a bad row.",
-        panel=_ROWS,
     )
-    stride: int = _option(0, "Tokens that neighboring rows of a split text share.", panel=_ROWS, example=64, minimum=0)
-    add_special_tokens: bool = _option(True, "Add the special tokens of the tokenizer.", panel=_ROWS)
+    stride: int = _option(0, "Tokens that neighboring rows of a split text share.", example=64, minimum=0)
+    add_special_tokens: bool = _option(True, "Add the special tokens of the tokenizer.")
     pack: int | None = _option(
         None,
         "Put several documents into rows of at most this many tokens; position_ids restart in each document.",
-        panel=_ROWS,
         example=2048,
     )
-    labels: Literal["causal_lm"] | None = _option(None, "Store labels as well.", panel=_ROWS)
+    labels: Literal["causal_lm"] | None = _option(None, "Store labels as well.")
     shard_bytes: int | None = _option(
         None,
         "Bytes of input for each shard; by default a 64th of the input, at least 4 MiB and at most 64 MiB.",
-        panel=_RUN,
         example=64 << 20,
     )
     backend: Literal["auto", "fast", "tokenizers"] = _option(
         "auto",
         "Tokenization library; all give the same token ids. By default the fast one for this tokenizer, if the extra "
         "`fast` is installed.",
-        panel=_RUN,
         recorded=False,
     )
     workers: int | None = _option(
         None,
         "Number of processes; by default one for each core. 0 starts none and works in the calling process.",
-        panel=_RUN,
         recorded=False,
         example=2,
         minimum=0,
     )
-    engine: Literal["local", "ray"] = _option("local", "Processes of this machine, or Ray.", panel=_RUN, recorded=False)
+    engine: Literal["local", "ray"] = _option("local", "Processes of this machine, or Ray.", recorded=False)
     address: str | None = _option(
         None,
         "Address of a Ray cluster whose machines can all open the output folder; by default Ray is started on this "
         "machine.",
-        panel=_RUN,
         recorded=False,
     )
 

@@ -147,7 +147,9 @@ def _can_store(kind: pa.DataType) -> bool:
     if types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner = [kind.field(number).type for number in range(kind.num_fields)]
         return bool(inner) and getattr(kind, "list_size", 1) > 0 and all(map(_can_store, inner))
-    without = (types.is_nested, types.is_run_end_encoded, types.is_interval, types.is_decimal32, types.is_decimal64)
+    if types.is_decimal(kind):
+        return bool(types.is_decimal128(kind) or types.is_decimal256(kind))
+    without = (types.is_nested, types.is_run_end_encoded, types.is_interval)
     return not any(is_without(kind) for is_without in without)  # nested: maps, unions, views of lists
 
 

@@ -7,6 +7,7 @@ bytes, so a later run can start after any shard and makes the same tasks.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -14,10 +15,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain, value_error
+from .._explain import value_error
 from ..ragged import lock_free_cache
 from .data_sets import DataSet, from_hub, from_object, from_saved_folder
-from .files import changed, find_files, format_of, no_such_file, recorded_names
+from .files import InputFile, changed, find_files, format_of, no_such_file, recorded_names
 from .options import Options
 from .schema import Columns, carried_columns, named_columns
 from .tables import ArrowFile, ParquetFile, TableReader
@@ -303,8 +304,16 @@ def open_sources(
         else:
             sources += from_hub(name, options.dataset_config, options.split)
             has_splits = has_config = True
+    paths = Counter(one.path.resolve() if one.path else one.name for one in sources if isinstance(one, InputFile))
+    if twice := [str(path) for path, number in paths.items() if number > 1]:
+        more = f" and {len(twice) - 3} more" if len(twice) > 3 else ""
+        notes.append(f"given more than once, and encoded each time: {', '.join(twice[:3])}{more}")
     if options.split is not None and not has_splits:
-        raise ValueError(_no_splits(str(options.split), sources))
+        raise value_error(
+            "only a data set has splits",
+            got=f"split={options.split!r}, and no input with splits: {', '.join([one.name for one in sources][:3])}",
+            fix="leave split out, and name the files to read",
+        )
     if options.dataset_config is not None and not has_config:
         got = f"dataset_config={options.dataset_config!r}, and no input from the Hub"
         raise value_error("only a data set on the Hub has configurations", got=got, fix="leave it out")
@@ -324,18 +333,6 @@ def open_sources(
         first, some = next(iter(others)), ", ".join([*others][:5]) + ", ..." * (len(others) > 5)
         notes.append(f"columns that are not carried: {some}; columns=[{first!r}] (--column {first}) carries one")
     return Sources(sources, Columns(options.texts, carried), notes)
-
-
-def _no_splits(split: str, sources: Sequence[Source]) -> str:
-    """Return the error message for the option `split` if none of the `sources` has splits."""
-    document = split.rstrip("s")  # `split` selected the documents of text files in earlier versions
-    return explain(
-        "only a data set has splits",
-        got=f"split={split!r}, and no input with splits: {', '.join([source.name for source in sources][:3])}",
-        fix=f'document="{document}" (--document {document}), which selects the documents of text files'
-        if document in _DOCUMENTS
-        else "leave split out, and name the files to read",
-    )
 
 
 def _source(name: str, options: Options) -> Source:

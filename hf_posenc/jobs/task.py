@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 Kind = Literal["lines", "paragraphs", "file", "jsonl", "csv", "tsv", "arrow", "unreadable"]
 DELIMITERS = {"csv": ",", "tsv": "\t"}
+# Pattern of a blank line in UTF-8, without its line feed: characters for which `str.isspace` is True.
+BLANK = (
+    rb"^(?:[\t\x0b-\r\x1c- ]|\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80)*+"
+)
 
 
 class Cursor(NamedTuple):

@@ -21,7 +21,7 @@ import xxhash
 from .._explain import explain, shorten, value_error
 from .files import ByteRange, DamagedError, InputFile
 from .schema import Columns, SourceColumns
-from .task import DELIMITERS, Part
+from .task import BLANK, DELIMITERS, Part
 
 LONGEST = 256 << 20  # bytes of one document
 _LARGEST = 64 << 20  # bytes of one part
@@ -31,7 +31,7 @@ _STEP = 1 << 16  # bytes that are compared at once, so that the result stays in 
 
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_BLANK_LINE = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
+_BLANK_LINE = re.compile(BLANK + rb"\n", re.MULTILINE)
 _LIST_INSIDE = re.compile(rb'\s*\{\s*"([^"\\]*)"\s*:\s*\[')
 # A quoted field of CSV: from a quotation mark at the start of a field to the one that closes it, or to the end.
 _QUOTED = {
@@ -271,7 +271,7 @@ class TextReader:
                 end = match.end() - len(line) if match else 0
                 # The line at the end of the block may be blank; one that is not becomes a short one.
                 line = text[text.rfind(b"\n") + 1 :]
-                line = b"x" if line.strip(b" \t\r") else line
+                line = b"x" if line.decode(errors="ignore").strip() else line  # its last character may be cut
             elif self._file.kind != "file":
                 end = block.find(b"\n") + 1
             block, self._pending = block[: end or None], block[end:] if end else b""

@@ -221,11 +221,11 @@ class TorchForms(Description):
         _, _, queries, keys = self._shape
         ranges = key_ranges(self.documents, self.queries, self.prefix, self._layout)
         if ranges is None:  # rare, so evaluating each pair is good enough
-            dense = self.dense()
-            some, whole = _blocks_of_dense(dense[:, 0], block_size)
+            dense = self.dense()[:, 0]  # torch 2.6 can trace only indices that are tensors
+            some, whole = _blocks_of_dense(dense, block_size)
 
             def sees(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-                return dense[b, 0, q, k]
+                return dense[b, q, k]
         else:
             begin, stop = ranges
             some, whole = _blocks_of_ranges(ranges, keys, block_size)
@@ -373,10 +373,7 @@ def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, l
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 
-    # Transposing the blocks here is many times faster than compute_q_blocks.
-    mask = BlockMask.from_kv_blocks(
-        *ordered(some), *ordered(whole), BLOCK_SIZE=size, mask_mod=sees, seq_lengths=lengths, compute_q_blocks=False
-    )
-    mask.q_num_blocks, mask.q_indices = ordered(some.transpose(-1, -2))
-    mask.full_q_num_blocks, mask.full_q_indices = ordered(whole.transpose(-1, -2))
-    return mask
+    # Transposing the blocks here is many times faster than `BlockMask.from_kv_blocks`.
+    by_query = (*ordered(some), *ordered(whole))
+    by_key = (*ordered(some.transpose(-1, -2)), *ordered(whole.transpose(-1, -2)))
+    return BlockMask(lengths, *by_query, *by_key, BLOCK_SIZE=(size, size), mask_mod=sees)

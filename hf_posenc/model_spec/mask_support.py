@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import torch
 
-from .._huggingface import configurations, declared_names
+from .._huggingface import configurations, declared_names, forward_names, takes_use_cache
 from .position_tables import ModelPositions
 from .probe import Probe, relative_difference, unchanged
 
@@ -94,11 +94,12 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
     return _keeps_apart(probe, lambda ids: probe.run({"input_ids": ids, **restarting})[1])
 
 
-def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> tuple[str, ...]:
+def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> tuple[tuple[str, ...], str | None]:
     """Return the names of the arguments by which a model isolates documents in a flat row (a whole batch in one row).
 
     They are those names in `FLAT_KEYS` that the model's forward has, or declares for its `**kwargs`. The model is run
-    to test that these arguments together isolate the documents.
+    to test that these arguments together isolate the documents. "use_cache" is one of them if the forward takes it in
+    its `**kwargs` only: with a cache, documents see each other.
 
     Args:
         probe (`Probe`): the model, with methods that run it on sample tokens.
@@ -106,7 +107,8 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
         isolates (`bool`): result of `isolates_by_positions`. If it is True, the test is skipped.
 
     Returns:
-        `tuple` of argument names, such as "position_ids" and "cu_seq_lens_q"; empty if the test fails.
+        Two values: a `tuple` of argument names, such as "position_ids" and "cu_seq_lens_q", empty if the test fails;
+        and the error that the model raised in the test, otherwise `None`.
     """
     names = {*probe.names, *declared_names(probe.model)}
     names -= set() if positions.takes_position_ids else {"position_ids"}
@@ -117,11 +119,21 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
     values["seq_idx"] = (torch.arange(_LENGTH, device="cpu") // _FIRST)[None].int()
     values["position_ids"] = _restarting(positions)[None]
     more = {name: values[name] for name in keys}
+    error: str | None = None
 
     def run_rows(ids: torch.Tensor) -> torch.Tensor:  # kernels that read these keys take one row
-        return torch.cat([probe.run({"input_ids": row[None]}, more=more)[1] for row in ids])
+        nonlocal error
+        try:
+            return torch.cat([probe.run({"input_ids": row[None]}, more=more)[1] for row in ids])
+        except ValueError as failed:
+            error = f"{type(failed.__cause__).__name__}: {failed.__cause__}"  # as transformers raised it
+            raise
 
-    return keys if isolates or (keys and _keeps_apart(probe, run_rows)) else ()
+    if not isolates and not (keys and _keeps_apart(probe, run_rows)):
+        return (), error
+    model = probe.model
+    by_kwargs = "use_cache" not in forward_names(model) and takes_use_cache(model, model.config)
+    return (*keys, "use_cache") if by_kwargs and positions.is_causal else keys, None
 
 
 def _restarting(positions: ModelPositions) -> torch.Tensor:

@@ -20,7 +20,15 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from .._explain import shorten, value_error
-from .._huggingface import configurations, configured_length, fixed_length, forward_names, opened, special_ids
+from .._huggingface import (
+    configurations,
+    configured_length,
+    fixed_length,
+    forward_names,
+    opened,
+    special_ids,
+    takes_use_cache,
+)
 
 IdsName = Literal["input_ids", "decoder_input_ids"]
 
@@ -83,6 +91,7 @@ class Probe:
         base = getattr(self.model, "base_model", self.model)
         self.base: nn.Module = base if isinstance(base, nn.Module) else self.model
         self.names = frozenset({*forward_names(self.model), *forward_names(self.base)})
+        self.takes_use_cache = takes_use_cache(self.base, self.model.config)
         self._takes_any = not {"input_ids", "inputs_embeds"} & set(forward_names(self.base))
         if self.names and "input_ids" not in self.names:
             raise value_error(
@@ -186,7 +195,9 @@ class Probe:
         """
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
         arguments: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
-        arguments |= {name: value for name, value in (("use_cache", False), ("return_dict", True)) if name in names}
+        arguments |= {"return_dict": True} if "return_dict" in names else {}
+        # A cache may change the mask, for example let packed documents see each other.
+        arguments |= {"use_cache": False} if self.takes_use_cache or "use_cache" in names else {}
         arguments |= {
             name: each.to(self.device) if hasattr(each, "to") else each for name, each in (more or {}).items()
         }

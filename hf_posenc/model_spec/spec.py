@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -51,6 +53,8 @@ class ModelSpec:
             and its token where the label is -100.
         left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens when `attention_mask`
             comes without `position_ids`.
+        classifies_first_token (`bool`): True if the model has logits for a row as a whole, computed from its first
+            column: left padding changes them, even with `position_ids`, and right padding does not.
         takes_4d_mask (`bool`): True if the model applies an additive `attention_mask` `(B, 1, T, T)`.
         window (`int`, *optional*): the attention window of the layers that have one, as in `AttentionMask`; a 4D mask
             must include it.
@@ -60,6 +64,10 @@ class ModelSpec:
             `attention_mask` and cache.
         flat_keys (`tuple` of `str`): arguments by which the model isolates the documents of a flat row (a whole batch
             in one row), such as "position_ids" and "cu_seq_lens_q"; empty if it does not isolate them.
+        flat_error (`str`, *optional*): the error that the model raised for a flat row, such as a missing package;
+            `None` if it raised none.
+        num_labels (`int`, *optional*): number of classes, if the model's loss compares its outputs with the numbers of
+            classes (or of tokens); `None` for other losses, such as those of regression, and if unknown.
         dtype (`str`): dtype of its weights, and of additive masks.
 
     Example:
@@ -82,11 +90,14 @@ class ModelSpec:
     decoder_start_token_id: int | None = None
     decoder_padding_token_id: int | None = None
     left_padding_shifts: bool = False
+    classifies_first_token: bool = False
     takes_4d_mask: bool = False
     window: int | None = None
     layer_kinds: tuple[str, ...] = ()
     isolates_by_position_ids: bool = False
     flat_keys: tuple[str, ...] = ()
+    flat_error: str | None = None
+    num_labels: int | None = None
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
@@ -134,6 +145,8 @@ class ModelSpec:
         positions = find_positions(probe)
         windows = find_windows(probe, positions)
         isolates = isolates_by_positions(probe, positions)
+        compares_with_next, num_labels = _loss_of(probe)
+        flat_keys, flat_error = find_flat_keys(probe, positions, isolates)
         spec = cls(
             name=type(model).__name__,
             accepts=tuple(
@@ -145,15 +158,18 @@ class ModelSpec:
             num_embeddings=None if probe.input_table is None else len(probe.input_table),
             is_causal=positions.is_causal,
             is_encoder_decoder=bool(model.config.is_encoder_decoder),
-            shifts_labels=_shifts_labels(probe, positions),
+            shifts_labels=_shifts_labels(probe, positions, compares_with_next),
+            num_labels=num_labels,
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
             decoder_padding_token_id=getattr(model.config, "pad_token_id", None),
             left_padding_shifts=positions.left_padding_shifts,
+            classifies_first_token=_classifies_first_token(probe, positions),
             takes_4d_mask=windows is not None,
             window=(windows or Windows()).window,
             layer_kinds=(windows or Windows()).layers,
             isolates_by_position_ids=isolates,
-            flat_keys=find_flat_keys(probe, positions, isolates),
+            flat_keys=flat_keys,
+            flat_error=flat_error,
             dtype=_dtype(model),
             first_position=positions.first_position,
             padding_position=positions.padding_position,
@@ -206,6 +222,7 @@ class ModelSpec:
             layer_kinds=(),
             isolates_by_position_ids=False,
             flat_keys=(),
+            flat_error=None,
         )
 
     @property
@@ -249,7 +266,7 @@ def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | Non
     return configured_length(model.config) if counts == "input_ids" and not positions.tables else None
 
 
-def _shifts_labels(probe: Probe, positions: ModelPositions) -> bool:
+def _shifts_labels(probe: Probe, positions: ModelPositions, compares_with_next: bool | None) -> bool:
     """Return True if the model itself shifts `labels` by one, so that users pass labels that are not shifted."""
     model = probe.model
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
@@ -259,27 +276,73 @@ def _shifts_labels(probe: Probe, positions: ModelPositions) -> bool:
     # Encoder-decoders and causal models that predict tokens shift labels in their forward.
     predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
     in_order = bool(model.config.is_encoder_decoder) or positions.is_causal
-    found = None if model.config.is_encoder_decoder else _compares_with_next(probe)
+    found = None if model.config.is_encoder_decoder else compares_with_next
     return in_order and predicts if found is None else found
 
 
-def _compares_with_next(probe: Probe) -> bool | None:
-    """Return True if a model's loss compares the output at a token with the label of the next token.
+def _loss_of(probe: Probe) -> tuple[bool | None, int | None]:
+    """Return two facts about a model's loss, found by running it on a row with one label.
 
-    Return False if it compares the output with the token's own label, and `None` if the model has no loss with one
-    label per token. The model is run on a row with one label.
+    - True if the loss compares the output at a token with the label of the next token, False if with the token's own
+      label, and `None` if the model has no loss with one label per token.
+    - The number of classes, if the loss is the cross-entropy of the output and the number of a class; else `None`.
     """
     ids = probe.ids(1, 4, seed=3).to(probe.device)
-    labels = torch.full_like(ids, IGNORED)
-    labels[0, 2] = 0  # an id that every head has
-    try:
+    per_token = torch.full_like(ids, IGNORED)
+    per_token[0, 2] = 0  # an id that every head has
+    for labels in (per_token, per_token[:, 2]):
+        try:
+            with unchanged(probe.model), torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of losses for other labels, such as that of regression
+                out = probe.model(input_ids=ids, labels=labels)
+                # Of each output and label 0: `(T,)`, or `(1,)` for one label per row.
+                losses = -out.logits.float().log_softmax(dim=-1)[..., 0].flatten()
+                distances = (out.loss.float() - losses).abs().tolist()
+        except Exception:  # a head may require other labels, or more inputs
+            continue
+        if out.logits.shape[:-1] != labels.shape:
+            continue
+        same, shifted = (distances[2], distances[1]) if labels is per_token else (distances[0], math.inf)
+        count = out.logits.shape[-1]
+        classes = count if count > 1 and min(same, shifted) < (3e-2 if probe.is_half else 1e-3) else None
+        return (shifted < same if labels is per_token and same != shifted else None), classes
+    return None, None
+
+
+def _classifies_first_token(probe: Probe, positions: ModelPositions) -> bool:
+    """Return True if left padding changes the logits `(B, C)` of a classifier, and right padding does not.
+
+    The model gets `position_ids` if it takes them, so that padding moves no positions. The result is False for a model
+    whose forward takes no `labels`.
+    """
+    if "labels" not in forward_names(probe.model):
+        return False
+    ids, first = probe.ids(1, 4, seed=3), positions.first_position
+    count = torch.arange(first, first + 4, device="cpu")[None]
+    padding = first if positions.padding_position is None else positions.padding_position
+
+    def logits(left: int = 0, right: int = 0) -> torch.Tensor:
+        def padded(row: torch.Tensor, value: int) -> torch.Tensor:
+            return torch.nn.functional.pad(row, (left, right), value=value).to(probe.device)
+
+        inputs = {
+            "input_ids": padded(ids, probe.padding_id),
+            "attention_mask": padded(torch.ones_like(ids), 0),
+            "position_ids": padded(count, padding),
+        }
+        names = set(forward_names(probe.model)) - (set() if positions.takes_position_ids else {"position_ids"})
         with unchanged(probe.model), torch.no_grad():
-            out = probe.model(input_ids=ids, labels=labels)
-            losses = -out.logits[0].float().log_softmax(dim=-1)[:, 0]  # (T,), of each output and label 0
-            same, shifted = ((out.loss.float() - losses[token]).abs().item() for token in (2, 1))
-    except Exception:  # a head may require other labels, or more inputs
-        return None
-    return None if out.logits.shape[:2] != ids.shape or same == shifted else shifted < same
+            out = probe.model(**{name: value for name, value in inputs.items() if name in names}).logits
+        return torch.as_tensor(out).float()
+
+    try:
+        alone = logits()
+        if alone.dim() != 2:  # one per token, as in language models
+            return False
+        is_left, is_right = (probe.is_close(alone, logits(**{side: 1})) for side in ("left", "right"))
+    except Exception:  # a model without a head, or one that requires more inputs
+        return False
+    return is_right and not is_left
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:

@@ -63,13 +63,16 @@ def use_sinusoidal_positions(
       than the table;
     - a factor for the token embeddings: the largest power of two that keeps their standard deviation within
       1 / sqrt(D), but at least 1. Small embeddings would grow quickly in training, and frozen positions cannot grow
-      with them. The factor is 1 if the embeddings are frozen, or if the positions were trained;
+      with them. The factor is 1 if the positions were trained;
     - a scale for the sinusoids: the power of two that brings them closest to the size of the token embeddings. A power
       of two adds no rounding error, so every row stays exact.
 
     In an encoder-decoder, cross-attention aligns tokens by positions alone. So the factor is 1, and the sinusoids are
-    made about twice as large as the token embeddings. Such models still learn to copy later than with learned
-    positions, and a warning suggests `freeze=False`.
+    made about twice as large as the token embeddings.
+
+    The recipe is for encoders, which learn with it as well as with learned positions. Encoder-decoders learn to copy
+    later, unless `freeze=False`, and causal models such as GPT-2 may never learn it. For both, the call warns with
+    measured figures. Without the call, a model keeps its learned positions.
 
     The recipe `"paper"` writes the unmodified sinusoids of the paper, with base 10000 and scale 1, and does not change
     token embeddings. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`. If the
@@ -149,7 +152,7 @@ def use_sinusoidal_positions(
         longest = max([max_positions or 0, *(table.max_length for table in tables)])
         size = _token_size(model, tokens) or float(tables[0].tensor.detach().float().std())
         formula, multiply = _matched(formula, positions, longest, size)
-        if recorded is not None or not any(each.requires_grad for each in tokens.values()):
+        if recorded is not None:  # the token embeddings are multiplied already
             formula, multiply = replace(formula, scale=formula.scale / multiply), 1.0
     contents = [table_content(model, table, formula, recorded, replace_trained) for table in tables]
     if not {"trained", "other sinusoids"}.isdisjoint(contents):  # the tokens of a trained model are trained, too
@@ -181,7 +184,7 @@ def use_sinusoidal_positions(
         raise
     size = _token_size(model, tokens)
     spread = float(parameters[tables[0].name].detach().float().std() / size) if size else None
-    if "random" in contents and (warning := _warning(model, tables, recipe, freeze, spread)):
+    if "random" in contents and (warning := _warning(model, tables, positions.is_causal, recipe, freeze, spread)):
         warnings.warn(warning, stacklevel=2)
     cannot_undo = recorded is not None and all(content.endswith("sinusoids") for content in contents)
     suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
@@ -348,22 +351,35 @@ def _check_lookups(model: Any, tables: tuple[PositionTable, ...], formula: Formu
 
 
 def _warning(
-    model: Any, tables: tuple[PositionTable, ...], recipe: str, freeze: bool, spread: float | None
+    model: Any, tables: tuple[PositionTable, ...], is_causal: bool, recipe: str, freeze: bool, spread: float | None
 ) -> str | None:
-    """Return a warning if training with the written positions is known to be slow or to fail, otherwise `None`.
+    """Return a warning if a model is known to learn late or badly with the written positions, otherwise `None`.
 
     `tables` were written by `recipe`, and are not trained if `freeze` is True. `spread` is the standard deviation of
     the positions divided by that of the token embeddings.
     """
     name = type(model).__name__
+    has_decoder = any(table.counts == "decoder_input_ids" for table in tables)
+    leave = "leave use_sinusoidal_positions(model) out, and the model has learned positions"
     if recipe == "paper" and spread is not None and spread > MAX_SPREAD:
+        fix = leave if has_decoder or is_causal else "use_sinusoidal_positions(model, recipe='matched')"
         return (
             f"the positions written into {name} are {spread:.0f} times as large as its token embeddings, so that it "
-            "may learn late or not at all: use_sinusoidal_positions(model, recipe='matched')"
+            f"may learn late or not at all: {fix}"
         )
-    if freeze and any(table.counts == "decoder_input_ids" for table in tables):
-        return (
-            f"the positions written into {name} are frozen, and encoder-decoders learn to copy and align later with "
-            "frozen positions than with learned ones: use_sinusoidal_positions(model, freeze=False)"
+    if has_decoder and freeze:
+        return explain(
+            f"the positions written into {name} are for encoders; an encoder-decoder learns to copy and align later "
+            "with them than with learned positions",
+            got="BART of width 64 that writes letters backwards, accuracy after 300 steps: 0.25, with learned "
+            "positions 0.89, without positions 0.29 (after 800 steps: 1.00)",
+            fix=f"{leave}; or freeze=False, which trains them further",
+        )
+    if is_causal:
+        return explain(
+            f"the positions written into {name} are for encoders; a causal model may never learn to copy with them",
+            got="two layers of width 128 that copy letters, accuracy at the end: GPT-2 0.61, with learned positions "
+            "1.00, without positions 0.90; OPT 0.70, 1.00, 0.89",
+            fix=f"{leave}; a GPT-2 that only continues plain text gains from them",
         )
     return None

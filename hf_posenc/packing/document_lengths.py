@@ -33,8 +33,8 @@ def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
     if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
         raise type_error(
             "lengths must be a flat list of integers, one per document",
-            got=f"{sizes.ndim}-dimensional values of {sizes.dtype}",
-            fix="lengths=[len(ids) for ids in documents]",
+            got=f"{type(lengths).__name__}: {sizes.ndim}-dimensional values of {sizes.dtype}",
+            fix="lengths=[len(ids) for ids in documents], or lengths_of(dataset)",
         )
     sizes = sizes.astype(np.int64)
     if len(sizes) and sizes.min() <= 0:

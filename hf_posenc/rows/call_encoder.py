@@ -76,6 +76,14 @@ class CallEncoder:
                         rows = self._overflowing_rows(text, pair)
                     else:
                         rows = self._windows(index, text, pair, limit - self.special)
+                    longest = max(len(row["input_ids"]) for row in rows)
+                    if longest > limit:
+                        raise value_error(
+                            f"row {index} has {longest} tokens after the tokenizer truncated it to {limit}",
+                            got="special tokens that the tokenizer does not count, as of two templates in a Sequence",
+                            fix="tokenizer.backend_tokenizer.post_processor = TemplateProcessing(...), a single one "
+                            "with all special tokens",
+                        )
                 for row in rows:
                     ids.append(list(row["input_ids"]))
                     types.append(list(row.get("token_type_ids") or [0] * len(row["input_ids"])))
@@ -87,7 +95,13 @@ class CallEncoder:
 
     def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
         # An empty list of words is no text for a slow tokenizer; an empty word has no tokens.
-        given = [one if one is None or not self.is_split_into_words else list(one) or [""] for one in (text, pair)]
+        given: list[Any] = [
+            one if one is None or not self.is_split_into_words else list(one) or [""] for one in (text, pair)
+        ]
+        # transformers ignores a second text that is "", except in a batch.
+        is_batch = self.tokenizer.is_fast and isinstance(pair, str) and not pair
+        if is_batch:
+            given = [[one] for one in given]
         names = ("text_target", "text_pair_target") if self.targets else ("text", "text_pair")
         row = self.tokenizer(
             **dict(zip(names, given, strict=True)),
@@ -98,6 +112,8 @@ class CallEncoder:
             verbose=False,
             **settings,
         )
+        if is_batch and not settings.get("return_overflowing_tokens"):
+            return {name: rows[0] for name, rows in row.items()}
         return dict(row)
 
     def _overflowing_rows(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:

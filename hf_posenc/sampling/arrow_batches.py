@@ -49,7 +49,8 @@ def with_arrow_batches(dataset: Any) -> Any:
         raise type_error(
             "with_arrow_batches takes a datasets.Dataset",
             got=type(dataset).__name__,
-            fix='with_arrow_batches(splits["train"]) for a DatasetDict; use a streamed data set without it',
+            fix='splits["train"] of a DatasetDict, or datasets.Dataset.from_pandas(frame); '
+            "use a streamed data set without it",
         )
     if dataset.format["type"] is not None:
         raise value_error(

@@ -37,24 +37,47 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
         >>> lengths_of(datasets.Dataset.from_dict({"input_ids": [[5, 6, 7], [8]]}).select([1, 0]))
         array([1, 3])
     """
-    if isinstance(dataset, Mapping):
-        raise type_error(
-            "lengths_of takes one data set at a time",
-            got=f"{type(dataset).__name__} of {shorten(list(dataset))}",
-            fix=f"dataset[{next(iter(dataset), 'train')!r}]",
-        )
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(dataset, pandas.DataFrame):
+        dataset = dataset.to_dict("records")
+    require_rows(dataset)
     if not hasattr(dataset, "__len__"):
         raise type_error(
             "batches cannot be planned for a data set without a length",
             got=type(dataset).__name__,
-            fix="budget_batches(stream, token_budget), or pack_dataset(stream, capacity)",
+            fix="budget_batches(stream, token_budget); pack_dataset(stream, capacity) for a datasets.IterableDataset",
         )
     if is_dataset(dataset):
         return _of_arrow(dataset, column)
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(dataset, pandas.DataFrame):
-        dataset = dataset.to_dict("records")
     return np.fromiter(_one_by_one(dataset, column), dtype=np.int64, count=len(dataset))
+
+
+TO_DATASET = (
+    "datasets.Dataset.from_list(rows), .from_dict(columns) or .from_pandas(frame); "
+    "datasets.IterableDataset.from_generator(function)"
+)
+
+
+def require_rows(dataset: Any) -> None:
+    r"""Raise `TypeError` if `dataset` is not a sequence or stream of rows.
+
+    Iterating over a mapping or a table gives the names of its columns, and over a text its characters.
+
+    Example:
+        >>> require_rows([{"input_ids": [5]}])  # no error
+    """
+    parts = dataset if isinstance(dataset, Mapping) else {}
+    splits = [name for name, part in parts.items() if hasattr(part, "column_names")]  # of a DatasetDict
+    if splits:
+        raise type_error(
+            "batches and packed rows are made of one data set at a time",
+            got=f"{type(dataset).__name__} of {shorten(list(parts))}",
+            fix=f"dataset[{splits[0]!r}]",
+        )
+    is_table = isinstance(dataset, Mapping) or type(dataset).__name__ in ("DataFrame", "Table")  # of any library
+    has_rows = hasattr(dataset, "__iter__") or hasattr(dataset, "__getitem__")
+    if is_table or isinstance(dataset, (str, bytes)) or not has_rows:
+        raise type_error("a data set is a sequence or stream of rows", got=type(dataset).__name__, fix=TO_DATASET)
 
 
 def is_dataset(dataset: Any) -> bool:
@@ -132,7 +155,7 @@ def _one_by_one(dataset: Any, column: str) -> Iterator[int]:
             raise value_error(
                 f"row {index} has no column '{column}', which must hold the tokens",
                 got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) else shorten(row),
-                fix="tokenize first, or give the lengths themselves",
+                fix="tokenize first, or give the lengths themselves: [len(ids) for ids in rows]",
             )
         tokens = row[column]
         if not hasattr(tokens, "__len__") or isinstance(tokens, (str, bytes)):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .._explain import as_integer, one_of, type_error, value_error
 from ..ragged import Ragged
 from ..rows import IGNORED, NO_MASK, Limits, TokenRows, ignore_document_starts, is_no_mask, pack_rows
-from .lengths import is_dataset, is_list, lengths_of, list_lengths
+from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, list_lengths, require_rows
 
 TooLong = Literal["error", "truncate", "split"]
 
@@ -240,19 +240,10 @@ def _column_names(dataset: Any, column: str) -> list[str]:
 
     Raise `ValueError` if `column` is not one of them, and `TypeError` for a `DatasetDict` or another class.
     """
+    require_rows(dataset)
     if not callable(getattr(dataset, "map", None)) or not hasattr(dataset, "with_format"):
-        raise type_error(
-            "pack_dataset packs a data set of datasets",
-            got=type(dataset).__name__,
-            fix='datasets.Dataset.from_dict({"input_ids": ids})',
-        )
+        raise type_error("pack_dataset packs a data set of datasets", got=type(dataset).__name__, fix=TO_DATASET)
     names = dataset.column_names
-    if isinstance(names, dict):
-        raise type_error(
-            "pack_dataset packs one data set at a time",
-            got=f"{type(dataset).__name__} of {list(names)}",
-            fix=f"pack_dataset(dataset[{next(iter(names), 'train')!r}], capacity)",
-        )
     if names is None:
         names = list(next(iter(dataset), {}))
     if column not in names:

@@ -54,7 +54,7 @@ class PlanState:
             warnings.warn(
                 explain(
                     "the checkpoint has no state of a token budget, so rows may be repeated or left out",
-                    got="a checkpoint of another Trainer, or of an older version of this one",
+                    got="a checkpoint of another Trainer",
                     fix="TrainingArguments(ignore_data_skip=True) begins with the first rows again",
                 ),
                 stacklevel=2,
@@ -62,7 +62,9 @@ class PlanState:
             return
         here = self.now()
         if isinstance(self.sampler, StreamBatchSampler) and isinstance(saved, dict):
-            here |= {name: saved[name] for name in ("windows", "digest") if name in saved}  # compared while reading
+            _require_same_order(saved.get("datasets"), here["datasets"])
+            # The version was compared above, and the other two are compared while reading.
+            here |= {name: saved[name] for name in ("datasets", "windows", "digest") if name in saved}
         require_same_plan(saved, here, "in this Trainer")
         if isinstance(self.sampler, StreamBatchSampler):
             self.sampler.expect(as_integer(saved["windows"], "windows", minimum=1, example=1), saved["digest"])
@@ -107,6 +109,20 @@ class PlanState:
                     control.should_training_stop = True
 
         return TokenBudgetState
+
+
+def _require_same_order(saved: str | None, here: str | None) -> None:
+    """Raise `ValueError` if a stream of `datasets` is resumed with another version of it: 5.2 shuffles otherwise.
+
+    The hashes of a stream are of its lengths, so they do not show this if all rows have the same length.
+    """
+    if saved and here and saved != here:
+        raise value_error(
+            "another version of datasets may shuffle a stream in another order, so rows would be repeated or left out",
+            got=f"a checkpoint of datasets {saved}, and datasets {here} here",
+            fix=f"pip install datasets=={saved}; or TrainingArguments(ignore_data_skip=True), "
+            "which begins with the first row",
+        )
 
 
 def require_same_digests(digests: torch.Tensor) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import numbers
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -129,20 +129,24 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         """Yield each batch as a list of row numbers.
 
-        The first iteration after `load_state_dict` begins at the saved step.
+        The first iteration after `load_state_dict` begins at the saved step. Raise `ValueError` if `set_epoch` changes
+        the epoch before the last batch.
         """
-        plan, begin = self.plan, self._step
+        plan, begin, epoch = self.plan, self._step, self.epoch
         self._step = 0
         rest = plan.from_step(begin)
         self._given = len(plan) - len(rest)
         for batch in rest:
+            if self._plan_given is None:
+                require_same_epoch(epoch, self.epoch)
             self._given += 1
             yield batch.tolist()
 
     def set_epoch(self, epoch: int) -> None:
         r"""Set the epoch, which changes the batches unless the sampler was made from a `BatchPlan`.
 
-        Trainer and accelerate call it before each epoch. In a custom loop, call it yourself.
+        Trainer and accelerate call it before each epoch. In a custom loop, call it yourself, before the `DataLoader`
+        reads its first batch.
 
         Args:
             epoch (`int`): number of the epoch, from 0.
@@ -234,11 +238,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self
 
     @property
-    def batch_size(self) -> None:
-        """`None`, because batches differ in size; raises `ValueError` if accelerate cannot distribute the batches.
+    def batch_size(self) -> NoReturn:
+        """No attribute, because batches differ in size; `ValueError` if accelerate cannot distribute the batches.
 
-        accelerate reads this attribute when it wraps the sampler. Later it gives the batches to its processes in turn.
-        There are two reasons for an error:
+        accelerate reads this attribute when it wraps the sampler. With `split_batches=True` it then raises an error of
+        its own. Otherwise it gives the batches to its processes in turn. There are two reasons for a `ValueError`:
 
         - The batches are those of one rank. accelerate would divide them once more, and most would be lost.
         - The number of batches is not a multiple of the number of processes. accelerate would repeat some batches.
@@ -256,6 +260,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 got=f"a global plan for world_size={self.plan.world_size}",
                 fix=f"plan_batches(..., world_size={processes}), or leave world_size out",
             )
+        raise AttributeError("batches of tokens differ in their number of rows, so there is no batch_size")
 
 
 def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
@@ -289,6 +294,23 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
             "the state belongs to another plan, or is incomplete",
             got=f"{'; '.join(differ)} ({found})",
             fix="the same lengths, in the same order, and the same settings as when it was saved",
+        )
+
+
+def require_same_epoch(read: int, now: int) -> None:
+    r"""Raise `ValueError` if the epoch `now` is not the epoch whose batches are being `read`.
+
+    A `StatefulDataLoader` with workers reads its first batches as soon as its state is read, which accelerate does when
+    it prepares the loader. A later `set_epoch` has no effect on them.
+
+    Example:
+        >>> require_same_epoch(1, 1)  # equal: no error
+    """
+    if read != now:
+        raise value_error(
+            f"the epoch changed from {read} to {now} while its batches were being read",
+            got="a loader that has read batches before, such as a StatefulDataLoader with workers under accelerate",
+            fix=f"sampler.set_epoch({now}) before accelerator.prepare(loader), and loader.set_epoch({now}) after it",
         )
 
 

@@ -6,10 +6,11 @@ One process reads the rows and plans a window of them at a time; `DataLoader` wo
 from __future__ import annotations
 
 import numbers
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 from .._explain import as_integer, explain, shorten, type_error, value_error
 from ..collator import DataCollatorWithPositionalEncoding
 from ..packing import Cost, padded, plan_batches, row_costs
-from .sampler import digest_of, processes_of_accelerate
+from .lengths import require_rows
+from .sampler import digest_of, processes_of_accelerate, require_same_epoch
 
 Numbered = tuple[int, Any]  # a row and its number in the stream
 
@@ -78,7 +80,8 @@ def budget_batches(
         ValueError: if a setting is out of range, or `rows` is the part of one process, from `split_dataset_by_node`.
             While reading: if the stream has no rows, or fewer than `world_size`; if a row has no tokens or costs more
             than the budget; or if `rows` is an iterator and is read a second time.
-        TypeError: if the length of a row cannot be found, or `shapes` is an integer.
+        TypeError: if `rows` is a table, a mapping such as a `datasets.DatasetDict`, or not iterable; if the length of a
+            row cannot be found, or `shapes` is an integer.
         RuntimeError: if reading a row raises an error.
 
     Example:
@@ -161,6 +164,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 got=f"shapes={settings['shapes']}",
                 fix="shapes=(64, 128, 256, 512), or those of best_shapes(lengths_of_a_sample, 8)",
             )
+        require_rows(rows)
         node = getattr(rows, "_distributed", None)  # of datasets.distributed.split_dataset_by_node
         if node is not None and node.world_size > 1:
             raise value_error(
@@ -190,7 +194,13 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             "shapes": None if plan.shapes is None else list(plan.shapes),
             "window": self._window,
             "world_size": self._world_size or processes_of_accelerate(),
+            "datasets": self._version_of_datasets(),
         }
+
+    def _version_of_datasets(self) -> str | None:
+        """Return the version of `datasets` if it reads the stream, because versions shuffle in different orders."""
+        library = sys.modules.get("datasets")
+        return str(library.__version__) if library and isinstance(self._rows, library.IterableDataset) else None
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; it has no effect with `repeats=True`."""
@@ -202,8 +212,8 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         return self
 
     @property
-    def batch_size(self) -> None:
-        """`None`, because batches differ in size; raises `ValueError` if accelerate cannot distribute the batches.
+    def batch_size(self) -> NoReturn:
+        """No attribute, because batches differ in size; `ValueError` if accelerate cannot distribute the batches.
 
         accelerate reads this attribute when it wraps the sampler. It cannot distribute the batches of one rank only.
         """
@@ -213,6 +223,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 got=f"the batches of rank {self.rank} alone: most rows would be lost",
                 fix="leave world_size and rank out",
             )
+        raise AttributeError("batches of tokens differ in their number of rows, so there is no batch_size")
 
     def __iter__(self) -> Iterator[list[Numbered]]:
         """Read the stream, and yield each batch as a list of pairs: the number of a row in the stream, and the row."""
@@ -236,6 +247,8 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 self._compare(number + 1, digest)
                 steps += plan.steps
             for batch in plan:
+                if not self._repeats:
+                    require_same_epoch(epoch, self.epoch)
                 yield [window[index] for index in batch]
         if self._expected is not None:
             self._compare(self._expected[0], "none, because the stream ends before")

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import torch
 from torch.utils.data import DataLoader
 
+from .._compat import other_sampling
 from .._explain import shorten, type_error, unknown_keyword, value_error
 from .._huggingface import opened
 from ..rows import IGNORED
-from .lengths import is_dataset
+from .lengths import is_dataset, require_rows
 from .resume import PlanState, require_same_digests
 from .sampler import TokenBudgetBatchSampler
 from .stream import StreamBatchSampler, is_stream, stream_loader
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _SETTINGS = ("token_budget", "column", "length", "window", "seed", "cost", "multiple_of", "shapes")
-_LOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context", "in_order")
+_LOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context")
 
 
 class TokenBudgetMixin:
@@ -47,7 +48,9 @@ class TokenBudgetMixin:
     resumed run continues with the remaining batches. It raises `ValueError` if the settings or the hash differ.
 
     The loss of an optimizer step is the mean over all labels of the step: those of every process and of all accumulated
-    batches. This requires a model whose own loss is the mean over the labels of a batch.
+    batches. This requires a model whose own loss is the mean over the labels of a batch. A loss that is weighted
+    already is not changed: that of a `compute_loss_func`, or of a subclass with its own `compute_loss` and
+    `loss_is_scaled_for_ga = True`.
 
     Args:
         token_budget (`int`): maximum cost of a batch. By default, the cost is the number of rows times their padded
@@ -61,10 +64,11 @@ class TokenBudgetMixin:
 
     Raises:
         TypeError: in the class statement, if it lists `Trainer` before the mixin, or has an unknown setting. In
-            training, if the length of a row cannot be found.
+            training, if the data set is a table or a `datasets.DatasetDict`, or if the length of a row cannot be found.
         ValueError: in training, if `token_budget` is missing, if `plan_batches` raises it for the rows, or if the
-            training arguments have another way to form batches, such as `group_by_length`. For a stream, also if they
-            evaluate, save or log by the strategy "epoch".
+            training arguments have another way to form batches, such as `group_by_length`, let workers return batches
+            in another order, or set up context parallelism. For a stream, also if they evaluate, save or log by the
+            strategy "epoch".
 
     Example:
         >>> class Trainer: ...                      # transformers.Trainer
@@ -82,6 +86,7 @@ class TokenBudgetMixin:
         train_dataset: Any
         data_collator: Any
         compute_loss_func: Any
+        loss_is_scaled_for_ga: bool | None
         current_gradient_accumulation_steps: int
         add_callback: Callable[[Any], None]
         remove_callback: Callable[[Any], None]
@@ -124,6 +129,7 @@ class TokenBudgetMixin:
                 got=f"class {type(self).__name__}(TokenBudgetMixin, ...)",
                 fix=f"class {type(self).__name__}(TokenBudgetMixin, Trainer, token_budget=8192): ...",
             )
+        require_rows(self.train_dataset)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         world_size = int(self.accelerator.num_processes)
         settings = {"column": "input_ids", "seed": seed, **self.batch_settings, "world_size": world_size}
@@ -183,15 +189,22 @@ class TokenBudgetMixin:
         """Run forward and backward for one batch, as Trainer does, and return its loss.
 
         `num_items_in_batch` is not passed to Trainer, so that the loss of the model is the mean over the batch. It is
-        passed only if Trainer has a `compute_loss_func`, which weights the loss itself.
+        passed only to a loss that is weighted already: a `compute_loss_func`, or the `compute_loss` of a subclass with
+        `loss_is_scaled_for_ga = True`.
         """
-        if self.compute_loss_func is not None:  # gets the number of labels, and weights the loss itself
+        from transformers import Trainer
+
+        is_scaled = getattr(self, "loss_is_scaled_for_ga", None)  # Trainer has it since transformers 5.19
+        others = (base for base in type(self).__mro__ if base not in (TokenBudgetMixin, Trainer))
+        has_own_loss = any("compute_loss" in vars(base) for base in others)
+        if self.compute_loss_func is not None or (is_scaled and has_own_loss):
             return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
-        self._in_step = True
+        # Trainer then divides by the number of accumulated batches, as `compute_loss` expects.
+        self._in_step, self.loss_is_scaled_for_ga = True, None
         try:
             return super().training_step(model, inputs, None)  # type: ignore[misc]
         finally:
-            self._in_step = False
+            self._in_step, self.loss_is_scaled_for_ga = False, is_scaled
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
         """Return the loss of a batch; with `return_outputs=True`, a tuple of the loss and the outputs of the model.
@@ -243,13 +256,14 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
 
     - `train_sampling_strategy` is not "random".
     - `split_batches` or `dispatch_batches` of accelerate is set.
+    - Workers may return batches in another order, or context parallelism is set up.
     - With `reads_stream=True`: the strategy of evaluation, saving or logging is "epoch". A stream is read again and
       again as one epoch, so Trainer does not see its end.
     """
-    if args.train_sampling_strategy != "random":
+    if (other := other_sampling(args)) is not None:
         raise value_error(
             "a token budget excludes another argument that decides which rows share a batch",
-            got=f"train_sampling_strategy={args.train_sampling_strategy!r}",
+            got=other,
             fix="TrainingArguments without it",
         )
     for name in ("split_batches", "dispatch_batches"):
@@ -259,6 +273,19 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
                 got=f"accelerator_config={{'{name}': True}}",
                 fix=f"accelerator_config={{'{name}': False}}",
             )
+    if args.dataloader_num_workers and not getattr(args, "dataloader_in_order", True):
+        raise value_error(
+            "a run is repeated and resumed with the same rows only if workers return batches in order",
+            got="dataloader_in_order=False",
+            fix="dataloader_in_order=True",
+        )
+    parallelism = getattr(accelerator, "parallelism_config", None)
+    if parallelism is not None and parallelism.cp_enabled:
+        raise value_error(
+            "context parallelism ignores masks: packed documents would attend to each other, tokens to left padding",
+            got=f"ParallelismConfig(cp_size={parallelism.cp_size})",
+            fix="ParallelismConfig without cp_size",
+        )
     for name in ("eval_strategy", "save_strategy", "logging_strategy") if reads_stream else ():
         if getattr(args, name) == "epoch":
             raise value_error(

@@ -69,7 +69,7 @@ def check_number(value: Any, name: str, *, above: float = -math.inf, fix: str) -
         >>> check_number(np.float32(2), "base", above=1, fix="base=10000")
         2.0
     """
-    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
         raise type_error(f"{name} must be a number", got=shorten(value), fix=fix)
     try:
         number = float(value)
@@ -100,7 +100,7 @@ def check_bases(bases: Any) -> tuple[float, ...]:
     for base in numbers:
         check_number(base, "a number of positions per turn", above=1, fix=fix)
     # NumPy's numbers become Python's, whose repr is valid in JSON and in the key of the compiled operator.
-    return tuple(int(base) if isinstance(base, int | np.integer) else float(base) for base in numbers)
+    return tuple(int(base) if isinstance(base, (int, np.integer)) else float(base) for base in numbers)
 
 
 def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
@@ -208,7 +208,8 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
             beyond 2**53 in absolute value. Not checked for this: integer tensors on an accelerator (except uint64), and
             tensors whose values cannot be read.
     """
-    if isinstance(positions, bool | int | float | np.integer | np.floating):
+    # A tuple, as in every test of types that a compiler can trace: Dynamo reads `A | B` only from torch 2.7 on.
+    if isinstance(positions, (bool, int, float, np.integer, np.floating)):
         count = max(int(positions), 1) if math.isfinite(positions) else 100
         raise type_error(
             f"{name} must be a tensor of positions, not how many there are",

@@ -3,12 +3,12 @@
 Texts are encoded in `hf_posenc.rows`.
 """
 
-from .backends import BackendName, DifferentIds, FastBackend, choose_backend
+from .backends import BackendName, DifferentIds, FastBackend, Unsupported, choose_backend
 from .bpe import train_bpe
 from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
 from .merges import MergeStep, bpe_merges, bpe_stages
 from .pieces import Pieces
-from .rust import TokenizersBackend
+from .rust import TokenizersBackend, is_from_rust
 from .serialized import RustOnlyTokenizer, SerializedTokenizer, calls_only_rust
 
 __all__ = [
@@ -20,11 +20,13 @@ __all__ = [
     "RustOnlyTokenizer",
     "SerializedTokenizer",
     "TokenizersBackend",
+    "Unsupported",
     "bpe_merges",
     "bpe_stages",
     "calls_only_rust",
     "choose_backend",
     "from_files",
+    "is_from_rust",
     "number_of_ids",
     "private_copy",
     "stated_limit",

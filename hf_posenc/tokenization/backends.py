@@ -2,19 +2,23 @@
 
 The backend `"fast"` is nanotoken for WordPiece and gigatoken for BPE. Its ids are compared with those of `tokenizers`
 when a tokenizer is loaded, on difficult texts; if they differ, the fast backend is not used for this tokenizer. During
-use, one text in several thousand is compared; if its ids differ, `DifferentIds` is raised.
+use, one text in several thousand is compared; if its ids differ, `DifferentIds` is raised. Texts that these libraries
+are known to encode differently, because of their added tokens, are encoded with `tokenizers`.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -26,18 +30,34 @@ BackendName = Literal["auto", "fast", "tokenizers"]
 
 # Longer texts are not compared during use, because `tokenizers` needs seconds for some of them.
 _LONGEST_COMPARED = 100_000
-# Characters of Unicode 17: gigatoken has their classes (letter, mark, ...), `tokenizers` counts them as unassigned.
-_UNICODE_17 = re.compile(
-    "[\u088f\u0c5c\u0cdc\u1acf-\u1aeb\u20c1\u2b96\ua7ce-\ua7d4\ua7f1\ufbc3-\ufbd2\ufd90\ufd91\ufdc8-\ufdce"
-    "\U00010940-\U00010959\U00010ec5-\U00010efb\U00011b60-\U00011b67\U00011db0-\U00011de9\U00016ea0-\U00016ed3"
-    "\U00016ff2-\U00016ff6\U000187f8-\U000187ff\U00018d09-\U00018df2\U0001ccfa-\U0001cef0\U0001e6c0-\U0001e6ff"
-    "\U0001f6d8\U0001f777-\U0001f77a\U0001f8d0-\U0001f8d8\U0001fa54-\U0001fa57\U0001fa8a\U0001fa8e\U0001fac8\U0001facd"
+# Characters that gigatoken and `tokenizers` treat by different versions of Unicode: those of Unicode 17, which
+# `tokenizers` counts as unassigned, and marks that NFC reorders or composes in gigatoken only. Those above U+FFFF are
+# searched only in texts that have such characters, because a search for many ranges is slow.
+_NEWER_UNICODE = re.compile(
+    "[\u05c8\u05c9\u07fd\u088f\u0897-\u089f\u08ca-\u08d3\u09fe\u0c3c\u0c5c\u0cdc\u0d3b\u0d3c\u0eba\u1715"
+    "\u1abf-\u1af0\u1df6-\u1dfa\u20c1\u2b96\ua7ce-\ua7d4\ua7f1\ua82c\ufbc3-\ufbd2\ufd90\ufd91\ufdc8-\ufdce]"
+    "|(?=[\U00010000-\U0010ffff])"
+    "[\U000105c9\U000105d2\U000105da\U000105e4\U00010940-\U00010959\U00010d24-\U00010d27\U00010d69-\U00010d6d"
+    "\U00010eab\U00010eac\U00010ec5-\U00010efb\U00010efd-\U00010eff\U00010f46-\U00010f50\U00010f82-\U00010f85"
+    "\U00011070\U0001133b\U00011382-\U00011385\U0001138b\U0001138e\U00011390\U00011391\U000113b8\U000113bb"
+    "\U000113c2\U000113c5\U000113c7-\U000113c9\U000113ce-\U000113d0\U0001145e\U00011839\U0001183a\U00011930"
+    "\U00011935\U00011938\U0001193d\U0001193e\U00011943\U000119e0\U00011a34\U00011a47\U00011a99"
+    "\U00011b60-\U00011b67\U00011d42\U00011d44\U00011d45\U00011d97\U00011db0-\U00011de9\U00011f41\U00011f42"
+    "\U0001611e-\U00016129\U0001612f\U00016d63\U00016d67-\U00016d6a\U00016ea0-\U00016ed3\U00016ff0-\U00016ff6"
+    "\U000187f8-\U000187ff\U00018d09-\U00018df2\U0001ccfa-\U0001cef0\U0001d127\U0001d128\U0001d250-\U0001d252"
+    "\U0001d25b\U0001d25c\U0001d25f\U0001d280\U0001d281\U0001e08f\U0001e130-\U0001e136\U0001e2ae"
+    "\U0001e2ec-\U0001e2ef\U0001e4ec-\U0001e4ef\U0001e5ee\U0001e5ef\U0001e6c0-\U0001e6ff\U0001f6d8"
+    "\U0001f777-\U0001f77a\U0001f8d0-\U0001f8d8\U0001fa54-\U0001fa57\U0001fa8a\U0001fa8e\U0001fac8\U0001facd"
     "\U0001faea\U0001faef\U0002b73a-\U0002b73f\U0002cea2-\U0002cead\U000323b0-\U00033479]"
 )
 # Numbers of added tokens and of vocabulary entries that are compared when a tokenizer is loaded.
 _ADDED_TRIED, _VOCABULARY_TRIED = 64, 512
+# Number of texts after which the share of those that were encoded with `tokenizers` is logged.
+_LOGGED_AFTER = 10_000
 # Normalizers with Unicode compatibility forms: no fast library is used for them.
 _COMPATIBILITY = {"NFKC", "NFKD", "Precompiled"}
+# Normalizers that only change the case of printable ASCII characters; the others are parts of a dict, or none.
+_LOWERS = {"BertNormalizer", "Lowercase", "NFC", "NFD", "StripAccents", "Sequence", "None"}
 
 _log = logging.getLogger(__name__)
 
@@ -72,30 +92,57 @@ class FastBackend:
 
     def __init__(self, text: str, *, interval: int = 4096, most_tokens: int = 1 << 25) -> None:
         self._interval, self._most_tokens = interval, most_tokens
+        self._texts = self._slow_texts = 0  # all texts, and those that `tokenizers` encoded
         content = json.loads(text)
         library, self._load = _LIBRARIES[_supported_model(content)]
         self._text = json.dumps({**content, "post_processor": None, "padding": None, "truncation": None})
         self._reference = TokenizersBackend(text)
         self.rust = self._reference.rust
+        tokens = content["added_tokens"]
+        contents = {token["content"] for token in tokens}
+        contents |= {self._normalize(token["content"]) for token in tokens if token["normalized"]}
+        if "" in contents:  # nanotoken would find it without end; `tokenizers` panics
+            raise Unsupported("an added token that its normalizer makes empty")
+        added = "|".join(map(re.escape, sorted(contents)))
+        self._added = re.compile(added) if added else None
+        self._is_bpe = content["model"]["type"] == "BPE"
+        self._has_nfc = self._is_bpe and "NFC" in _types(content["normalizer"])
+        # True if the normalizer only changes the case of ASCII characters, and maybe replaces line feeds by spaces.
+        self._only_lowers = _LOWERS.issuperset(_types(content["normalizer"]))
+        # `_slow` finds texts that `tokenizers` encodes, because the fast library would return other ids.
+        self._slow = None
+        if self._has_nfc and not all(unicodedata.is_normalized("NFC", each) for each in contents):
+            self._slow = self._added
+        elif _compete_for_spaces(tokens, contents):
+            self._slow = re.compile(rf"(?:{added})\s*(?:{added})")
         probes = list(_probes(content))
         try:
             self._start()
-            ids = self._encode(probes)
+            different = self.differences([*probes, *_probes_of_neighbors(content)])
         except BaseException as error:  # unsupported parts raise RuntimeError; a panic is no Exception
             if isinstance(error, ImportError) or not is_from_rust(error):
                 raise
             raise Unsupported(f"{library}: {str(error).splitlines()[0]}") from error
         self.name = f"{library} {version(library)}"
-        different = self._different(probes, ids, range(len(probes)))
-        if different:
+        if different and different[0] in probes:
             raise Unsupported(f"{self.name} has other ids for {shorten(different[0])}")
+        if different:
+            self._slow = self._added
+        self._tokens = self._texts = self._slow_texts = 0
 
     def encode(self, texts: Sequence[Any]) -> Ragged:
         """Return the token ids of each text.
 
         About one text in `interval` is also encoded with `tokenizers`. Raise `DifferentIds` if the ids differ.
         """
+        before = self._texts
         ids = self._ids(texts)
+        if self._slow_texts and before < _LOGGED_AFTER <= self._texts:
+            share = self._slow_texts / self._texts
+            message = (
+                "%s: %.1f %% of the texts are encoded by tokenizers, because of their added tokens or new characters"
+            )
+            _log.log(logging.WARNING if share >= 0.1 else logging.INFO, message, self.name, 100 * share)
         # The choice of compared texts depends on the batch only, so that a second run compares the same ones.
         first = int(ids.values.sum()) % self._interval
         if first < len(texts):
@@ -116,18 +163,55 @@ class FastBackend:
         return self._different(texts, self._ids(texts), range(len(texts)))
 
     def _ids(self, texts: Sequence[Any]) -> Ragged:
-        """Return the token ids of `texts` from the fast library.
+        """Return the token ids of `texts`: from the fast library, or from `tokenizers` for texts that need it.
 
         In a forked child, and after every `most_tokens` tokens, the library's tokenizer is loaded again.
         """
         if self._tokens > self._most_tokens or self._process != os.getpid():
             self._start()
-        ids = self._encode(texts)
+        slow: list[int] = []
+        if self._slow is not None:
+            slow = [index for index, text in enumerate(texts) if self._is_slow(text)]
+        elif self._is_bpe and not all(map(str.isascii, texts)):
+            slow = [index for index, text in enumerate(texts) if not text.isascii() and self._is_slow(text)]
+        if slow:
+            rest = list(texts)
+            for index in slow:
+                rest[index] = ""
+            rows = list(self._encode(rest))
+            for index, row in zip(slow, self._reference.encode([texts[index] for index in slow]), strict=True):
+                rows[index] = row
+            ids = Ragged.from_rows(rows)
+        else:
+            ids = self._encode(texts)
         self._tokens += len(ids.values)
+        self._texts, self._slow_texts = self._texts + len(texts), self._slow_texts + len(slow)
         return ids
 
+    def _is_slow(self, text: str) -> bool:
+        """Return True if `tokenizers` must encode the text, because the fast library may return other ids."""
+        if self._is_bpe and not text.isascii():
+            if _NEWER_UNICODE.search(text):
+                return True
+            # gigatoken composes characters before it searches for added tokens; `tokenizers` also searches before.
+            if self._has_nfc and self._added and not unicodedata.is_normalized("NFC", text):
+                return any(map(self._added.search, (text, self._normalize(text))))
+        if self._slow is None:
+            return False
+        forms = {text}
+        if self._reference.rust.normalizer is not None:
+            lowered = text.lower()
+            line = lowered.replace("\n", " ")
+            is_known = self._only_lowers and text.isascii() and line.isprintable()
+            forms |= {lowered, line} if is_known else {self._normalize(text)}  # the normalizer itself is slow
+        return any(map(self._slow.search, forms))
+
+    def _normalize(self, text: str) -> str:
+        normalizer = self._reference.rust.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
+
     def _start(self) -> None:
-        self._encode = self._load(self._text, self._reference)
+        self._encode = self._load(self._text)
         self._tokens, self._process = 0, os.getpid()
 
     def _different(self, texts: Sequence[str], ids: Ragged, compared: Sequence[int]) -> list[str]:
@@ -189,7 +273,16 @@ def choose_backend(
                 raise ImportError(explain(rule, got=str(found), fix='pip install "hf-posenc[fast]"'))
             raise value_error(rule, got=str(found), fix='backend="auto"')
         _log.info("token ids come from tokenizers, because there is no fast backend: %s", found)
-    return TokenizersBackend(text, split_special_tokens=split_special_tokens, is_split_into_words=is_split_into_words)
+    key = hashlib.sha256(text.encode()).digest(), split_special_tokens, is_split_into_words
+    parsed = _parsed.get(key)
+    if parsed is None:
+        options = {"split_special_tokens": split_special_tokens, "is_split_into_words": is_split_into_words}
+        parsed = _parsed[key] = TokenizersBackend(text, **options)
+    return parsed
+
+
+# Backends in use. Collators of one tokenizer share its parsed form, because parsing takes a tenth of a second for BERT.
+_parsed: WeakValueDictionary[tuple[bytes, bool, bool], TokenizersBackend] = WeakValueDictionary()
 
 
 @functools.lru_cache(maxsize=4)
@@ -225,6 +318,16 @@ def _supported_model(content: dict[str, Any]) -> str:
     return kind
 
 
+def _compete_for_spaces(tokens: Sequence[Mapping[str, Any]], contents: Iterable[str]) -> bool:
+    """Return True if the same spaces may belong to two added tokens: both strip them, or one strips and one has them.
+
+    `contents` are the contents of the tokens, also normalized.
+    """
+    left, right = any(token["lstrip"] for token in tokens), any(token["rstrip"] for token in tokens)
+    starts, ends = (any(each[at].isspace() for each in contents) for at in (0, -1))
+    return (left and (right or ends)) or (right and starts)
+
+
 def _types(part: Any) -> Iterator[str]:
     """Yield the type of a component of a `tokenizer.json`, such as a normalizer, and of all parts inside it."""
     if isinstance(part, dict):
@@ -236,7 +339,7 @@ def _types(part: Any) -> Iterator[str]:
             yield from _types(value)
 
 
-def _load_nanotoken(text: str, _: TokenizersBackend) -> Callable[[Sequence[str]], Ragged]:
+def _load_nanotoken(text: str) -> Callable[[Sequence[str]], Ragged]:
     from nanotoken import Tokenizer
 
     tokenizer = Tokenizer.from_json(text)
@@ -248,7 +351,7 @@ def _load_nanotoken(text: str, _: TokenizersBackend) -> Callable[[Sequence[str]]
     return encode
 
 
-def _load_gigatoken(text: str, reference: TokenizersBackend) -> Callable[[Sequence[str]], Ragged]:
+def _load_gigatoken(text: str) -> Callable[[Sequence[str]], Ragged]:
     from gigatoken import Tokenizer
 
     tokenizer = Tokenizer.from_json(text).backend
@@ -257,17 +360,13 @@ def _load_gigatoken(text: str, reference: TokenizersBackend) -> Callable[[Sequen
     # rows of different lengths, and release the GIL: a fork during the call would leave the child with a locked cache.
     def encode(texts: Sequence[str]) -> Ragged:
         rows = list(map(tokenizer.encode, texts))
-        if not all(map(str.isascii, texts)):
-            for index, each in enumerate(texts):
-                if not each.isascii() and _UNICODE_17.search(each):
-                    rows[index] = reference.encode([each]).values.astype(np.uint32)
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         return Ragged(np.frombuffer(b"".join(rows), np.uint32).astype(np.int64), lengths)  # faster than np.concatenate
 
     return encode
 
 
-_LIBRARIES: dict[str, tuple[str, Callable[[str, TokenizersBackend], Callable[[Sequence[str]], Ragged]]]] = {
+_LIBRARIES: dict[str, tuple[str, Callable[[str], Callable[[Sequence[str]], Ragged]]]] = {
     "WordPiece": ("nanotoken", _load_nanotoken),
     "BPE": ("gigatoken", _load_gigatoken),
 }
@@ -278,6 +377,7 @@ _HOSTILE = (
     "a",
     " a",
     "a ",
+    "\t.",
     "  a  b  ",
     "I ride bike, she said: don't!  It's 12345 o'clock.\n\n\tEnd\r\n",
     "THE QUICK Brown fOX jumped_over--the 1,000.50 dogs'S we'll THEY'VE",
@@ -308,9 +408,26 @@ def _probes(content: dict[str, Any]) -> Iterator[str]:
         yield from (token, f"a{token}b", f" {token} ", f"A {token}. {token}{token}", f"{token[:-1]} {token.upper()}é")
     words = _spread(list(content["model"]["vocab"]), _VOCABULARY_TRIED)
     yield from words
-    plain = [word.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n").removeprefix("##") for word in words]
+    plain = list(map(_plain, words))
     for start in range(0, len(plain), 8):
         yield from ("".join(plain[start : start + 8]), " ".join(plain[start : start + 8]))
+
+
+def _probes_of_neighbors(content: dict[str, Any]) -> Iterator[str]:
+    """Yield test texts of added tokens beside one another, beside words, decomposed, and before combining marks."""
+    tokens = _spread([token["content"] for token in content["added_tokens"]], 16)
+    words = [_plain(word) for word in _spread(list(content["model"]["vocab"]), _VOCABULARY_TRIED)]
+    for index, token in enumerate(tokens):
+        for other in tokens:
+            yield from (f"a{token}{other}b", f"a {token} {other} b", f"{token}  {other}{token}", f"{other[:-1]}{token}")
+        decomposed = unicodedata.normalize("NFD", token)
+        yield from (f"a{decomposed}b", f" {decomposed} ", f"{token}\u0301 {token}\u0338b", f"e{token}\u0327")
+        yield from (f"{token}{word}{token} {word}" for word in words[index :: len(tokens)])
+
+
+def _plain(word: str) -> str:
+    """Return the text of a vocabulary entry, without the marks of spaces and of parts of words."""
+    return word.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n").removeprefix("##")
 
 
 def _spread(items: list[str], most: int) -> list[str]:

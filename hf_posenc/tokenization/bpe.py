@@ -35,7 +35,8 @@ def train_bpe(
     the space before a word becomes `▁`, and other characters become `unk_token`.
 
     Every text begins with the `cls_token`, or else the `bos_token`, and ends with the `sep_token`, or else the
-    `eos_token`. If there is a `sep_token`, the second text of a pair has token type 1.
+    `eos_token`. If there is a `sep_token`, the second text of a pair has token type 1. To generate from a causal model,
+    tokenize prompts with `add_special_tokens=False`, because a prompt must not end with the `eos_token`.
 
     Args:
         texts (iterable of `str`): the corpus, such as a list, generator or `datasets.Column`; it is iterated once.

@@ -10,11 +10,12 @@ import copy
 import json
 import shutil
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .._explain import explain, shorten, type_error, value_error
 from .._files import path_inside, read_whole
@@ -43,6 +44,8 @@ _NO_LIMIT = 10**9
 # Above the largest id of known tokenizers, 1,114,111 in CANINE. To copy or save a vocabulary, the tokenizers library
 # goes through all numbers up to the largest id: up to this limit it takes 64 MB, for an id of 4 billion all memory.
 _LARGEST_ID = 2**24
+# Held while the limit and the padding of a private Rust tokenizer change, because several collators may share it.
+STATE_LOCK = threading.Lock()
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
 # Keys with the origin of a tokenizer, left out because equal tokenizers must give equal files.
@@ -76,6 +79,10 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     from transformers import PreTrainedTokenizerBase
 
     mine: PreTrainedTokenizerBase
+    if getattr(tokenizer, "_hf_posenc_is_private", False):
+        mine = cast("PreTrainedTokenizerBase", tokenizer)
+        del mine._hf_posenc_is_private  # only this caller uses it as it is
+        return mine
     if isinstance(tokenizer, (str, Path)):
         mine = _load(tokenizer)
     elif isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -98,6 +105,18 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
         mine.pad_token = _known_token(mine, pad_token)
     # transformers saves an attribute only if it was an argument, and these are often set later.
     mine.init_kwargs.update({name: getattr(mine, name) for name in _ATTRIBUTES})
+    return mine
+
+
+def sharing_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Return a copy of a fast tokenizer that shares its Rust tokenizer and its vocabulary, nearly all of its size.
+
+    `tokenizer` is a result of `private_copy`. The next `private_copy` of the copy returns the copy itself.
+    """
+    large = [value for name, value in vars(tokenizer).items() if name in ("_tokenizer", "_vocab", "_merges")]
+    mine = copy.deepcopy(tokenizer, {id(value): value for value in large})
+    mine.init_kwargs.update({name: getattr(mine, name) for name in _ATTRIBUTES})
+    mine._hf_posenc_is_private = True
     return mine
 
 
@@ -133,13 +152,15 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         >>> sorted(files)
         ['tokenizer.json', 'tokenizer_config.json']
     """
-    if tokenizer.is_fast:  # a call may have set padding and truncation
-        remove_state(tokenizer.backend_tokenizer)
-    with tempfile.TemporaryDirectory() as name:
+    with STATE_LOCK, tempfile.TemporaryDirectory() as name:
+        if tokenizer.is_fast:  # a call may have set padding and truncation
+            remove_state(tokenizer.backend_tokenizer)
         folder = Path(name)
         try:
             tokenizer.save_pretrained(folder)
-        except Exception as error:  # Rust raises a bare Exception if the disk is full
+        except Exception as error:
+            if type(error) is not Exception and not isinstance(error, OSError):  # Rust: a bare one if the disk is full
+                raise
             raise OSError(
                 explain(
                     f"the tokenizer's files cannot be written to {tempfile.gettempdir()}",
@@ -158,9 +179,10 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
             config.pop(origin, None)
         if tokenizer.is_fast:  # added tokens are in tokenizer.json
             config.pop("added_tokens_decoder", None)
-        # Only a loaded tokenizer has these two: an empty list, and copies of other keys.
-        if not config.get("additional_special_tokens", True):
-            del config["additional_special_tokens"]
+        # Only a loaded tokenizer has these: empty lists, and copies of other keys.
+        for name in ("additional_special_tokens", "extra_special_tokens"):
+            if not config.get(name, True):
+                del config[name]
         if config.get("model_specific_special_tokens", {}).items() <= config.items():
             config.pop("model_specific_special_tokens", None)
         files[CONFIG] = (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
@@ -284,7 +306,8 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         raise value_error(
             f"no tokenizer could be loaded from '{name}'",
             got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-            fix="a folder with tokenizer.json, or a name on the Hub such as 'google-bert/bert-base-uncased'",
+            fix="a folder with tokenizer.json, or a name on the Hub such as 'google-bert/bert-base-uncased'; "
+            "a name must be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset",
         ) from error
     if rust is not None:
         return _wrapped(rust)

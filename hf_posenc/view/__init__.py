@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .._explain import as_integer, value_error
 from ..masks import AttentionMask
-from ..sinusoid import sinusoidal_encoding
+from ..sinusoid import Convention, resolve_convention, sinusoidal_encoding
 
 # Functions from a row of ids to its tokens, and from position ids (N,) to the rows (N, D) of an encoding.
 TokensOf = Callable[[Sequence[int]], list[str]]
@@ -39,6 +39,7 @@ def batch_html(
     tokens_of: TokensOf | None = None,
     special_ids: Collection[int] = (),
     encoding_of: EncodingOf | None = None,
+    encoding_note: str | None = None,
     first_row: int = 0,
     first_token: int = 0,
 ) -> str:
@@ -55,7 +56,9 @@ def batch_html(
             shown.
         special_ids (collection of `int`, *optional*): ids of special tokens, which are marked. By default none.
         encoding_of (callable, *optional*): function from position ids `(N,)` to their encodings `(N, D)`. By default
-            sinusoids of width 64.
+            sinusoids of width 64, labeled as an example; none if there is an `encoding_note`.
+        encoding_note (`str`, *optional*): line that states what the encodings are, if they are not part of the batch,
+            or why none are shown.
         first_row, first_token (`int`, *optional*, default to 0): index of the first row and of the first token to show.
 
     Returns:
@@ -73,7 +76,9 @@ def batch_html(
     if "input_ids" not in batch and "inputs_embeds" not in batch:
         return _table_of_facts([[str(name), *facts(value)] for name, value in batch.items()])
     window = _Window(batch, first_row, first_token)
-    data = window.data(tokens_of, frozenset(special_ids), encoding_of)
+    if encoding_of is None and encoding_note is None:
+        encoding_of, encoding_note = example_encoding()
+    data = window.data(tokens_of, frozenset(special_ids), encoding_of) | {"note": encoding_note}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     name = "hf-posenc-" + hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     script, style = _source("view.js"), json.dumps(_source("view.css"))
@@ -82,6 +87,13 @@ def batch_html(
         f"<script>(() => {{{script}\nfor (const host of document.querySelectorAll('[id=\"{name}\"]')) "
         f"if (!host.shadowRoot) showBatch(host, {text}, {style});}})()</script>"
     )
+
+
+def example_encoding(convention: str | Convention = "vaswani", base: float | None = None) -> tuple[EncodingOf, str]:
+    """Return `encoding_of` and `encoding_note` for a batch without encodings: sinusoids of width 64."""
+    settings = resolve_convention(convention).name + ("" if base is None else f", base {base:g}")
+    note = f"An example, not part of the batch: sinusoids of width {_WIDTH} for these positions ({settings})."
+    return lambda positions: sinusoidal_encoding(positions, _WIDTH, convention=convention, base=base), note
 
 
 def page_of(fragment: str, title: str) -> str:
@@ -204,10 +216,11 @@ class _Window:
                 masks[str(name)] = shown if shown.dtype == torch.bool else shown == 0
         return masks or {"": None}
 
-    def _encoding(self, positions: torch.Tensor, encoding_of: EncodingOf | None) -> dict[str, Any]:
+    def _encoding(self, positions: torch.Tensor, encoding_of: EncodingOf | None) -> dict[str, Any] | None:
+        if encoding_of is None:
+            return None
         unique = torch.unique(positions)
-        rows = sinusoidal_encoding(unique, _WIDTH) if encoding_of is None else encoding_of(unique)
-        return {"positions": unique.tolist(), **_vectors(rows)}
+        return {"positions": unique.tolist(), **_vectors(encoding_of(unique))}
 
     def _embedding(self) -> dict[str, Any] | None:
         value = self.batch.get("inputs_embeds")

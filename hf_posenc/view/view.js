@@ -34,14 +34,16 @@ function showBatch(host, data, style) {
   const listed = (values) => `[${Array.from(values.slice(0, 6), written).join(", ")}${values.length > 6 ? ", …" : ""}]`;
   const quoted = (row, token) => `“${row.tokens[token]}”`;
 
-  const encoding = decode(data.encoding), places = new Map(data.encoding.positions.map((one, index) => [one, index]));
+  const encoding = data.encoding && decode(data.encoding);
+  const places = new Map((data.encoding?.positions ?? []).map((one, index) => [one, index]));
   const embedding = data.embedding && decode(data.embedding);
   const length = endToken - firstToken;
 
   function encodingOf(row, token) {
     const place = row.real[token] ? places.get(row.positions[token]) : undefined;
+    if (place === undefined) return null;
     const columns = data.encoding.columns;
-    return place === undefined ? null : encoding.subarray(place * columns, (place + 1) * columns);
+    return encoding.subarray(place * columns, (place + 1) * columns);
   }
   function embeddingOf(row, token) {
     const columns = data.embedding.columns, start = (data.rows.indexOf(row) * length + token) * columns;
@@ -162,7 +164,8 @@ function showBatch(host, data, style) {
     };
   }
   const peak = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
-  const maps = [heatMap("Encoding of each position", data.encoding, encodingOf, peak(encoding))];
+  const maps = [];
+  if (encoding) maps.push(heatMap(data.note ? "Example of an encoding, not part of the batch" : "Encoding of each position", data.encoding, encodingOf, peak(encoding)));
   if (embedding) maps.push(heatMap("Embedding of each token", data.embedding, embeddingOf, peak(embedding)));
 
   // ------------------------------------------------------------------------------------------------------------- panel
@@ -194,7 +197,7 @@ function showBatch(host, data, style) {
     lines.push(["as a query", `may attend to ${keys.length} of ${length} keys${refused(all.map((key) => [token, key]))}`]);
     lines.push(["as a key", `${queries.length} of ${length} queries may attend to it`]);
     const vector = encodingOf(row, token);
-    if (vector) lines.push(["encoding", listed(vector)]);
+    if (vector) lines.push([data.note ? "example" : "encoding", listed(vector)]);
     if (embedding) lines.push(["embedding", listed(embeddingOf(row, token))]);
     if (state.pin && (state.pin.row !== state.row || state.pin.token !== token)) {
       const other = data.rows[state.pin.row], first = encodingOf(other, state.pin.token);
@@ -205,7 +208,7 @@ function showBatch(host, data, style) {
         let dot = 0, squares = 0;
         first.forEach((value, column) => { dot += value * vector[column]; squares += (value - vector[column]) ** 2; });
         const part = data.encoding.columns < data.encoding.width ? ` in the ${data.encoding.columns} columns shown` : "";
-        lines.push([`positions ${other.positions[state.pin.token]} and ${row.positions[token]}`, `dot product ${written(dot)}, distance ${written(Math.sqrt(squares))}${part}`]);
+        lines.push([`positions ${other.positions[state.pin.token]} and ${row.positions[token]}`, `dot product ${written(dot)}, distance ${written(Math.sqrt(squares))}${part}${data.note ? " of the example" : ""}`]);
       }
     } else {
       lines.push(["compare", state.pin ? "move to another token; Escape ends the comparison" : "click a token, or press Enter on it, to compare it with others"]);
@@ -262,7 +265,7 @@ function showBatch(host, data, style) {
       make("div", { class: "choice", role: "radiogroup", "aria-label": "Meaning of the colors" }, "Color tokens by: ",
         side("query", "keys to which the chosen token may attend"), side("key", "queries that may attend to it")),
       ...(data.masks.length > 1 ? [make("p", {}, make("label", {}, "Mask of the layers of kind ", masks))] : []),
-      tokens, legend, panel,
+      tokens, legend, panel, ...(data.note ? [make("p", {}, data.note)] : []),
       make("div", { class: "figures" },
         make("figure", {}, make("figcaption", {}, maskTitle), matrix, maskNote), ...maps.map((map) => map.node)),
       make("details", {}, make("summary", {}, "Keys of the batch"),
