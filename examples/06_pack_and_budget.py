@@ -1,6 +1,6 @@
 """Train on the same tokens in three kinds of batches: random rows, a budget of tokens, packed rows.
 
-A small GPT-2 with sinusoidal positions is trained three times on the same documents, once on each, with about the same
+A small GPT-2 is trained three times on the same documents, once on each, with about the same
 number of tokens per step. Random rows are padded to the longest of the batch. `TokenBudgetMixin` groups rows of similar
 length, as many as the budget allows. `pack_dataset` puts several documents into a row, without attention between them.
 All three read the same tokens and reach about the same loss on held-out documents. They differ in the share of padding,
@@ -29,13 +29,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_posenc import (
-    DataCollatorWithPositionalEncoding,
-    TokenBudgetMixin,
-    pack_dataset,
-    train_bpe,
-    use_sinusoidal_positions,
-)
+from hf_posenc import DataCollatorWithPositionalEncoding, TokenBudgetMixin, pack_dataset, train_bpe
 from hf_posenc.corpus import standard_library_docstrings
 
 SEED = 0
@@ -63,7 +57,7 @@ class Counting:
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> GPT2LMHeadModel:
-    """Return a GPT-2 with the same weights every time and sinusoidal positions; packed rows need `use_cache=False`."""
+    """Return a GPT-2 with the same weights every time; packed rows need `use_cache=False`."""
     set_seed(SEED)
     config = GPT2Config(
         vocab_size=len(tokenizer),
@@ -77,9 +71,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> GPT2LMHeadModel:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = GPT2LMHeadModel(config)
-    use_sinusoidal_positions(model)
-    return model
+    return GPT2LMHeadModel(config)
 
 
 def trained(kind: str, tokenizer: PreTrainedTokenizerFast, documents: Dataset, held_out: Dataset) -> dict[str, float]:

@@ -24,8 +24,6 @@ from traitlets import default
 from traitlets.config import Config
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "notebooks"
-REPOSITORY = "https://colab.research.google.com/github/hf-posenc/hf_posenc/blob/main"
-BADGE = "[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})"
 # A cell with this tag shows what training, or the speed of a machine, gave: its words are compared, not its numbers and
 # pictures.
 MEASURED = "measured"
@@ -47,11 +45,6 @@ class _SamePython(AsyncKernelManager):
 def notebooks() -> list[Path]:
     """All of them, in the order of their numbers."""
     return sorted(FOLDER.glob("*.ipynb"))
-
-
-def badge(path: Path) -> str:
-    """The first line of a notebook: opens it in Colab."""
-    return BADGE.format(link=f"{REPOSITORY}/examples/notebooks/{path.name}")
 
 
 def read(path: Path) -> NotebookNode:
@@ -82,14 +75,13 @@ def executed(path: Path, folder: Path) -> NotebookNode:
             kernel_manager_class=_SamePython,
             config=Config({"KernelManager": settings}),
         ).execute(env=environment)  # its kernel has ended when this returns, however it returns
-    return tidied(notebook, path)
+    return tidied(notebook)
 
 
-def tidied(notebook: NotebookNode, path: Path) -> NotebookNode:
-    """Without what changes from run to run or from editor to editor; with the badge."""
+def tidied(notebook: NotebookNode) -> NotebookNode:
+    """Without what changes from run to run or from editor to editor."""
     notebook.metadata = nbformat.from_dict(TIDY | TIDY_LANGUAGE)
     notebook.nbformat_minor = 5
-    notebook.cells[0].source = "\n".join([badge(path), *notebook.cells[0].source.splitlines()[1:]])
     for cell in notebook.cells:
         tags = cell.metadata.get("tags")
         cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})

@@ -1,8 +1,10 @@
 """Make a release: `python -m tests.release 0.2.0` in a clean checkout. It uploads and commits nothing.
 
 Writes the version to pyproject.toml, turns [Unreleased] of CHANGELOG.md into the version with today's date, builds the
-wheel and the sdist into dist/, and runs the core's tests with each of them alone in an empty environment outside of the
-repository. If a step fails, both files are as before. At the end it prints the commands that publish the release.
+wheel and the sdist into dist/, and tests both in empty environments outside of the repository: the demo, the tests,
+the pages and a notebook with the wheel and the pinned versions, the tests with the lowest versions, and the core's
+tests with the sdist. If a step fails, both files are as before. At the end it prints the commands that publish the
+release. Without a version it builds and tests the present one, and changes neither file.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ REPO = Path(__file__).resolve().parent.parent
 _VERSION = re.compile(r'^version = "(.*)"$', re.MULTILINE)
 _SECTION = re.compile(r"^## \[(.*?)\].*\n", re.MULTILINE)
 _UNRELEASED = "Unreleased"
+CHECKS = ("pinned", "lowest", "pinned --core --sdist")  # arguments of tests.versions
 
 
 def released(project: str, changelog: str, version: str, date: str) -> tuple[str, str]:
@@ -49,14 +52,14 @@ def released(project: str, changelog: str, version: str, date: str) -> tuple[str
 def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
     """Check, write, build and test; leave the two files as they were if a step fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.release", description=__doc__.splitlines()[0])
-    parser.add_argument("version")
+    parser.add_argument("version", nargs="?", help="such as 0.2.0; without it, build and test the present version")
     version = parser.parse_args(arguments).version
     if changed := subprocess.check_output(["git", "status", "--porcelain"], cwd=repo, text=True):
         raise SystemExit(f"commit or remove these changes first:\n{changed}")
     files = [repo / "pyproject.toml", repo / "CHANGELOG.md"]
     texts = [file.read_text(encoding="utf-8") for file in files]
     try:
-        new = released(texts[0], texts[1], version, datetime.date.today().isoformat())
+        new = released(texts[0], texts[1], version, datetime.date.today().isoformat()) if version else texts
     except ValueError as error:
         raise SystemExit(str(error)) from error
     dist = repo / "dist"
@@ -64,21 +67,23 @@ def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
     try:
         for file, text in zip(files, new, strict=True):
             file.write_text(text, encoding="utf-8")
-        for package in ("wheel", "sdist"):
-            check_package(repo, dist, package)
+        for check in CHECKS:
+            run_check(repo, dist, check)
     except BaseException:
         for file, text in zip(files, texts, strict=True):
             file.write_text(text, encoding="utf-8")
         raise
-    print(f"\n{dist} holds version {version}, which passed the core's tests. To publish it:")
+    if not version:
+        print(f"\n{dist} holds the present version, which passed.")
+        return
+    print(f"\n{dist} holds version {version}, which passed. To publish it:")
     print(f'  git commit -am "Version {version}" && git tag v{version} && git push --follow-tags')
     print(f"  twine upload {dist}/*")
 
 
-def check_package(repo: Path, dist: Path, package: str) -> None:
-    """Build the package into `dist`, and run the core's tests with it alone; raise if one fails."""
-    command = [sys.executable, "-m", "tests.versions", "pinned", "--dist", dist]
-    subprocess.run([*command, *(["--sdist"] if package == "sdist" else [])], cwd=repo, check=True)
+def run_check(repo: Path, dist: Path, check: str) -> None:
+    """Build wheel and sdist into `dist`, and run one of `CHECKS`; raise if a test fails."""
+    subprocess.run([sys.executable, "-m", "tests.versions", "--dist", dist, *check.split()], cwd=repo, check=True)
 
 
 if __name__ == "__main__":

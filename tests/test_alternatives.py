@@ -483,11 +483,14 @@ def test_an_exported_program_holds_for_other_lengths(kind: str) -> None:
 # -------------------------------------------------------------------------------------------------------- theirs, ours
 
 
+NEEDS_X_TRANSFORMERS = "needs x-transformers: pip install 'hf-posenc[test]'"
+
+
 @pytest.mark.filterwarnings("ignore")  # warnings of x-transformers' imports
 def test_scaled_sinusoids_are_those_of_x_transformers() -> None:
-    from x_transformers.x_transformers import ScaledSinusoidalEmbedding
+    library = pytest.importorskip("x_transformers.x_transformers", reason=NEEDS_X_TRANSFORMERS)
 
-    theirs = ScaledSinusoidalEmbedding(64)
+    theirs = library.ScaledSinusoidalEmbedding(64)
     ours = ScaledSinusoidalPositionalEncoding(64, start=64**-0.5, convention="marian")
     x, positions = torch.randn(2, 50, 64), torch.tensor([7, 0, 99, 3])
     torch.testing.assert_close(ours(x), x + theirs(x), rtol=0, atol=2e-6)
@@ -505,9 +508,9 @@ def test_scaled_sinusoids_are_those_of_x_transformers() -> None:
 def test_a_learned_table_is_that_of_x_transformers_and_of_bert() -> None:
     from transformers import BertConfig
     from transformers.models.bert.modeling_bert import BertEmbeddings
-    from x_transformers.x_transformers import AbsolutePositionalEmbedding
 
-    theirs, ours, x = AbsolutePositionalEmbedding(8, 32), made("learned", max_length=32), torch.randn(2, 9, 8)
+    library = pytest.importorskip("x_transformers.x_transformers", reason=NEEDS_X_TRANSFORMERS)
+    theirs, ours, x = library.AbsolutePositionalEmbedding(8, 32), made("learned", max_length=32), torch.randn(2, 9, 8)
     with torch.no_grad():
         ours.weight.copy_(theirs.emb.weight * 8**-0.5)
     torch.testing.assert_close(ours(x), x + theirs(x))

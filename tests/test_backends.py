@@ -28,7 +28,14 @@ from transformers import PreTrainedTokenizerFast
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
 from hf_posenc.jobs import encode
 from hf_posenc.rows import Encoder
-from hf_posenc.tokenization import DifferentIds, FastBackend, TokenizersBackend, choose_backend, private_copy
+from hf_posenc.tokenization import (
+    DifferentIds,
+    FastBackend,
+    TokenizersBackend,
+    Unsupported,
+    choose_backend,
+    private_copy,
+)
 
 if importlib.util.find_spec("nanotoken") is None or importlib.util.find_spec("gigatoken") is None:
     pytest.skip("needs nanotoken and gigatoken: pip install 'hf-posenc[fast]'", allow_module_level=True)
@@ -285,6 +292,71 @@ def test_which_texts_are_compared_is_the_same_in_every_run(wordpiece, sentences,
     runs = compared[: len(compared) // 2], compared[len(compared) // 2 :]
     assert runs[0] == runs[1]
     assert 5 < sum(map(len, runs[0])) < 30  # 100 texts, one in 7
+
+
+# ------------------------------------------------------------------------------------------------------- added tokens
+
+
+def _backend_with(tokenizer: Any, *tokens: AddedToken, normalizer: Any = None) -> FastBackend:
+    if normalizer is not None:
+        tokenizer.backend_tokenizer.normalizer = normalizer
+    tokenizer.add_tokens(list(tokens))
+    return FastBackend(json_of(tokenizer), interval=1 << 40)
+
+
+def _slow(backend: FastBackend, texts: list[str], monkeypatch) -> list[str]:
+    """The texts that `backend` leaves to `tokenizers`."""
+    slow: list[str] = []
+    encode = backend._reference.encode
+    with monkeypatch.context() as patched:
+        patched.setattr(backend._reference, "encode", lambda it: (slow.extend(it), encode(it))[1])
+        backend.encode(texts)
+    return slow
+
+
+def test_added_tokens_are_found_in_decomposed_text_where_a_normalizer_composes_it(byte_bpe, monkeypatch) -> None:
+    backend = _backend_with(byte_bpe, AddedToken("café"), AddedToken("cafe"), normalizer=normalizers.NFC())
+    composed = ["a café", "a cafe", "naïve Straße", "हिन्दी", "我每天骑自行车", "café\u0301", "plain"]
+    decomposed = ["a cafe\u0301", "cafe\u0327\u0301s"]
+    assert different(backend, composed + decomposed) == []
+    assert _slow(backend, composed, monkeypatch) == []  # no slower where nothing is composed
+    assert _slow(backend, ["nai\u0308ve", *decomposed], monkeypatch) == decomposed
+
+
+def test_added_tokens_that_are_decomposed_are_found_in_composed_text(byte_bpe) -> None:
+    backend = _backend_with(byte_bpe, AddedToken("cafe\u0301"), normalizer=normalizers.NFC())
+    assert different(backend, ["a café", "cafe\u0301", "cafe"]) == []
+
+
+def test_marks_of_newer_versions_of_unicode_are_composed_as_in_tokenizers(byte_bpe) -> None:
+    backend = _backend_with(byte_bpe, normalizer=normalizers.NFC())
+    marks = [0x5C8, 0x897, 0xC3C, 0xD3B, 0x1ACF, 0x10EFD, 0x113C2, 0x1611E, 0x16D67, 0x1E6E3]
+    assert different(backend, [f"q\u0301{mark}\u0323 {mark}{mark}" for mark in map(chr, marks)]) == []
+
+
+@pytest.mark.parametrize("name", ["wordpiece", "byte_bpe", "sentencepiece_bpe"])
+def test_spaces_between_added_tokens_belong_to_the_same_token_as_in_tokenizers(
+    name: str, request: pytest.FixtureRequest, monkeypatch
+) -> None:
+    tokens = [AddedToken("<r>", rstrip=True), AddedToken("<l>", lstrip=True), AddedToken("   "), AddedToken("<x>")]
+    backend = _backend_with(request.getfixturevalue(name), *tokens)
+    beside = ["<r>   a", "<r> <l>", "a   <l>", "<r>    <l>", "<r><l>", "<r>  <x>   <l>"]
+    assert different(backend, beside) == []
+    assert _slow(backend, [*beside, "a <r> b", "a <l> b", "<x> a"], monkeypatch) == beside
+
+
+def test_an_added_token_that_normalizes_to_nothing_is_never_fast(wordpiece) -> None:
+    with pytest.raises(Unsupported, match="an added token that its normalizer makes empty"):
+        _backend_with(wordpiece, AddedToken("\x01"), normalizer=normalizers.BertNormalizer())
+
+
+def test_the_share_of_texts_that_tokenizers_encodes_is_logged_once(byte_bpe, caplog) -> None:
+    backend = _backend_with(byte_bpe, AddedToken("café"), normalizer=normalizers.NFC())
+    with caplog.at_level(logging.INFO, logger="hf_posenc"):
+        for _ in range(5):
+            backend.encode(["plain"] * 3_000 + ["cafe\u0301"] * 1_000)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "25.0 % of the texts are encoded by tokenizers" in caplog.text
 
 
 # ------------------------------------------------------------------------------------- threads, processes and memory

@@ -108,6 +108,17 @@ def test_every_option_reaches_the_job_under_its_keyword(stand_in: Callable[..., 
         assert job.given[name] == parameters[name].default
 
 
+def test_the_help_shows_whole_names_in_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("encode", "--help") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for name in ("--text-pair-column", "--source-columns / --no-source-columns", "--no-add-special-tokens"):
+        assert any(name in line for line in lines)
+
+
 def test_standard_input_and_an_object_store_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("encode", "-", "-t", "bert", "-o", "out") == 2
     assert "standard input cannot be read a second time" in capsys.readouterr().err

@@ -12,6 +12,8 @@ import pickle
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -607,6 +609,24 @@ def test_an_empty_list_beside_numbers_has_another_length_and_an_empty_array_has_
         C(wordpiece)([{"text": "a", "x": [[1, 2], [3]]}])
 
 
+@pytest.mark.parametrize("ids", [[2, 5, 3, 0, 0], [0, 0, 2, 5, 3]])
+def test_rows_with_padding_and_no_mask_are_named_once(wordpiece, ids: list[int]) -> None:
+    collate = C(wordpiece)
+    with pytest.warns(
+        UserWarning, match=r"(?s)row 1 begins or ends with the padding id 0.*got: input_ids \[.*attention_m"
+    ):
+        batch = collate([[2, 5, 6, 7, 3], ids])
+    assert batch["attention_mask"].all()  # no mask is inferred from ids
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        collate([ids])
+        mask = [int(token != 0) for token in ids]
+        C(wordpiece)([{"input_ids": ids, "attention_mask": mask}])
+        C(wordpiece)([{"input_ids": [2, 0, 3], "length": 3}])
+        wordpiece.eos_token = wordpiece.pad_token
+        C(wordpiece)([ids])
+
+
 def test_packed_rows_name_the_columns_that_they_leave_out(wordpiece) -> None:
     with pytest.warns(UserWarning, match=r"columns \['n'\] are not in the batch\n  got: packed rows"):
         C(wordpiece, packing=True, max_length=8)([{"text": "a", "n": 3}])
@@ -948,6 +968,58 @@ def test_replace_gives_a_new_collator_and_leaves_this_one(wordpiece) -> None:
         one.replace(max_lenght=5)
 
 
+def test_replace_parses_the_tokenizer_again_only_for_another_tokenizer_or_pad_token(wordpiece, byte_bpe) -> None:
+    one = C(wordpiece, text_target_column="target")
+
+    def shares(other: C) -> bool:
+        return other.tokenizer.backend_tokenizer is one.tokenizer.backend_tokenizer
+
+    others = [one.replace(**new) for new in ({}, {"max_length": 9}, {"truncation": False}, {"embedding": 8})]
+    assert all(map(shares, others))
+    assert all(other.replace(max_length=None, truncation=True, embedding=None) == one for other in others)
+    padded, replaced = one.replace(pad_token="[SEP]"), one.replace(tokenizer=byte_bpe, pad_token="eos")
+    assert not shares(padded)
+    assert padded.pad_token_id == wordpiece.sep_token_id
+    assert not shares(replaced)
+    assert replaced.pad_token_id == byte_bpe.eos_token_id
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Threads that take turns 500 times as often as usual, so that races show."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def test_collators_that_share_a_tokenizer_do_not_influence_one_another(wordpiece, slow, eager_threads) -> None:
+    words = {"text": "I ride bike, " * 9, "truncation": True}
+    for tokenizer in (wordpiece, slow):
+        one = C(tokenizer, max_length=12)
+        other = one.replace(max_length=5, padding_side="left")
+        before = [pickle.dumps(each) for each in (one, other)]
+        expected = [each(["I ride bike", "a"])["input_ids"] for each in (one, other)]
+
+        def call(number: int, pair=(one, other), length=(12, 5), expected=expected) -> bool:
+            side = number % 2
+            if not number % 20:
+                pickle.dumps(pair[side].replace(max_length=7 + number))
+            row = pair[side](**words, max_length=length[side])["input_ids"][0]
+            return len(row) == length[side] and torch.equal(
+                pair[side](["I ride bike", "a"])["input_ids"], expected[side]
+            )
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(call, range(300)))
+        other.tokenizer.padding_side = other.tokenizer.truncation_side = "left"  # as some pipelines of transformers do
+        other.tokenizer.pad_token = None
+        assert one.replace(look_ahead=False).padding_side is None
+        assert torch.equal(one.replace(look_ahead=True)(["I ride bike", "a"])["input_ids"], expected[0])
+        assert pickle.dumps(one) == before[0]
+        assert C(tokenizer, max_length=5, padding_side="left") == pickle.loads(before[1])
+
+
 def test_it_is_frozen_and_hashable(wordpiece) -> None:
     import dataclasses
 
@@ -976,7 +1048,9 @@ def test_columns_passed_to_a_model_raise_with_the_way_out(wordpiece) -> None:
     )
     collate = C(wordpiece, model=model)
     columns = collate({"text": ["I ride", "I"]})
-    with pytest.raises(AttributeError, match=r"no attribute 'size'\n  got: .*\n  fix: collate\.batch\(dataset\[:4\]\)"):
+    with pytest.raises(
+        AttributeError, match=r"no attribute '(size|device)'\n  got: .*\n  fix: collate\.batch\(dataset\[:4\]\)"
+    ):
         model(**columns)
     assert pickle.loads(pickle.dumps(columns)).keys() == copy.deepcopy(columns).keys() == columns.keys()
     model(**collate.batch({"text": ["I ride", "I"]}))

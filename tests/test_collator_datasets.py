@@ -68,6 +68,15 @@ def test_map_then_collate_gives_the_batch_of_the_texts_in_every_format(wordpiece
     assert isinstance(mapped.features["label"], datasets.ClassLabel)
 
 
+@pytest.mark.parametrize("form", ["numpy", "pandas", "arrow"])
+def test_a_mapped_stream_has_the_batch_of_the_texts_in_every_format(wordpiece, rows, form: str) -> None:
+    collate = C(wordpiece)
+    stream = rows.to_iterable_dataset().with_format(form).map(collate, batched=True, batch_size=3)
+    batch = collate(list(stream.with_format(None)))
+    _same(batch, collate(TEXTS))
+    assert batch["labels"].tolist() == [1, 0, 1, 0]
+
+
 def test_map_through_arrow_keeps_the_types_of_given_columns(wordpiece) -> None:
     table = pa.table(
         {

@@ -117,6 +117,7 @@ def test_long_texts_in_bf16_keep_exact_encodings(word_level) -> None:
     assert torch.equal(batch["inputs_embeds"][0], want)
 
 
+@pytest.mark.filterwarnings("ignore:the embedding's spread is over 5 times")
 @pytest.mark.parametrize("convention", ["vaswani", "fairseq"])
 def test_the_collator_embeds_as_the_module_that_it_was_given(wordpiece, convention: str) -> None:
     for zero_padding in (True, False):
@@ -488,6 +489,24 @@ def test_the_device_of_a_table_made_from_a_width_is_torchs_default_device_and_is
             make()
     saved = json.loads((tmp_path / "hf_posenc.json").read_text())
     assert saved["device"] == "meta"
-    del saved["unsupervised"]  # as older versions wrote it
+    del saved["unsupervised"]  # a setting that is not in the file has its default
     (tmp_path / "hf_posenc.json").write_text(json.dumps({**saved, "device": None}))
     assert C.from_pretrained(tmp_path) == C(wordpiece, embedding=8)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the test needs a machine without CUDA")
+def test_a_table_saved_on_cuda_is_made_on_the_cpu_of_a_machine_without(wordpiece, tmp_path) -> None:
+    expected = C(wordpiece, embedding=8)(TEXTS)["inputs_embeds"]
+    with torch.device("cuda:0"):
+        collate = C(wordpiece, embedding=8)
+    collate.save_pretrained(tmp_path)
+    for loaded in (C.from_pretrained(tmp_path), pickle.loads(pickle.dumps(collate))):
+        assert loaded == collate
+        with pytest.warns(UserWarning, match=r"(?s)on the CPU.*cuda:0 is not available.*null in hf_posenc.json"):
+            batch = loaded(TEXTS)
+        assert torch.equal(batch["inputs_embeds"], expected)
+        assert torch.equal(loaded(TEXTS)["inputs_embeds"], expected)  # and warns once
+        assert "inputs_embeds" in loaded.replace(embedding=_frozen())(TEXTS)
+    saved = json.loads((tmp_path / "hf_posenc.json").read_text())
+    (tmp_path / "hf_posenc.json").write_text(json.dumps({**saved, "device": None}))
+    assert torch.equal(C.from_pretrained(tmp_path)(TEXTS)["inputs_embeds"], expected)

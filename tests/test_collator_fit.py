@@ -306,6 +306,78 @@ def test_look_ahead_for_a_model_that_hides_nothing_is_the_way_out_that_the_refus
     assert torch.equal(answers(model, batch)[:, :-1], before[:, :-1])
 
 
+# ----------------------------------------------------------------------------------------------- labels, and few ids
+
+
+def classifier(head: str, **more: Any) -> Any:
+    """A small BERT with a head, which knows the 1,200 ids of the small tokenizers."""
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    return getattr(transformers, f"BertFor{head}")(transformers.BertConfig(vocab_size=1200, **small, **more)).eval()
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "labels"),
+    [
+        ("SequenceClassification", {"num_labels": 3}, [2, 0]),
+        ("SequenceClassification", {"num_labels": 3}, [2, -100]),
+        ("SequenceClassification", {"num_labels": 3}, [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]),  # several labels per text
+        ("SequenceClassification", {"num_labels": 1}, [0.5, 7.5]),
+        ("SequenceClassification", {"num_labels": 2, "problem_type": "regression"}, [[0.5, 7.5], [-1.0, 2.0]]),
+        ("SequenceClassification", {"num_labels": 2, "problem_type": "multi_label_classification"}, [[0.0, 1.0]] * 2),
+        ("TokenClassification", {"num_labels": 3}, [[-100, 1, 2, -100], [-100, 0, -100]]),
+        ("MaskedLM", {}, [[-100, 1199, 2, -100], [-100, 0, -100]]),
+    ],
+)
+def test_labels_that_the_loss_of_the_model_takes_are_in_the_batch(
+    wordpiece, head: str, settings: dict[str, Any], labels: list[Any]
+) -> None:
+    model = classifier(head, **settings)
+    rows = [{"input_ids": ids, "labels": each} for ids, each in zip([[5, 6, 7, 8], [9, 8, 7]], labels, strict=True)]
+    batch = C(wordpiece, model=model)(rows)
+    assert model.config.problem_type == settings.get("problem_type")  # the probe has not decided it
+    assert model(**batch).loss.isfinite()
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "message"),
+    [
+        ("SequenceClassification", [2, 3], "row 1 of column 'labels' holds 3, and .* has 3 classes.*num_labels=4"),
+        ("SequenceClassification", [-1, 2], "row 0 of column 'labels' holds -1, and .* has 3 classes.*from 0 to 2"),
+        ("SequenceClassification", [0.0, 1.0], "row 0 of column 'labels' holds floats, and .*got: 0.0"),
+        ("SequenceClassification", [[0.0, 1.0], [1.0, 0.0]], "holds floats, and .* 3 floats in every row"),
+        (
+            "TokenClassification",
+            [[-100, 1, 2, -100], [-100, 7, -100]],
+            "row 1 of column 'labels' holds 7, .* 3 classes",
+        ),
+        ("TokenClassification", [[0.0, 1.0, 2.0, 0.0]] * 2, "row 0 of column 'labels' holds floats"),
+        ("MaskedLM", [[-100, 1, 2, -100], [-100, 1200, -100]], "row 1 of column 'labels' holds 1200, .* 1200 classes"),
+    ],
+)
+def test_labels_that_would_fail_in_the_loss_are_refused_with_row_and_value(
+    wordpiece, head: str, labels: list[Any], message: str, tmp_path: Any
+) -> None:
+    collate = C(wordpiece, model=classifier(head, num_labels=3))
+    rows = [{"input_ids": ids, "labels": each} for ids, each in zip([[5, 6, 7, 8], [9, 8, 7]], labels, strict=True)]
+    collate.save_pretrained(tmp_path)
+    for each in (collate, pickle.loads(pickle.dumps(collate)), C.from_pretrained(tmp_path)):
+        with pytest.raises(ValueError, match=f"(?s){message}"):
+            each(rows)
+    assert "labels" in C(wordpiece)(rows)
+
+
+def test_half_a_models_ids_are_enough_and_fewer_are_named_once(wordpiece) -> None:
+    assert C(wordpiece, model=spec(num_embeddings=2400))(TEXTS)["input_ids"].shape[0] == 3
+    collate = C(wordpiece, model=spec(num_embeddings=30522))
+    with pytest.warns(UserWarning, match="the tokenizer has 1,200 ids, and Reader has 30,522") as given:
+        collate(TEXTS)
+    assert len(given) == 1
+    assert "fix: the model's own tokenizer; for a new model, vocab_size=1200" in str(given[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        collate(TEXTS)
+
+
 def test_the_message_of_every_refusal_has_a_way_out(wordpiece) -> None:
     wrong: list[dict[str, Any]] = [
         {"model": ModelSpec()},

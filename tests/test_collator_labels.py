@@ -104,6 +104,12 @@ def test_labels_that_do_not_fit_their_tokens_are_refused_with_both_numbers(wordp
         C(wordpiece)(rows)
 
 
+def test_labels_per_word_are_refused_with_the_section_that_aligns_them(wordpiece) -> None:
+    rows = [{"text": ["she", "rides", "bikes"], "labels": [0, 1, 2]}]
+    with pytest.raises(ValueError, match=r"(?s)row 0: 3 labels for .*'Labels per word' in docs/datasets-map.md"):
+        C(wordpiece, is_split_into_words=True)(rows)
+
+
 def test_labels_per_token_follow_a_cut_and_its_pieces(word_level) -> None:
     rows = [{"input_ids": [1, 2, 3, 4, 5], "labels": [10, 20, 30, 40, 50]}, {"input_ids": [6], "labels": [60]}]
     assert C(word_level, max_length=3)(rows)["labels"].tolist() == [[10, 20, 30], [60, -100, -100]]
@@ -130,6 +136,30 @@ def test_a_label_that_is_not_a_number_is_refused(wordpiece, bad: Any) -> None:
         C(wordpiece)([{"text": "a", "label": 1 if bad != ["B-PER"] else [1, 2, 3]}, {"text": "b", "label": bad}])
     with pytest.raises(TypeError, match=r"row 1 of column 'label' is .*, expected a number"):
         C(wordpiece, max_length=3)([{"input_ids": [5, 6, 7, 8], "label": 1}, {"input_ids": [5], "label": bad}])
+
+
+@pytest.mark.parametrize(
+    ("labels", "fix", "mended"),
+    [
+        ([1, None], r"ds\.filter\(", lambda ds: ds.filter(lambda row: row["labels"] is not None)),
+        (
+            [[1, 2], [None, 3]],
+            "-100 in place of None",
+            lambda ds: ds.map(lambda row: {"labels": [-100 if x is None else x for x in row["labels"]]}),
+        ),
+        (["spam", "ham"], r'ds\.class_encode_column\("labels"\)', lambda ds: ds.class_encode_column("labels")),
+        (
+            [["O", "B"], ["O", "O"]],
+            r'ds\.map\(lambda row: \{"labels": \[names\.index',
+            lambda ds: ds.map(lambda row: {"labels": [["O", "B"].index(x) for x in row["labels"]]}),
+        ),
+    ],
+)
+def test_the_fix_that_an_error_names_for_labels_mends_them(wordpiece, labels: list, fix: str, mended) -> None:
+    rows = datasets.Dataset.from_dict({"input_ids": [[5, 6], [7, 8]], "labels": labels})
+    with pytest.raises(TypeError, match=f"(?s)column 'labels' is .*fix: .*{fix}"):
+        C(wordpiece)(rows.to_list())
+    assert "labels" in C(wordpiece)(mended(rows).to_list())
 
 
 @pytest.mark.parametrize("name", ["label", "label_ids", "labels"])

@@ -64,7 +64,9 @@ def test_further_columns_stay_where_they_are_named(wordpiece) -> None:
 def test_columns_that_the_model_does_not_name_are_not_read(wordpiece, values: list) -> None:
     rows = [{"text": "a", "pos_tags": value} for value in values]
     collate = C(wordpiece, model=spec())
-    assert collate(rows).keys() == collate(["a", "b"]).keys()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="columns .'pos_tags'. are not in the batch")  # of texts
+        assert collate(rows).keys() == collate(["a", "b"]).keys()
     if values != ["x", "y"]:
         with pytest.raises((ValueError, TypeError), match="column 'pos_tags'"):
             C(wordpiece, model=spec("pos_tags"))(rows)
@@ -83,7 +85,7 @@ def test_floats_that_the_model_names_are_float32_as_its_layers(wordpiece) -> Non
         ({"sentiment": 1}, "sentiment"),
         ({"target": 0.5}, "target"),
         ({"labels_": [1, 0, 1]}, "labels_"),
-        ({"is_spam": True, "note": "x"}, "is_spam"),
+        ({"is_spam": True, "note_id": "x"}, "is_spam"),
         ({"length_in_s": 2.5, "Label": 1, "idx": 7}, "Label"),
         ({"class_label_id": 1, "id": 7}, "class_label_id"),
     ],
@@ -118,6 +120,46 @@ def test_a_misspelled_target_column_is_named_once(wordpiece, wanted: str, came: 
                 assert "labels" not in collate(given)
             collate(given)
     assert "labels" not in C(wordpiece, text_target_column="target")([{"text": "a"}])
+
+
+@pytest.mark.parametrize("model", [None, BART_BASE])
+def test_a_target_column_of_another_name_is_named_once(wordpiece, model: Any) -> None:
+    columns = {"text": ["a", "b"], "id": ["q1", "q2"], "answer": ["c", "d"], "score": [1, 2]}
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    for given in (rows, columns):
+        collate = C(wordpiece, model=model, text_target_column="target")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="columns .'id'. are not in the batch")
+            with pytest.warns(
+                UserWarning, match=r"(?s)'target' is missing, so .*got: column 'answer'.*column='answer'"
+            ):
+                collate(given)
+            collate(given)
+    to_predict = [{"text": "a", "id": "q1", "score": 1}]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="columns .'id'. are not in the batch")
+        assert "labels" not in C(wordpiece, model=model, text_target_column="target")(to_predict)
+
+
+@pytest.mark.parametrize("model", [None, BERT])
+def test_a_text_column_that_is_not_read_is_named_once_as_the_second_text_of_pairs(wordpiece, model: Any) -> None:
+    rows = [{"text": "a", "text2": "b", "label": 1}, {"text": "c", "text2": "d", "label": 0}]
+    collate = C(wordpiece, model=model)
+    with pytest.warns(
+        UserWarning, match=r"(?s)columns \['text2'\] are not in the batch.*; text_pair_column='text2', if"
+    ):
+        collate(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        collate(rows)
+        C(wordpiece, model=model, text_pair_column="text2")(rows)
+        C(wordpiece, model=BERT)(collate({"text": ["a"], "text2": ["b"], "label": [1]}))  # tokenized before
+
+
+@pytest.mark.parametrize("argument", ["text_column", "text_pair_column"])
+def test_a_misspelled_text_column_names_its_argument(wordpiece, argument: str) -> None:
+    with pytest.raises(ValueError, match=f"column 'txt' is missing(?s:.*)another column: {argument}='...'"):
+        C(wordpiece, **{argument: "txt"})([{"text": "a", "text2": "b"}])
 
 
 @pytest.mark.parametrize("look_ahead", [None, True, False])
@@ -327,6 +369,27 @@ def test_stored_embeddings_go_to_models_without_positions_of_their_own(wordpiece
         C(wordpiece, model=spec("inputs_embeds", positions=("learned",)))(rows)
 
 
+def test_a_tokenizer_like_robertas_without_a_model_warns_once_that_positions_count_from_0(byte_bpe) -> None:
+    inner = json.loads(byte_bpe.backend_tokenizer.to_str())["model"]
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    ids = {token: number for number, token in enumerate([*special, *inner["vocab"]])}
+    merges = [tuple(merge) for merge in inner["merges"]]
+    roberta = transformers.RobertaTokenizer(vocab=ids, merges=merges)
+    collate = C(roberta)
+    with pytest.warns(
+        UserWarning, match=r"(?s)position_ids count from 0.*got: RobertaTokenizer with.*fix: model=model"
+    ):
+        assert collate(TEXTS)["position_ids"].min() == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        collate(TEXTS)
+        for settings in ({"model": ROBERTA}, {"convention": "fairseq"}):
+            assert C(roberta, **settings)(TEXTS)["position_ids"].min() == 1  # of padding
+        C(roberta, embedding=8)(TEXTS)
+        C(roberta)([{"input_ids": [0, 7, 2], "position_ids": [2, 3, 4]}])
+        C(transformers.RobertaTokenizer(vocab=ids, merges=merges, pad_token="<mask>"))(TEXTS)
+
+
 # --------------------------------------------------------------------------------------------------------- left padding
 
 
@@ -344,6 +407,22 @@ def test_left_padding_that_moves_tokens_is_warned_of_once(wordpiece) -> None:
         C(wordpiece, model=shifts)(TEXTS)
         C(wordpiece, model=dataclasses.replace(BERT, left_padding_shifts=True), padding_side="left")(TEXTS)
         C(wordpiece, model=dataclasses.replace(shifts, positions=("rotary",)), padding_side="left")(TEXTS)
+
+
+def test_left_padding_for_a_classifier_that_reads_the_first_token_is_warned_of_once(wordpiece) -> None:
+    config = transformers.BertConfig(vocab_size=1200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+    model = transformers.BertForSequenceClassification(config).eval()
+    left, right = (C(wordpiece, model=model, padding_side=side) for side in ("left", "right"))
+    with pytest.warns(
+        UserWarning, match=r"(?s)changes the logits of BertForSequenceClass.*fix: padding_side=\"right\""
+    ):
+        batches = left(TEXTS), right(TEXTS)
+    with torch.no_grad():  # what the warning says
+        assert (model(**batches[0]).logits - model(**batches[1]).logits).abs().max() > 1e-4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        left(TEXTS)
+        left.replace(seed=1)(["a", "b"])  # nothing is padded
 
 
 # --------------------------------------------------------------------------------------------------------------- value
@@ -386,12 +465,8 @@ def test_the_file_holds_the_spec_and_no_weights(unigram, tmp_path: Path) -> None
     assert C.from_pretrained(tmp_path, model=BERT)(["I ride"])["position_ids"].min() == 0
 
 
-def test_a_folder_of_format_1_which_knew_no_model_still_loads(wordpiece, tmp_path: Path) -> None:
+def test_a_folder_without_a_model_loads_with_one(wordpiece, tmp_path: Path) -> None:
     C(wordpiece, max_length=32).save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "hf_posenc.json").read_text())
-    del saved["model"]
-    (tmp_path / "hf_posenc.json").write_text(json.dumps({**saved, "format_version": 1}))
-    assert C.from_pretrained(tmp_path) == C(wordpiece, max_length=32)
     assert C.from_pretrained(tmp_path, model=BERT).model == BERT
 
 
@@ -519,6 +594,7 @@ def test_the_model_is_neither_kept_nor_changed(unigram) -> None:
     assert len(pickle.dumps(collate)) < len(pickle.dumps(C(unigram))) + 2_000
 
 
+@pytest.mark.filterwarnings("ignore:columns .'note'. are not in the batch")
 @pytest.mark.parametrize("rows", ["texts", "mapped"])
 @pytest.mark.parametrize("name", ["roberta", "gpt2"])
 def test_a_model_trains_on_batches_that_fit_it(unigram, tmp_path: Path, name: str, rows: str) -> None:

@@ -45,13 +45,15 @@ def two_modes(tmp_path: Path, sentences: list[str]) -> Any:
 
 
 def test_targets_are_tokenized_in_the_target_mode_of_a_slow_tokenizer(two_modes) -> None:
-    batch = C(two_modes, text_target_column="target")([{"text": "one house", "target": "two houses"}])
+    batch = C(two_modes, text_target_column="target", convention="m2m100")(
+        [{"text": "one house", "target": "two houses"}]
+    )
     assert batch["labels"][0].tolist() == two_modes(text_target="two houses")["input_ids"]
     assert batch["input_ids"][0].tolist() == two_modes("one house")["input_ids"]
 
 
 def test_a_slow_tokenizer_that_reads_files_survives_pickling_and_replacing(two_modes) -> None:
-    collate = C(two_modes)
+    collate = C(two_modes, convention="m2m100")
     again = pickle.loads(pickle.dumps(collate))
     assert again == collate
     assert (

@@ -118,6 +118,7 @@ def test_other_dtypes_have_the_same_graph(graphs: Graphs, dtype: torch.dtype) ->
     assert graphs.dtypes() == {dtype, torch.int64}
 
 
+@pytest.mark.filterwarnings("ignore:the embedding's spread is over 5 times")
 @pytest.mark.parametrize(
     ("convention", "zero_padding", "has_mask"),
     [(VASWANI, True, True), (VASWANI, False, True), (FAIRSEQ, False, True), (FIXED, True, False)],
@@ -199,6 +200,7 @@ def test_the_function_has_one_graph_too(graphs: Graphs, convention: Convention) 
     assert graphs.dtypes() == {torch.int64, torch.float32}
 
 
+@pytest.mark.filterwarnings("ignore:the embedding's spread is over 5 times")
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="inductor needs a C++ compiler")
 @pytest.mark.slow
 def test_the_real_compiler_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_the_real_compiler_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatc
 
 # -------------------------------------------------------------------------------------------------------------- export
 
-BATCH, LENGTH = Dim("batch", min=2), Dim("length", min=2)
+BATCH, LENGTH = Dim("batch", min=2), Dim("length", min=2, max=2**40)  # torch 2.6 needs a largest one
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,8 @@ def test_an_exported_program_is_bit_equal_for_every_length(
     positions = places(3, 7)[kind]
     shapes = {"x": {0: BATCH, 1: LENGTH}, "position_ids": None if positions is None else {0: BATCH, 1: LENGTH}}
     args = (torch.randn(3, 7, width, dtype=dtype), positions)
-    program = torch.export.export(module, args, dynamic_shapes=shapes)
+    # The default from torch 2.7 on. strict=True traces with Dynamo, which leaves our operator in the program.
+    program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
     run = program.module()
     for length in (33, 4097):
         x = torch.randn(5, length, width, dtype=dtype)

@@ -27,6 +27,9 @@ from hf_posenc.sinusoid import (
     sinusoidal_encoding,
 )
 
+# The tables are random, with a standard deviation of 1, so that positions are small beside them.
+pytestmark = pytest.mark.filterwarnings("ignore:the embedding's spread")
+
 conventions = pytest.mark.parametrize("convention", ALL, ids=named)
 PROMPTS, NEW, VOCABULARY = (3, 9, 1, 6), 7, 40
 

@@ -108,6 +108,14 @@ def test_every_public_name_has_a_place_in_the_reference() -> None:
     assert set(hf_posenc.__all__) - {"__version__"} <= listed
 
 
+def test_messages_name_sections_that_are_there() -> None:
+    source = "\n".join(file.read_text(encoding="utf-8") for file in Path(hf_posenc.__file__).parent.rglob("*.py"))
+    named = re.findall(r"'([^']+)' in (docs/[a-z-]+\.md)", source)
+    assert named
+    for section, page in named:
+        assert f"## {section}\n" in (REPO / page).read_text(encoding="utf-8")
+
+
 class Indexed(NamedTuple):
     """Megatron's format by its description: sequences of ids, and the sequences at which documents begin."""
 

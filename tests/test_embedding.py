@@ -23,6 +23,10 @@ IDS = torch.tensor([[5, 7, 9, 0], [3, 2, 0, 0]])
 MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
 
 
+# Random tables of std 1, times √8 or 3, have somewhat more than 5 times the spread of sinusoids.
+pytestmark = pytest.mark.filterwarnings("ignore:the embedding's spread is over 5 times")
+
+
 def table(rows: int = 50, width: int = 8, dtype: torch.dtype = torch.float32) -> nn.Embedding:
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -377,6 +381,20 @@ def test_positions_that_drown_the_tokens_give_one_warning() -> None:
         module(IDS, MASK)
         PositionalEmbedding(embedding, scale="sqrt_d")(IDS, MASK)  # 0.02 · 8 = 0.16
         PositionalEmbedding(table(200, 64))(IDS, MASK)
+
+
+def test_tokens_that_drown_the_positions_give_one_warning() -> None:
+    embedding = table(200, 64)
+    module = PositionalEmbedding(embedding, scale="sqrt_d")  # 1 · 8 beside 0.7
+    with pytest.warns(UserWarning, match=r"tokens drown[\s\S]*against 0\.6[\s\S]*fix: scale=0\.") as found:
+        module(IDS, MASK)
+    scale = float(str(found[0].message).split("fix: scale=")[1].split(";")[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module(IDS, MASK)
+        PositionalEmbedding(embedding, scale=scale)(IDS, MASK)
+        for encoding in ("none", "learned", "scaled"):  # nothing to drown, or able to grow
+            PositionalEmbedding(embedding, encoding=encoding, scale="sqrt_d")(IDS, MASK)
 
 
 # ------------------------------------------------------------------------------------------------------------ refusal

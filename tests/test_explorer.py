@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import AutoTokenizer
 
 from hf_posenc import sinusoidal_encoding
 from hf_posenc.explorer import Settings, answer, serve
@@ -75,7 +76,9 @@ def test_the_python_makes_the_batch_that_is_shown(
 
 def test_the_numbers_of_the_lessons_are_those_of_the_package(folder: Path) -> None:
     content = shown(folder, d_model=16)
-    torch.testing.assert_close(torch.tensor(content["encoding"]), sinusoidal_encoding(torch.arange(64), 16))
+    rows = sinusoidal_encoding(torch.arange(64), 16)
+    torch.testing.assert_close(torch.tensor(content["encoding"]), rows)
+    torch.testing.assert_close(torch.tensor(content["dots"]), rows @ rows.T)
     real, total = content["real"]
     assert 0 < real < total
     attention = content["attention"]
@@ -89,7 +92,7 @@ def test_the_numbers_of_the_lessons_are_those_of_the_package(folder: Path) -> No
 
 
 def test_equal_tokens_have_equal_attention_only_without_positions(folder: Path) -> None:
-    attention = shown(folder, text="a b a")["attention"]
+    attention = shown(folder, text="a b a", look_ahead=False)["attention"]
     first, last = (index for index, token in enumerate(attention["tokens"]) if token.strip("Ġ") == "a")
     rows = {name: torch.tensor(attention[name]["weights"]) for name in ("without", "with")}
     if attention["tokens"][first] == attention["tokens"][last]:
@@ -97,9 +100,41 @@ def test_equal_tokens_have_equal_attention_only_without_positions(folder: Path) 
     assert not torch.allclose(rows["with"][first], rows["with"][last])
 
 
+def test_look_ahead_hides_later_keys_in_the_table_of_attention(folder: Path) -> None:
+    free, masked = (shown(folder, look_ahead=look_ahead)["attention"] for look_ahead in (False, True))
+    for name in ("without", "with"):
+        every, earlier = (torch.tensor(each[name]["weights"]) for each in (free, masked))
+        assert (every > 0).all()
+        assert torch.equal(earlier > 0, torch.ones_like(earlier).tril().bool())
+        torch.testing.assert_close(earlier, every.tril() / every.tril().sum(1, keepdim=True))
+        assert masked[name]["difference"] == free[name]["difference"]  # the question of order has no mask
+
+
+def test_attention_weights_have_the_factors_that_the_page_names(folder: Path) -> None:
+    width, seed = 64, torch.Generator().manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(TEXT.split("\n", maxsplit=1)[0], return_tensors="pt")["input_ids"][0][:16]
+    table = torch.randn(len(tokenizer), width, generator=seed) * width**-0.5
+    x = F.layer_norm(table[ids] * width**0.5 + sinusoidal_encoding(torch.arange(len(ids)), width), (width,))
+    seed = torch.Generator().manual_seed(0)
+    query, key = (x @ (torch.randn(width, width, generator=seed) * width**-0.5) for _ in range(2))
+    weights = torch.softmax(query @ key.T / width**0.5, dim=-1)
+    attention = shown(folder, look_ahead=False)["attention"]
+    torch.testing.assert_close(torch.tensor(attention["with"]["weights"]), weights)
+
+
+@pytest.mark.parametrize("convention", ["vaswani", "marian"])
+def test_dot_products_depend_on_the_distance_of_positions_only(convention: str) -> None:
+    dots = torch.tensor(answer({"text": "", "convention": convention, "d_model": 256})["dots"])
+    assert torch.equal(dots.argmax(1), torch.arange(64))
+    for distance in range(64):
+        diagonal = dots.diagonal(distance)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=0, atol=1e-3)
+
+
 def test_without_text_the_encoding_is_shown() -> None:
     content = answer({"text": " \n"})
-    assert set(content) == {"encoding", "notes"}
+    assert set(content) == {"encoding", "dots", "notes"}
 
 
 @pytest.mark.parametrize("text", HARD)
@@ -213,7 +248,7 @@ def test_the_server_answers_its_page_and_its_content(address: str) -> None:
     assert "src=" not in page
     assert "http" not in page.replace("http-equiv", "")
     status, content = request(address, "/answer", json.dumps({"text": ""}).encode(), **JSON)
-    assert (status, set(json.loads(content))) == (200, {"encoding", "notes"})
+    assert (status, set(json.loads(content))) == (200, {"encoding", "dots", "notes"})
 
 
 @pytest.mark.parametrize("path", ["/../etc/passwd", "/page.html", "/answer"])

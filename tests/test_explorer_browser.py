@@ -130,6 +130,10 @@ def test_the_lessons_answer_their_questions(visit: Page) -> None:
     assert float(without) < 1e-5
     assert float(positioned) > 1e-2
     assert visit.page.locator("#weights-with tr").count() == visit.page.locator("#weights-without tr").count() > 3
+    last_key = visit.page.locator("#weights-with tr").nth(1).locator("td").last
+    assert last_key.inner_text() == "–"
+    visit.set("look_ahead", False)
+    assert float(last_key.inner_text()) > 0
     visit.page.locator("#position").fill("5")
     assert "row 5" in visit.text("#dot-curve")
     visit.set("tokenizer", "bpe")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from packaging.version import Version
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -41,6 +43,17 @@ def build(family: str, attention: str = "sdpa") -> Any:
         if family == "mistral":
             config = transformers.MistralConfig(**settings, **SMALL, num_key_value_heads=1, sliding_window=3)
             return transformers.MistralForCausalLM(config).eval()
+        if family == "qwen3_vl":
+            rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}
+            text = {**SMALL, "vocab_size": 1200, "num_key_value_heads": 2, "head_dim": 8, "rope_parameters": rope}
+            sees = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": 16}
+            config = transformers.Qwen3VLConfig(
+                text_config=text, vision_config=sees | {"deepstack_visual_indexes": [0]}, attn_implementation=attention
+            )
+            return transformers.Qwen3VLForConditionalGeneration(config).eval()
+        if family == "lfm2":
+            more = {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]}
+            return transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**settings, **SMALL, **more)).eval()
         if family == "opt":
             config = transformers.OPTConfig(
                 **settings, hidden_size=16, word_embed_proj_dim=16, ffn_dim=24, num_attention_heads=2
@@ -105,13 +118,16 @@ def test_every_masked_token_of_a_flat_row_is_learned(wordpiece) -> None:
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", ["gpt2", "llama", "mistral"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "qwen3_vl"])
 def test_each_document_of_a_flat_row_has_the_outputs_of_the_document_alone(
     wordpiece, family: str, attention: str
 ) -> None:
-    """Also if the model is configured to use a cache, which would let documents see each other."""
+    """Also if the model is configured to use a cache, which would let documents see each other.
+
+    Qwen3-VL takes `use_cache` in its `**kwargs` only.
+    """
     model = build(family, attention)
-    assert model.config.use_cache
+    assert model.config.get_text_config().use_cache
     collate = C(wordpiece, model=model, packing="flat", labels="causal_lm")
     batch = collate(TEXTS)
     singles = [C(wordpiece, model=model, labels="causal_lm")([text]) for text in TEXTS]
@@ -134,6 +150,19 @@ def test_a_model_whose_documents_would_see_each_other_is_refused_by_name(wordpie
     assert "fix: packing=True, which makes a mask that isolates them" in str(refused.value)
     with pytest.raises(ValueError, match='fix: packing=False, or attn_implementation="flash_attention_2"'):
         C(wordpiece, model=replace(ModelSpec.of(model), takes_4d_mask=False), packing="flat")
+
+
+@pytest.mark.skipif(Version(transformers.__version__) < Version("5.20"), reason="raises since transformers 5.20")
+def test_a_hybrid_model_is_refused_with_the_error_of_transformers_that_names_the_missing_kernel(wordpiece) -> None:
+    spec = ModelSpec.of(build("lfm2"))
+    assert ModelSpec.from_dict(spec.to_dict()) == spec
+    with pytest.raises(ValueError, match="Lfm2ForCausalLM cannot isolate them") as refused:
+        C(wordpiece, model=spec, packing="flat")
+    assert "Install `causal_conv1d` to train on packed sequences" in str(refused.value)
+    assert "fix: packing=False, or what this error of the model asks for" in str(refused.value)
+    assert "see each other" not in str(refused.value)
+    with pytest.raises(ValueError, match=re.escape("neither attention_mask (B, 1, T, T) nor document_ids isolates")):
+        C(wordpiece, model=spec, packing=True, max_length=16)
 
 
 def _varlen_attention(

@@ -19,6 +19,7 @@ from hf_posenc import jobs
 
 PARTS = [b"a", b"ride ", "é".encode(), "☂".encode(), "👍🏽".encode(), b" ", b"\t", "\u3000".encode()]
 PARTS += [b"\n", b"\n", b"\r\n", b"\r", b"\n\n", b"\n \t\n", b"\xff", b"\xc3", b"\xe2\x98"]
+PARTS += ["\n\u2028\xa0\r\n".encode(), "à\n\x85\u3000\f\n".encode(), b"\n\xe3\x80\n"]
 PAYLOADS = st.lists(st.sampled_from(PARTS), max_size=40).map(b"".join)
 
 
@@ -46,8 +47,10 @@ def documents(path: Path, shard_bytes: int, **options: Any) -> tuple[list[Any], 
             if hasattr(some, "blocks"):
                 text = "".join(some.blocks)
                 some.finish()
-                is_blank = some.is_blank and some.bad is None and some.part.kind != "paragraphs"
-                inside += ["blank"] if is_blank else [(some.part.first, None if some.bad else text, some.bad)]
+                if not some.is_blank or some.bad is not None:
+                    inside.append((some.part.first, None if some.bad else text, some.bad))
+                elif some.part.kind != "paragraphs":  # blank lines between paragraphs are not counted
+                    inside.append("blank")
             else:
                 inside += ["blank"] * some.blank
                 texts = [None if row in some.bad else text for row, text in enumerate(some.texts[0])]

@@ -140,6 +140,13 @@ def test_a_file_given_twice_is_read_twice_and_empty_ones_are_passed_over(write: 
             texts_of(write(name, b"\n \n" if name == "blank.txt" else b""))
 
 
+def test_a_file_given_twice_is_named(write: Write, words: Tokenizer, tmp_path: Path) -> None:
+    path, said = write("in/a.txt", b"I\n"), Said()
+    manifest = encode([path, path.parent, write("b.txt", b"ride\n")], words, tmp_path / "out", workers=0, progress=said)
+    assert manifest.totals["documents"] == 3
+    assert said.said == [f"given more than once, and encoded each time: {path.resolve()}"]
+
+
 @pytest.mark.parametrize("kind", ["gz", "bz2", "zst", "lz4", "xz"])
 def test_a_compressed_file_may_have_several_members_and_is_read_up_to_the_damage(tmp_path: Path, kind: str) -> None:
     lines = [f"{number * 7919:09}" for number in range(20_000)]
@@ -489,10 +496,9 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
                 ValueError, match=rf"(?s)only text files are read by {document}.*fix: document=\"line\""
             ):
                 open_sources([path, other], document=document)
-    for split, fix in (("train", "leave split out, and name the files"), ("paragraphs", "--document paragraph")):
-        for inputs in ([path], [datasets.Dataset.from_dict({"text": ["a"]}), path]):
-            with pytest.raises(ValueError, match=rf"(?s)only a data set has splits.*split='{split}'.*a\.txt.*{fix}"):
-                open_sources(inputs, split=split)
+    for inputs in ([path], [datasets.Dataset.from_dict({"text": ["a"]}), path]):
+        with pytest.raises(ValueError, match=r"(?s)only a data set has splits.*split='train'.*a\.txt.*leave split out"):
+            open_sources(inputs, split="train")
     with pytest.raises(ValueError, match=r"only a data set on the Hub has configurations"):
         open_sources([path], dataset_config="en")
     with pytest.raises(TypeError, match=r"there is no argument 'dataset_split'\n  fix: split=\.\.\."):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from installed import makes_masks_of_four_dimensions
 from transformers import BartConfig, BartModel, BertConfig, BertModel, FNetConfig, FNetModel, GPT2Config, GPT2Model
 
 from hf_posenc import AttentionMask, ModelSpec
@@ -226,7 +227,7 @@ def test_the_cache_setting_of_a_models_configuration_is_the_default(monkeypatch:
     model.config.use_cache = False
     assert mask.for_hf(model, position_ids=positions) is None
     del model.config.use_cache
-    monkeypatch.delattr(GPT2Config, "use_cache")  # its default
+    monkeypatch.delattr(GPT2Config, "use_cache", raising=False)  # its default
     assert mask.for_hf(model, position_ids=positions) is not None
 
 
@@ -268,7 +269,10 @@ def _windowed(name: str, attention: str) -> Any:
     else:
         small |= {"num_key_value_heads": 2, "sliding_window": 3}
     config = getattr(transformers, f"{name}Config")(**small)
-    return getattr(transformers, f"{name}Model")(config).eval()
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    if name == "ModernBert" and not makes_masks_of_four_dimensions(type(model)):
+        pytest.skip("this version of ModernBERT takes no mask of four dimensions")
+    return model
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

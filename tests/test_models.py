@@ -560,8 +560,11 @@ def test_a_model_that_reads_more_than_text_is_refused(build: Any, says: str) -> 
 
 def test_the_part_of_a_larger_model_that_reads_text_can_be_given() -> None:
     clip, whisper = _clip(), _whisper()
+    text_model, prefix = clip.text_model, ""
+    if not isinstance(text_model, transformers.PreTrainedModel):  # before transformers 5.2
+        text_model, prefix = transformers.CLIPTextModel(clip.config.text_config), "text_model."
     for part, name, first in [
-        (clip.text_model, "embeddings.position_embedding.weight", 0),
+        (text_model, f"{prefix}embeddings.position_embedding.weight", 0),
         (whisper.get_decoder(), "embed_positions.weight", 0),
     ]:
         use_paper(part)
@@ -1190,14 +1193,29 @@ def test_the_papers_recipe_warns_once_when_positions_drown_tokens() -> None:
         use_sinusoidal_positions(model, recipe="paper")
 
 
-def test_frozen_positions_of_an_encoder_decoder_give_a_warning_with_the_fix() -> None:
-    with pytest.warns(UserWarning, match=re.escape("use_sinusoidal_positions(model, freeze=False)")):
-        use_sinusoidal_positions(BART.build())
+@pytest.mark.parametrize(
+    ("family", "figures"), [(GPT2, "GPT-2 0.61"), (FAMILIES["opt"], "OPT 0.70"), (BART, "after 300 steps: 0.25")]
+)
+def test_models_that_copy_give_one_warning_with_the_measured_figures_and_the_way_out(
+    family: Family, figures: str
+) -> None:
+    model = family.build()
+    with pytest.warns(UserWarning, match="are for encoders") as given:
+        use_sinusoidal_positions(model)
+    assert len(given) == 1
+    assert figures in str(given[0].message)
+    assert "fix: leave use_sinusoidal_positions(model) out" in str(given[0].message)
+    assert ("freeze=False" in str(given[0].message)) is (family is BART)  # it does not help a causal model
+    with pytest.warns(UserWarning, match="times as large") as given:
+        use_sinusoidal_positions(family.build(), recipe="paper")
+    assert len(given) == 1
+    assert "leave use_sinusoidal_positions(model) out" in str(given[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        use_sinusoidal_positions(model)  # a second call
+        for encoder in (BERT, ROBERTA):
+            use_sinusoidal_positions(encoder.build())
         use_sinusoidal_positions(BART.build(), freeze=False)
-        for family in (BERT, ROBERTA, GPT2):
-            use_sinusoidal_positions(family.build())
 
 
 def test_an_unknown_recipe_is_refused() -> None:
@@ -1216,12 +1234,27 @@ def test_rows_that_are_not_frozen_are_trained_further() -> None:
     assert bool(table.grad[:3].any())
 
 
-def test_the_matched_recipe_leaves_token_embeddings_that_are_frozen_large_or_trained() -> None:
-    model = BERT.build()
-    words = model.embeddings.word_embeddings.weight.requires_grad_(False)
-    before = words.detach().clone()
-    assert use_sinusoidal_positions(model).token_factor == 1
-    assert torch.equal(words, before)
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+@pytest.mark.parametrize("name", ["bert", "gpt2", "bart"])
+@pytest.mark.parametrize("by", ["LoRA", "LoRA of the token embeddings", "requires_grad"])
+def test_the_tables_are_the_same_whatever_was_frozen_before(name: str, by: str) -> None:
+    model, whole = FAMILIES[name].build(), FAMILIES[name].build()
+    before = dict(model.named_parameters())
+    adapted = {"bert": ("query", "word_embeddings"), "gpt2": ("c_attn", "wte"), "bart": ("q_proj", "shared")}
+    if by == "requires_grad":
+        model.requires_grad_(False)
+        use_sinusoidal_positions(model)
+    else:
+        peft = pytest.importorskip("peft")
+        targets = list(adapted[name])[: 1 if by == "LoRA" else 2]
+        config = peft.LoraConfig(target_modules=targets, fan_in_fan_out=name == "gpt2")
+        use_sinusoidal_positions(peft.get_peft_model(model, config))
+    use_sinusoidal_positions(whole)
+    for parameter, expected in whole.named_parameters():  # the token embeddings too
+        assert torch.equal(before[parameter], expected), parameter
+
+
+def test_the_matched_recipe_leaves_token_embeddings_that_are_large_or_trained() -> None:
     model = BERT.build()
     model.embeddings.word_embeddings.weight.data.normal_(std=0.8)
     report = use_sinusoidal_positions(model)

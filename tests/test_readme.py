@@ -17,11 +17,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+from installed import before
 
 from hf_posenc.cli import main
 
@@ -174,6 +176,15 @@ def test_the_two_install_lines_are_in_the_readme_word_for_word(line: str) -> Non
     assert [text.strip() for text in page.splitlines()].count(line) == 1
 
 
+def test_every_extra_of_the_package_is_in_the_readme() -> None:
+    extras = set(
+        tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    )
+    page = (REPO / "README.md").read_text(encoding="utf-8")
+    listed = page.partition("Extras: ")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`(?= \(|,|\.)", listed)) == extras - {"test"}
+
+
 def test_the_readme_stays_short() -> None:
     assert (REPO / "README.md").stat().st_size <= 12_000
 
@@ -182,6 +193,8 @@ def test_the_readme_stays_short() -> None:
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if path.name in ("models.md", "trainer.md") and before("transformers", "5.2"):
+        pytest.skip("the page shows what later versions of transformers do")
     monkeypatch.chdir(tmp_path)
     assert check_code(path.read_text(encoding="utf-8"), path.name) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -24,21 +25,28 @@ def repo(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _commit(repo: Path) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "All"], cwd=repo, check=False)
+
+
 def _texts(repo: Path) -> tuple[str, str]:
     return (repo / "pyproject.toml").read_text(), (repo / "CHANGELOG.md").read_text()
 
 
+@pytest.mark.parametrize("present", ["0.9.0", "0.10.0.dev0"])
 def test_a_release_writes_version_and_date_and_checks_wheel_and_sdist(
-    repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], present: str
 ) -> None:
+    (repo / "pyproject.toml").write_text(PROJECT.replace("0.9.0", present))
+    _commit(repo)
     checked = []
-    monkeypatch.setattr(release, "check_package", lambda at, dist, package: checked.append((at, dist, package)))
+    monkeypatch.setattr(release, "run_check", lambda at, dist, check: checked.append((at, dist, check)))
     release.main(["0.10.0"], repo)
     project, changelog = _texts(repo)
     assert project == PROJECT.replace("0.9.0", "0.10.0")
     date = changelog.split("## [0.10.0] - ")[1][:10]
     assert changelog == CHANGELOG.replace("[Unreleased]\n", f"[Unreleased]\n\n## [0.10.0] - {date}\n")
-    assert checked == [(repo, repo / "dist", "wheel"), (repo, repo / "dist", "sdist")]
+    assert checked == [(repo, repo / "dist", check) for check in ("pinned", "lowest", "pinned --core --sdist")]
     assert "git tag v0.10.0" in capsys.readouterr().out
 
 
@@ -59,11 +67,22 @@ def test_a_release_is_refused_and_nothing_is_written(repo: Path, version: str, c
     with pytest.raises(ValueError, match=words):
         release.released(PROJECT, changelog, version, "2026-01-03")
     (repo / "CHANGELOG.md").write_text(changelog)
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "All"], cwd=repo, check=False)
+    _commit(repo)
     before = _texts(repo)
     with pytest.raises(SystemExit, match=words):
         release.main([version], repo)
     assert _texts(repo) == before
+
+
+def test_without_a_version_the_present_one_is_checked_and_nothing_is_written(
+    repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = []
+    monkeypatch.setattr(release, "run_check", lambda _at, _dist, check: checked.append(check))
+    release.main([], repo)
+    assert checked == list(release.CHECKS)
+    assert _texts(repo) == (PROJECT, CHANGELOG)
+    assert "git tag" not in capsys.readouterr().out
 
 
 def test_a_release_of_uncommitted_changes_is_refused(repo: Path) -> None:
@@ -76,23 +95,25 @@ def test_a_release_whose_tests_fail_leaves_the_files_as_they_were(repo: Path, mo
     def fails(*_: object) -> None:
         raise subprocess.CalledProcessError(1, "pytest")
 
-    monkeypatch.setattr(release, "check_package", fails)
+    monkeypatch.setattr(release, "run_check", fails)
     with pytest.raises(subprocess.CalledProcessError):
         release.main(["0.10.0"], repo)
     assert _texts(repo) == (PROJECT, CHANGELOG)
 
 
 def test_the_lowest_versions_are_those_of_pyproject() -> None:
-    lines = versions.requirements("lowest")
-    assert "torch==2.13" in lines
-    assert [line for line in lines if line.startswith(("pytest", "hypothesis"))] == ["hypothesis==6.100", "pytest==8.3"]
-    assert all(line.count("==") == 1 for line in lines)
+    declared = tomllib.loads((versions.REPO / "pyproject.toml").read_text())["project"]["dependencies"]
+    lines = versions.requirements("lowest", tools=())
+    assert [line.replace("==", ">=") for line in lines] == [line.split(",")[0] for line in declared]
 
 
-def test_only_the_early_libraries_may_be_pre_releases() -> None:
-    assert [line for line in versions.requirements("pre") if "dev" in line] == [
+def test_a_further_requirement_replaces_the_one_of_that_name() -> None:
+    assert versions.requirements("2025", ("pytest",), ("torch==2.9.1", "tokenizers>=0.dev0")) == [
+        "transformers==5.0.0",
+        "datasets==4.4.0",
+        "pytest",
+        "torch==2.9.1",
         "tokenizers>=0.dev0",
-        "transformers>=0.dev0",
     ]
 
 

@@ -245,6 +245,18 @@ def test_a_template_with_the_second_text_first_gives_the_rows_of_the_tokenizer()
     assert lists(got.ids) == want["input_ids"]
 
 
+@pytest.mark.parametrize("overflow", [False, True])
+def test_an_empty_second_text_keeps_the_special_tokens_of_a_pair_row_by_row(overflow: bool) -> None:
+    raw = Tokenizer(models.WordLevel({"a": 0, "[CLS]": 1, "[SEP]": 2, "b": 3}, unk_token="a"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    raw.post_processor = processors.TemplateProcessing("[CLS] $A", "[CLS] $B $A [SEP]", _SPECIAL)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=raw)
+    texts, pairs = ["a", "", "a b a a", ""], ["", "", "", "b"]
+    got = Encoder(wrapped, Limits(5, overflow=overflow)).encode(texts, pairs)
+    want = wrapped(texts, pairs, truncation=True, max_length=5, return_overflowing_tokens=overflow)
+    assert lists(got.ids) == want["input_ids"]
+
+
 def test_a_slow_tokenizer_counts_truncated_texts_and_adds_no_types_of_its_own(slow: PreTrainedTokenizerBase) -> None:
     got = Encoder(slow, Limits(4)).encode(["abcdef", "a", "abcde"])
     assert lists(got.ids) == slow(["abcdef", "a", "abcde"], truncation=True, max_length=4)["input_ids"]

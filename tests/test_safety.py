@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from installed import before
 from tokenizers import Tokenizer, models
 
 from hf_posenc import BatchPlan, DataCollatorWithPositionalEncoding, plan_batches
@@ -97,6 +98,7 @@ for call in calls:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
+@pytest.mark.skipif(before("transformers", "5.1"), reason="transformers 5.0 itself copies a tokenizer that it loads")
 def test_a_tokenizer_with_a_huge_id_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", _HUGE_ID, tmp_path], capture_output=True, text=True, check=False)
     assert ran.stdout == "refused\n" * 6, ran.stdout + ran.stderr[-2000:]

@@ -5,9 +5,11 @@ What Trainer makes of them, alone and in two processes, is in test_sampling_trai
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pickle
 import warnings
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -16,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -24,6 +27,8 @@ from hf_posenc import (
     AttentionMask,
     DataCollatorWithPositionalEncoding,
     TokenBudgetBatchSampler,
+    TokenBudgetMixin,
+    budget_batches,
     lengths_of,
     pack,
     pack_dataset,
@@ -139,6 +144,39 @@ def test_data_without_lengths_is_refused_with_a_way_out(call: Any, kind: type[Ex
         call()
     for word in words:
         assert word in str(caught.value)
+
+
+NOT_ROWS: dict[str, tuple[Any, list[str]]] = {
+    "splits": (lambda: datasets.DatasetDict(test=documents()), ["one data set at a time", "dataset['test']"]),
+    "dict of splits": (lambda: {"train": documents()}, ["one data set at a time", "dataset['train']"]),
+    "columns": (lambda: {"input_ids": [[5, 6], [7]]}, ["got: dict", "datasets.Dataset.from_", ".from_dict(columns)"]),
+    "table": (lambda: pa.table({"input_ids": [[5, 6], [7]]}), ["got: Table", "datasets.Dataset.from_"]),
+    "frame": (lambda: pd.DataFrame({"input_ids": [[5, 6], [7]]}), ["got: DataFrame", ".from_pandas(frame)"]),
+    "function": (lambda: lambda: iter(()), ["got: function", "IterableDataset.from_generator(function)"]),
+    "path": (lambda: "corpus.txt", ["got: str", "datasets.Dataset.from_"]),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ROWS)
+def test_what_has_no_rows_is_refused_where_a_data_set_is_expected(name: str, tmp_path: Path) -> None:
+    make, words = NOT_ROWS[name]
+
+    class Budgeted(TokenBudgetMixin, transformers.Trainer, token_budget=BUDGET): ...
+
+    def train(data: Any) -> None:
+        arguments = transformers.TrainingArguments(str(tmp_path), use_cpu=True, report_to=[], max_steps=1)
+        Budgeted(torch.nn.Linear(1, 1), arguments, train_dataset=data).get_train_dataloader()
+
+    calls: list[Any] = [lambda data: pack_dataset(data, 64), lambda data: budget_batches(data, BUDGET)]
+    if importlib.util.find_spec("accelerate"):  # TrainingArguments of transformers 5.0 need it
+        calls.append(train)
+    if name != "frame":  # its rows have lengths
+        calls += [lengths_of, lambda data: TokenBudgetBatchSampler(data, BUDGET)]
+    for call in calls:
+        with pytest.raises(TypeError) as caught:
+            call(make())
+        for word in words:
+            assert word in str(caught.value)
 
 
 # ------------------------------------------------------------------------------------------------------------- sampler
@@ -353,6 +391,26 @@ def test_a_sampler_travels_to_another_process() -> None:
     assert list(pickle.loads(pickle.dumps(sampler))) == list(sampler)
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_epoch_that_changes_after_batches_were_read_raises_with_the_way_out(streams: bool) -> None:
+    """As under accelerate with a `StatefulDataLoader` and workers, which reads batches before `set_epoch` is called."""
+    data = documents()
+    sampler: Any = budget_batches(data, BUDGET).batch_sampler if streams else TokenBudgetBatchSampler(data, BUDGET)
+    batches = iter(sampler)
+    next(batches)
+    sampler.set_epoch(0)
+    next(batches)
+    sampler.set_epoch(1)
+    with pytest.raises(ValueError, match=r"epoch changed from 0 to 1[\s\S]*before accelerator.prepare"):
+        next(batches)
+    assert len(list(sampler)) > 3  # the next iteration has the epoch that was set
+    same = TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET))  # in every epoch
+    batches = iter(same)
+    next(batches)
+    same.set_epoch(1)
+    next(batches)
+
+
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let accelerate believe that it has so many processes."""
@@ -423,6 +481,18 @@ def test_a_plan_whose_batches_do_not_divide_is_refused_under_accelerate_which_wo
     ) as caught:
         BatchSamplerShard(TokenBudgetBatchSampler(plan), number, 0)
     assert f"world_size={number}" in str(caught.value)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_split_batches_of_accelerate_raise_its_own_error_which_names_the_sampler(streams: bool) -> None:
+    data_loader = pytest.importorskip(
+        "accelerate.data_loader", reason="needs accelerate: pip install 'hf-posenc[test]'"
+    )
+    loader = budget_batches(documents(), BUDGET)
+    if not streams:
+        loader = DataLoader(documents(), batch_sampler=TokenBudgetBatchSampler(LENGTHS, BUDGET))
+    with pytest.raises(ValueError, match=r"split_batches[\s\S]*(TokenBudget|Stream)BatchSampler"):
+        data_loader.prepare_data_loader(loader, split_batches=True)
 
 
 NO_SAMPLER: list[tuple[Any, type[Exception], list[str]]] = [
@@ -684,7 +754,16 @@ def test_padding_does_not_make_a_document_too_long() -> None:
 
 
 NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
-    (lambda: pack_dataset([{"input_ids": [1]}], 8), TypeError, ["packs a data set of datasets", "list"]),
+    (
+        lambda: pack_dataset([{"input_ids": [1]}], 8),
+        TypeError,
+        ["packs a data set of datasets", "list", ".from_list(rows)"],
+    ),
+    (
+        lambda: pack_dataset(iter([{"input_ids": [1]}]), 8),
+        TypeError,
+        ["packs a data set of datasets", "list_iterator", "IterableDataset.from_generator(function)"],
+    ),
     (
         lambda: pack_dataset(datasets.DatasetDict({"train": documents()}), 64),
         TypeError,

@@ -220,6 +220,20 @@ def test_a_stream_with_other_rows_is_refused_unless_it_shall_begin_anew(tmp_path
     assert steps_of(anew) == steps_of(train(tmp_path, stream(), max_steps=8, save_strategy="no"))[:5]
 
 
+def test_a_stream_is_refused_with_another_version_of_datasets_which_may_shuffle_it_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shuffled, version = DATA["shuffled stream"], datasets.__version__
+    train(tmp_path, shuffled(), kill=4, max_steps=5)
+    monkeypatch.setattr(datasets, "__version__", "99.1")
+    with pytest.raises(ValueError, match=rf"datasets {version}, and datasets 99\.1 here\n.*datasets=={version}; or"):
+        train(tmp_path, shuffled(), resume=True, max_steps=5)
+    assert train(tmp_path, shuffled(), resume=True, max_steps=5, ignore_data_skip=True).state.global_step == 5
+    train(tmp_path / "rows", rows(), kill=4, max_steps=5)
+    monkeypatch.setattr(datasets, "__version__", version)
+    assert train(tmp_path / "rows", rows(), resume=True, max_steps=5).state.global_step == 5  # a data set has an order
+
+
 def test_a_stream_that_ends_before_the_saved_step_is_refused(tmp_path: Path) -> None:
     train(tmp_path, iter(list(rows())), kill=7, max_steps=9)
     with (

@@ -6,6 +6,7 @@ Weights are held against one step of plain gradient descent on the mean over all
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import tokenizers
 import torch
 import trainer_runs
 import transformers
+from installed import ARGUMENTS, GROUPED
 from test_readme import REPO
 from torch.utils.data import DataLoader
 from trainer_runs import QUIET, TEXTS
@@ -202,6 +204,13 @@ def test_the_last_step_of_an_epoch_may_have_fewer_batches(tmp_path: Path) -> Non
     assert flat(trainer.documents()) == sorted([*range(COUNT)] * 2)
 
 
+counts_shifted = pytest.mark.skipif(
+    "_loss_shifts_labels" not in inspect.getsource(Trainer),
+    reason="Trainer of transformers 5.0 counts the first label of each row, which no causal loss uses",
+)
+
+
+@counts_shifted
 def test_a_custom_loss_function_gets_the_number_of_labels_and_is_not_weighted(tmp_path: Path) -> None:
     def loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
         flat = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
@@ -216,6 +225,34 @@ def test_a_custom_loss_function_gets_the_number_of_labels_and_is_not_weighted(tm
         compute_loss_func=loss,
     )
     trainer.train()
+    assert_same_weights(trainer.model, one_step_by_hand("llama")[0])
+
+
+@pytest.mark.parametrize("family", ["llama", "bert"])
+def test_a_trainer_that_calls_its_loss_scaled_takes_the_same_step(tmp_path: Path, family: str) -> None:
+    """With `loss_is_scaled_for_ga`, new in transformers 5.19, Trainer does not divide by the accumulated batches."""
+
+    class Scaled(Budgeted):
+        loss_is_scaled_for_ga = True
+
+    trainer = run(Scaled, tmp_path, family, gradient_accumulation_steps=len(plan_batches(LENGTHS, 64)))
+    assert_same_weights(trainer.model, one_step_by_hand(family)[0])
+    assert trainer.loss_is_scaled_for_ga is True
+
+
+@counts_shifted
+def test_a_loss_that_a_subclass_has_scaled_itself_is_not_weighted(tmp_path: Path) -> None:
+    class Own(Watched):
+        loss_is_scaled_for_ga = True
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **settings: Any) -> Any:
+            logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
+            flat = logits[:, :-1].flatten(0, 1), inputs["labels"][:, 1:].flatten()
+            return torch.nn.functional.cross_entropy(*flat, reduction="sum") / settings["num_items_in_batch"]
+
+    class BudgetedOwn(TokenBudgetMixin, Own, token_budget=64): ...
+
+    trainer = run(BudgetedOwn, tmp_path, "llama", gradient_accumulation_steps=len(plan_batches(LENGTHS, 64)))
     assert_same_weights(trainer.model, one_step_by_hand("llama")[0])
 
 
@@ -429,11 +466,18 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
     (lambda: iter([]), {"max_steps": 2}, ValueError, ["the stream has no rows"]),
     (
         rows,
-        {"train_sampling_strategy": "group_by_length"},
+        GROUPED,
         ValueError,
         ["group_by_length", "excludes another argument"],
     ),
     (rows, {"accelerator_config": {"split_batches": True}}, ValueError, ["cannot be split", "split_batches"]),
+    pytest.param(
+        rows,
+        {"dataloader_in_order": False, "dataloader_num_workers": 2},
+        ValueError,
+        ["only if workers return batches in order", "dataloader_in_order=True"],
+        marks=pytest.mark.skipif("dataloader_in_order" not in ARGUMENTS, reason="this version has no such argument"),
+    ),
 ]
 
 
@@ -445,6 +489,18 @@ def test_trainers_that_cannot_use_a_budget_are_refused_with_a_way_out(
         run(Budgeted, tmp_path, data=data(), **settings)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_context_parallelism_is_refused_because_it_ignores_masks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate import Accelerator, ParallelismConfig
+
+    # It needs several GPUs to be set up.
+    trainer = Budgeted(model=build("gpt2"), args=arguments(tmp_path), train_dataset=rows(), data_collator=Padded())
+    monkeypatch.setattr(Accelerator, "parallelism_config", ParallelismConfig(cp_size=2))
+    with pytest.raises(ValueError, match=r"ignores masks[\s\S]*cp_size=2"):
+        trainer.get_train_dataloader()
 
 
 def test_a_class_without_a_budget_or_with_settings_that_do_not_exist_is_refused(tmp_path: Path) -> None:

@@ -105,3 +105,15 @@ def test_a_full_temporary_folder_is_named(
     monkeypatch.setattr(type(mine), "save_pretrained", full)
     with pytest.raises(OSError, match=r"cannot be written to .*\n  got: No space left.*\n  fix: .*TMPDIR"):
         SerializedTokenizer.of(mine)
+
+
+def test_an_error_of_the_tokenizer_is_not_reported_as_a_full_disk(
+    bert: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ValueError("Invalid chat template name: '../tools'")
+
+    mine = private_copy(bert)
+    monkeypatch.setattr(type(mine), "save_pretrained", broken)
+    with pytest.raises(ValueError, match=r"^Invalid chat template name: '../tools'$"):
+        SerializedTokenizer.of(mine)

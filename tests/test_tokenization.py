@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex
+from tokenizers import Regex, processors
 
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.rows import Encoder, Limits
@@ -275,6 +275,8 @@ def test_the_real_bert_tokenizer_reads_unsurprisingly(bert) -> None:
 
 
 def test_the_real_bert_tokenizers_baked_limit_of_128_is_not_taken_over(bert, sentences) -> None:
+    if bert.backend_tokenizer.truncation is None:  # transformers 5.0 does not read it
+        bert.backend_tokenizer.enable_truncation(128)
     assert bert.backend_tokenizer.truncation["max_length"] == 128
     with _any_warning():
         got = ours(bert, sentences)
@@ -607,6 +609,32 @@ def test_a_limit_that_is_no_length_is_refused(byte_bpe, limit: Any) -> None:
     byte_bpe.model_max_length = limit
     with pytest.raises(ValueError, match="model_max_length of the tokenizer must be a number, 0 or more"):
         DataCollatorWithPositionalEncoding(byte_bpe, pad_token="eos")
+
+
+@pytest.mark.parametrize("overflow", [False, True])
+def test_the_error_for_two_templates_in_a_sequence_names_them_and_one_template_mends_it(wordpiece, overflow) -> None:
+    """`tokenizers` applies the second template to each part of the first, and truncates without counting that."""
+    ids = [(token, wordpiece.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
+    start, end, both = (
+        processors.TemplateProcessing(single=single, pair=f"{single} {single.replace('A', 'B')}", special_tokens=ids)
+        for single in ("[CLS] $A", "$A [SEP]", "[CLS] $A [SEP]")
+    )
+    wordpiece.backend_tokenizer.post_processor = processors.Sequence([start, end])
+    settings = {"max_length": 8, "return_overflowing_tokens": overflow}
+    text = "I ride bike, bike ride I, she said " * 2
+    assert len(wordpiece(text, truncation=True, max_length=8)["input_ids"]) > 8
+    collate = DataCollatorWithPositionalEncoding(wordpiece, **settings)
+    assert collate(["I"])["input_ids"].tolist() == [wordpiece("I")["input_ids"]]
+    with pytest.raises(ValueError, match=r"(?s)row 1 has 9 tokens after .* to 8.*Sequence.*fix: .*TemplateProcessing"):
+        collate(["I", text])
+    wordpiece.backend_tokenizer.post_processor = both
+    assert DataCollatorWithPositionalEncoding(wordpiece, **settings)([text])["input_ids"].shape[1] == 8
+
+
+def test_the_error_for_a_name_on_the_hub_says_what_it_needs() -> None:
+    for load in (DataCollatorWithPositionalEncoding, DataCollatorWithPositionalEncoding.from_pretrained):
+        with pytest.raises(ValueError, match=r"fix: .* be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset"):
+            load("google-bert/bert-base-uncased")
 
 
 # --------------------------------------------------------------------------------------------------------- files, parts

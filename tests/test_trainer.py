@@ -10,6 +10,7 @@ import datasets
 import pytest
 import torch
 import transformers
+from installed import GROUPED
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
@@ -223,7 +224,7 @@ def test_a_stream_trains(wordpiece, tmp_path: Path) -> None:
 
 def test_rows_grouped_by_length_train(wordpiece, tmp_path: Path) -> None:
     collate = C(wordpiece, look_ahead=False)
-    arguments = _arguments(tmp_path, train_sampling_strategy="group_by_length", remove_unused_columns=False)
+    arguments = _arguments(tmp_path, **GROUPED, remove_unused_columns=False)
     rows = _texts().map(collate, batched=True)
     trainer = Trainer(model=Looking(), args=arguments, train_dataset=rows, data_collator=collate)
     assert trainer.train().global_step == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 from torch import nn
+from transformers import BertConfig, BertModel
 
 from hf_posenc import AttentionMask, Batch, DataCollatorWithPositionalEncoding, plots, sinusoidal_encoding
 
@@ -40,6 +42,27 @@ def test_the_vectors_are_those_of_the_collators_convention_and_base(word_level: 
     first, base, convention, again = (collator(word_level, **settings)(TEXTS).to_html() for settings in choices)
     assert first == again
     assert len({first, base, convention}) == 3
+
+
+def small_bert(tokenizer: Any) -> BertModel:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    return BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **sizes)).eval()
+
+
+def test_no_encoding_is_shown_for_a_model_that_has_its_own_positions(word_level: Any) -> None:
+    page = DataCollatorWithPositionalEncoding(word_level, model=small_bert(word_level))(TEXTS).to_html()
+    assert '"encoding":null' in page
+    assert '"note":"No encoding is shown: the batch contains none, and BertModel has its own positions."' in page
+    assert '"note":null' in collator(word_level)(TEXTS).to_html()
+
+
+def test_sinusoids_that_are_not_in_the_batch_are_labeled_as_an_example(word_level: Any) -> None:
+    batch = DataCollatorWithPositionalEncoding(word_level)(TEXTS)
+    label = '"note":"An example, not part of the batch: sinusoids of width 64 for these positions (vaswani)."'
+    assert label in batch.to_html()
+    assert label in pickle.loads(pickle.dumps(batch)).to_html()
+    other = DataCollatorWithPositionalEncoding(word_level, convention="marian", base=100)(TEXTS).to_html()
+    assert "for these positions (marian, base 100)." in other
 
 
 def test_a_batch_of_100_000_tokens_is_a_small_page_that_says_which_part_it_shows() -> None:
@@ -193,6 +216,19 @@ class TestInBrowser:
         assert dot == pytest.approx(float(rows[0] @ rows[1]), abs=1e-4)
         assert distance == pytest.approx(float((rows[0] - rows[1]).norm()), abs=1e-4)
         assert view.page.locator(".legend").inner_text().split() == ["may", "attend", "look-ahead", "other", "document"]
+
+    def test_the_encoding_is_drawn_as_an_example_or_not_at_all_if_the_batch_has_none(
+        self, opened: Callable[..., View], word_level: Any
+    ) -> None:
+        settings: dict[str, dict[str, Any]] = {"encoding": {"embedding": 8, "scale": "sqrt_d"}, "example": {}}
+        for name, chosen in (*settings.items(), ("none", {"model": small_bert(word_level)})):
+            view = opened(DataCollatorWithPositionalEncoding(word_level, **chosen)(TEXTS))
+            view.token(0, 1).click()
+            assert {"encoding", "example"} & set(view.panel()) == {name} - {"none"}
+            titles = view.page.locator("figcaption").all_inner_texts()
+            assert any("encoding" in title.lower() for title in titles) == (name != "none")
+            assert (view.page.get_by_text("not part of the batch:").count() > 0) == (name == "example")
+            assert (view.page.get_by_text("BertModel has its own positions").count() > 0) == (name == "none")
 
     def test_a_mask_in_four_dimensions_is_drawn_as_it_is(self, opened: Callable[..., View]) -> None:
         mask = torch.zeros(1, 1, 4, 4)

@@ -11,7 +11,7 @@ import importlib
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import torch
 from torch import nn
@@ -91,7 +91,12 @@ def collate(folder: Path) -> None:
     """Make batches in every way."""
     tokenizer = train_bpe(TEXTS, 300, special_tokens={"pad_token": "<pad>"}, progress=False)
     collator = DataCollatorWithPositionalEncoding(tokenizer, labels="causal_lm", pad_to_multiple_of=8)
-    batch: Batch = collator.batch(TEXTS)
+    batch = assert_type(collator(TEXTS), Batch)
+    assert_type(collator([{"text": text} for text in TEXTS]), Batch)
+    assert_type(collator([("I ride", "bike")]), Batch)
+    assert_type(collator.batch({"text": TEXTS}), Batch)
+    columns = assert_type(collator({"text": TEXTS}), Mapping[str, Any])
+    assert len(columns["input_ids"]) == len(TEXTS)
     ids: torch.Tensor = batch["input_ids"]  # (B, T)
     moved: Batch = batch.to("cpu", non_blocking=True)
     html: str = moved.to_html(title="a batch")

@@ -20,7 +20,7 @@ import datasets
 import torch
 import transformers
 
-from . import encoder, encoding, growth, masks, plans, rows, text
+from . import corpora, encoder, encoding, growth, masks, plans, rows, text
 from .measuring import Case, draw, markdown, replace_tables, take_turns
 
 
@@ -35,6 +35,7 @@ STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Text": text.run,  # first, because it forks
     "Rows": rows.from_rows,
     "Data sets": rows.from_data_set,
+    "Corpora": corpora.run,
     "Embeddings": rows.embeddings,
     "Tables": encoding.tables,
     "Sums": encoding.sums,

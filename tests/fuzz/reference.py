@@ -243,6 +243,8 @@ class Reference:
         if wanted.refusals:
             return wanted
         row_labels = self._given_labels(wanted, others, targets is not None)
+        if targets is None and not o["labels"]:
+            self._check_classes(wanted, [each for row in rows for each in row.labels or ()])
         if wanted.refusals:
             return wanted
         if o["labels"] == "causal_lm":
@@ -371,6 +373,12 @@ class Reference:
             position += kept
         return positions
 
+    def _check_classes(self, wanted: Wanted, labels: list[int]) -> None:
+        """Expect a refusal if one of `labels` is not a class of the model."""
+        count = None if self.family is None else self.family.classes
+        if count is not None and any(each != IGNORED and not 0 <= each < count for each in labels):
+            wanted.refusals.append(f"has {count} classes")
+
     def _given_labels(self, wanted: Wanted, others: dict[str, Any], has_targets: bool) -> Any:
         """Return one label per row as an array, or set those per token, from a label column."""
         given = {
@@ -392,6 +400,10 @@ class Reference:
             return None
         values = [next(iter(given.values()))[row.sample] for row in wanted.rows]
         first = values[0]
+        flat = [each for value in values for each in (value if isinstance(value, list) else [value])]
+        if self.family is not None and "labels" in self.family.keys and any(isinstance(each, float) for each in flat):
+            wanted.may_refuse.append("holds floats")
+        self._check_classes(wanted, [each for each in flat if isinstance(each, int)])
         if any(value is None or isinstance(value, str) for value in values):
             wanted.refusals.append("expected a number")
         elif isinstance(first, list) and first and not isinstance(first[0], float):

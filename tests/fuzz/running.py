@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from . import collating, files, fitted
+from . import added, collating, files, fitted
 
 CHUNK = 100
 
@@ -28,6 +28,7 @@ class Part:
 PARTS = {
     "texts": Part(collating.collate_texts, 6),
     "ids": Part(collating.collate_ids, 4),
+    "added tokens": Part(added.added_tokens, 2),
     "models": Part(fitted.collate_for_models, 3),
     "batches": Part(fitted.inference_batches, 1),
     "round trips": Part(collating.round_trips, 2),
