@@ -38,6 +38,10 @@ def test_a_patched_script_differs_in_the_added_lines_and_the_replaced_arguments_
     )
 
 
+def test_lines_go_before_the_call_of_a_method_without_arguments() -> None:
+    assert with_our_lines("trainer.train()\n", "train", ["x = 1"], {}) == "x = 1\ntrainer.train()\n"
+
+
 def test_a_script_without_the_call_is_refused() -> None:
     with pytest.raises(ValueError, match="no statement of the script calls Seq2SeqTrainer"):
         with_our_lines(SCRIPT, "Seq2SeqTrainer", [], {})

@@ -49,6 +49,16 @@ def write_inputs(folder: Path) -> None:
         _write(glue / f"{name}.json", ({"idx": 0, **row} for row in part))
         pairs = ({"en": text, "de": " ".join(reversed(text.split()))} for text in texts)
         _write(folder / f"{name}.jsonl", ({"translation": pair} for pair in pairs))
+        words = [text.split() for text in texts]
+        _write(folder / "words" / f"{name}.json", ({"tokens": row, "tags": [word[0] for word in row]} for row in words))
+        last = [{"text": row[-1:], "answer_start": [len(" ".join(row[:-1])) + 1]} for row in words]
+        asked = zip(map(str, range(99)), (row["sentence2"] for row in part), texts, last)  # noqa: B905
+        questions = [dict(zip(("id", "question", "context", "answers"), row, strict=True)) for row in asked]
+        _write(folder / "answers" / f"{name}.json", [{"data": questions}])
+        scored = (
+            {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": row["label"] / 1} for row in part
+        )
+        _write(folder / "sentence-transformers" / "stsb" / f"{name}.json", scored)
     _write(folder / "texts" / "train.json", ({"text": row["sentence1"]} for row in splits["train"]))
     _write(folder / "texts" / "test.json", ({"text": row["sentence1"]} for row in splits["test"]))
     files = "".join(f"      - split: {name}\n        path: {name}.json\n" for name in splits)
@@ -70,5 +80,5 @@ def write_inputs(folder: Path) -> None:
 
 
 def _write(path: Path, rows: Iterable[object]) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

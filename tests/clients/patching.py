@@ -12,7 +12,7 @@ def with_our_lines(source: str, call: str, lines: Sequence[str], arguments: Mapp
 
     Args:
         source (`str`): a Python script.
-        call (`str`): name of a class or function, such as `"Trainer"`.
+        call (`str`): name of a class, function or method, such as `"Trainer"`.
         lines (sequence of `str`): statements; they get the indentation of the call.
         arguments (mapping): keyword arguments by name. A keyword that the call has is replaced, another one is added.
 
@@ -30,7 +30,9 @@ def with_our_lines(source: str, call: str, lines: Sequence[str], arguments: Mapp
     edits: list[tuple[int, int, str]] = []
     for statement in ast.walk(ast.parse(source)):
         called = getattr(statement, "value", None)
-        if not isinstance(called, ast.Call) or getattr(called.func, "id", None) != call:
+        if not isinstance(called, ast.Call) or call not in (
+            getattr(called.func, name, None) for name in ("id", "attr")
+        ):
             continue
         if not edits:
             line = starts[statement.lineno - 1]
@@ -44,9 +46,10 @@ def with_our_lines(source: str, call: str, lines: Sequence[str], arguments: Mapp
                 edits.append((begin, starts[old.end_lineno - 1] + old.end_col_offset, value))
             else:
                 added += f", {name}={value}"
-        near = called.keywords[-1].value
-        end = starts[near.end_lineno - 1] + near.end_col_offset
-        edits.append((end, end, added))
+        if added:
+            near = called.keywords[-1].value
+            end = starts[near.end_lineno - 1] + near.end_col_offset
+            edits.append((end, end, added))
     if not edits:
         raise ValueError(f"no statement of the script calls {call}")
     for begin, end, new in sorted(edits, reverse=True):
