@@ -14,6 +14,7 @@ from hf_posenc.jobs import encode
 
 
 def main() -> None:
+    sys.tracebacklimit = 1  # a test limits the size of every file, and the log is one of them
     folder, settings, *inputs = sys.argv[1:]
     given = json.loads(settings)
     tokenizer = Tokenizer.from_file(given.pop("tokenizer"))
