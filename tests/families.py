@@ -368,6 +368,12 @@ OTHERS: dict[str, Family] = {
 
 FAMILIES: dict[str, Family] = NAMED | OTHERS
 
+# Models that add positions to token embeddings without a LayerNorm behind the sum, by their sources.
+WITHOUT_NORM = {
+    *("biogpt", "bigbird_pegasus", "blenderbot", "blenderbot-small", "clip_text_model", "esm", "gpt2", "gpt_bigcode"),
+    *("gpt_neo", "imagegpt", "megatron-bert", "mobilebert", "opt", "siglip_text_model", "xlm-roberta-xl"),
+}
+
 # Models without a learned table of absolute positions, with their kind of positions.
 REFUSED: dict[str, tuple[str, Family]] = {
     "llama": ("rotary", Family("Llama", _LLAMA)),

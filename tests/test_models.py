@@ -33,6 +33,7 @@ from families import (
     UNTOLD,
     VOCABULARY,
     WIDTH,
+    WITHOUT_NORM,
     Family,
     each_family,
     each_family_without_table,
@@ -227,6 +228,7 @@ def test_the_matched_recipe_brings_tokens_to_their_size_in_the_paper_and_sinusoi
 ) -> None:
     model, inputs = family.build(), tokens(family)
     expected, before, learned = _expected(family, model), _whole(model), outputs(model, inputs)
+    is_trained = any(FAMILIES[name] is family for name in WITHOUT_NORM)
 
     report = use_sinusoidal_positions(model)
 
@@ -240,8 +242,9 @@ def test_the_matched_recipe_brings_tokens_to_their_size_in_the_paper_and_sinusoi
         if len(expected) == 1:
             longest = round(rows / math.pi)
             assert record["base"] in (max(2, longest), max(2, min(longest, 30)))
+        assert not family.has_decoder or record["base"] == 100
         assert torch.equal(table, _rows(first, *table.shape, base=record["base"], scale=record["scale"])), name
-        assert not table.requires_grad
+        assert table.requires_grad == is_trained
     tables = {id(each): name for name, each in model.named_parameters()}
     name = tables.get(id(getattr(model.get_input_embeddings(), "weight", None))) if family.prefix != "Canine" else None
     if name is not None and name not in expected:
@@ -253,6 +256,9 @@ def test_the_matched_recipe_brings_tokens_to_their_size_in_the_paper_and_sinusoi
         if family.has_decoder:
             assert factor == 1
             size *= 1.75
+        elif is_trained:
+            assert factor == 1
+            size *= 0.5
         else:
             assert factor == 1 or size <= 1.01 / math.sqrt(width)
             assert 2 * size > 0.99 / math.sqrt(width)
@@ -1193,29 +1199,23 @@ def test_the_papers_recipe_warns_once_when_positions_drown_tokens() -> None:
         use_sinusoidal_positions(model, recipe="paper")
 
 
-@pytest.mark.parametrize(
-    ("family", "figures"), [(GPT2, "GPT-2 0.61"), (FAMILIES["opt"], "OPT 0.70"), (BART, "after 300 steps: 0.25")]
-)
-def test_models_that_copy_give_one_warning_with_the_measured_figures_and_the_way_out(
-    family: Family, figures: str
-) -> None:
+@pytest.mark.parametrize("family", [BERT, ROBERTA, GPT2, FAMILIES["opt"], BART])
+def test_only_the_papers_recipe_warns_and_names_the_way_out(family: Family) -> None:
     model = family.build()
-    with pytest.warns(UserWarning, match="are for encoders") as given:
-        use_sinusoidal_positions(model)
-    assert len(given) == 1
-    assert figures in str(given[0].message)
-    assert "fix: leave use_sinusoidal_positions(model) out" in str(given[0].message)
-    assert ("freeze=False" in str(given[0].message)) is (family is BART)  # it does not help a causal model
-    with pytest.warns(UserWarning, match="times as large") as given:
-        use_sinusoidal_positions(family.build(), recipe="paper")
-    assert len(given) == 1
-    assert "leave use_sinusoidal_positions(model) out" in str(given[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        use_sinusoidal_positions(model)
         use_sinusoidal_positions(model)  # a second call
-        for encoder in (BERT, ROBERTA):
-            use_sinusoidal_positions(encoder.build())
-        use_sinusoidal_positions(BART.build(), freeze=False)
+    with pytest.warns(UserWarning, match="times as large as its token embeddings.*recipe='matched'") as given:
+        use_sinusoidal_positions(family.build(), recipe="paper")
+    assert len(given) == 1
+
+
+@pytest.mark.parametrize(("family", "is_frozen"), [(BERT, True), (BART, True), (GPT2, False)])
+def test_the_recipe_chooses_what_is_frozen_and_freeze_overrides_it(family: Family, is_frozen: bool) -> None:
+    assert bool(use_sinusoidal_positions(family.build()).frozen) is is_frozen
+    for freeze in (True, False):
+        assert bool(use_sinusoidal_positions(family.build(), freeze=freeze).frozen) is freeze
 
 
 def test_an_unknown_recipe_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 from .mask_support import LayerMasks
 from .position_tables import ModelPositions, PositionKind, PositionTable, find_positions, kinds_of, position_lookups
-from .probe import Probe, check_weights, token_embeddings, unchanged
+from .probe import Probe, check_weights, relative_difference, token_embeddings, unchanged, with_masks
 from .spec import ModelSpec
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
     "find_positions",
     "kinds_of",
     "position_lookups",
+    "relative_difference",
     "token_embeddings",
     "unchanged",
+    "with_masks",
 ]

@@ -1,356 +1,288 @@
 """Train small models with learned, sinusoidal and no positions, and compare: `python -m tests.benchmarks.recipes`.
 
-Every model is a Hugging Face class with its own initialization. Per task, width and seed it is trained with its learned
-positions (stock), with `use_sinusoidal_positions(model)` (matched), with `recipe="paper"`, and with positions of zero
-(none): from the same weights, on the same batches, with AdamW. A run's score is its mean over eight evaluations on
-held-out rows: accuracy, or minus the loss for language models. The table shows the scores, and the share of the way
-from none to stock that the matched recipe goes, with a 90 % interval (bootstrap over seeds): 1.00 is as good as stock.
+Five families, each with two layers and the initialization of its Hugging Face class: BERT, RoBERTa, GPT-2, OPT and
+BART. A task gives a source of letters and marks, and an answer. Encoders read the source and answer at `[MASK]` tokens
+behind it, causal models continue the source, and BART reads it with its encoder.
 
-No share is shown where learned positions gain nothing in the time.
+From the same weights and on the same batches, a model is trained with its learned positions (stock), without positions
+(none), and with `use_sinusoidal_positions(model)` (default) or `recipe="paper"`. The score is the share of tokens of
+the answers that it gets right in held-out rows at the end of training.
 
-The recipe was chosen on the first six tasks. "mirror" and "quarter" were written afterwards.
+The protocol, written before the first comparison:
 
-All widths with five seeds take about two hours on one core; `--widths 32` takes fifteen minutes. `--results FILE` keeps
-finished runs, so that a second call goes on. `--picture FILE` draws the shares.
+- The recipe was chosen on the tasks `CHOOSE`, at width 64, among at most three candidates for a family, with two seeds
+  and the best of them with three. The tasks `TEST` are run once, with the chosen recipe: at width 64 with five seeds,
+  and at width 128 with two seeds for GPT-2, OPT and BART. The paper's recipe is run with BERT only.
+- The learning rate of each family and arm is the better of `RATES` on "copy" and "every second" at width 64, one seed.
+  Width 128 uses half of it. A candidate uses the rate of the default.
+- A task counts for a family and a width if stock beats none by 0.10. The margin is the standard deviation of stock over
+  the seeds, at least 0.02. A recipe is as good as stock if its mean is at least the mean of stock less the margin.
+
+Finished runs are kept as JSON lines in tests/data/recipes.jsonl, or `--results FILE`: a call trains what is missing.
+Two calls with `--part 0/2` and `--part 1/2` share the work. All runs take about an hour of CPU time. `--write` replaces
+the table of docs/models.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import json
-import random
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from numpy.typing import NDArray
 
-from hf_posenc import train_bpe, use_sinusoidal_positions
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc import use_sinusoidal_positions
 
-ARMS = ("none", "stock", "matched", "paper")
-EVALUATIONS = 8
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
+RESULTS = Path(__file__).resolve().parents[1] / "data" / "recipes.jsonl"
 Rows = dict[str, torch.Tensor]
+Letters = NDArray[np.int64]
+
+PAD, BEGIN, END, GAP, MASK, FIRST = range(6)  # ids; the letters begin at FIRST
+LETTERS, MARKS, VOCABULARY = 6, (17, 18), 20
+POSITIONS = 64
+TRAIN, HELD_OUT, STEPS, BATCH = 4000, 300, 600, 32
+# The rates to choose from, and the chosen ones at width 64 for none, stock and the recipes.
+RATES = (1e-3, 3e-3)
+CHOSEN_RATES = {
+    "bert": (1e-3, 1e-3, 1e-3),
+    "roberta": (1e-3, 1e-3, 3e-3),
+    "gpt2": (1e-3, 3e-3, 3e-3),
+    "opt": (1e-3, 1e-3, 3e-3),
+    "bart": (1e-3, 1e-3, 1e-3),
+}
+CHOOSE = ("copy", "backwards", "every second", "first mark")
+TEST = ("halves", "between marks", "neighbors", "depth")
+
+# ---------------------------------------------------------------------------------------------------------------- tasks
 
 
-@dataclass(frozen=True)
-class Task:
-    """Rows to train and to test on, the model, and the number of steps."""
-
-    train: Rows
-    test: Rows
-    model: Callable[[int], Any]  # width -> a new model
-    steps: int
-    batch: int = 32
-    mask_id: int | None = None  # of masked language modeling
-    vocabulary: int = 0
-    is_accuracy: bool = True
+def letters(chance: np.random.Generator, count: int) -> Letters:
+    return FIRST + chance.integers(LETTERS, size=count)
 
 
-def split(rows: Rows, held_out: int) -> tuple[Rows, Rows]:
-    """Split rows into those to train on and the last ones, which are held out."""
-    return {name: each[:-held_out] for name, each in rows.items()}, {
-        name: each[-held_out:] for name, each in rows.items()
-    }
+def first_mark(chance: np.random.Generator) -> tuple[Letters, Letters]:
+    """Name the first of two different marks in a row of ten tokens."""
+    source = letters(chance, 10)
+    source[chance.choice(10, 2, replace=False)] = MARKS
+    return source, source[source >= MARKS[0]][:1]
 
 
-def bert(head: str, vocabulary: int, positions: int, labels: int = 2) -> Callable[[int], Any]:
-    """Return a function that draws a BERT of two layers."""
-
-    def draw(width: int) -> Any:
-        config = transformers.BertConfig(
-            vocab_size=vocabulary,
-            hidden_size=width,
-            num_hidden_layers=2,
-            num_attention_heads=max(2, width // 16),
-            intermediate_size=2 * width if width < 64 else 4 * width,
-            max_position_embeddings=positions,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            num_labels=labels,
-        )
-        return getattr(transformers, f"BertFor{head}")(config)
-
-    return draw
+def halves(chance: np.random.Generator) -> tuple[Letters, Letters]:
+    """Write the second half of a row, then the first."""
+    half = int(chance.integers(3, 6))
+    source = letters(chance, 2 * half)
+    return source, np.roll(source, half)
 
 
-def bart(vocabulary: int) -> Callable[[int], Any]:
-    """Return a function that draws a BART of two layers on either side."""
-
-    def draw(width: int) -> Any:
-        heads, config = max(2, width // 16), {"encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0}
-        config |= {"encoder_attention_heads": heads, "decoder_attention_heads": heads, "max_position_embeddings": 32}
-        config |= {"encoder_ffn_dim": 2 * width, "decoder_ffn_dim": 2 * width, "vocab_size": vocabulary}
-        config |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-        return transformers.BartForConditionalGeneration(transformers.BartConfig(d_model=width, **config))
-
-    return draw
+def between_marks(chance: np.random.Generator) -> tuple[Letters, Letters]:
+    """Write the two to four letters that stand between two marks."""
+    before, inside, after = chance.integers(0, 5), chance.integers(2, 5), chance.integers(0, 5)
+    answer = letters(chance, inside)
+    parts = [letters(chance, before), MARKS[:1], answer, MARKS[1:], letters(chance, after)]
+    return np.concatenate(parts), answer
 
 
-def first_of_two() -> Task:
-    """Name the first of two people in a sentence of seven tokens."""
-    chance = np.random.default_rng(0)
-    people, others, rows, labels = 5, 20, [], []
-    for _ in range(2200):
-        one = chance.choice(people, p=[0.4, 0.15, 0.15, 0.15, 0.15])
-        two = chance.choice([each for each in range(people) if each != one])
-        words = 4 + people + chance.integers(others, size=5)
-        words[np.sort(chance.choice(5, 2, replace=False))] = 4 + one, 4 + two
-        rows.append([1, *words, 2])
-        labels.append(one)
-    train, test = split({"input_ids": torch.tensor(rows), "labels": torch.tensor(labels)}, 600)
-    return Task(train, test, bert("SequenceClassification", 4 + people + others, 512, people), steps=500)
+def neighbors(chance: np.random.Generator) -> tuple[Letters, Letters]:
+    """Write a row in which each two letters change places."""
+    source = letters(chance, 2 * int(chance.integers(3, 6)))
+    return source, source.reshape(-1, 2)[:, ::-1].reshape(-1)
 
 
-def larger_animal() -> Task:
-    """Decide whether the first of two animals is the larger one, for pairs that were not trained on."""
-    pairs = list(itertools.combinations(range(20), 2))
-    random.Random(0).shuffle(pairs)
-    rows = [
-        ([1, 4, 10 + first, 6 + verb, 4, 10 + second, 5, 2], int(first == large))
-        for small, large in reversed(pairs)
-        for verb in range(4)
-        for first, second in ((large, small), (small, large))
-    ]
-    ids, labels = (torch.tensor(each) for each in zip(*rows, strict=True))
-    train, test = split({"input_ids": ids, "labels": labels}, 40 * 8)
-    return Task(train, test, bert("SequenceClassification", 30, 32), steps=300)
+def depth(chance: np.random.Generator) -> tuple[Letters, Letters]:
+    """Count the open brackets at each of eight brackets; a bracket may close one that was not opened."""
+    steps = chance.choice([1, -1], 8)
+    return np.where(steps > 0, *MARKS), FIRST + np.abs(np.cumsum(steps))
 
 
-@functools.cache
-def docstrings(length: int) -> tuple[torch.Tensor, torch.Tensor, int, int]:
-    """Return docstrings in rows of that many tokens, to train on and held out, the id of [MASK] and the vocabulary."""
-    texts = standard_library_docstrings()
-    random.Random(0).shuffle(texts)
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
-    tokenizer = train_bpe(texts[400:], vocab_size=400, special_tokens=special, progress=False)
-    flat = [
-        torch.tensor([id_ for row in tokenizer(part)["input_ids"] for id_ in row])
-        for part in (texts[400:], texts[:400])
-    ]
-    train, test = (ids[: len(ids) // length * length].view(-1, length) for ids in flat)
-    return train, test[:256], tokenizer.mask_token_id, len(tokenizer)
+def of_letters(change: Callable[[Letters], Letters]) -> Callable[[np.random.Generator], tuple[Letters, Letters]]:
+    """Return a task with five to ten letters, and `change` of them as the answer."""
 
+    def task(chance: np.random.Generator) -> tuple[Letters, Letters]:
+        source = letters(chance, int(chance.integers(5, 11)))
+        return source, change(source)
 
-def masked_words() -> Task:
-    """Masked language modeling of docstrings, in rows of 32 tokens."""
-    train, test, mask_id, vocabulary = docstrings(32)
-    masked = mask({"input_ids": test}, mask_id, vocabulary, torch.Generator().manual_seed(0))
-    draw = bert("MaskedLM", vocabulary, 32)
-    return Task({"input_ids": train}, masked, draw, 1200, mask_id=mask_id, vocabulary=vocabulary, is_accuracy=False)
-
-
-def mask(rows: Rows, mask_id: int, vocabulary: int, chance: torch.Generator) -> Rows:
-    """Replace 15 % of the tokens: 80 % of them by [MASK], 10 % by any token."""
-    ids = rows["input_ids"].clone()
-    chosen, which = torch.rand(ids.shape, generator=chance) < 0.15, torch.rand(ids.shape, generator=chance)
-    labels = ids.masked_fill(~chosen, -100)
-    ids[chosen & (which < 0.8)] = mask_id
-    any_token = torch.randint(vocabulary, ids.shape, generator=chance)
-    return {"input_ids": torch.where(chosen & (which >= 0.9), any_token, ids), "labels": labels}
-
-
-def next_words() -> Task:
-    """Causal language modeling of docstrings, in rows of 64 tokens."""
-    train, test, _, vocabulary = docstrings(64)
-
-    def draw(width: int) -> Any:
-        config = transformers.GPT2Config(
-            vocab_size=vocabulary,
-            n_embd=width,
-            n_layer=2,
-            n_head=max(2, width // 32),
-            n_positions=64,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-        return transformers.GPT2LMHeadModel(config)
-
-    rows = [{"input_ids": ids, "labels": ids} for ids in (train, test[:128])]
-    return Task(*rows, draw, steps=1000, batch=16, is_accuracy=False)
-
-
-def corners() -> Task:
-    """Name the third and fourth corner of a walk around a square, given points near the first and second."""
-    chance = np.random.default_rng(0)
-    square = np.array([[-1, 1], [1, 1], [1, -1], [-1, -1]])
-    turn = 2 * chance.integers(2, size=(1600, 1)) - 1
-    walk = square[(chance.integers(4, size=(1600, 1)) + turn * np.arange(4)) % 4]  # (B, 4, 2)
-    cells = np.clip(((walk + 0.1 * chance.standard_normal(walk.shape) + 1.5) * 4).astype(int), 0, 11)
-    points, said = 4 + 12 * cells[..., 0] + cells[..., 1], 4 + (walk[..., 0] > 0) * 2 + (walk[..., 1] > 0)
-    ones = np.ones((1600, 1), int)
-    ids, labels = np.hstack([ones, points[:, :2], 2 * ones]), np.hstack([said[:, 2:], 2 * ones])
-    train, test = split({"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}, 400)
-
-    return Task(train, test, bart(148), steps=400)
-
-
-def backwards() -> Task:
-    """Say a row of eight letters backwards, as an encoder-decoder."""
-    letters = torch.from_numpy(4 + np.random.default_rng(0).integers(8, size=(3000, 8)))
-    one = torch.ones(3000, 1, dtype=torch.long)
-    rows = {"input_ids": torch.cat([one, letters, 2 * one], 1), "labels": torch.cat([letters.flip(1), 2 * one], 1)}
-    train, test = split(rows, 300)
-    return Task(train, test, bart(12), steps=500)
-
-
-def mirror() -> Task:
-    """Label every token of a row with the token at the mirrored place."""
-    ids = torch.from_numpy(np.random.default_rng(0).integers(8, size=(2400, 10)))
-    train, test = split({"input_ids": ids, "labels": ids.flip(1)}, 400)
-    return Task(train, test, bert("TokenClassification", 8, 64, labels=8), steps=500)
-
-
-def quarter() -> Task:
-    """Tell in which quarter of a row of 64 tokens a marker stands."""
-    chance = np.random.default_rng(0)
-    ids, places = 5 + chance.integers(20, size=(2400, 64)), chance.integers(64, size=2400)
-    ids[np.arange(2400), places] = 4
-    train, test = split({"input_ids": torch.tensor(ids), "labels": torch.tensor(places // 16)}, 400)
-
-    def draw(width: int) -> Any:
-        config = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_hidden_layers": 2}
-        config |= {"vocab_size": 25, "hidden_size": width, "num_attention_heads": max(2, width // 16), "num_labels": 4}
-        config |= {"intermediate_size": 2 * width, "max_position_embeddings": 130, "pad_token_id": 1}
-        return transformers.RobertaForSequenceClassification(transformers.RobertaConfig(**config))
-
-    return Task(train, test, draw, steps=600)
+    return task
 
 
 TASKS = {
-    "first": first_of_two,
-    "animals": larger_animal,
-    "masked": masked_words,
-    "causal": next_words,
-    "corners": corners,
-    "backwards": backwards,
-    "mirror": mirror,
-    "quarter": quarter,
+    "copy": of_letters(lambda source: source),
+    "backwards": of_letters(lambda source: source[::-1]),
+    "every second": of_letters(lambda source: source[::2]),
+    "first mark": first_mark,
+    "halves": halves,
+    "between marks": between_marks,
+    "neighbors": neighbors,
+    "depth": depth,
 }
 
 
+def rows(task: str, family: str, count: int, seed: int) -> Rows:
+    """Return `count` rows of a task in the form of a family, padded right."""
+    chance, ids, labels = np.random.default_rng(seed), [], []
+    for _ in range(count):
+        source, answer = (each.tolist() for each in TASKS[task](chance))
+        if family == "bart":
+            ids.append([*source, END])
+            labels.append([*answer, END])
+        else:
+            shown = [MASK] * len(answer) if family in ("bert", "roberta") else answer
+            ids.append([BEGIN, *source, GAP, *shown])
+            labels.append([-100] * (len(source) + 2) + answer)
+
+    def padded(rows: list[list[int]], value: int) -> torch.Tensor:
+        width = max(map(len, rows))
+        return torch.tensor([row + [value] * (width - len(row)) for row in rows])
+
+    mask = padded([[1] * len(row) for row in ids], 0)
+    return {"input_ids": padded(ids, PAD), "attention_mask": mask, "labels": padded(labels, -100)}
+
+
+# --------------------------------------------------------------------------------------------------------------- models
+
+
+def made(family: str, width: int) -> Any:
+    """Return a model of two layers (BART: on either side), without dropout."""
+    heads, inner = width // 16, 2 * width
+    ids = {"vocab_size": VOCABULARY, "pad_token_id": PAD, "bos_token_id": BEGIN, "eos_token_id": END}
+    if family in ("bert", "roberta"):
+        classes = {
+            "bert": (transformers.BertConfig, transformers.BertForMaskedLM),
+            "roberta": (transformers.RobertaConfig, transformers.RobertaForMaskedLM),
+        }
+        sizes = {"hidden_size": width, "num_hidden_layers": 2, "num_attention_heads": heads, "intermediate_size": inner}
+        off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        config, model = classes[family]
+        return model(config(max_position_embeddings=POSITIONS, **sizes, **off, **ids))
+    if family == "gpt2":
+        sizes = {"n_embd": width, "n_layer": 2, "n_head": heads, "n_inner": inner, "n_positions": POSITIONS}
+        off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **off, **ids))
+    off = {"dropout": 0.0, "attention_dropout": 0.0, "max_position_embeddings": POSITIONS}
+    if family == "opt":
+        sizes = {"hidden_size": width, "num_hidden_layers": 2, "num_attention_heads": heads, "ffn_dim": inner}
+        return transformers.OPTForCausalLM(transformers.OPTConfig(word_embed_proj_dim=width, **sizes, **off, **ids))
+    sizes = {"d_model": width, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": inner}
+    sizes |= {"encoder_attention_heads": heads, "decoder_attention_heads": heads, "decoder_ffn_dim": inner}
+    off |= {"decoder_start_token_id": END, "forced_eos_token_id": None}
+    return transformers.BartForConditionalGeneration(transformers.BartConfig(**sizes, **off, **ids))
+
+
 def position_tables(model: Any) -> list[torch.nn.Parameter]:
-    """Return the learned position tables of the model classes above."""
     names = ("position_embeddings.weight", "wpe.weight", "embed_positions.weight")
     return [parameter for name, parameter in model.named_parameters() if name.endswith(names)]
 
 
-def scores(task: Task, width: int, arm: str, seed: int) -> list[float]:
-    """Train one model and return its score at every evaluation."""
+def without_positions(model: Any) -> None:
+    for table in position_tables(model):
+        torch.nn.init.zeros_(table).requires_grad_(False)
+
+
+ARMS: dict[str, Callable[[Any], Any]] = {
+    "none": without_positions,
+    "stock": lambda model: None,
+    "default": use_sinusoidal_positions,
+    "paper": lambda model: use_sinusoidal_positions(model, recipe="paper"),
+}
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+def score(family: str, task: str, width: int, arm: str, seed: int, rate: float) -> float:
+    """Train one model and return the share of right tokens in the answers to held-out rows."""
+    train, test = rows(task, family, TRAIN, 1), rows(task, family, HELD_OUT, 2)
     torch.manual_seed(seed)
-    model = task.model(width)
+    model = made(family, width)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the paper's recipe: that it may learn nothing
-        if arm in ("matched", "paper"):
-            use_sinusoidal_positions(model, recipe=arm)
-    if arm == "none":
-        for table in position_tables(model):
-            torch.nn.init.zeros_(table).requires_grad_(False)
-    chance = torch.Generator().manual_seed(seed)
-    rate, warm = {32: 2e-3, 128: 1e-3}.get(width, 5e-4), task.steps // 20
-    if task.mask_id is not None or not task.is_accuracy:
-        rate *= 2  # language models learn from many more rows
+        warnings.simplefilter("ignore")  # of families and recipes that learn late
+        ARMS[arm](model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0)
+    warm = STEPS // 20
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm, (task.steps - step) / (task.steps - warm))
+        optimizer, lambda step: min((step + 1) / warm, (STEPS - step) / (STEPS - warm))
     )
-    rows, order, found = len(task.train["input_ids"]), torch.empty(0, dtype=torch.long), []
-    for step in range(1, task.steps + 1):
-        if len(order) < task.batch:
-            order = torch.randperm(rows, generator=chance)
-        batch = {name: each[order[: task.batch]] for name, each in task.train.items()}
-        order = order[task.batch :]
-        if task.mask_id is not None:
-            batch = mask(batch, task.mask_id, task.vocabulary, chance)
-        model(**batch).loss.backward()
+    chance, order = torch.Generator().manual_seed(seed), torch.empty(0, dtype=torch.long)
+    for _ in range(STEPS):
+        if len(order) < BATCH:
+            order = torch.randperm(TRAIN, generator=chance)
+        model(**{name: each[order[:BATCH]] for name, each in train.items()}).loss.backward()
+        order = order[BATCH:]
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if step % (task.steps // EVALUATIONS) == 0:
-            with torch.no_grad():
-                out = model(**task.test)
-            right = (out.logits.argmax(-1) == task.test["labels"]).float().mean() if task.is_accuracy else -out.loss
-            found.append(round(float(right), 4))
-    return found
+    with torch.no_grad():
+        best, labels = model(**test).logits.argmax(-1), test["labels"]
+    if family in ("gpt2", "opt"):
+        best, labels = best[:, :-1], labels[:, 1:]
+    return round(float((best == labels)[labels != -100].float().mean()), 4)
 
 
-def share_of(runs: dict[str, np.ndarray]) -> tuple[float, float, float]:
-    """Return the share of the way from none to stock that matched goes, and the ends of its 90 % interval."""
-    chance, shares = np.random.default_rng(0), []
-    for draw in range(2001):
-        mean = {arm: each.mean() if not draw else chance.choice(each, len(each)).mean() for arm, each in runs.items()}
-        shares.append((mean["matched"] - mean["none"]) / (mean["stock"] - mean["none"]))
-    return (shares[0], *np.percentile(shares[1:], [5, 95]))
+# ------------------------------------------------------------------------------------------------------- runs and table
+
+Run = tuple[str, str, int, str, int]  # family, task, width, arm, seed
+
+
+def runs() -> list[Run]:
+    """Return all runs of the test, the smaller models and the first seeds first."""
+    small = [
+        (*each, seed) for seed in range(5) for each in itertools.product(CHOSEN_RATES, TEST, (64,), list(ARMS)[:3])
+    ]
+    paper = [("bert", task, 64, "paper", seed) for task in TEST for seed in range(2)]
+    wide = itertools.product(("gpt2", "opt", "bart"), TEST, (128,), list(ARMS)[:3], range(2))
+    return [*small, *paper, *wide]
+
+
+def table(found: dict[Run, float]) -> str:
+    """Return the Markdown table of docs/models.md: means and standard deviations over the seeds, and the verdict."""
+    lines = ["| family, task, width | none | learned | default | paper | default is |", "|---|---|---|---|---|---|"]
+    for family, width, task in itertools.product(CHOSEN_RATES, (64, 128), TEST):
+        values = {arm: [found[run] for run in found if run[:4] == (family, task, width, arm)] for arm in ARMS}
+        if not (values["none"] and values["stock"] and values["default"]):
+            continue
+        means = {arm: float(np.mean(each)) for arm, each in values.items() if each}
+        margin = max(0.02, float(np.std(values["stock"], ddof=1)))
+        verdict = "better" if means["default"] > means["stock"] + margin else "as good"
+        if means["default"] < means["stock"] - margin:
+            verdict = "worse" if means["default"] >= means["none"] - margin else "worse than none"
+        if means["stock"] < means["none"] + 0.1:
+            verdict = f"({verdict})"
+        cells = [f"{means[arm]:.2f} ± {np.std(values[arm], ddof=1):.2f}" if arm in means else "" for arm in ARMS]
+        lines.append(f"| {family}, {task}, {width} | {' | '.join(cells)} | {verdict} |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--widths", nargs="+", type=int, default=[32, 128, 256])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--results", type=Path, help="a file of JSON lines to keep finished runs in")
-    parser.add_argument("--finished", action="store_true", help="train nothing: show what is complete in --results")
-    parser.add_argument("--picture", type=Path, help="draw the shares into this file")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines of finished runs")
+    parser.add_argument("--part", default="0/1", help="K/N: every Nth run, from the Kth")
+    parser.add_argument("--write", action="store_true", help="replace the table of docs/models.md")
     given = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    done: dict[tuple[Any, ...], list[float]] = {}
-    if given.results and given.results.exists():
-        for line in given.results.read_text().splitlines():
-            *key, values = json.loads(line)
-            done[tuple(key)] = values
-    shown = []
-    for width, name in itertools.product(given.widths, given.tasks):
-        keys = [(name, width, arm, seed) for arm in ARMS for seed in range(given.seeds)]
-        if given.finished and not done.keys() >= set(keys):
-            continue
-        task = TASKS[name]()
-        for key in keys:
-            if key not in done:
-                done[key] = scores(task, *key[1:])
-                if given.results:
-                    with given.results.open("a") as file:
-                        file.write(json.dumps([*key, done[key]]) + "\n")
-        runs = {arm: np.array([np.mean(done[key]) for key in keys if key[2] == arm]) for arm in ARMS}
-        means = " ".join(f"{arm} {runs[arm].mean():6.3f}" for arm in ARMS)
-        if runs["stock"].mean() <= runs["none"].mean():
-            gain = runs["matched"].mean() - runs["none"].mean()
-            print(f"{name:9} {width:4}  {means}  stock gains nothing, matched {gain:+.3f}", flush=True)
-            continue
-        share, low, high = share_of(runs)
-        print(f"{name:9} {width:4}  {means}  share {share:5.2f} ({low:.2f} to {high:.2f})", flush=True)
-        shown.append((f"{name} {width}", share, low, high))
-    if given.picture:
-        draw(shown, given.picture)
-
-
-def draw(shown: list[tuple[str, float, float, float]], path: Path) -> None:
-    """Draw shares and their intervals."""
-    from matplotlib.figure import Figure
-
-    names, shares, low, high = zip(*shown, strict=True)
-    figure = Figure(figsize=(7, 0.5 + 0.25 * len(shown)), dpi=120, layout="constrained")
-    axes = figure.add_subplot()
-    middle = np.clip(shares, -1, 4)
-    errors = [np.clip(middle - np.clip(low, -1, 4), 0, None), np.clip(np.clip(high, -1, 4) - middle, 0, None)]
-    axes.errorbar(middle, range(len(names)), xerr=errors, fmt="o", color="#0072B2", capsize=3)
-    axes.axvline(1.0, color="#D55E00", linewidth=1)
-    axes.axvline(0.0, color="#BBBBBB", linewidth=1)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set_xlabel("share of the way from no positions (0) to learned positions (1)")
-    figure.savefig(path)
+    lines = given.results.read_text().splitlines() if given.results.exists() else []
+    found: dict[Run, float] = {tuple(run): value for *run, value in map(json.loads, lines)}  # type: ignore[misc]
+    part, parts = map(int, given.part.split("/"))
+    for run in runs()[part::parts]:
+        if run not in found:
+            family, _, width, arm, _ = run
+            rate = CHOSEN_RATES[family][min(list(ARMS).index(arm), 2)] / (width // 64)
+            found[run] = score(*run, rate)
+            with given.results.open("a") as file:
+                file.write(json.dumps([*run, found[run]]) + "\n")
+    print(table(found), end="")
+    if given.write:
+        text = PAGE.read_text(encoding="utf-8")
+        start = text.index("| family, task, width |")
+        PAGE.write_text(text[:start] + table(found) + text[text.index("\n\n", start) + 1 :], encoding="utf-8")
 
 
 if __name__ == "__main__":
