@@ -12,7 +12,7 @@ import importlib.util
 import torch
 
 from hf_posenc import DataCollatorWithPositionalEncoding, padding_mask, sinusoidal_encoding, train_bpe
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 TEXTS = ["I ride bike", "bike ride I, she said unsurprisingly"]
 

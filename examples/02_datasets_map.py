@@ -13,7 +13,7 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
 
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, PositionalEmbedding, train_bpe
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 SEED = 0
 TRAINING, HELD_OUT = 2000, 500  # sentences, each in both orders

@@ -44,7 +44,7 @@ from transformers import (
 )
 
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe, use_sinusoidal_positions
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 SEED = 0
 HELD_OUT = 400  # texts

@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from hf_posenc import DataCollatorWithPositionalEncoding, TokenBudgetMixin, pack_dataset, train_bpe
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 SEED = 0
 MAX_LENGTH, BUDGET = 256, 4096  # tokens of a document, and of a batch

@@ -24,8 +24,8 @@ from datasets import load_dataset
 from torch.utils.data import DataLoader
 
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe
-from hf_posenc.corpus import standard_library_docstrings
 from hf_posenc.jobs import encode, verify
+from hf_posenc.testing import standard_library_docstrings
 
 WORKERS = 2
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from hf_posenc import PositionalEmbedding
-from hf_posenc.sinusoid import KINDS, Kind
+from hf_posenc.positions import KINDS, Kind
 
 TOKENS, EVENTS, BEFORE = 8, 16, 3.0  # kinds of event, events a row, seconds to look back
 D_MODEL, BATCH, RATE = 32, 64, 5e-3

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hf_posenc import AttentionMask, Batch, DataCollatorWithPositionalEncoding, train_bpe
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 D_MODEL, BATCH_SIZE, STEPS = 64, 32, 60
 

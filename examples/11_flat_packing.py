@@ -24,7 +24,7 @@ from hf_posenc import (
     pack,
     train_bpe,
 )
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 MAX_LENGTH, BUDGET = 256, 2048  # tokens of a document, and of a batch
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ._explain import one_of, type_error, value_error
+from ._common.errors import one_of, type_error, value_error
 
 PaddingSide = Literal["left", "right"]
 Owner = TypeVar("Owner")

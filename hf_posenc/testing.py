@@ -1,6 +1,7 @@
-"""`assert_packed_equals_alone`: check in your own tests that packing and padding do not change a model's output.
+"""Help for your own tests and demos: texts without a download, and a check of packing and padding.
 
-It works for any Hugging Face model that reads one sequence, on the model's device. Training does not use this module.
+`assert_packed_equals_alone` works for any Hugging Face model that reads one sequence, on the model's device. Training
+does not use this module.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from ._explain import explain, one_of, shorten, value_error
+from ._common.errors import explain, one_of, shorten, value_error
+from ._common.sample_texts import standard_library_docstrings
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
-from .model_spec import ModelSpec, Probe, find_positions
+from .models import ModelSpec, Probe, find_positions
 from .packing import pack
+
+__all__ = ["assert_packed_equals_alone", "standard_library_docstrings"]
 
 
 def assert_packed_equals_alone(

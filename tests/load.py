@@ -34,7 +34,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 ROWS, WORKERS, THREADS = 32, 4, 8
 SHARES = (0.1, 0.5, 1.0)  # of all batches, after which memory is measured

@@ -27,7 +27,7 @@ from hf_posenc import (
     positional_encoding,
     sinusoidal_encoding,
 )
-from hf_posenc.sinusoid import KINDS, PositionalEncoding
+from hf_posenc.positions import KINDS, PositionalEncoding
 
 EVERY = list(KINDS)
 STATELESS = ["sinusoidal", "exponential", "none"]

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hf_posenc import _arrow
-from hf_posenc._arrow import row_sizes, value_sizes
+from hf_posenc._common import arrow as _arrow
+from hf_posenc._common.arrow import row_sizes, value_sizes
 
 
 def test_the_bytes_of_rows_are_those_of_their_values() -> None:

@@ -10,9 +10,8 @@ import transformers
 from families import UNTOLD, own_model
 from transformers import AutoModel
 
-from hf_posenc import Convention, fixed_bases, use_sinusoidal_positions
-from hf_posenc.audit import CheckedTable, PositionCheck, check, identify
-from hf_posenc.sinusoid import CONVENTIONS
+from hf_posenc import Convention, audit, fixed_bases, use_sinusoidal_positions
+from hf_posenc.positions import CONVENTIONS
 
 _SMALL = {"vocab_size": 97, "max_position_embeddings": 40}
 _BERT = _SMALL | {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
@@ -59,7 +58,7 @@ def made(family: str, **more: Any) -> Any:
         return AutoModel.from_config(config).eval()
 
 
-def table_of(found: PositionCheck, part: str = "") -> CheckedTable:
+def table_of(found: audit.PositionCheck, part: str = "") -> audit.CheckedTable:
     return next(table for table in found.tables if part in table.name)
 
 
@@ -82,7 +81,7 @@ def table_of(found: PositionCheck, part: str = "") -> CheckedTable:
 def test_sinusoidal_tables_of_a_family_are_found(
     family: str, first_row: int, padding_row: int | None, preset: str, zero_rows: tuple[int, ...]
 ) -> None:
-    found = check(made(family))
+    found = audit.check(made(family))
     assert found.positions == ("sinusoidal",)
     assert len(found.tables) == (2 if family in {"Marian", "Pegasus", "M2M100", "FSMT"} else 1)
     for table in found.tables:
@@ -115,7 +114,7 @@ def test_sinusoidal_tables_of_a_family_are_found(
 )
 def test_left_padding_shifts_is_true_if_outputs_change(family: str, shifts: bool) -> None:
     model = made(family)
-    found = check(model)
+    found = audit.check(model)
     assert found.left_padding_shifts is shifts
     if not model.config.is_encoder_decoder:  # the definition: the same tokens, alone and after padding
         pad = model.config.pad_token_id or 0
@@ -131,11 +130,11 @@ def test_left_padding_shifts_is_true_if_outputs_change(family: str, shifts: bool
 
 
 def test_marians_decoder_shifts_and_takes_no_position_ids() -> None:
-    found = check(made("Marian"))
+    found = audit.check(made("Marian"))
     assert table_of(found, "decoder").left_padding_shifts
     assert found.takes_position_ids is False
     assert "of input_ids and decoder_input_ids if only an attention mask is passed; pad on the right" in str(found)
-    assert "pass position_ids" in str(check(made("XGLM")))
+    assert "pass position_ids" in str(audit.check(made("XGLM")))
 
 
 # ------------------------------------------------------------------------------------------------------- other models
@@ -155,7 +154,7 @@ def test_marians_decoder_shifts_and_takes_no_position_ids() -> None:
     ],
 )
 def test_the_kinds_of_positions_are_named(family: str, kinds: tuple[str, ...]) -> None:
-    found = check(made(family))
+    found = audit.check(made(family))
     assert found.positions == kinds
     for table in found.tables:
         assert table.is_sinusoidal is (family == "RoFormer")
@@ -165,7 +164,7 @@ def test_the_kinds_of_positions_are_named(family: str, kinds: tuple[str, ...]) -
 
 @pytest.mark.parametrize("form", UNTOLD)
 def test_positions_of_an_unknown_kind_are_reported(form: str) -> None:
-    found = check(own_model(form))
+    found = audit.check(own_model(form))
     assert found.positions == ("unknown",)
     assert found.unknown_in == (("pe",) if form == "buffer" else ("table",))
     assert f"positions of an unknown kind in {found.unknown_in[0]}" in str(found)
@@ -175,13 +174,15 @@ def test_the_positions_of_reformer_are_reported() -> None:
     sizes = {"attention_head_size": 8, "hidden_size": 16, "num_attention_heads": 2, "feed_forward_size": 24}
     chunks = {"local_attn_chunk_length": 16, "lsh_attn_chunk_length": 16, "num_buckets": 2, "attn_layers": ["lsh"]}
     axes = {"axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8], "max_position_embeddings": 64}
-    found = check(transformers.ReformerModel(transformers.ReformerConfig(vocab_size=97, **sizes, **chunks, **axes)))
+    found = audit.check(
+        transformers.ReformerModel(transformers.ReformerConfig(vocab_size=97, **sizes, **chunks, **axes))
+    )
     assert found.positions == ("unknown",)
     assert "of an unknown kind in embeddings.position_embeddings.weights.0, " in str(found)
 
 
 def test_models_that_read_no_token_ids_have_their_tables_found_by_name() -> None:
-    found = check(made("Whisper"))
+    found = audit.check(made("Whisper"))
     assert found.positions == ("learned", "sinusoidal")
     assert (found.left_padding_shifts, found.takes_position_ids) == (None, None)
     assert [(table.name, table.counts, table.is_sinusoidal) for table in found.tables] == [
@@ -189,12 +190,12 @@ def test_models_that_read_no_token_ids_have_their_tables_found_by_name() -> None
         ("decoder.embed_positions.weight", None, False),
     ]
     assert "left padding: not known" in str(found)
-    assert [table.is_sinusoidal for table in check(made("Speech2Text")).tables] == [True, True]
+    assert [table.is_sinusoidal for table in audit.check(made("Speech2Text")).tables] == [True, True]
 
 
 def test_other_tensors_are_not_reported_as_tables() -> None:
     config = transformers.DebertaV2Config(**_BERT, relative_attention=True, pos_att_type=["p2c", "c2p"])
-    found = check(AutoModel.from_config(config))
+    found = audit.check(AutoModel.from_config(config))
     assert found.positions == ("learned", "relative")
     assert [table.name for table in found.tables] == ["embeddings.position_embeddings.weight"]
 
@@ -204,7 +205,7 @@ def test_a_table_outside_parameters_and_buffers_is_found() -> None:
         **_SMALL, d_model=16, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=24
     )
     config.use_learned_position_embeddings = False
-    found = check(transformers.TrOCRForCausalLM(config))
+    found = audit.check(transformers.TrOCRForCausalLM(config))
     assert found.positions == ("sinusoidal",)
     assert table_of(found).name == "model.decoder.embed_positions.weights"
 
@@ -216,11 +217,11 @@ def test_a_table_outside_parameters_and_buffers_is_found() -> None:
 @pytest.mark.filterwarnings("ignore:the positions written into")
 def test_written_sinusoids_are_exact_and_frozen(family: str, name: str, recipe: Any) -> None:
     model = made(family)
-    learned = table_of(check(model))
+    learned = table_of(audit.check(model))
     assert learned.is_trainable
     assert not learned.is_sinusoidal
     report = use_sinusoidal_positions(model, recipe=recipe, convention=name)
-    found = check(model)
+    found = audit.check(model)
     table = table_of(found)
     assert found.positions == ("sinusoidal",)
     assert table.identified is not None
@@ -232,7 +233,7 @@ def test_written_sinusoids_are_exact_and_frozen(family: str, name: str, recipe: 
     assert table.identified.first_position == CONVENTIONS[name].first_position - table.first_row
     assert table.identified.zero_rows == tuple(range(table.first_row))
     report.remove()
-    assert check(model).positions == ("learned",)
+    assert audit.check(model).positions == ("learned",)
 
 
 @pytest.mark.parametrize("convention", [Convention("own", wavelengths=(3, 77)), fixed_bases(*range(3, 11))])
@@ -240,13 +241,13 @@ def test_written_sinusoids_are_exact_and_frozen(family: str, name: str, recipe: 
 def test_a_custom_convention_is_recognized_by_the_record_in_the_configuration(convention: Convention) -> None:
     model = made("Bert")
     use_sinusoidal_positions(model, recipe="paper", convention=convention)
-    table = table_of(check(model))
+    table = table_of(audit.check(model))
     assert table.identified is not None
     assert (table.identified.is_exact, table.identified.presets) == (True, ())
     assert table.identified.convention.formula == convention.formula
     for record in ({"convention": {"name": "no such name"}}, "unreadable", None):
         model.config.sinusoidal_positions = record
-        report = check(model)
+        report = audit.check(model)
         assert report.positions == ("learned",)
         assert "not recognized: 40 rows of width 16, float32" in str(report)
 
@@ -256,17 +257,17 @@ def test_a_record_that_the_table_does_not_match_is_ignored() -> None:
     use_sinusoidal_positions(model)
     with torch.no_grad():
         model.embeddings.position_embeddings.weight.normal_()
-    assert check(model).positions == ("learned",)
+    assert audit.check(model).positions == ("learned",)
 
 
 def test_exactness_refers_to_the_dtype_of_the_table() -> None:
     model = made("Bert")
     use_sinusoidal_positions(model)
-    half = table_of(check(model.to(torch.bfloat16)))
+    half = table_of(audit.check(model.to(torch.bfloat16)))
     assert half.identified is not None
     assert (half.dtype, half.identified.is_exact, half.identified.exact_in) == (torch.bfloat16, True, torch.bfloat16)
     assert 1e-3 < half.identified.largest_error / half.identified.amplitude < 4e-3
-    theirs = table_of(check(made("M2M100").to(torch.bfloat16)))
+    theirs = table_of(audit.check(made("M2M100").to(torch.bfloat16)))
     assert theirs.is_sinusoidal
 
 
@@ -278,25 +279,25 @@ def test_equal_rows_are_counted() -> None:
         weight[30:] = weight[29]
         weight[5] = -0.0
         weight[6] = 0.0
-    table = table_of(check(model))
+    table = table_of(audit.check(model))
     assert (table.rows, table.distinct_rows, table.collapsed_rows) == (40, 28, 10)
     assert "10 of 40 rows are the same as one before" in str(table)
     with torch.no_grad():
         weight[0] = float("nan")  # `identify` cannot read such a table
-    table = table_of(check(model))
+    table = table_of(audit.check(model))
     assert (table.identified, table.distinct_rows, table.collapsed_rows) == (None, 28, 10)
     counted = made("Bert")
     positions = torch.arange(40).add(500).to(torch.bfloat16)  # the dtype of positions in some models
     with torch.no_grad():
         counted.embeddings.position_embeddings.weight.copy_(positions[:, None] * torch.ones(16))
-    assert table_of(check(counted)).distinct_rows == len(positions.unique())
+    assert table_of(audit.check(counted)).distinct_rows == len(positions.unique())
 
 
 def test_a_table_with_nan_is_reported_as_unreadable() -> None:
     model = made("Bert")
     with torch.no_grad():
         model.embeddings.position_embeddings.weight[39, 3] = float("nan")
-    table = table_of(check(model))
+    table = table_of(audit.check(model))
     assert table.identified is None
     assert not table.is_sinusoidal
     assert "unreadable: every number of a table must be finite, nan in row 39, column 3" in str(table)
@@ -307,8 +308,8 @@ def test_a_table_with_nan_is_reported_as_unreadable() -> None:
 
 def test_wrappers_are_opened() -> None:
     model = made("Bert")
-    assert check(torch.nn.DataParallel(model)) == check(model)
-    assert check(torch.compile(model, backend="eager")) == check(model)
+    assert audit.check(torch.nn.DataParallel(model)) == audit.check(model)
+    assert audit.check(torch.compile(model, backend="eager")) == audit.check(model)
 
 
 @pytest.mark.parametrize("family", ["Bert", "Marian", "M2M100", "CTRL", "Whisper"])
@@ -318,7 +319,7 @@ def test_the_model_does_not_change(family: str) -> None:
     gradients = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     objects = {name: id(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     config, state = model.config.to_json_string(), torch.get_rng_state()
-    check(model)
+    audit.check(model)
     after = dict((*model.named_parameters(), *model.named_buffers()))
     assert {name: id(tensor) for name, tensor in after.items()} == objects
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
@@ -330,17 +331,17 @@ def test_the_model_does_not_change(family: str) -> None:
 
 def test_other_modules_raise_and_the_message_names_identify() -> None:
     with pytest.raises(TypeError) as refused:
-        check(torch.nn.Linear(2, 2))
+        audit.check(torch.nn.Linear(2, 2))
     assert "got: 'torch.nn.modules.linear.Linear'" in str(refused.value)
     assert "fix: a PreTrainedModel; for a table, or a module with one: identify(table)" in str(refused.value)
     with pytest.raises(TypeError, match="check needs the Hugging Face model itself"):
-        check("bert-base-uncased")
+        audit.check("bert-base-uncased")
     with torch.device("meta"):
         model = transformers.BertModel(transformers.BertConfig(**_BERT))
     with pytest.raises(ValueError, match="weights are not available"):
-        check(model)
+        audit.check(model)
 
 
 def test_identify_accepts_modules_of_a_model() -> None:
-    assert identify(made("Marian").encoder.embed_positions).presets[0] == "marian"
-    assert identify(made("M2M100").encoder.embed_positions).presets[0] == "fairseq"
+    assert audit.identify(made("Marian").encoder.embed_positions).presets[0] == "marian"
+    assert audit.identify(made("M2M100").encoder.embed_positions).presets[0] == "fairseq"

@@ -27,9 +27,9 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
 from hf_posenc.jobs import encode
-from hf_posenc.rows import Encoder
 from hf_posenc.tokenization import (
     DifferentIds,
+    Encoder,
     FastBackend,
     TokenizersBackend,
     Unsupported,

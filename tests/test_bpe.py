@@ -193,7 +193,7 @@ def test_it_saves_and_loads_as_any_tokenizer_does(tmp_path: Path, sentences: lis
 
 def test_the_same_texts_give_the_same_tokenizer_in_every_process() -> None:
     script = (
-        "import hashlib; from hf_posenc.corpus import standard_library_docstrings as s; import json, textwrap;"
+        "import hashlib; from hf_posenc.testing import standard_library_docstrings as s; import json, textwrap;"
         "from hf_posenc.tokenization import train_bpe;"
         "texts = [json.__doc__, textwrap.TextWrapper.__doc__, json.load.__doc__] * 2;"
         "print(hashlib.sha256(train_bpe(texts, 500).backend_tokenizer.to_str().encode()).hexdigest())"

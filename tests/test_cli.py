@@ -217,9 +217,9 @@ def model_folder(tmp_path: Path) -> Path:
 def test_check_prints_the_audit(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from transformers import AutoModel
 
-    from hf_posenc.audit import check
+    from hf_posenc import audit
 
-    expected = str(check(AutoModel.from_pretrained(model_folder)))
+    expected = str(audit.check(AutoModel.from_pretrained(model_folder)))
     capsys.readouterr()
     assert run("check", model_folder) == 0
     out, err = capsys.readouterr()

@@ -25,8 +25,8 @@ from hf_posenc import (
     fixed_bases,
     sinusoidal_encoding,
 )
-from hf_posenc.model_spec import LayerMasks
-from hf_posenc.sinusoid import KINDS
+from hf_posenc.models import LayerMasks
+from hf_posenc.positions import KINDS
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a"]

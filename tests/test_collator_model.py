@@ -25,7 +25,7 @@ from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, PositionalEmbedding
-from hf_posenc.sinusoid import CONVENTIONS
+from hf_posenc.positions import CONVENTIONS
 
 C = DataCollatorWithPositionalEncoding
 

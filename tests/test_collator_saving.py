@@ -25,7 +25,7 @@ from hf_posenc import (
     fixed_bases,
     positional_encoding,
 )
-from hf_posenc.sinusoid import KINDS
+from hf_posenc.positions import KINDS
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a"]

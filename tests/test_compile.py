@@ -22,7 +22,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.export import Dim
 
 from hf_posenc import PositionalEmbedding, sinusoidal_encoding
-from hf_posenc.sinusoid import CONVENTIONS, Convention, SinusoidalPositionalEncoding, clear_cache
+from hf_posenc.positions import CONVENTIONS, Convention, SinusoidalPositionalEncoding, clear_cache
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, at the first use of its compiler

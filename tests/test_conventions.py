@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from hf_posenc import PositionalEmbedding
-from hf_posenc.sinusoid import (
+from hf_posenc.positions import (
     CONVENTIONS,
     Convention,
     SinusoidalPositionalEncoding,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from torch import nn
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from hf_posenc import PositionalEmbedding, position_ids_from_mask
-from hf_posenc.sinusoid import (
+from hf_posenc.positions import (
     Convention,
     SinusoidalPositionalEncoding,
     cached_tables,

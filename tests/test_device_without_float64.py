@@ -13,7 +13,7 @@ from sinusoid_reference import DISTINCT, FORMATS, named, widths
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
+from hf_posenc.positions import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
 
 FAR = "mps"
 

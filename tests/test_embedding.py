@@ -16,8 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hf_posenc.embedding import PositionalEmbedding
-from hf_posenc.sinusoid import KINDS, SinusoidalPositionalEncoding, positional_encoding, sinusoidal_encoding
+from hf_posenc.positions import (
+    KINDS,
+    PositionalEmbedding,
+    SinusoidalPositionalEncoding,
+    positional_encoding,
+    sinusoidal_encoding,
+)
 
 IDS = torch.tensor([[5, 7, 9, 0], [3, 2, 0, 0]])
 MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])

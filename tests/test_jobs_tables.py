@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_posenc import jobs
-from hf_posenc._arrow import row_sizes
+from hf_posenc._common.arrow import row_sizes
 from hf_posenc.jobs import read_documents
 
 ROWS = 300

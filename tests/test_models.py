@@ -51,7 +51,7 @@ from hf_posenc import (
     use_sinusoidal_positions,
 )
 from hf_posenc.models import looks_trained
-from hf_posenc.sinusoid import CONVENTIONS, resolve_convention
+from hf_posenc.positions import CONVENTIONS, resolve_convention
 
 # Most of these tests are about tables; which sinusoids are written is easiest to see with the paper's.
 use_paper = functools.partial(use_sinusoidal_positions, recipe="paper")

@@ -17,7 +17,7 @@ import torch
 from benchmarks.peers import PEERS, Peer, installed
 from benchmarks.theirs import of, of_transformers, timesteps
 
-from hf_posenc.sinusoid import (
+from hf_posenc.positions import (
     CONVENTIONS,
     Convention,
     SinusoidalPositionalEncoding,

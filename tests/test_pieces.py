@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from hf_posenc.rows import Encoder, Limits, TokenRows
-from hf_posenc.tokenization import Pieces, private_copy
+from hf_posenc.tokenization import Encoder, Limits, Pieces, TokenRows, private_copy
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 GPT4 = (
@@ -245,8 +244,8 @@ def test_a_text_without_a_place_to_cut_is_read_whole_from_there_on() -> None:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make pieces so small that sentences are cut."""
-    monkeypatch.setattr("hf_posenc.rows.encoder._PIECE", 24)
-    monkeypatch.setattr("hf_posenc.rows.encoder._AT_ONCE", 60)
+    monkeypatch.setattr("hf_posenc.tokenization.encoder._PIECE", 24)
+    monkeypatch.setattr("hf_posenc.tokenization.encoder._AT_ONCE", 60)
 
 
 @pytest.mark.usefixtures("tiny")

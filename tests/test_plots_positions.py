@@ -20,7 +20,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from hf_posenc import Convention, fixed_bases, plots, sinusoidal_encoding
-from hf_posenc.sinusoid import CONVENTIONS, resolve_convention
+from hf_posenc.positions import CONVENTIONS, resolve_convention
 
 PICTURES = [
     "curves",

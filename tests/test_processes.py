@@ -19,7 +19,7 @@ import torch
 from sinusoid_reference import ALL, widths
 from torch import nn
 
-from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
+from hf_posenc.positions import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
 
 
 def test_a_forked_and_a_spawned_process_have_the_same_rows() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_posenc import Convention, fixed_bases, sinusoidal_encoding
-from hf_posenc.sinusoid import CONVENTIONS, Identified, identify, sinusoidal_table
+from hf_posenc.positions import CONVENTIONS, Identified, identify, sinusoidal_table
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc.ragged import Ragged
-from hf_posenc.rows import (
+from hf_posenc.tokenization import (
     IGNORED,
     NO_MASK,
     Encoder,

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hf_posenc.rows import Encoder, Limits
-from hf_posenc.tokenization import RustOnlyTokenizer, SerializedTokenizer, private_copy
+from hf_posenc.tokenization import Encoder, Limits, RustOnlyTokenizer, SerializedTokenizer, private_copy
 
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -83,7 +82,7 @@ def test_a_fast_tokenizer_is_used_without_transformers(
     (tmp_path / "sent").write_bytes(pickle.dumps((SerializedTokenizer.of(private_copy(bert)), sentences)))
     said = """
 import pickle, sys
-from hf_posenc.rows import Encoder
+from hf_posenc.tokenization import Encoder
 tokenizer, texts = pickle.load(open(sys.argv[1], "rb"))
 print(Encoder(tokenizer.load()).encode(texts).ids.values.tolist())
 print({"torch", "transformers"} & set(sys.modules))

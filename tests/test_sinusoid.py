@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_posenc import PositionalEmbedding, positional_encoding
-from hf_posenc.sinusoid import (
+from hf_posenc.positions import (
     CONVENTIONS,
     Convention,
     SinusoidalPositionalEncoding,

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from transformers import PretrainedConfig, PreTrainedModel
 
 from hf_posenc import PositionalEmbedding, positional_encoding
-from hf_posenc.sinusoid import (
+from hf_posenc.positions import (
     Convention,
     SinusoidalPositionalEncoding,
     clear_cache,

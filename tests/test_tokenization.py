@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, processors
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.rows import Encoder, Limits
-from hf_posenc.tokenization import from_files, number_of_ids, private_copy, to_files
+from hf_posenc.tokenization import Encoder, Limits, from_files, number_of_ids, private_copy, to_files
 
 # What tokenizers trip over: joined emoji, right-to-left marks, control characters, tokens spelled out, nothing at all.
 PIECES = [
@@ -291,7 +290,7 @@ def test_the_real_bert_tokenizers_baked_limit_of_128_is_not_taken_over(bert, sen
 def _long_from(characters: int) -> Iterator[None]:
     """Treat texts of more than so many characters as long ones, which are read only as far as needed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_posenc.rows.encoder._PIECE", characters)
+        patch.setattr("hf_posenc.tokenization.encoder._PIECE", characters)
         yield
 
 

@@ -13,7 +13,7 @@ from sinusoid_reference import widths
 from test_stateless import IDS, LENGTH, MASK, build, conventions
 from torch.func import functional_call, functionalize, grad, jvp, vmap
 
-from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
+from hf_posenc.positions import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
 
 
 @conventions

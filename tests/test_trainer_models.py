@@ -41,8 +41,7 @@ from trainer_runs import (
 )
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
 
-from hf_posenc import DataCollatorWithPositionalEncoding, use_sinusoidal_positions
-from hf_posenc.audit import check
+from hf_posenc import DataCollatorWithPositionalEncoding, audit, use_sinusoidal_positions
 
 pytestmark = pytest.mark.filterwarnings("ignore:the positions written into")  # the paper's are easiest to compare
 
@@ -529,7 +528,7 @@ def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: A
     exec(compile(after, "README.md after", "exec", dont_inherit=True), script)
     assert script["trainer"].train().global_step == STEPS
     assert script["trainer"].model is model
-    (table,) = check(model).tables
+    (table,) = audit.check(model).tables
     assert table.identified is not None
     assert (table.identified.is_exact, table.is_trainable) == (True, False)
     assert "hf_posenc.json" in {path.name for path in (tmp_path / f"checkpoint-{STEPS}").iterdir()}

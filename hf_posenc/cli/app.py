@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from .._explain import shorten
+from .._common.errors import shorten
 from .demo import demo, show
 from .jobs import PlainHelp, encode, verify
 from .plot import PASS_ON, plot
@@ -56,11 +56,10 @@ def check(
     if texts is not None:
         _compare_backends(model, texts, screen)
         return
-    from .._huggingface import loaded_model
-    from ..audit import check as audit
+    from ..models import audit, loaded_model
 
     loaded, missing = loaded_model(model, instead="; in Python hf_posenc.audit.check(model) takes any model")
-    report = audit(loaded)
+    report = audit.check(loaded)
     screen.say(str(report))
     random = [table.name for table in report.tables if table.name in missing]
     if random:
@@ -73,8 +72,7 @@ def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
     The fast backend is a faster library: nanotoken for WordPiece, gigatoken for BPE. Raise if it cannot be used. Print
     the number of lines that differ. If there are any, print the first three, and exit with status 1.
     """
-    from ..rows import Encoder
-    from ..tokenization import FastBackend, private_copy
+    from ..tokenization import Encoder, FastBackend, private_copy
 
     backend = Encoder(private_copy(tokenizer), backend="fast").backend
     assert isinstance(backend, FastBackend)

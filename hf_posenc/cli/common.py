@@ -24,7 +24,7 @@ PadToken = Annotated[
 
 def default_texts() -> list[str]:
     """Return the default corpus: the docstrings of Python's standard library."""
-    from ..corpus import standard_library_docstrings
+    from .._common.sample_texts import standard_library_docstrings
 
     return standard_library_docstrings()
 

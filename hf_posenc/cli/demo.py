@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._explain import value_error
+from .._common.errors import value_error
 from .common import MAX_LENGTH, PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
 if TYPE_CHECKING:
-    from ..batch import Batch
+    from ..collator import Batch
 
 _D_MODEL = 256
 _BATCH_SIZE = 64
@@ -76,7 +76,7 @@ def demo(
 
     from ..collator import DataCollatorWithPositionalEncoding
     from ..plots.canvas import check_suffix
-    from ..sinusoid import sinusoidal_encoding
+    from ..positions import sinusoidal_encoding
 
     check_suffix(output)
     screen = Screen()

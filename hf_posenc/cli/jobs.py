@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from .._explain import counted, value_error
+from .._common.errors import counted, value_error
 from ..jobs.options import choices_of, with_options
 from .progress import ProgressLine
 from .terminal import Screen

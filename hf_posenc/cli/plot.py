@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._explain import value_error
-from .._huggingface import BERT, bert_folder
+from .._common.errors import value_error
+from ..models import BERT, bert_folder
 from .common import PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
 if TYPE_CHECKING:
-    from ..batch import Batch
+    from ..collator import Batch
 
 _TEXTS = ["I ride bike", "bike ride I, she said"]
 _SENTENCE = "a queen is a woman, a king is a man"
@@ -64,7 +64,7 @@ def _batch_inputs(
 def _embedding_inputs(text: _Sentence = _SENTENCE, tokenizer: Tokenizer = None, model: _Model = None) -> _Inputs:
     import torch
 
-    from .._huggingface import loaded_model
+    from ..models import loaded_model
 
     folder, name = _model_folder(model)
     table = loaded_model(folder)[0].get_input_embeddings()
@@ -81,8 +81,8 @@ def _attention_inputs(
     target: Annotated[str | None, typer.Option(help="Text for the decoder of an encoder-decoder.")] = None,
     pad_token: PadToken = None,
 ) -> _Inputs:
-    from .._huggingface import loaded_model
     from ..collator import DataCollatorWithPositionalEncoding
+    from ..models import loaded_model
 
     folder, name = _model_folder(model)
     loaded = loaded_model(folder, attn_implementation="eager")[0]

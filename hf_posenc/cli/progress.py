@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .._explain import counted, in_bytes
+from .._common.errors import counted, in_bytes
 from ..jobs.options import Progress as Callbacks
 from .terminal import Screen
 

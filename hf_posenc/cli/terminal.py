@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ..batch import Batch
+    from ..collator import Batch
 
 # Bright black is gray in every terminal's palette. Without colors, padding is recognizable by its token.
 _PADDING = "bright_black"

@@ -6,7 +6,8 @@ model does not accept, `save` reads and writes collators, and `processor` makes 
 `batches` makes batches by a token budget for inference.
 """
 
+from .batch import Batch, real_tokens, written_tokens
 from .batches import Batches
 from .collator import DataCollatorWithPositionalEncoding
 
-__all__ = ["Batches", "DataCollatorWithPositionalEncoding"]
+__all__ = ["Batch", "Batches", "DataCollatorWithPositionalEncoding", "real_tokens", "written_tokens"]

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, explain, shorten, type_error, value_error
-from ..batch import Batch
+from .._common.errors import as_integer, explain, shorten, type_error, value_error
 from ..packing import BatchPlan, plan_batches
 from ..ragged import round_up
 from .arrays import as_list, is_arrow
+from .batch import Batch
 from .inputs import is_columns
 from .tokens import Tokenized
 

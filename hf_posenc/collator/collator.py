@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 import numpy as np
 import torch
 
-from .._explain import explain, shorten, type_error, value_error
-from ..batch import Batch, real_tokens
-from ..embedding import PositionalEmbedding
-from ..model_spec import ModelSpec
+from .._common.errors import explain, shorten, type_error, value_error
+from ..models import ModelSpec
+from ..positions import PositionalEmbedding
 from ..ragged import lock_free_cache
 from ..tokenization.loading import number_of_ids, sharing_copy, to_files
 from ..tokenization.serialized import calls_only_rust
 from ..view import example_encoding
 from . import save
+from .batch import Batch, real_tokens
 from .batches import Batches
 from .columns import features_of, removable, to_columns, to_mapping, to_table
 from .config import Config

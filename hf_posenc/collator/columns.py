@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import explain
+from .._common.errors import explain
 from ..ragged import Ragged
-from ..rows import TokenRows
+from ..tokenization import TokenRows
 from .arrays import as_list
 from .inputs import first_rows
 from .tokens import Tokenized, name_taken, positions_of, tokenize
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datasets import Features
 
-    from ..embedding import PositionalEmbedding
+    from ..positions import PositionalEmbedding
     from .config import Config
 
 _one_at_a_time = threading.Lock()  # `_embed_rows` changes global state: training modes and the number of threads

@@ -1,7 +1,7 @@
 """The argument `embedding=` of a collator: a width, an embedding table, or the digest of a table that was not saved.
 
 This module makes the table of a width, and converts tables to plain values (never code) to compare, pickle or save.
-`hf_posenc.embedding` computes the embeddings.
+`hf_posenc.positions` computes the embeddings.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._compat import default_device
-from .._explain import as_integer, explain, in_bytes, shorten, value_error
-from ..batch import Batch, real_tokens
-from ..embedding import PositionalEmbedding
-from ..ragged import lock_free_cache
-from ..sinusoid import (
+from .._common.compat import default_device
+from .._common.errors import as_integer, explain, in_bytes, shorten, value_error
+from ..positions import (
     KINDS,
+    PositionalEmbedding,
     PositionalEncoding,
     SinusoidalPositionalEncoding,
     positional_encoding,
     resolve_convention,
 )
+from ..ragged import lock_free_cache
 from ..tokenization.loading import number_of_ids
+from .batch import Batch, real_tokens
 from .settings import MissingTable, Settings
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten, value_error
-from ..batch import Batch
+from .._common.errors import explain, shorten, value_error
 from ..masks import AttentionMask
-from ..model_spec import ModelSpec
+from ..models import ModelSpec
+from ..positions import CONVENTIONS, USUAL_BASE
 from ..ragged import Ragged
-from ..rows import IGNORED
-from ..sinusoid import CONVENTIONS, USUAL_BASE
+from ..tokenization import IGNORED
 from ..tokenization.loading import number_of_ids
+from .batch import Batch
 from .embed import too_few_rows
 from .labels import LABEL_KINDS
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._explain import explain, shorten, type_error, value_error
+from .._common.errors import explain, shorten, type_error, value_error
 from ..ragged import lock_free_cache
 from .arrays import Values, as_list, is_arrow
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import value_error
+from .._common.errors import value_error
 from ..ragged import PaddingSide, Ragged
-from ..rows import IGNORED, Limits, TokenRows
+from ..tokenization import IGNORED, Limits, TokenRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

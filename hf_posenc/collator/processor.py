@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from wrapt import register_post_import_hook
 
-from .._compat import apply_chat_template
-from .._explain import explain, shorten, value_error
+from .._common.compat import apply_chat_template
+from .._common.errors import explain, shorten, value_error
 from ..tokenization.loading import STATE_LOCK
 from .settings import Settings
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import torch
 
-from .._explain import shorten, type_error, unknown_keyword, value_error
-from .._files import atomic_write, path_inside, read_whole
-from ..model_spec import ModelSpec
-from ..sinusoid import Convention
+from .._common.errors import shorten, type_error, unknown_keyword, value_error
+from .._common.files import atomic_write, path_inside, read_whole
+from ..models import ModelSpec
+from ..positions import Convention
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
 from ..tokenization.serialized import calls_only_rust
 from .embed import check_exchange, from_state

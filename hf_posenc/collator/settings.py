@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from .._explain import as_integer, explain, one_of, shorten, type_error, unknown_keyword, value_error
+from .._common.errors import as_integer, explain, one_of, shorten, type_error, unknown_keyword, value_error
 from ..ragged import PaddingSide
-from ..rows import Truncation
+from ..tokenization import Truncation
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ..embedding import PositionalEmbedding
-    from ..sinusoid import Convention
+    from ..positions import Convention, PositionalEmbedding
     from ..tokenization import BackendName
 
 Class = TypeVar("Class", bound=type)

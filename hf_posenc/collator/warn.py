@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .._explain import explain, shorten
+from .._common.errors import explain, shorten
 from ..tokenization.loading import stated_limit
 from .arrays import LABEL_COLUMNS, as_list, is_missing, label_names, numbers
 from .padding import NOT_COPIED, Arrays

@@ -15,12 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._explain import explain, value_error
-from .._huggingface import BERT, bert_folder
-from ..batch import real_tokens
-from ..collator import DataCollatorWithPositionalEncoding
-from ..corpus import standard_library_docstrings
-from ..sinusoid import sinusoidal_encoding
+from .._common.errors import explain, value_error
+from .._common.sample_texts import standard_library_docstrings
+from ..collator import DataCollatorWithPositionalEncoding, real_tokens
+from ..models import BERT, bert_folder
+from ..positions import sinusoidal_encoding
 from ..tokenization import bpe_stages, train_bpe
 from ..tokenization.loading import number_of_ids, private_copy
 from .settings import Settings
@@ -214,7 +213,7 @@ def _python(settings: Settings, pad_token: str | None) -> str:
         theirs = ["import importlib.resources"]
         tokenizer = f'importlib.resources.files("{BERT}") / "model"'
     elif settings.tokenizer == "bpe":
-        ours = [f"{ours[0]}, train_bpe", "from hf_posenc.corpus import standard_library_docstrings"]
+        ours = [f"{ours[0]}, train_bpe", "from hf_posenc.testing import standard_library_docstrings"]
         tokenizer = f"train_bpe(standard_library_docstrings(), {_BPE_SIZE:_}, model_max_length={_LIMIT})"
     else:
         theirs = ["from pathlib import Path"]

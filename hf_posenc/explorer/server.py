@@ -16,9 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
 
-from .._explain import value_error
-from .._huggingface import bert_folder
-from ..sinusoid import CONVENTIONS
+from .._common.errors import value_error
+from ..models import bert_folder
+from ..positions import CONVENTIONS
 from .content import answer
 from .settings import Settings
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._explain import counted, in_bytes
-from .._files import read_whole
+from .._common.errors import counted, in_bytes
+from .._common.files import read_whole
 from .folder import CARD, REJECTED, TOKENIZER, write_file
 from .manifest import Manifest
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from .._arrow import row_sizes
-from .._explain import type_error, value_error
-from .._files import path_inside, read_whole
+from .._common.arrow import row_sizes
+from .._common.errors import type_error, value_error
+from .._common.files import path_inside, read_whole
 from .schema import Columns, SourceColumns
 from .tables import BATCH_BYTES, BATCH_ROWS, ArrowFile, refuse_damage
 

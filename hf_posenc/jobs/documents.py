@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from .._arrow import row_sizes, runs
-from .._explain import shorten, value_error
+from .._common.arrow import row_sizes, runs
+from .._common.errors import shorten, value_error
 from .long_document import BLANK_LINE, EXCERPT, LongDocument, not_unicode
 from .schema import Columns
 from .task import DELIMITERS, Part, Rejected, Task

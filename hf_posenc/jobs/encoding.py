@@ -14,8 +14,8 @@ from dataclasses import fields, replace
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from .._explain import value_error
-from ..rows import Encoder
+from .._common.errors import value_error
+from ..tokenization import Encoder
 from ..tokenization.serialized import SerializedTokenizer
 from .card import write_card
 from .folder import CARD, data_files, output_folder, shard_name, write_tokenizer

@@ -25,7 +25,7 @@ import fsspec
 import pyarrow as pa
 import xxhash
 
-from .._explain import explain, value_error
+from .._common.errors import explain, value_error
 
 Format = Literal["text", "json", "csv", "parquet", "arrow"]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from .._explain import explain, value_error
-from .._files import TEMPORARY, atomic_write
+from .._common.errors import explain, value_error
+from .._common.files import TEMPORARY, atomic_write
 from ..tokenization.loading import to_files
 from .shard_file import is_shard
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .._explain import explain, shorten, value_error
-from .._files import read_whole
+from .._common.errors import explain, shorten, value_error
+from .._common.files import read_whole
 from ..tokenization.serialized import RustOnlyTokenizer
 from .folder import MANIFEST, STATE, data_files, shard_name, shard_number, write_file
 from .shard_file import FORMAT_VERSION, damage, read_footer

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain, shorten, value_error
+from .._common.errors import explain, shorten, value_error
 from .manifest import library_versions
 from .processes import ATTEMPTS, Records, Writer, death_error, until_error, write
 

@@ -14,7 +14,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from .._explain import as_integer, explain, one_of, type_error, unknown_keyword, value_error
+from .._common.errors import as_integer, explain, one_of, type_error, unknown_keyword, value_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -258,7 +258,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
         TypeError: for an option that does not exist, or a value of the wrong type.
         ValueError: for another wrong value, or a collator with settings that shards do not support.
     """
-    from ..rows import Limits
+    from ..tokenization import Limits
     from ..tokenization.loading import private_copy, stated_limit
 
     names = [each.name for each in fields(Options)]

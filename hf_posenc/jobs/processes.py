@@ -24,7 +24,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .._explain import explain
+from .._common.errors import explain
 
 if TYPE_CHECKING:
     from .task import Task

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._explain import value_error
+from .._common.errors import value_error
 from .folder import REJECTED, output_file, rejected_name, rejected_parts, shard_name
 from .task import Rejected
 

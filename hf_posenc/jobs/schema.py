@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .._explain import explain, type_error, value_error
+from .._common.errors import explain, type_error, value_error
 
 HUGGING_FACE = b"huggingface"  # metadata key under which datasets stores the features of a schema
 

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from .._arrow import runs
+from .._common.arrow import runs
 from ..packing import pack
 from ..ragged import Ragged
-from ..rows import ignore_document_starts
+from ..tokenization import ignore_document_starts
 from .options import Job
 from .schema import HUGGING_FACE
 

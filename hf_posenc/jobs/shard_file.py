@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .._explain import value_error
+from .._common.errors import value_error
 
 FORMAT_VERSION = 2  # of shards and manifest
 _RECORD, _DIGEST = b"hf_posenc", b"hf_posenc_sha256"  # keys in the footer

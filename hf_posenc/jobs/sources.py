@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._explain import value_error
+from .._common.errors import value_error
 from ..ragged import lock_free_cache
 from .data_sets import DataSet, from_hub, from_object, from_saved_folder
 from .files import InputFile, changed, find_files, format_of, no_such_file, recorded_names

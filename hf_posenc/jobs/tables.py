@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .._arrow import row_sizes, runs
-from .._explain import value_error
+from .._common.arrow import row_sizes, runs
+from .._common.errors import value_error
 from .files import InputFile
 from .schema import Columns, SourceColumns
 from .task import Part

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from .._explain import explain, shorten, value_error
+from .._common.errors import explain, shorten, value_error
 from .files import ByteRange, DamagedError, InputFile
 from .schema import Columns, SourceColumns
 from .task import BLANK, DELIMITERS, Part

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._common.errors import explain, shorten
 from ..ragged import Ragged
-from ..rows import Encoder, Limits, TokenRows
+from ..tokenization import Encoder, Limits, TokenRows
 from .documents import Documents, finished, read_documents
 from .long_document import LongDocument
 from .options import Job

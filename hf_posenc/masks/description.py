@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, shorten, type_error, value_error
+from .._common.errors import as_integer, shorten, type_error, value_error
 from ..ragged import PaddingSide, lock_free_cache
 from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
 from .functions import additive_mask, additive_value, as_integer_tensor, check_matrix, padding_mask

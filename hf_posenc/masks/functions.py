@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, in_bytes, shorten, type_error, value_error
+from .._common.errors import as_integer, in_bytes, shorten, type_error, value_error
 from ..positions import lengths_as_array, row_length
 from ..ragged import PaddingSide, check_padding_side
 

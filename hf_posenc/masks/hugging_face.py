@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 import torch
 
-from .._explain import one_of, value_error
-from .._huggingface import opened
-from ..model_spec import LayerMasks, ModelSpec
+from .._common.errors import one_of, value_error
+from ..models import LayerMasks, ModelSpec, opened
 from .description import Description
 from .document_numbers import documents_from_positions
 from .structure import Spans, spans_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
-from .._explain import as_integer, value_error
+from .._common.errors import as_integer, value_error
 from .description import NO_MATRIX, Description
 from .functions import check_matrix
 from .structure import KeyRanges, band, key_ranges, visible_keys

@@ -1,7 +1,44 @@
-"""Sinusoidal positions inside a Hugging Face model: write them into its tables, report them, undo the change."""
+"""Hugging Face models: their inputs and positions, found by running them, and sinusoids written into their tables."""
 
+from . import audit
+from .hugging_face import (
+    BERT,
+    bert_folder,
+    forward_names,
+    is_hugging_face,
+    loaded_model,
+    opened,
+)
+from .mask_support import LayerMasks
+from .position_tables import ModelPositions, PositionKind, PositionTable, find_positions, kinds_of, position_lookups
+from .probe import Probe, check_weights, token_embeddings, unchanged
 from .report import SinusoidalPositions
+from .spec import ModelSpec
 from .table_contents import looks_trained
 from .use import recorded_formula, use_sinusoidal_positions
 
-__all__ = ["SinusoidalPositions", "looks_trained", "recorded_formula", "use_sinusoidal_positions"]
+__all__ = [
+    "BERT",
+    "LayerMasks",
+    "ModelPositions",
+    "ModelSpec",
+    "PositionKind",
+    "PositionTable",
+    "Probe",
+    "SinusoidalPositions",
+    "audit",
+    "bert_folder",
+    "check_weights",
+    "find_positions",
+    "forward_names",
+    "is_hugging_face",
+    "kinds_of",
+    "loaded_model",
+    "looks_trained",
+    "opened",
+    "position_lookups",
+    "recorded_formula",
+    "token_embeddings",
+    "unchanged",
+    "use_sinusoidal_positions",
+]

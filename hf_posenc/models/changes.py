@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._explain import explain, value_error
-from .._huggingface import LENGTH_KEYS, configurations
-from ..model_spec import ModelPositions, PositionTable
+from .._common.errors import explain, value_error
+from .hugging_face import LENGTH_KEYS, configurations
+from .position_tables import ModelPositions, PositionTable
 
 _MISSING = object()
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .._explain import explain
-from ..embedding import MAX_SPREAD
-from ..sinusoid import Convention
+from .._common.errors import explain
+from ..positions import MAX_SPREAD, Convention
 from .changes import Changes
 from .table_contents import Formula
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._explain import value_error
-from ..model_spec import PositionTable
-from ..sinusoid import Convention, identify, sinusoidal_encoding
+from .._common.errors import value_error
+from ..positions import Convention, identify, sinusoidal_encoding
+from .position_tables import PositionTable
 
 # Rows count as trained if they differ from independently drawn rows by more than this many standard errors.
 _THRESHOLD = 6.0

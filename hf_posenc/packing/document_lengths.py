@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import type_error, value_error
+from .._common.errors import type_error, value_error
 from ..ragged import offsets_of
 
 

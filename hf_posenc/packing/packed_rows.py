@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import as_integer, one_of, value_error
+from .._common.errors import as_integer, one_of, value_error
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram, sorted_order
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import as_integer, shorten, type_error, value_error
+from .._common.errors import as_integer, shorten, type_error, value_error
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram
 

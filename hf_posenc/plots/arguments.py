@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import as_integer, shorten, type_error, value_error
+from .._common.errors import as_integer, shorten, type_error, value_error
 
 _LARGEST = 2**24  # number of positions; more would fill the memory
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import counted, shorten, type_error, value_error
-from ..batch import real_tokens
+from .._common.errors import counted, shorten, type_error, value_error
+from ..collator import real_tokens
 from ..masks import AttentionMask
 from .arguments import as_finite, as_indices, as_numpy
 from .canvas import (

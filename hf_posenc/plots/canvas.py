@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from numpy.typing import NDArray
 
-from .._explain import explain, type_error, value_error
-from .._files import atomic_write
+from .._common.errors import explain, type_error, value_error
+from .._common.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .._explain import counted
-from ..sinusoid import Convention
+from .._common.errors import counted
+from ..positions import Convention
 from .arguments import as_count
 from .canvas import FADED, SMALL, color_bar, heat_map, label, new_axes, picture, width_of
 from .sinusoids import Sinusoids, falls

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import counted, shorten, type_error, value_error
+from .._common.errors import counted, shorten, type_error, value_error
 from .arguments import as_count, as_finite, as_numpy, check_count
 from .canvas import (
     BLUE,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._explain import counted, value_error
-from ..sinusoid import Convention, fixed_bases
+from .._common.errors import counted, value_error
+from ..positions import Convention, fixed_bases
 from .arguments import as_count, as_integers, check_count
 from .canvas import (
     BLUE,

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import value_error
-from ..sinusoid import Convention, frequencies, resolve_convention, sinusoidal_encoding
+from .._common.errors import value_error
+from ..positions import Convention, frequencies, resolve_convention, sinusoidal_encoding
 
 MOST_POINTS = 2000  # rows of an image or points of a line: a plot has fewer pixels
 _MOST_VALUES = 2**20  # in an image; drawing more takes seconds

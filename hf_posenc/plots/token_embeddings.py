@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from .._explain import shorten, type_error, value_error
-from ..embedding import PositionalEmbedding
-from ..model_spec import unchanged
-from ..sinusoid import Convention
+from .._common.errors import shorten, type_error, value_error
+from ..models import unchanged
+from ..positions import Convention, PositionalEmbedding
 from ..tokenization.loading import private_copy
 from .arguments import as_finite, check_count
 from .canvas import BLUE, ORANGE, figure_of, headline, ink, label, new_axes, new_figure, picture, width_of

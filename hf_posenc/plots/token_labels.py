@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import shorten, value_error
-from ..batch import written_tokens
+from .._common.errors import shorten, value_error
+from ..collator import written_tokens
 from .arguments import check_count
 from .canvas import FADED, SMALL, figure_of, fonts
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import counted, one_of, value_error
-from ..sinusoid import Convention
+from .._common.errors import counted, one_of, value_error
+from ..positions import Convention
 from .arguments import as_count, as_integers, check_count
 from .canvas import (
     BLUE,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._explain import type_error, value_error
+from .._common.errors import type_error, value_error
 from ..collator.inputs import DatasetRows
 from ..ragged import Ragged
 from .lengths import is_dataset

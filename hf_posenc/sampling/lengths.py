@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
 
 
 def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import as_integer, one_of, type_error, value_error
+from .._common.errors import as_integer, one_of, type_error, value_error
 from ..ragged import Ragged
-from ..rows import IGNORED, NO_MASK, Limits, TokenRows, ignore_document_starts, is_no_mask, pack_rows
+from ..tokenization import IGNORED, NO_MASK, Limits, TokenRows, ignore_document_starts, is_no_mask, pack_rows
 from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, list_lengths, require_rows
 
 TooLong = Literal["error", "truncate", "split"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .._explain import as_integer, explain, value_error
+from .._common.errors import as_integer, explain, value_error
 from .sampler import TokenBudgetBatchSampler, require_same_plan
 from .stream import StreamBatchSampler
 

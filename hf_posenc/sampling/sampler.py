@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from .._explain import as_integer, shorten, type_error, value_error
+from .._common.errors import as_integer, shorten, type_error, value_error
 from ..packing import BatchPlan, Cost, checked_lengths, padded, plan_batches, row_costs
 from ..ragged import lock_free_cache
 from .lengths import is_dataset, lengths_of

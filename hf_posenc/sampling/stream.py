@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
-from .._explain import as_integer, explain, shorten, type_error, value_error
+from .._common.errors import as_integer, explain, shorten, type_error, value_error
 from ..collator import DataCollatorWithPositionalEncoding
 from ..packing import Cost, padded, plan_batches, row_costs
 from .lengths import require_rows

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .._explain import explain, one_of, shorten, value_error
+from .._common.errors import explain, one_of, shorten, value_error
 from ..ragged import Ragged
 from .rust import TokenizersBackend, is_from_rust
 

@@ -17,8 +17,8 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from .._explain import explain, shorten, type_error, value_error
-from .._files import path_inside, read_whole
+from .._common.errors import explain, shorten, type_error, value_error
+from .._common.files import path_inside, read_whole
 from .rust import copy_scores, remove_state, rust_from
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from .._explain import as_integer, shorten, type_error, value_error
+from .._common.errors import as_integer, shorten, type_error, value_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

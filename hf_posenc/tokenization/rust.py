@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import shorten, value_error
+from .._common.errors import shorten, value_error
 from ..ragged import Ragged, lock_free_cache
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ class SerializedTokenizer:
 
     Example:
         >>> from tokenizers import Tokenizer, models
-        >>> from hf_posenc.rows import Encoder
+        >>> from hf_posenc.tokenization import Encoder
         >>> from hf_posenc.tokenization.loading import private_copy
         >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
         >>> Encoder(SerializedTokenizer.of(mine).load()).encode(["hi hi", "hi"]).ids.lengths

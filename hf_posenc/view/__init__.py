@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, value_error
+from .._common.errors import as_integer, value_error
 from ..masks import AttentionMask
-from ..sinusoid import Convention, resolve_convention, sinusoidal_encoding
+from ..positions import Convention, resolve_convention, sinusoidal_encoding
 
 # Functions from a row of ids to its tokens, and from position ids (N,) to the rows (N, D) of an encoding.
 TokensOf = Callable[[Sequence[int]], list[str]]

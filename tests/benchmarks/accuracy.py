@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hf_posenc import SinusoidalPositionalEncoding, sinusoidal_encoding
-from hf_posenc.sinusoid import CONVENTIONS, clear_cache
+from hf_posenc.positions import CONVENTIONS, clear_cache
 
 from .peers import Peer, installed
 

@@ -35,7 +35,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hf_posenc import DataCollatorWithPositionalEncoding, jobs
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 from .measuring import Case, bert, must_equal, take_turns
 

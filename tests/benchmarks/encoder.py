@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 from .measuring import Case, bert, take_turns
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from hf_posenc import SinusoidalPositionalEncoding, sinusoidal_encoding
-from hf_posenc.sinusoid import CONVENTIONS, clear_cache
+from hf_posenc.positions import CONVENTIONS, clear_cache
 
 from .measuring import Case, forget_freed_memory, must_equal, take_turns
 from .peers import installed

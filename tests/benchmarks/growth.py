@@ -18,7 +18,7 @@ from hf_posenc import (
     pack,
     sinusoidal_encoding,
 )
-from hf_posenc.sinusoid import clear_cache
+from hf_posenc.positions import clear_cache
 
 from .measuring import Case, bert, forget_freed_memory, take_turns
 from .plans import CAPACITY, log_normal

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from hf_posenc import DataCollatorWithPositionalEncoding, sinusoidal_encoding, with_arrow_batches
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 from .measuring import Case, bert, each, must_equal, take_turns
 

@@ -22,7 +22,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe
-from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.testing import standard_library_docstrings
 
 from .measuring import Case, bert, cpu_milliseconds, each
 

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from .._explain import shorten, value_error
-from .._huggingface import (
+from .._common.errors import shorten, value_error
+from .hugging_face import (
     configurations,
     configured_length,
     fixed_length,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 
-from ._explain import shorten, value_error
+from .errors import shorten, value_error
 
 # Largest file that is read as a whole: well above the largest known tokenizers, and manifests of 300,000 shards.
 LARGEST = 2**28

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._explain import value_error
+from .._common.errors import value_error
 from .arguments import (
     Scale,
     beyond_length,

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._explain import value_error
+from .._common.errors import value_error
 from ..ragged import Ragged, lock_free_cache
-from ..tokenization.backends import Backend, BackendName, DifferentIds, choose_backend
-from ..tokenization.pieces import Pieces
-from ..tokenization.rust import Template, TokenizersBackend, is_from_rust, post_processor
-from ..tokenization.serialized import RustOnlyTokenizer, calls_only_rust
+from .backends import Backend, BackendName, DifferentIds, choose_backend
 from .call_encoder import CallEncoder, Text, check_surrogates
 from .limits import Limits
+from .pieces import Pieces
+from .rust import Template, TokenizersBackend, is_from_rust, post_processor
+from .serialized import RustOnlyTokenizer, calls_only_rust
 from .template import make_rows
 from .token_rows import TokenRows
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from .._explain import value_error
+from .._common.errors import value_error
 from .arguments import as_positions, check_dtype, check_length, check_width, without_values
 from .cache import Encoding, compute, rows_at
 from .conventions import Convention, resolve_convention

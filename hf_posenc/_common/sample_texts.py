@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from ._explain import value_error
+from .errors import value_error
 
 # Folders of installed packages and test code; lib2to3 is skipped because its test data is not valid Python 3.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__"}

@@ -85,7 +85,7 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
     `base=None` selects the base of the convention.
 
     Example:
-        >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
+        >>> from hf_posenc.positions.conventions import CONVENTIONS
         >>> [round(float(turns * TWO_PI), 9) for turns in exact_frequencies(CONVENTIONS["vaswani"], 8)]
         [1.0, 0.1, 0.01, 0.001]
     """
@@ -132,7 +132,7 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
         `torch.Tensor` `(..., D)` of `dtype`, on the CPU, not a view. A row depends on its own position only.
 
     Example:
-        >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
+        >>> from hf_posenc.positions.conventions import CONVENTIONS
         >>> encode(torch.tensor([0.0, 1.0], dtype=torch.float64), waves(CONVENTIONS["vaswani"], 4, None), torch.float32)
         tensor([[0.0000, 1.0000, 0.0000, 1.0000],
                 [0.8415, 0.5403, 0.0100, 0.9999]])

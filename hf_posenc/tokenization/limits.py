@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .._explain import counted, value_error
+from .._common.errors import counted, value_error
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 

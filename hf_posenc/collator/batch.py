@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ._explain import explain, type_error
-from .view import EncodingOf, TokensOf, batch_html, facts, page_of
+from .._common.errors import explain, type_error
+from ..view import EncodingOf, TokensOf, batch_html, facts, page_of
 
 
 class Batch(dict[str, Any]):

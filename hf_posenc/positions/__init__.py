@@ -1,7 +1,6 @@
-r"""Sinusoidal and other positional encodings: functions, modules, and recognition of sinusoids in position tables.
+r"""Position ids, sinusoidal and other positional encodings, and the modules that add them to embeddings.
 
-Other packages of `hf_posenc` import from `hf_posenc.sinusoid` only, not from its modules. Position ids are computed in
-`hf_posenc.positions`.
+Other rooms import from `hf_posenc.positions` only, not from its modules.
 """
 
 from .alternatives import (
@@ -16,15 +15,24 @@ from .alternatives import (
 from .arguments import USUAL_BASE, Scale, check_length, without_values
 from .cache import cached_tables, clear_cache
 from .conventions import CONVENTIONS, Convention, fixed_bases, resolve_convention
+from .embedding import MAX_SPREAD, PositionalEmbedding
 from .exact import round_once
 from .functional import convert, frequencies, sinusoidal_encoding, sinusoidal_table
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
+from .position_ids import (
+    lengths_as_array,
+    position_ids_from_documents,
+    position_ids_from_lengths,
+    position_ids_from_mask,
+    row_length,
+)
 from .recognition import Identified, identify
 
 __all__ = [
     "CONVENTIONS",
     "KINDS",
+    "MAX_SPREAD",
     "USUAL_BASE",
     "Convention",
     "ExponentialPositionalEncoding",
@@ -33,6 +41,7 @@ __all__ = [
     "Kind",
     "LearnedPositionalEncoding",
     "NoPositionalEncoding",
+    "PositionalEmbedding",
     "PositionalEncoding",
     "Scale",
     "ScaledSinusoidalPositionalEncoding",
@@ -44,10 +53,15 @@ __all__ = [
     "fixed_bases",
     "frequencies",
     "identify",
+    "lengths_as_array",
+    "position_ids_from_documents",
+    "position_ids_from_lengths",
+    "position_ids_from_mask",
     "positional_encoding",
     "resolve_convention",
     "resolve_encoding",
     "round_once",
+    "row_length",
     "sinusoidal_encoding",
     "sinusoidal_table",
     "without_values",

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from .._huggingface import configurations
 from ..ragged import round_up
+from .hugging_face import configurations
 from .probe import IdsName, Lookup, Probe, with_masks
 
 # "unknown": outputs depend on positions, in an unrecognized form.

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._explain import one_of, shorten, type_error, unknown_keyword, value_error
+from .._common.errors import one_of, shorten, type_error, unknown_keyword, value_error
 from .arguments import USUAL_BASE, Scale, check_base, check_number
 from .conventions import Convention
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding

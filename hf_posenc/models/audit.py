@@ -13,11 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ._explain import shorten, type_error
-from ._huggingface import is_hugging_face, not_a_model, opened
-from .model_spec import PositionTable, check_weights, find_positions, kinds_of
-from .models import recorded_formula
-from .sinusoid import Convention, Identified, identify
+from .._common.errors import shorten, type_error
+from ..positions import Convention, Identified, identify
+from .hugging_face import is_hugging_face, not_a_model, opened
+from .position_tables import PositionTable, find_positions, kinds_of
+from .probe import check_weights
+from .use import recorded_formula
 
 __all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from ._explain import shorten, value_error
+from .errors import shorten, value_error
 
 if TYPE_CHECKING:
     import torch

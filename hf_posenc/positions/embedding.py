@@ -14,17 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ._explain import explain, shorten, type_error, value_error
-from .positions import check_mask, unchecked_position_ids
-from .sinusoid import (
-    Convention,
-    Kind,
-    PositionalEncoding,
-    Scale,
-    SinusoidalPositionalEncoding,
-    resolve_encoding,
-    without_values,
-)
+from .._common.errors import explain, shorten, type_error, value_error
+from .alternatives import Kind, resolve_encoding
+from .arguments import Scale, without_values
+from .conventions import Convention
+from .module import PositionalEncoding, SinusoidalPositionalEncoding
+from .position_ids import check_mask, unchecked_position_ids
 
 # Warn above this ratio of the encoding's standard deviation to the embedding's, and of the embedding's to the
 # encoding's. At 5, the smaller one contributes 1/26 of a vector's variance.

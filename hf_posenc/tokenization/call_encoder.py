@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._explain import shorten, value_error
-from ..tokenization.rust import ragged_ids
+from .._common.errors import shorten, value_error
 from .limits import Limits, window_offsets
+from .rust import ragged_ids
 from .token_rows import TokenRows
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .._explain import as_integer, explain, one_of, shorten, type_error, value_error
+from .._common.errors import as_integer, explain, one_of, shorten, type_error, value_error
 
 Scale = Literal["sqrt_d"] | float | None
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
 from .arguments import DTYPES, USUAL_BASE
 from .conventions import CONVENTIONS, Convention, Layout, Spacing, resolve_convention
 from .exact import encode, round_once, waves
@@ -69,9 +69,8 @@ class Identified:
         others (`tuple` of `str`): other formulas that give the same table.
 
     Example:
-        >>> from hf_posenc import sinusoidal_encoding
-        >>> from hf_posenc.audit import identify
-        >>> found = identify(sinusoidal_encoding(torch.arange(512), 64, convention="marian"))
+        >>> from hf_posenc import audit, sinusoidal_encoding
+        >>> found = audit.identify(sinusoidal_encoding(torch.arange(512), 64, convention="marian"))
         >>> found.layout, found.spacing, found.base, found.presets[:3]
         ('halves', 'width', 10000.0, ('marian', 'Marian', 'Pegasus'))
     """

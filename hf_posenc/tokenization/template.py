@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import value_error
+from .._common.errors import value_error
 from ..ragged import Ragged, run_indices
-from ..tokenization.rust import Template
 from .limits import Limits
+from .rust import Template
 from .token_rows import TokenRows
 
 Lengths = NDArray[np.int64]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from .._explain import one_of, shorten, type_error, value_error
+from .._common.errors import one_of, shorten, type_error, value_error
 from .arguments import USUAL_BASE, check_base, check_bases, check_special_position, check_wavelengths
 
 Layout = Literal["interleaved", "halves"]

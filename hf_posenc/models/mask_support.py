@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import torch
 
-from .._huggingface import configurations, declared_names, forward_names, takes_use_cache
+from .hugging_face import configurations, declared_names, forward_names, takes_use_cache
 from .position_tables import ModelPositions
 from .probe import Probe, relative_difference, unchanged
 
