@@ -10,14 +10,14 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ._common.constants import PaddingSide
 from ._common.errors import one_of, type_error, value_error
 
-PaddingSide = Literal["left", "right"]
 Owner = TypeVar("Owner")
 Value = TypeVar("Value")
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from hf_posenc._common.constants import IGNORED
 from hf_posenc.ragged import Ragged
 from hf_posenc.tokenization import (
-    IGNORED,
     NO_MASK,
     Encoder,
     Limits,

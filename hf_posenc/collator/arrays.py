@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._common.constants import IGNORED
 from .._common.errors import explain, shorten, type_error, value_error
 from ..ragged import Ragged
-from ..tokenization import IGNORED
 
 LABEL_COLUMNS = ("label", "label_ids", "labels")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import explain, value_error
 from ..models import ModelSpec
 from ..positions import resolve_convention
-from ..ragged import PaddingSide
-from ..tokenization import IGNORED, Encoder, Limits
+from ..tokenization import Encoder, Limits
 from ..tokenization.loading import private_copy, stated_limit
 from ..tokenization.serialized import calls_only_rust
 from .arrays import LABEL_COLUMNS

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._common.constants import IGNORED
 from .._common.errors import explain, shorten, value_error
 from ..masks import AttentionMask
 from ..models import ModelSpec
 from ..positions import CONVENTIONS, USUAL_BASE
 from ..ragged import Ragged
-from ..tokenization import IGNORED
 from ..tokenization.loading import number_of_ids
 from .batch import Batch
 from .embed import too_few_rows

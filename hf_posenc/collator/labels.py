@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import value_error
-from ..ragged import PaddingSide, Ragged
-from ..tokenization import IGNORED, Limits, TokenRows
+from ..ragged import Ragged
+from ..tokenization import Limits, TokenRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.constants import IGNORED
 from .._common.errors import counted, in_bytes, shorten, value_error
 from ..masks.functions import LONGEST_ROW, check_matrix
 from ..ragged import Ragged, offsets_of, round_up
-from ..tokenization import IGNORED, TokenRows, ignore_document_starts, pack_rows
+from ..tokenization import TokenRows, ignore_document_starts, pack_rows
 from .arrays import LABEL_COLUMNS, are_copies, as_array, as_list, given_labels, label_names, numbers, to_float32
 from .fit import check_label_values
 from .labels import decoder_inputs

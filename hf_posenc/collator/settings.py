@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
+from .._common.constants import PaddingSide
 from .._common.errors import as_integer, explain, one_of, shorten, type_error, unknown_keyword, value_error
-from ..ragged import PaddingSide
 from ..tokenization import Truncation
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.constants import IGNORED
 from .._common.errors import explain, shorten, value_error
 from ..ragged import Ragged
-from ..tokenization import IGNORED, TokenRows, is_no_mask
+from ..tokenization import TokenRows, is_no_mask
 from .arrays import Values, as_list, given_labels, is_arrow, label_names
 from .config import PER_TOKEN, Config
 from .inputs import Given, read

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._common.constants import PaddingSide
 from .._common.errors import as_integer, shorten, type_error, value_error
-from ..ragged import PaddingSide, lock_free_cache
+from ..ragged import lock_free_cache
 from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
 from .functions import additive_mask, additive_value, as_integer_tensor, check_matrix, padding_mask
 from .structure import Layout, Numbers, band, layout_of, queries_without_keys, small_numbers, visible_keys

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._common.constants import PaddingSide
 from .._common.errors import shorten, type_error, value_error
 from ..packing import documents_by_positions
 from ..positions import lengths_as_array, row_length
-from ..ragged import PaddingSide, Ragged, check_padding_side
+from ..ragged import Ragged, check_padding_side
 from ..tokenization import is_no_mask
 from .functions import as_integer_tensor
 from .structure import rank_in_document

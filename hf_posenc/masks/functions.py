@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._common.constants import PaddingSide
 from .._common.errors import as_integer, in_bytes, shorten, type_error, value_error
 from ..positions import lengths_as_array, row_length
-from ..ragged import PaddingSide, check_padding_side
+from ..ragged import check_padding_side
 
 # Tokens of the longest row with a mask of T×T values. As bool it takes 4.3 GB; one of a million tokens would take 1 TB.
 LONGEST_ROW = 65_536

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from .._common.constants import IGNORED
 from .._common.errors import one_of
-from ..tokenization import IGNORED
 from .hugging_face import configured_length, forward_names, is_hugging_face, not_a_model, opened, virtual_tokens
 from .mask_support import FLAT_KEYS, Windows, find_flat_keys, find_windows, isolates_by_positions
 from .position_tables import ModelPositions, find_positions

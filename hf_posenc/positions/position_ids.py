@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._common.constants import PaddingSide
 from .._common.errors import as_integer, shorten, type_error, value_error
-from ..ragged import PaddingSide, Ragged, check_padding_side, run_indices
+from ..ragged import Ragged, check_padding_side, run_indices
 
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
 

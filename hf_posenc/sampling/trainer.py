@@ -14,9 +14,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from .._common.compat import other_sampling
+from .._common.constants import IGNORED
 from .._common.errors import shorten, type_error, unknown_keyword, value_error
 from ..models import opened
-from ..tokenization import IGNORED
 from .lengths import is_dataset, require_rows
 from .resume import PlanState, require_same_digests
 from .sampler import TokenBudgetBatchSampler

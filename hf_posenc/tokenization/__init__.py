@@ -11,14 +11,13 @@ from .encoder import Encoder
 from .limits import Limits, Truncation, window_offsets
 from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
 from .merges import MergeStep, bpe_merges, bpe_stages
-from .packer import IGNORED, NO_MASK, ignore_document_starts, is_no_mask, pack_rows
+from .packer import NO_MASK, ignore_document_starts, is_no_mask, pack_rows
 from .pieces import Pieces
 from .rust import TokenizersBackend, is_from_rust
 from .serialized import RustOnlyTokenizer, SerializedTokenizer, calls_only_rust
 from .token_rows import TokenRows
 
 __all__ = [
-    "IGNORED",
     "NO_MASK",
     "BackendName",
     "DifferentIds",

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from .._common.constants import IGNORED
 from ..packing import pack
 from ..ragged import Ragged
-
-IGNORED = -100  # the label that the losses of torch and transformers ignore
 
 # Text that `pack_dataset` stores as `attention_mask`. transformers' default_data_collator leaves texts out of a batch.
 # Other collators call `tokenizer.pad`, which adds a mask of ones to rows without a mask, but raises for this text.
