@@ -15,7 +15,7 @@ The tests are those of a plain `pytest`, less
 
 `--core` runs the core's tests alone, with the wheel and no extra. `--python` names another interpreter, `--with` a
 requirement that replaces the one of that name: `--with torch==2.13.0` for a CPU build, `--with "tokenizers>=0.dev0"`
-for pre-releases. Other arguments are those of pytest: `python -m tests.versions lowest tests/test_masks.py`.
+for pre-releases. Other arguments are those of pytest: `python -m tests.versions lowest tests/masks/test_masks.py`.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def callers_ray() -> Iterator[None]:
     import ray
 
     path = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, Path(__file__).parents[:2]), path])
+    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, Path(__file__).parents[:3]), path])
     on_sigterm = signal.getsignal(signal.SIGTERM)  # Ray puts a handler of its own there, and leaves it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice on later versions of Ray

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_posenc import sinusoidal_encoding
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "conventions.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "conventions.md"
 # Half a unit in the last place of float32 below 1, and the error of the reference.
 BOUND = 2**-25 + accuracy.REFERENCE_ERROR
 

@@ -232,7 +232,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             import sys, warnings
             from pathlib import Path
 
-            sys.path.insert(0, {str(Path(__file__).parent)!r})
+            sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
             warnings.simplefilter("error", UserWarning)
             from test_trainer_processes import train_everything
 

@@ -49,7 +49,7 @@ def test_ranks_may_have_different_lengths(tmp_path: Path) -> None:
             f"""
             import sys
 
-            sys.path.insert(0, {str(Path(__file__).parent)!r})
+            sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
             from test_processes import train_a_rank
 
             train_a_rank({str(tmp_path)!r}, int(sys.argv[1]))

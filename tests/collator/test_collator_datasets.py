@@ -318,7 +318,7 @@ def test_processes_after_threads_finish_without_a_word_and_leave_the_environment
         text=True,
         timeout=150,
         check=False,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "finished"
@@ -353,7 +353,7 @@ def test_a_fingerprint_is_the_same_in_another_process_and_after_use(wordpiece, b
         timeout=120,
         check=True,
         env={**os.environ, "PYTHONHASHSEED": "1"},
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
     ).stdout.split()
     first, second = (_fingerprint(C(folder, labels="masked_lm", seed=1)) for folder in folders)
     assert there == [first, first, second, second]

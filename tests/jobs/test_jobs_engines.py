@@ -67,7 +67,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 def script(text: str, *arguments: object, **settings: Any) -> subprocess.Popen[str]:
     """Start a parent in a process of its own."""
-    path = os.pathsep.join(str(folder) for folder in Path(__file__).parents[:2])
+    path = os.pathsep.join(str(folder) for folder in Path(__file__).parents[:3])
     text = f"""\
 import os, sys, threading, time
 from pathlib import Path
@@ -318,7 +318,7 @@ def test_ctrl_c_while_workers_start_leaves_nothing_behind(tmp_path: Path) -> Non
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(f"""\
 import sys
-sys.path.append({str(Path(__file__).parent)!r})
+sys.path.append({str(Path(__file__).parents[1])!r})
 from local_writers import *
 from hf_posenc.jobs import run_in_processes
 print("once")
