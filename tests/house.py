@@ -172,7 +172,7 @@ def main() -> None:
         "module names that occur twice": sum(count > 1 for count in names.values()),
         "internal modules that tests import": len(internal),
         "lines of tests": sum(source.count("\n") for _, source, _ in trees(tests)),
-        "rooms": len({path.parts[0] for path in sizes if not path.stem.startswith("__")}),
+        "rooms": len({path.parts[0] for path in sizes if not path.parts[0].startswith("__")}),
         **heart(given.folder.resolve()),
     }.items():
         print(f"{value:7,}  {label}")
