@@ -123,7 +123,8 @@ def internal_imports(tests: Path, package: Path) -> dict[str, list[str]]:
                 parts = name.split(".")
                 inside = package.joinpath(*parts[1:])
                 is_module = inside.with_suffix(".py").exists() or (inside / "__init__.py").exists()
-                if parts[0] == "hf_posenc" and len(parts) > 2 and is_module and str(path) not in found.get(name, []):
+                is_internal = parts[0] == "hf_posenc" and len(parts) > 2 and parts[1] != "_common" and is_module
+                if is_internal and str(path) not in found.get(name, []):
                     found.setdefault(name, []).append(str(path))
     return found
 
