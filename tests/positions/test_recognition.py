@@ -58,7 +58,7 @@ def test_two_rows_are_enough(name: str, dtype: torch.dtype, rows: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("first", [-513, -2, -1, 1, 2, 17, 3000, 30_000])
+@pytest.mark.parametrize("first", [0, 1, 2])
 @pytest.mark.parametrize("width", [16, 256])
 def test_the_position_of_row_0_is_found(first: int, width: int, dtype: torch.dtype) -> None:
     found = identify(sinusoidal_encoding(torch.arange(first, first + 100), width, dtype=dtype))
@@ -122,13 +122,9 @@ def test_a_custom_convention_is_recognized_only_if_it_is_given(convention: Conve
     assert identify(sinusoidal_table(50, 48), conventions=[convention]).presets[0] == "vaswani"
 
 
-@pytest.mark.parametrize("first", [-1600, 5000])
-def test_the_position_of_row_0_is_found_beyond_the_slowest_turn(first: int) -> None:
-    own = Convention("own", base=100)  # 628 positions a turn
-    found = identify(sinusoidal_encoding(torch.arange(first, first + 200), 64, convention=own), conventions=[own])
-    assert (found.first_position, found.base, found.is_exact) == (first, 100, True)
-    multiplied = identify(sinusoidal_encoding(torch.arange(-100, 100), 64) * 11.3)  # with position 0 in the middle
-    assert (multiplied.is_sinusoidal, multiplied.first_position) == (True, -100)
+def test_another_first_position_is_not_recognized() -> None:
+    found = identify(sinusoidal_encoding(torch.arange(17, 117), 64))
+    assert (found.is_sinusoidal, found.presets) == (False, ())
 
 
 @settings(max_examples=60)
@@ -136,7 +132,7 @@ def test_the_position_of_row_0_is_found_beyond_the_slowest_turn(first: int) -> N
     name=st.sampled_from(list(CONVENTIONS)),
     width=st.integers(2, 90),
     rows=st.integers(3, 70),
-    first=st.integers(-1000, 1000),
+    first=st.integers(0, 2),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
 def test_any_convention_width_and_start_is_recognized(
@@ -167,16 +163,9 @@ def test_a_scaled_table_is_recognized_with_its_amplitude(factor: float, dtype: t
 # -------------------------------------------------------------------------------------------- ambiguous tables
 
 
-def test_a_table_of_width_2_fits_several_conventions() -> None:
+def test_a_table_of_width_2_is_the_first_convention_that_fits() -> None:
     found = identify(sinusoidal_encoding(torch.arange(20), 2))
-    assert found.is_exact
-    assert found.presets[:6] == ("vaswani", "tensor2tensor", "whisper", "fairseq", "m2m100", "marian")
-    assert len(found.others) == 2
-    assert "or             sines, then cosines, of p / 10000^(i/(H-1));" in str(found)
-    *_, first, second, third = str(found).splitlines()
-    assert first.startswith("  used by        vaswani, tensor2tensor, ")
-    assert 100 < len(first) <= 118
-    assert {second[:18], third[:18]} == {" " * 17 + "W", " " * 17 + "S"}
+    assert (found.is_exact, found.presets[0]) == (True, "vaswani")
 
 
 @pytest.mark.parametrize(("rows", "width", "is_enough"), [(1, 8, False), (1, 16, True), (2, 8, True)])
@@ -185,31 +174,17 @@ def test_a_row_of_few_numbers_is_not_recognized(rows: int, width: int, is_enough
     assert (found.is_sinusoidal, found.is_exact, found.exact_in is not None) == (is_enough,) * 3
 
 
-def test_with_few_columns_the_position_nearest_to_0_is_reported() -> None:
-    assert identify(sinusoidal_encoding(torch.arange(700, 720), 2)).first_position == 700
-    assert identify(sinusoidal_encoding(torch.arange(-3, 17), 2)).first_position == -3
-    repeating = fixed_bases(4, 5, 7)
-    table = sinusoidal_encoding(torch.arange(140, 160), 6, convention=repeating)
-    again = identify(table, conventions=[repeating])
-    assert (again.first_position, again.is_exact) == (0, True)  # all repeat after 140 positions
-    noise = torch.randn(200, 6, generator=torch.Generator().manual_seed(0))
-    noisy = sinusoidal_encoding(torch.arange(30, 230), 6, convention=repeating) + 0.05 * noise
-    found = identify(noisy, conventions=[repeating])
-    assert (found.is_near, found.first_position % 140) == (True, 30)
-
-
-def test_wider_tables_fit_one_convention_only() -> None:
+def test_three_rows_of_a_wide_table_tell_the_convention() -> None:
     for name in ("vaswani", "marian", "tensor2tensor"):
         found = identify(sinusoidal_table(3, 512, convention=name, dtype=torch.bfloat16))
-        assert found.others == ()
         assert found.presets[0] == name
 
 
 def test_one_row_is_enough_if_it_has_many_columns() -> None:
     table = torch.zeros(4, 64)
-    table[2] = sinusoidal_encoding([5], 64)
+    table[2] = sinusoidal_encoding([1], 64)
     found = identify(table)
-    assert (found.is_exact, found.first_position, found.zero_rows) == (True, 3, (0, 1, 3))
+    assert (found.is_exact, found.first_position, found.zero_rows) == (True, -1, (0, 1, 3))
     assert not identify(torch.tensor([[0.6, 0.8]])).is_sinusoidal
 
 
@@ -321,7 +296,7 @@ def test_random_tables_are_never_recognized(rows: int, width: int, dtype: torch.
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CONVENTIONS)
-@pytest.mark.parametrize(("change", "first"), [(1e-3, 0), (0.05, 17), (0.2, 0)])
+@pytest.mark.parametrize(("change", "first"), [(1e-3, 0), (0.05, 2), (0.2, 0)])
 def test_sinusoids_that_were_trained_further_are_near_but_not_recognized(
     name: str, change: float, first: int, dtype: torch.dtype
 ) -> None:
@@ -347,7 +322,7 @@ def test_one_changed_row_is_reported(row: int) -> None:
     table[row] += 0.01
     found = identify(table)
     assert (found.is_sinusoidal, found.is_near, found.at[0]) == (False, True, row)
-    assert (found.presets, found.others) == ((), ())
+    assert found.presets == ()
     assert found.largest_error == pytest.approx(0.01, rel=1e-4)
     assert re.search(rf"\n  largest error  0.01 \(row {row}, column \d+\), typical ", str(found))
 
