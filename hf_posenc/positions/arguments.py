@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,8 +24,6 @@ USUAL_BASE = 10000.0
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 LARGEST_POSITION = 2**53  # float64 holds every integer up to it
 _WITHOUT_FLOAT64 = ("mps",)
-# Limit of NumPy's search for shared memory between strided arrays. Views of one tensor take a few steps.
-_SEARCH_STEPS = 10_000
 
 # ------------------------------------------------------------------------------------------------------------- numbers
 
@@ -323,70 +320,22 @@ def check_input(x: object, d_model: int, module: str) -> None:
     raise value_error(rule, got=f"shape {tuple(x.shape)}", fix=fix)
 
 
-def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
-    """Raise if `out` cannot be the buffer for the result of `module` for the input `x`.
+def check_out(out: object, shape: tuple[int, ...], like: torch.Tensor, module: nn.Module) -> None:
+    """Raise if `out` is not contiguous memory of `shape` with dtype and device of `like`, or if gradients are recorded.
 
-    `out` must have the shape, dtype and device of `x`. It must be `x` itself, or share no memory with it. No buffer is
-    allowed if the call records a gradient.
+    `like` itself is allowed, whatever its strides. torch raises if `out` is a part of the input.
     """
-    rule, fix = "out must be a buffer like x", "out=torch.empty_like(x)"
+    fix = f"out=torch.empty({shape}, dtype={like.dtype}, device='{like.device}')"
     if not isinstance(out, torch.Tensor):
-        raise type_error(rule, got=shorten(out), fix=fix)
-    if out.shape != x.shape or out.dtype != x.dtype or out.device != x.device:
-        ours, theirs = (f"{tuple(each.shape)} {each.dtype} {each.device}" for each in (out, x))
-        raise value_error(rule, got=f"out {ours}, x {theirs}", fix=fix)
-    if not without_values(x) and out.numel():
-        _check_memory(out, x)
-    if not torch.is_grad_enabled():
-        return
+        raise type_error("out must be a tensor", got=shorten(out), fix=fix)
+    is_contiguous = out is like or out.is_contiguous()
+    if (tuple(out.shape), out.dtype, out.device) != (shape, like.dtype, like.device) or not is_contiguous:
+        got = f"{tuple(out.shape)} {out.dtype} {out.device}{'' if is_contiguous else ', not contiguous'}"
+        raise value_error("out must be contiguous memory like the result", got=got, fix=fix)
     is_trained = any(weight.requires_grad for weight in module.parameters())
-    if x.requires_grad or out.requires_grad or is_trained:
+    if torch.is_grad_enabled() and (is_trained or like.requires_grad or out.requires_grad):
         raise value_error(
             "out cannot be used where a gradient is recorded",
-            got=f"{type(module).__name__} with weights that train" if is_trained else "x with requires_grad=True",
-            fix="leave out away",
+            got="weights that train" if is_trained else "x or out with requires_grad=True",
+            fix="with torch.no_grad(): ..., or leave out away",
         )
-
-
-def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
-    """Raise if two elements of `out` share memory, or if `out` overlaps `x` without being `x` itself."""
-    reach = 0
-    for step, size in sorted((step, size) for step, size in zip(out.stride(), out.shape, strict=True) if size > 1):
-        if step <= reach:  # also true for strides that interlock without a collision, which only `as_strided` makes
-            raise value_error(
-                "out must have memory for each of its numbers",
-                got=f"out with strides {out.stride()}: an expanded or overlapping tensor",
-                fix="out=torch.empty_like(x)",
-            )
-        reach += step * (size - 1)
-    is_x = out.data_ptr() == x.data_ptr() and all(
-        theirs == ours for theirs, ours, size in zip(out.stride(), x.stride(), x.shape, strict=True) if size > 1
-    )
-    if is_x:
-        return
-    try:
-        is_shared = np.shares_memory(_addresses(out), _addresses(x), max_work=_SEARCH_STEPS)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        is_shared = True
-    if is_shared:
-        raise value_error(
-            "out must be x itself, or no part of it: rows would be overwritten before they are read",
-            got=f"out and x with strides {out.stride()} and {x.stride()} in the same memory",
-            fix="out=x, or out=torch.empty_like(x)",
-        )
-
-
-def _addresses(tensor: torch.Tensor) -> NDArray[np.void]:
-    """Return a NumPy array with the address, shape and strides of `tensor`, to find overlaps of two tensors.
-
-    Never read the values of the array, because the tensor may be on an accelerator.
-    """
-    size = tensor.element_size()
-    described = {
-        "version": 3,
-        "shape": tuple(tensor.shape),
-        "strides": tuple(size * step for step in tensor.stride()),
-        "typestr": f"|V{size}",
-        "data": (tensor.data_ptr(), True),
-    }
-    return np.asarray(SimpleNamespace(__array_interface__=described))

@@ -16,7 +16,7 @@ from torch import nn
 
 from .._common.errors import explain, shorten, type_error, value_error
 from .alternatives import Kind, resolve_encoding
-from .arguments import Scale, without_values
+from .arguments import Scale, check_out, without_values
 from .conventions import Convention
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
 from .position_ids import check_mask, unchecked_position_ids
@@ -155,7 +155,7 @@ class PositionalEmbedding(nn.Module):
             position_ids = unchecked_position_ids(keep, first)
             bound = first + ids.shape[1] if first >= 0 else None
         if out is not None:
-            self._check_out(out, ids)
+            check_out(out, (*ids.shape, self.d_model), self.embedding.weight, self)
         runs = None if keep is None else self._runs(ids, keep, None if counted else position_ids)
         if runs is not None:
             return self._add_runs(ids, runs, out)
@@ -216,26 +216,6 @@ class PositionalEmbedding(nn.Module):
             if int(ids[row, column]) >= 0
             else "labels may hold -100, input_ids may not",
         )
-
-    def _check_out(self, out: object, ids: torch.Tensor) -> None:
-        """Raise if `out` cannot hold the result for `ids`, or if gradients are recorded.
-
-        `out` must be a contiguous tensor with the shape of the result, and with the dtype and device of the embedding.
-        """
-        weight, shape = self.embedding.weight, (*ids.shape, self.d_model)
-        like = shape, weight.dtype, weight.device
-        fix = f"out=torch.empty({shape}, dtype={weight.dtype}, device='{weight.device}')"
-        if not isinstance(out, torch.Tensor):
-            raise type_error("out must be a tensor", got=shorten(out), fix=fix)
-        if (tuple(out.shape), out.dtype, out.device) != like or not out.is_contiguous():
-            got = f"{tuple(out.shape)} {out.dtype} {out.device}{'' if out.is_contiguous() else ', not contiguous'}"
-            raise value_error("out must be contiguous memory like the embeddings", got=got, fix=fix)
-        if torch.is_grad_enabled() and any(each.requires_grad for each in (out, *self.parameters())):
-            raise value_error(
-                "out cannot be used where a gradient is recorded",
-                got="out with requires_grad=True" if out.requires_grad else "weights that train",
-                fix="with torch.no_grad(): ..., or leave out away",
-            )
 
     def _runs(
         self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None

@@ -167,7 +167,7 @@ class PositionalEncoding(nn.Module):
                 fix=self._length_fix(x.shape[1]),
             )
         if out is not None:
-            check_out(out, x, self)
+            check_out(out, tuple(x.shape), x, self)
         if position_ids is None:
             out = self._add(self.shared_rows(x.shape[1], x), x, out)
         else:

@@ -120,9 +120,7 @@ class Identified:
         if len(self.zero_rows) == self.rows:
             return f"not recognized: {size}\n  every row is zero"
         if not self.is_near:
-            return (
-                f"not recognized: {size}\n  no known convention, at any scale, from position 0, 1 or 2"
-            )
+            return f"not recognized: {size}\n  no known convention, at any scale, from position 0, 1 or 2"
         error = f"{self.largest_error:.3g} (row {self.at[0]}, column {self.at[1]})"
         if self.exact_in is not None:
             error += f": exact, rounded once to {_short(self.exact_in)}"

@@ -192,9 +192,7 @@ def test_every_way_to_compute_a_row_gives_the_same_bits(width: int, scale: Any, 
 
 
 @pytest.mark.parametrize("scale", [None, "sqrt_d"])
-@pytest.mark.parametrize(
-    "kind", ["its own", "x itself", "beside x", "with gaps", "of ids that are int32", "of far ids"]
-)
+@pytest.mark.parametrize("kind", ["its own", "x itself", "beside x", "of ids that are int32", "of far ids"])
 def test_the_sum_is_written_into_any_valid_buffer(kind: str, scale: Any) -> None:
     memory = torch.randn(6, 7, 12)
     x, ids = memory[:3], torch.tensor([[0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 1, 2, 3], [3, 1, 4, 1, 5, 9, 2]])
@@ -204,84 +202,34 @@ def test_the_sum_is_written_into_any_valid_buffer(kind: str, scale: Any) -> None
     expected = module(x, ids)
     if kind == "of ids that are int32":
         ids = ids.int()
-    out = {"x itself": x, "beside x": memory[3:], "with gaps": torch.empty(3, 7, 24)[:, :, ::2]}.get(kind)
+    out = {"x itself": x, "beside x": memory[3:]}.get(kind)
     out = torch.empty_like(x) if out is None else out
     assert module(x, ids, out) is out
     assert torch.equal(out, expected)
 
 
-SHARED: list[tuple[Any, bool]] = [  # views x and out of memory (4, 10, 16); True if out shares a part of x
-    (lambda z: (z[:-1], z[1:]), True),
-    (lambda z: (z[:, :5], z[:, 1:6]), True),
-    (lambda z: (z[:, 5:], z[:, 4:9]), True),
-    (lambda z: (z[..., :8], z[..., 1:9]), True),
-    (lambda z: (z[..., 7:15], z[..., :8]), True),
-    (lambda z: (z[..., ::2], z[..., :8]), True),
-    (lambda z: (z[:, ::2], z[:, :5]), True),
-    (lambda z: (z[:2], z.flatten()[3:323].view(2, 10, 16)), True),
-    (lambda z: (z.transpose(0, 1)[:5], z.transpose(0, 1)[2:7]), True),
-    (lambda z: (z[:, :4], z[:, :4].transpose(0, 1)), True),
-    (lambda z: (z[:1].expand(2, 10, 16), z[:2]), True),
-    (lambda z: (z[:, :5], torch.from_dlpack(z)[:, 1:6]), True),  # two storages of one memory
-    (lambda z: (z[:2], z[2:]), False),
-    (lambda z: (z[:, :5], z[:, 5:]), False),
-    (lambda z: (z[..., :8], z[..., 8:]), False),
-    (lambda z: (z[..., ::2], z[..., 1::2]), False),
-    (lambda z: (z[:, ::2], z[:, 1::2]), False),
-    (lambda z: (z[:, ::2, :8], z[:, 1::2, 4:12]), False),
-    (lambda z: (z[:1].expand(2, 10, 16), z[1:3]), False),
-    (lambda z: (z[:0], z[:0]), False),
-    (lambda z: (z[:, :5], torch.from_dlpack(z)[:, 5:]), False),
-    (lambda z: (z, z.view(40, 16).view(4, 10, 16)), False),  # exactly x, from here on
-    (lambda z: (z.transpose(0, 1), z.transpose(0, 1)), False),
-    (lambda z: (z[:1, :, :8], z[0, :, :8].unsqueeze(0)), False),
-    (lambda z: (z[:, 2:7], torch.from_dlpack(z)[:, 2:7]), False),
-]
-
-
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "none"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scale", [None, 3.0])
-@pytest.mark.parametrize(("views", "shares"), SHARED)
-def test_only_a_buffer_that_shares_a_part_of_x_raises(
-    views: Any, shares: bool, scale: Any, dtype: torch.dtype, kind: Any
-) -> None:
-    memory = torch.randn(4, 10, 16).to(dtype)
-    x, out = views(memory)
-    module = positional_encoding(kind, x.shape[-1], scale=scale, **({"max_length": 10} if kind == "learned" else {}))
-    module.to(dtype).requires_grad_(False)
-    batch, length = x.shape[:2]
-    for positions in (None, torch.arange(length).flip(0), torch.arange(length).expand(batch, -1)):
-        expected, before = module(x, positions), memory.clone()
-        if shares:
-            with pytest.raises(ValueError, match=r"x itself, or no part of it[\s\S]*out=x"):
-                module(x, positions, out)
-            assert torch.equal(memory, before)
-        else:
-            assert module(x, positions, out) is out
-            assert torch.equal(out, expected)
+def test_a_buffer_that_is_a_part_of_x_raises_in_torch(scale: Any, kind: Any) -> None:
+    memory = torch.randn(4, 10, 16)
+    module = positional_encoding(kind, 16, scale=scale, **({"max_length": 10} if kind == "learned" else {}))
+    module.requires_grad_(False)
+    before = memory.clone()
+    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor"):
+        module(memory[:-1], out=memory[1:])
+    assert torch.equal(memory, before)
+    x = memory.transpose(0, 1)
+    expected = module(x)
+    assert module(x, out=x) is x
+    assert torch.equal(x, expected)
 
 
 @pytest.mark.parametrize(
-    "out",
-    [
-        torch.empty(1, 5, 8).expand(2, 5, 8),
-        torch.empty(2, 5, 1).expand(2, 5, 8),
-        torch.empty(100).as_strided((2, 5, 8), (40, 4, 1)),
-        torch.empty(100).as_strided((2, 5, 8), (1, 8, 1)),
-        torch.empty(100).as_strided((2, 5, 8), (35, 8, 1)),
-    ],
+    "out", [torch.empty(1, 5, 8).expand(2, 5, 8), torch.empty(2, 5, 16)[..., ::2], torch.empty(5, 2, 8).transpose(0, 1)]
 )
-def test_a_buffer_with_overlapping_elements_raises(out: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match=rf"memory for each of its numbers[\s\S]*strides \({out.stride(0)}, "):
+def test_a_buffer_that_is_not_contiguous_raises(out: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"out must be contiguous memory[\s\S]*not contiguous"):
         SinusoidalPositionalEncoding(8)(torch.zeros(2, 5, 8), out=out)
-
-
-def test_a_buffer_whose_overlap_with_x_takes_too_long_to_find_raises() -> None:
-    memory = torch.zeros(8366)
-    x, out = (memory.as_strided((2, 7, 17), strides) for strides in ((2656, 767, 41), (4323, 583, 34)))
-    with pytest.raises(ValueError, match="x itself, or no part of it"):
-        SinusoidalPositionalEncoding(17)(x, out=out)
 
 
 def test_a_position_beyond_the_limit_does_not_change_the_buffer() -> None:
@@ -467,9 +415,9 @@ X = torch.zeros(2, 5, 8)
             ValueError,
             r"position_ids must be finite[\s\S]*nan_to_num",
         ),
-        (lambda: SinusoidalPositionalEncoding(8)(X, out=X[:1].clone()), ValueError, "empty_like"),
-        (lambda: SinusoidalPositionalEncoding(8)(X, out=True), TypeError, r"buffer like x[\s\S]*got: True"),
-        (lambda: SinusoidalPositionalEncoding(8)(X, out=X[:1].expand(2, 5, 8)), ValueError, r"strides \(0, 8, 1\)"),
+        (lambda: SinusoidalPositionalEncoding(8)(X, out=X[:1].clone()), ValueError, "contiguous memory like"),
+        (lambda: SinusoidalPositionalEncoding(8)(X, out=True), TypeError, r"out must be a tensor[\s\S]*got: True"),
+        (lambda: SinusoidalPositionalEncoding(8)(X, out=X[:1].expand(2, 5, 8)), ValueError, "not contiguous"),
         (
             lambda: SinusoidalPositionalEncoding(8)(X.clone().requires_grad_(), out=X.clone()),
             ValueError,
