@@ -25,14 +25,10 @@ from hf_posenc import (
     BatchPlan,
     Convention,
     DataCollatorWithPositionalEncoding,
-    ExponentialPositionalEncoding,
-    FourierPositionalEncoding,
     LearnedPositionalEncoding,
     ModelSpec,
-    NoPositionalEncoding,
     PackingPlan,
     PositionalEmbedding,
-    ScaledSinusoidalPositionalEncoding,
     SinusoidalPositionalEncoding,
     TokenBudgetBatchSampler,
     TokenBudgetMixin,
@@ -41,7 +37,6 @@ from hf_posenc import (
     best_shapes,
     bpe_merges,
     budget_batches,
-    convert,
     fixed_bases,
     frequencies,
     jobs,
@@ -57,6 +52,7 @@ from hf_posenc import (
     position_ids_from_lengths,
     position_ids_from_mask,
     positional_encoding,
+    reorder_columns,
     sinusoidal_encoding,
     split_long,
     testing,
@@ -136,15 +132,15 @@ def arithmetic() -> None:
     for convention in ("vaswani", seconds, fixed_bases(4, 5)):
         rows: torch.Tensor = sinusoidal_encoding(torch.arange(5), 4, convention=convention, dtype=torch.float64)
         assert rows.shape == (5, 4)
-    order: torch.Tensor = convert("vaswani", "marian", 4)
+    order: torch.Tensor = reorder_columns("vaswani", "marian", 4)
     assert order.numel() == frequencies(4).numel() * 2
     x = torch.zeros(2, 3, 4)
     for encoding in (
-        ExponentialPositionalEncoding(4),
-        FourierPositionalEncoding(4),
+        positional_encoding("exponential", 4),
+        positional_encoding("fourier", 4),
         LearnedPositionalEncoding(4, max_length=8),
-        NoPositionalEncoding(4),
-        ScaledSinusoidalPositionalEncoding(4),
+        positional_encoding("none", 4),
+        positional_encoding("scaled", 4),
         positional_encoding("sinusoidal", 4),
     ):
         assert encoding(x).shape == x.shape

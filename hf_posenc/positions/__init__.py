@@ -17,7 +17,7 @@ from .cache import cached_tables, clear_cache
 from .conventions import CONVENTIONS, Convention, fixed_bases, resolve_convention
 from .embedding import MAX_SPREAD, PositionalEmbedding
 from .exact import round_once
-from .functional import convert, frequencies, sinusoidal_encoding, sinusoidal_table
+from .functional import frequencies, reorder_columns, sinusoidal_encoding, sinusoidal_table
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
 from .position_ids import (
@@ -49,7 +49,6 @@ __all__ = [
     "cached_tables",
     "check_length",
     "clear_cache",
-    "convert",
     "fixed_bases",
     "frequencies",
     "identify",
@@ -58,6 +57,7 @@ __all__ = [
     "position_ids_from_lengths",
     "position_ids_from_mask",
     "positional_encoding",
+    "reorder_columns",
     "resolve_convention",
     "resolve_encoding",
     "round_once",

@@ -23,29 +23,7 @@ from .module import PositionalEncoding, SinusoidalPositionalEncoding
 
 
 class NoPositionalEncoding(PositionalEncoding):
-    r"""Baseline without position vectors: `x * scale`, then dropout.
-
-    With this baseline, attention without a causal mask ignores the order of tokens.
-
-    Args:
-        d_model (`int`): width D >= 1.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
-        dropout (`float`, *optional*, defaults to 0): probability, in training mode only.
-        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
-            position raise `ValueError`.
-
-    Raises:
-        ValueError: if a setting is out of its range.
-        TypeError: if a setting has the wrong type.
-
-    Source:
-        Haviv et al. 2022, "Transformer Language Models without Positional Encodings Still Learn Positional
-        Information", on causal models. arXiv:2203.16634.
-
-    Example:
-        >>> NoPositionalEncoding(2, scale=3)(torch.tensor([[[1.0, 2.0]]]))
-        tensor([[[3., 6.]]])
-    """
+    """No positions: `x * scale`, then dropout; positions are checked like those of the other kinds."""
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return a zero vector for each of `positions` `(...)`: zeros `(..., D)`, dtype and device of `like`.
@@ -68,34 +46,7 @@ class NoPositionalEncoding(PositionalEncoding):
 
 
 class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
-    r"""Sinusoidal encoding times one learned number `alpha`: `x * scale + alpha * encoding`, then dropout.
-
-    Args:
-        d_model (`int`): width D >= 1.
-        start (`float`, *optional*, defaults to 1): initial value of `alpha`. x-transformers uses `d_model**-0.5`.
-        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order and frequencies of the columns.
-        base (number, *optional*, defaults to 10000): the lowest frequency is about 1/base, see `sinusoidal_encoding`.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): fixed factor of `x`; `None` is 1, `"sqrt_d"` is √D.
-        dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
-            position raise `ValueError`.
-
-    Raises:
-        ValueError: if a setting is out of its range.
-        TypeError: if a setting has the wrong type.
-
-    Source:
-        Li et al. 2019, "Neural Speech Synthesis with Transformer Network", section 3.2, arXiv:1809.08895; espnet's
-        `ScaledPositionalEncoding`, x-transformers' `ScaledSinusoidalEmbedding` (convention `"marian"`).
-
-    Example:
-        >>> encode = ScaledSinusoidalPositionalEncoding(2, start=0.5)
-        >>> encode(torch.zeros(1, 2, 2))
-        tensor([[[0.0000, 0.5000],
-                 [0.4207, 0.2702]]], grad_fn=<AddBackward0>)
-        >>> encode.state_dict()
-        OrderedDict([('alpha', tensor(0.5000))])
-    """
+    """Sinusoids times one learned number `alpha`, as espnet's `ScaledPositionalEncoding` and x-transformers' class."""
 
     def __init__(
         self,
@@ -137,33 +88,10 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
 
 
 class ExponentialPositionalEncoding(PositionalEncoding):
-    r"""Positional encoding by exponential decay: `x * scale + exp(-p * rate)` for position p, then dropout.
+    r"""Columns that decay: `x * scale + exp(-p * base^(-i/D))` in column i for position p, then dropout.
 
-    Column i has the rate base^(-i/D).
-
-    The rates fall from 1 to nearly 1/base, like the frequencies of sinusoids, so the first column distinguishes only
-    the first few positions. All columns are 1 at position 0 and fall toward 0, so distant positions become more and
-    more alike. The module has no parameters and no buffers. Its float32 vectors are within 3e-7 of the exact ones at
-    any position.
-
-    Args:
-        d_model (`int`): width D >= 1.
-        base (number, *optional*, defaults to 10000): the last column distinguishes positions up to about `base`.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
-        dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
-            position raise `ValueError`.
-
-    Raises:
-        ValueError: if a setting is out of its range. A call raises it for a negative position; compiled code does not
-            check this, and returns numbers larger than 1.
-        TypeError: if a setting has the wrong type.
-
-    Example:
-        >>> ExponentialPositionalEncoding(2)(torch.zeros(1, 3, 2), torch.tensor([0.0, 0.5, 10.0]))
-        tensor([[[1.0000e+00, 1.0000e+00],
-                 [6.0653e-01, 9.9501e-01],
-                 [4.5400e-05, 9.0484e-01]]])
+    All columns are 1 at position 0, so distant positions become more and more alike. Within 3e-7 of the exact values in
+    float32. A call raises for a negative position; compiled code does not check it.
     """
 
     def __init__(
@@ -220,21 +148,36 @@ KINDS: Mapping[str, type[PositionalEncoding]] = MappingProxyType(
 def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> PositionalEncoding:
     r"""Return a new positional encoding of the given kind, as a module.
 
+    The kinds, and their settings with the defaults:
+
+    - `"sinusoidal"`: `SinusoidalPositionalEncoding`, with `convention="vaswani"` and `base=10000`.
+    - `"scaled"`: sinusoids times one learned number, which begins at `start=1.0`; also `convention` and `base`.
+    - `"learned"`: `LearnedPositionalEncoding`, a table of `max_length=512` rows, drawn with `std=0.7071`.
+    - `"fourier"`: a hidden layer with GELU over the cosines and sines of p times learned frequencies. There are
+      `num_features` of them (d_model, made even) and `hidden_size` hidden units (d_model). Positions within
+      `gamma=10.0` begin with similar vectors, and `std=0.7071` is the standard deviation of the vectors.
+    - `"exponential"`: column j of position p is exp(-p * base^(-j/D)), with `base=10000`; positions must be >= 0.
+    - `"none"`: no positions.
+
     Args:
-        kind (`str`): `"sinusoidal"`, `"scaled"` (sinusoids times a learned number), `"learned"` (a table), `"fourier"`
-            (learned Fourier features), `"exponential"` (columns that decay) or `"none"` (no positions).
+        kind (`str`): one of the names above.
         d_model (`int`): width D >= 1.
-        **settings: keyword arguments of the class for `kind`. All classes have `scale`, `dropout` and `max_length`.
+        **settings: those of the kind, and for every kind `scale`, `dropout` and `max_length`, as in
+            `SinusoidalPositionalEncoding`.
 
     Returns:
-        `SinusoidalPositionalEncoding`, `ScaledSinusoidalPositionalEncoding`, `LearnedPositionalEncoding`,
-        `FourierPositionalEncoding`, `ExponentialPositionalEncoding` or `NoPositionalEncoding`, each called as
-        `encode(x, position_ids=None, out=None)`. Positions may be any real numbers, such as timestamps. But a learned
-        table needs integers, and exponential decay needs numbers >= 0.
+        `PositionalEncoding`, an `nn.Module` that is called as `encode(x, position_ids=None, out=None)`. Positions may
+        be any real numbers, such as timestamps. But a learned table needs integers, and exponential decay needs numbers
+        of at least 0.
 
     Raises:
         ValueError: if the kind is unknown, or a setting is out of its range.
         TypeError: if a setting does not exist for the kind, or has the wrong type.
+
+    Source:
+        "scaled": Li et al. 2019, "Neural Speech Synthesis with Transformer Network", section 3.2, arXiv:1809.08895.
+        "fourier": Li et al. 2021, "Learnable Fourier Features for Multi-Dimensional Spatial Positional Encoding",
+        section 3, arXiv:2106.02795; the initial weights differ from the paper's, because of `std`.
 
     Example:
         >>> import torch
@@ -296,7 +239,7 @@ def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]
             raise value_error(
                 "embedding and encoding must have the same width",
                 got=f"an embedding of width {d_model}, an encoding of width {encoding.d_model}",
-                fix=f"{type(encoding).__name__}({d_model})",
+                fix=f"positional_encoding(kind, {d_model})",
             )
         return encoding
     if not isinstance(encoding, str):

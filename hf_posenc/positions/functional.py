@@ -143,7 +143,7 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
         return torch.tensor([float(each * TWO_PI) for each in turns], dtype=torch.float64, device="cpu")
 
 
-def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Tensor:
+def reorder_columns(a: str | Convention, b: str | Convention, d_model: int) -> torch.Tensor:
     r"""Return column indices that reorder rows of convention `a` into rows of convention `b`, bit for bit.
 
     Use it to load a checkpoint trained with one convention into code that uses another: reorder the columns of the
@@ -155,17 +155,17 @@ def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Ten
         d_model (`int`): width D >= 1.
 
     Returns:
-        `torch.Tensor` `(D,)` int64 on the CPU, a permutation: `rows_b = rows_a[..., convert(a, b, D)]`.
+        `torch.Tensor` `(D,)` int64 on the CPU, a permutation: `rows_b = rows_a[..., reorder_columns(a, b, D)]`.
 
     Raises:
         ValueError: if there is no such order; the message names the first column of `b` that `a` does not have.
         TypeError: if `a` or `b` is neither a name nor a `Convention`.
 
     Example:
-        >>> convert("vaswani", "marian", 6)
+        >>> reorder_columns("vaswani", "marian", 6)
         tensor([0, 2, 4, 1, 3, 5])
         >>> rows, wanted = (sinusoidal_encoding([3, 1000], 6, convention=name) for name in ("vaswani", "marian"))
-        >>> torch.equal(rows[:, convert("vaswani", "marian", 6)], wanted)
+        >>> torch.equal(rows[:, reorder_columns("vaswani", "marian", 6)], wanted)
         True
     """
     given, wanted = resolve_convention(a), resolve_convention(b)

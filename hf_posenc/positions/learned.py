@@ -107,40 +107,10 @@ class LearnedPositionalEncoding(PositionalEncoding):
 class FourierPositionalEncoding(PositionalEncoding):
     r"""Learnable Fourier features of real-valued positions: `x * scale + MLP(features(p))`, then dropout.
 
-    The features of a position p are the cosines and sines of p times F/2 learned frequencies, divided by √F. The MLP
-    has one hidden layer with GELU. Position vectors are computed at each call, with a gradient for all weights, at the
-    cost of a small feed-forward layer. Equal positions have equal vectors up to rounding. A position is one number: the
-    several coordinates of a pixel, the main case of the paper, are not supported.
-
-    Args:
-        d_model (`int`): width D >= 1.
-        num_features (`int`, *optional*, defaults to `d_model`, plus one if that is odd): number F of features, even.
-        hidden_size (`int`, *optional*, defaults to `d_model`): width of the hidden layer.
-        gamma (`float`, *optional*, defaults to 10): distance up to which two positions have similar vectors before
-            training, in the unit of the positions. The initial frequencies are drawn from a normal distribution of
-            standard deviation 1/gamma. Then the dot product of the features of two positions is
-            exp(-distance²/(2·gamma²))/2 on average.
-        std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): standard deviation of the
-            initial position vectors.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
-        dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of allowed positions, by default unlimited. More tokens or a later
-            position raise `ValueError`.
-
-    Raises:
-        ValueError: if a setting is out of its range.
-        TypeError: if a setting has the wrong type.
-
-    Source:
-        Li et al. 2021, "Learnable Fourier Features for Multi-Dimensional Spatial Positional Encoding", section 3 and
-        algorithm 1, arXiv:2106.02795. The initial weights of the MLP differ from the paper's, because of `std`.
-
-    Example:
-        >>> encode = FourierPositionalEncoding(8)
-        >>> encode(torch.zeros(2, 3, 8), torch.tensor([-0.5, 0.25, 1e3])).shape
-        torch.Size([2, 3, 8])
-        >>> sorted(encode.state_dict())
-        ['frequencies', 'inner.bias', 'inner.weight', 'outer.bias', 'outer.weight']
+    The features are the cosines and sines of p times F/2 learned frequencies, divided by √F. The frequencies are drawn
+    with standard deviation 1/gamma, so that the dot product of the features of two positions is
+    exp(-distance²/(2·gamma²))/2 on average. A position is one number: the several coordinates of a pixel, the main case
+    of the paper, are not supported.
     """
 
     def __init__(

@@ -18,11 +18,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from hf_posenc import (
-    ExponentialPositionalEncoding,
-    FourierPositionalEncoding,
     LearnedPositionalEncoding,
-    NoPositionalEncoding,
-    ScaledSinusoidalPositionalEncoding,
     SinusoidalPositionalEncoding,
     positional_encoding,
     sinusoidal_encoding,
@@ -59,7 +55,7 @@ def same(kind: str, ours: torch.Tensor, expected: torch.Tensor) -> bool:
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 3e-7), (torch.float64, 2e-15), (torch.bfloat16, 2e-3)])
 def test_exponential_columns_decay_each_at_its_rate(dtype: torch.dtype, error: float, base: float) -> None:
     positions = [0.0, 0.25, 1.0, 3.0, 17.5, 500.0, 8191.0, 1.7e9]
-    rows = ExponentialPositionalEncoding(7, base=base)(
+    rows = positional_encoding("exponential", 7, base=base)(
         torch.zeros(1, len(positions), 7, dtype=dtype), torch.tensor(positions, dtype=torch.float64)
     )
     for row, position in zip(rows[0].tolist(), positions, strict=True):
@@ -72,12 +68,12 @@ def test_float32_is_enough_for_exponential_columns_at_any_width_and_position() -
     positions = torch.cat([torch.arange(0, 20_000, 7), torch.tensor([10**5, 2**31])]).double()
     for width in (8, 768):
         rates = torch.tensor([10000.0 ** (-column / width) for column in range(width)], dtype=torch.float64)
-        ours = ExponentialPositionalEncoding(width)(torch.zeros(1, len(positions), width), positions)[0]
+        ours = positional_encoding("exponential", width)(torch.zeros(1, len(positions), width), positions)[0]
         assert (ours - torch.exp(-positions[:, None] * rates)).abs().max() < 3e-7
 
 
 def test_the_slowest_exponential_column_covers_about_base_positions() -> None:
-    rows = ExponentialPositionalEncoding(512, base=1000)(torch.zeros(1, 2, 512), torch.tensor([0, 1000]))
+    rows = positional_encoding("exponential", 512, base=1000)(torch.zeros(1, 2, 512), torch.tensor([0, 1000]))
     assert 0.3 < rows[0, 1, -1] < 0.4
     assert rows[0, 1].diff().min() >= 0  # from the fastest to the slowest
 
@@ -143,8 +139,8 @@ def test_initial_rows_have_the_std_of_sinusoids_or_the_given_one(kind: str) -> N
 def test_scaled_sinusoids_are_alpha_times_sinusoids(dtype: torch.dtype) -> None:
     x, positions = torch.randn(2, 5, 9).to(dtype), torch.tensor([0, 3, 3, 70, 2**30])
     plain = SinusoidalPositionalEncoding(9)
-    assert torch.equal(ScaledSinusoidalPositionalEncoding(9).to(dtype)(x, positions), plain(x, positions))
-    half = ScaledSinusoidalPositionalEncoding(9, start=0.5).to(dtype)
+    assert torch.equal(positional_encoding("scaled", 9).to(dtype)(x, positions), plain(x, positions))
+    half = positional_encoding("scaled", 9, start=0.5).to(dtype)
     assert torch.equal(half(x, positions), sinusoidal_encoding(positions, 9, dtype=dtype) * 0.5 + x)
     half.reset_parameters()
     assert half.alpha == 0.5
@@ -153,7 +149,7 @@ def test_scaled_sinusoids_are_alpha_times_sinusoids(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(("scale", "factor"), [(None, 1.0), ("sqrt_d", math.sqrt(8)), (0.3, 0.3)])
 def test_none_returns_x_times_scale_in_new_memory(scale: Any, factor: float) -> None:
     x = torch.randn(2, 3, 8)
-    module = NoPositionalEncoding(8, scale=scale)
+    module = positional_encoding("none", 8, scale=scale)
     for ours in (module(x), module(x, torch.tensor([5.5, -1.0, 3.0]))):
         assert torch.equal(ours, x * factor)
         assert ours.data_ptr() != x.data_ptr()
@@ -491,7 +487,7 @@ def test_scaled_sinusoids_are_those_of_x_transformers() -> None:
     library = pytest.importorskip("x_transformers.x_transformers", reason=NEEDS_X_TRANSFORMERS)
 
     theirs = library.ScaledSinusoidalEmbedding(64)
-    ours = ScaledSinusoidalPositionalEncoding(64, start=64**-0.5, convention="marian")
+    ours = positional_encoding("scaled", 64, start=64**-0.5, convention="marian")
     x, positions = torch.randn(2, 50, 64), torch.tensor([7, 0, 99, 3])
     torch.testing.assert_close(ours(x), x + theirs(x), rtol=0, atol=2e-6)
     torch.testing.assert_close(ours(x[:, :4], positions), x[:, :4] + theirs(x[:, :4], pos=positions), rtol=0, atol=2e-6)
@@ -523,7 +519,7 @@ def test_a_learned_table_is_that_of_x_transformers_and_of_bert() -> None:
 
 def test_scaled_sinusoids_are_those_of_espnet() -> None:
     """`ScaledPositionalEncoding` is x + alpha * pe, with a scalar alpha that starts at 1."""
-    module, x = ScaledSinusoidalPositionalEncoding(8), torch.randn(1, 5, 8)
+    module, x = positional_encoding("scaled", 8), torch.randn(1, 5, 8)
     module.load_state_dict({"alpha": torch.tensor(1.7)})
     angle = torch.arange(5)[:, None] * torch.exp(torch.arange(0, 8, 2) * -(math.log(10000.0) / 8))
     table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
@@ -597,9 +593,9 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
             for kind in ("sinusoidal", "scaled", "exponential")
             for base in (0, -3, 1, math.inf)
         ),
-        (lambda: ExponentialPositionalEncoding(8, base="1"), TypeError, "base must be a number"),
+        (lambda: positional_encoding("exponential", 8, base="1"), TypeError, "base must be a number"),
         (
-            lambda: ExponentialPositionalEncoding(8)(X, torch.tensor([0.0, 1, -0.5, 2, 3])),
+            lambda: positional_encoding("exponential", 8)(X, torch.tensor([0.0, 1, -0.5, 2, 3])),
             ValueError,
             r"no row for a negative position\n  got: positions -0\.5 to 3\n  fix: .*'sinusoidal'",
         ),
@@ -617,12 +613,12 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
         (lambda: LearnedPositionalEncoding(8, None), TypeError, "max_length must be an integer"),
         (lambda: LearnedPositionalEncoding(8, std=0), ValueError, "std must be positive"),
         (lambda: LearnedPositionalEncoding(8, std="small"), TypeError, "std must be a number"),
-        (lambda: FourierPositionalEncoding(8, num_features=5), ValueError, r"got: 5[\s\S]*num_features=6"),
-        (lambda: FourierPositionalEncoding(8, hidden_size=0), ValueError, "hidden_size must be positive"),
-        (lambda: FourierPositionalEncoding(8, gamma=0), ValueError, "gamma must be positive"),
-        (lambda: FourierPositionalEncoding(8, gamma="wide"), TypeError, "gamma must be a number"),
-        (lambda: ScaledSinusoidalPositionalEncoding(8, start=math.nan), ValueError, "start must be finite"),
-        (lambda: ScaledSinusoidalPositionalEncoding(8, start="1"), TypeError, "start must be a number"),
+        (lambda: positional_encoding("fourier", 8, num_features=5), ValueError, r"got: 5[\s\S]*num_features=6"),
+        (lambda: positional_encoding("fourier", 8, hidden_size=0), ValueError, "hidden_size must be positive"),
+        (lambda: positional_encoding("fourier", 8, gamma=0), ValueError, "gamma must be positive"),
+        (lambda: positional_encoding("fourier", 8, gamma="wide"), TypeError, "gamma must be a number"),
+        (lambda: positional_encoding("scaled", 8, start=math.nan), ValueError, "start must be finite"),
+        (lambda: positional_encoding("scaled", 8, start="1"), TypeError, "start must be a number"),
         (lambda: made("learned")(X, out=X.clone()), ValueError, r"weights that train[\s\S]*leave out away"),
         (lambda: PositionalEncoding(8)(X), NotImplementedError, "PositionalEncoding must implement"),
     ],

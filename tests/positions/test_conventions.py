@@ -18,9 +18,9 @@ from hf_posenc.positions import (
     CONVENTIONS,
     Convention,
     SinusoidalPositionalEncoding,
-    convert,
     fixed_bases,
     frequencies,
+    reorder_columns,
     resolve_convention,
     sinusoidal_encoding,
 )
@@ -215,19 +215,19 @@ ORDERED = [
     [(a, b, width) for a, b in ORDERED for width in (2, 3, 8, 64, 65) if width % 2 == 0 or isinstance(b, str)],
 )
 def test_the_order_turns_rows_of_one_convention_into_rows_of_the_other(a: Any, b: Any, width: int) -> None:
-    order = convert(a, b, width)
+    order = reorder_columns(a, b, width)
     assert order.dtype == torch.int64
     assert sorted(order.tolist()) == list(range(width))
     rows, wanted = (sinusoidal_encoding(torch.arange(300), width, convention=each) for each in (a, b))
     assert torch.equal(rows[:, order], wanted)
-    assert torch.equal(convert(b, a, width), order.argsort())
+    assert torch.equal(reorder_columns(b, a, width), order.argsort())
 
 
 def test_fixed_bases_can_be_reordered_even_equal_ones() -> None:
     a, b = fixed_bases(4, 7, 4, 5), Convention("b", layout="halves", bases=(5, 4, 4, 7))
     rows, wanted = (sinusoidal_encoding(torch.arange(30), 8, convention=each) for each in (a, b))
-    assert torch.equal(rows[:, convert(a, b, 8)], wanted)
-    assert sorted(convert(a, b, 8).tolist()) == list(range(8))
+    assert torch.equal(rows[:, reorder_columns(a, b, 8)], wanted)
+    assert sorted(reorder_columns(a, b, 8).tolist()) == list(range(8))
 
 
 def test_frequencies_that_differ_beyond_float64_cannot_be_converted() -> None:
@@ -239,7 +239,7 @@ def test_frequencies_that_differ_beyond_float64_cannot_be_converted() -> None:
     )
     assert not torch.equal(rows, others)
     with pytest.raises(ValueError, match="no order of columns turns 'vaswani' into 'lengths'"):
-        convert("vaswani", lengths, 1)
+        reorder_columns("vaswani", lengths, 1)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_frequencies_that_differ_beyond_float64_cannot_be_converted() -> None:
 )
 def test_conventions_that_cannot_be_converted_raise_with_the_reason(a: Any, b: Any, width: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        convert(a, b, width)
+        reorder_columns(a, b, width)
 
 
 # ------------------------------------------------------------------------------------------------------------ refusal

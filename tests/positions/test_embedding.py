@@ -449,7 +449,7 @@ def call(ids: Any, mask: Any = None, positions: Any = None, out: Any = None) -> 
         (
             lambda: PositionalEmbedding(table(), encoding=positional_encoding("none", 9)),
             ValueError,
-            r"width 8, an encoding of width 9\n  fix: NoPositionalEncoding\(8\)",
+            r"width 8, an encoding of width 9\n  fix: positional_encoding\(kind, 8\)",
         ),
         (
             lambda: PositionalEmbedding(table(), encoding=positional_encoding("none", 8), scale=2.0),
