@@ -15,10 +15,8 @@ from .models import audit as audit
 from .models import use_sinusoidal_positions as use_sinusoidal_positions
 from .packing import BatchPlan as BatchPlan
 from .packing import PackingPlan as PackingPlan
-from .packing import best_shapes as best_shapes
 from .packing import pack as pack
 from .packing import plan_batches as plan_batches
-from .packing import split_long as split_long
 from .positions import Convention as Convention
 from .positions import LearnedPositionalEncoding as LearnedPositionalEncoding
 from .positions import PositionalEmbedding as PositionalEmbedding
@@ -33,11 +31,9 @@ from .positions import reorder_columns as reorder_columns
 from .positions import sinusoidal_encoding as sinusoidal_encoding
 from .sampling import TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from .sampling import TokenBudgetMixin as TokenBudgetMixin
-from .sampling import budget_batches as budget_batches
-from .sampling import lengths_of as lengths_of
 from .sampling import pack_dataset as pack_dataset
+from .sampling import stream_batches as stream_batches
 from .sampling import with_arrow_batches as with_arrow_batches
-from .tokenization import bpe_merges as bpe_merges
 from .tokenization import train_bpe as train_bpe
 
 __version__: str

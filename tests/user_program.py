@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, assert_type
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
@@ -34,13 +35,9 @@ from hf_posenc import (
     TokenBudgetMixin,
     additive_mask,
     audit,
-    best_shapes,
-    bpe_merges,
-    budget_batches,
     fixed_bases,
     frequencies,
     jobs,
-    lengths_of,
     look_ahead_mask,
     pack,
     pack_dataset,
@@ -54,7 +51,7 @@ from hf_posenc import (
     positional_encoding,
     reorder_columns,
     sinusoidal_encoding,
-    split_long,
+    stream_batches,
     testing,
     train_bpe,
     use_sinusoidal_positions,
@@ -108,22 +105,20 @@ def collate(folder: Path) -> None:
     assert again == collator
 
     dataset = datasets.Dataset.from_dict({"text": TEXTS}).map(collator, batched=True, remove_columns="text")
-    lengths = lengths_of(dataset)
+    lengths = np.array(dataset["length"])
     plan: BatchPlan = plan_batches(lengths, 64, seed=1)
     sampler = TokenBudgetBatchSampler(plan)
     loader: DataLoader[dict[str, object]] = DataLoader(
         with_arrow_batches(dataset), batch_sampler=sampler, collate_fn=collator
     )
     assert sum(len(each["input_ids"]) for each in loader) == len(TEXTS)
-    assert best_shapes(lengths, 2).size <= 2
-    stream: DataLoader[Any] = budget_batches(iter(TEXTS), 64, collator, window=100)
+    stream: DataLoader[Any] = stream_batches(iter(TEXTS), 64, collator, window=100)
     assert sum(len(each["input_ids"]) for each in stream) == len(TEXTS)
     packed: PackingPlan = pack(lengths, 64)
-    document, start, length = split_long(lengths, 8)
-    assert len(packed) <= len(document) == len(start) == len(length)
+    split = pack(lengths, 8, too_long="split")
+    assert split.documents is not None
+    assert len(packed) <= len(split.documents)
     assert len(pack_dataset(dataset, 64)) >= 1
-    steps: Iterator[object] = bpe_merges(TEXTS, 3)
-    assert len(list(steps)) == 3
 
 
 def arithmetic() -> None:

@@ -5,7 +5,7 @@ NumPy only, so that a plan is the same in a forked worker and on every rank.
 
 from .batch_plan import BatchPlan
 from .document_lengths import checked_lengths, documents_by_positions, order_by_document
-from .packed_rows import PackingPlan, pack, split_long
+from .packed_rows import PackingPlan, pack
 from .shapes import Cost, best_shapes, padded, row_costs
 from .token_budget import plan_batches
 
@@ -21,5 +21,4 @@ __all__ = [
     "padded",
     "plan_batches",
     "row_costs",
-    "split_long",
 ]

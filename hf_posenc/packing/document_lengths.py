@@ -34,7 +34,7 @@ def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
         raise type_error(
             "lengths must be a flat list of integers, one per document",
             got=f"{type(lengths).__name__}: {sizes.ndim}-dimensional values of {sizes.dtype}",
-            fix="lengths=[len(ids) for ids in documents], or lengths_of(dataset)",
+            fix='lengths=[len(ids) for ids in documents], or dataset["length"] of rows tokenized by the collator',
         )
     sizes = sizes.astype(np.int64)
     if len(sizes) and sizes.min() <= 0:

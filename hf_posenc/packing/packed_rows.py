@@ -1,6 +1,6 @@
-"""`pack`: plans the documents of each packed row from their lengths; `split_long` splits documents that are too long.
+"""`pack`: plans the documents of each packed row from their lengths.
 
-`rows.pack_rows` builds the rows from tokens.
+`tokenization.pack_rows` builds the rows from tokens.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,7 @@ from .._common.errors import as_integer, one_of, value_error
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram, sorted_order
 
-TooLong = Literal["error", "truncate"]
+TooLong = Literal["error", "truncate", "split"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,6 +36,8 @@ class PackingPlan:
         capacity (`int`): maximum number of tokens in a row.
         truncated (`int`, *optional*): number of documents truncated to `capacity`.
         tokens_cut (`int`, *optional*): number of tokens lost by truncation.
+        documents, starts (`np.ndarray` `(N,)` int64, *optional*): only of `pack(..., too_long="split")`, whose plan
+            is of pieces. Piece p is the tokens `starts[p]` to `starts[p] + lengths[p] - 1` of document `documents[p]`.
 
     Example:
         >>> plan = pack([5, 3, 8, 2, 4], 10)
@@ -52,6 +54,8 @@ class PackingPlan:
     capacity: int
     truncated: int = 0
     tokens_cut: int = 0
+    documents: NDArray[np.int64] | None = None
+    starts: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         """Return the number of rows, R."""
@@ -164,9 +168,10 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
         capacity (`int`): maximum number of tokens in a row.
-        too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): `"error"` raises `ValueError` for a
-            document longer than `capacity`. `"truncate"` keeps its first `capacity` tokens, and counts it in
-            `PackingPlan.truncated`. To keep all tokens, split long documents with `split_long` first.
+        too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): `"error"` raises
+            `ValueError` for a document longer than `capacity`. `"truncate"` keeps its first `capacity` tokens, and
+            counts it in `PackingPlan.truncated`. `"split"` makes pieces of `capacity` tokens, and a last piece with the
+            rest; the plan then has `documents` and `starts`.
         seed (`int`, *optional*): random seed to shuffle the rows, and the documents of equal length. The same seed
             gives the same plan; the number of rows is the same for all seeds. By default nothing is shuffled, and rows
             with the longest documents come first.
@@ -189,13 +194,23 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
         >>> cut = pack([5, 13], capacity=10, too_long="truncate")
         >>> cut.lengths, cut.truncated, cut.tokens_cut
         (array([ 5, 10]), 1, 3)
+        >>> split = pack([3, 11], 5, too_long="split")
+        >>> split.documents, split.starts, split.lengths
+        (array([0, 1, 1, 1]), array([ 0,  0,  5, 10]), array([3, 5, 5, 1]))
+        >>> [[(int(split.documents[piece]), int(split.starts[piece])) for piece in row] for row in split]
+        [[(1, 0)], [(1, 5)], [(0, 0), (1, 10)]]
     """
     capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
-    if too_long not in ("error", "truncate"):
-        raise ValueError(one_of("too_long", too_long, ("error", "truncate")))
+    if too_long not in get_args(TooLong):
+        raise ValueError(one_of("too_long", too_long, get_args(TooLong)))
     sizes = checked_lengths(lengths)
     truncated = tokens_cut = 0
-    if int(sizes.max(initial=0)) > capacity:
+    document = start = None
+    if too_long == "split":
+        pieces = -(-sizes // capacity)  # (N,)
+        document, start = np.repeat(np.arange(len(sizes)), pieces), run_indices(0, pieces) * capacity
+        sizes = np.minimum(sizes[document] - start, capacity)
+    elif int(sizes.max(initial=0)) > capacity:
         beyond = sizes > capacity
         truncated = int(beyond.sum())
         if too_long == "error":
@@ -203,8 +218,7 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
             raise value_error(
                 f"document {longest} has {sizes[longest]} tokens, a row holds {capacity}",
                 got=f"{truncated} of {len(sizes)} documents longer than the capacity",
-                fix="split them with split_long(lengths, capacity) and pack the pieces, "
-                'too_long="truncate", or a larger capacity',
+                fix='too_long="split", too_long="truncate", or a larger capacity',
             )
         tokens_cut = int(sizes[beyond].sum()) - truncated * capacity
         sizes = np.minimum(sizes, capacity)
@@ -223,41 +237,7 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
     row_offsets = offsets_of(row_sizes)
     order = np.empty(len(sizes), dtype=np.int64)
     order[run_indices(row_offsets[row] + np.repeat(inside, width), documents)] = by_length
-    return PackingPlan(order, row_offsets, sizes, capacity, truncated, tokens_cut)
-
-
-def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    r"""Split documents into pieces of at most `capacity` tokens, so that `pack` can keep every token.
-
-    A document that fits is one piece. A longer one becomes pieces of `capacity` tokens, and a last piece with the rest.
-    The pieces of a document do not overlap.
-
-    Args:
-        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
-        capacity (`int`): maximum length of a piece.
-
-    Returns:
-        Three `np.ndarray` `(P,)` int64 for P pieces: the document index of each piece, the offset of the piece in its
-        document, and the length of the piece. Pieces are in the order of the documents and of their tokens.
-
-    Raises:
-        ValueError: if a document has no tokens, or if `capacity` is not positive.
-        TypeError: if `lengths` or `capacity` are not integers.
-
-    Example:
-        >>> document, start, length = split_long([3, 11], 5)
-        >>> document, start, length
-        (array([0, 1, 1, 1]), array([ 0,  0,  5, 10]), array([3, 5, 5, 1]))
-        >>> from hf_posenc import pack
-        >>> [[(int(document[piece]), int(start[piece])) for piece in row] for row in pack(length, 5)]
-        [[(1, 0)], [(1, 5)], [(0, 0), (1, 10)]]
-    """
-    capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
-    sizes = checked_lengths(lengths)
-    pieces = -(-sizes // capacity)  # (N,)
-    document = np.repeat(np.arange(len(sizes)), pieces)
-    start = run_indices(0, pieces) * capacity
-    return document, start, np.minimum(sizes[document] - start, capacity)
+    return PackingPlan(order, row_offsets, sizes, capacity, truncated, tokens_cut, document, start)
 
 
 # ------------------------------------------------------------------------------------------------ best-fit decreasing

@@ -7,15 +7,15 @@ from .arrow_batches import with_arrow_batches
 from .lengths import lengths_of
 from .packed import pack_dataset
 from .sampler import TokenBudgetBatchSampler
-from .stream import budget_batches
+from .stream import stream_batches
 from .trainer import PadToShapes, TokenBudgetMixin
 
 __all__ = [
     "PadToShapes",
     "TokenBudgetBatchSampler",
     "TokenBudgetMixin",
-    "budget_batches",
     "lengths_of",
     "pack_dataset",
+    "stream_batches",
     "with_arrow_batches",
 ]

@@ -1,4 +1,4 @@
-"""`budget_batches`: batches with a token budget from rows whose lengths are not known in advance.
+"""`stream_batches`: batches with a token budget from rows whose lengths are not known in advance.
 
 One process reads the rows and plans a window of them at a time; `DataLoader` workers only collate.
 """
@@ -25,7 +25,7 @@ from .sampler import digest_of, processes_of_accelerate, require_same_epoch
 Numbered = tuple[int, Any]  # a row and its number in the stream
 
 
-def budget_batches(
+def stream_batches(
     rows: Iterable[Any],
     token_budget: int,
     collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -86,7 +86,7 @@ def budget_batches(
 
     Example:
         >>> rows = ({"input_ids": [1] * length} for length in (5, 3, 8, 2, 4, 4))
-        >>> for batch in budget_batches(rows, 12, seed=1):
+        >>> for batch in stream_batches(rows, 12, seed=1):
         ...     print([len(row["input_ids"]) for row in batch])
         [4, 5]
         [8]
@@ -130,14 +130,14 @@ def stream_loader(
 
 
 class StreamBatchSampler(Sampler[list[Numbered]]):
-    r"""Batch sampler for a stream, made by `budget_batches` and `TokenBudgetMixin`.
+    r"""Batch sampler for a stream, made by `stream_batches` and `TokenBudgetMixin`.
 
     A stream has no indices. So each batch is a list of pairs: the number of a row in the stream, and the row itself.
 
     The attribute `plan` is a `BatchPlan` without batches, which only contains the checked settings.
 
     Args:
-        rows, collate_fn, column, length, window, world_size, rank: as in `budget_batches`.
+        rows, collate_fn, column, length, window, world_size, rank: as in `stream_batches`.
         repeats (`bool`, *optional*, defaults to `False`): read the stream again and again, until a pass has no rows.
             `rows.set_epoch` is called with 0 before the first pass, with 1 before the second, and so on. If the rows of
             a pass do not divide evenly among the processes, the remaining ones, fewer than `world_size`, are put into
@@ -162,7 +162,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             raise type_error(
                 "the best shapes of a stream are not known before it was read",
                 got=f"shapes={settings['shapes']}",
-                fix="shapes=(64, 128, 256, 512), or those of best_shapes(lengths_of_a_sample, 8)",
+                fix="shapes=(64, 128, 256, 512), or plan_batches(lengths_of_a_sample, token_budget, shapes=8).shapes",
             )
         require_rows(rows)
         node = getattr(rows, "_distributed", None)  # of datasets.distributed.split_dataset_by_node
@@ -354,7 +354,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             ) from problem
 
     def _lengths(self, window: list[Numbered]) -> NDArray[np.int64]:
-        """Return the number of tokens of each row in `window`, `(N,)` int64; see `budget_batches`."""
+        """Return the number of tokens of each row in `window`, `(N,)` int64; see `stream_batches`."""
         if self._length is not None:
             found = [as_integer(self._length(row), "length(row)", example=5) for _, row in window]
             return np.array(found, dtype=np.int64)

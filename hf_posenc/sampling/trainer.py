@@ -42,7 +42,7 @@ class TokenBudgetMixin:
     all processes get the same number of batches, of similar size.
 
     A stream, such as a `datasets.IterableDataset` or a generator, is read and divided into batches `window` rows at a
-    time, see `budget_batches`. It is read again and again until `max_steps`; Trainer counts this as one epoch.
+    time, see `stream_batches`. It is read again and again until `max_steps`; Trainer counts this as one epoch.
 
     Checkpoints store the settings and a hash: of the lengths of all rows, or for a stream, of the batches so far. A
     resumed run continues with the remaining batches. It raises `ValueError` if the settings or the hash differ.

@@ -20,7 +20,6 @@ from hf_posenc import (
     DataCollatorWithPositionalEncoding,
     ModelSpec,
     TokenBudgetBatchSampler,
-    lengths_of,
     pack,
     pack_dataset,
 )
@@ -254,7 +253,7 @@ def test_flat_batches_are_filled_to_a_budget_of_tokens(word_level) -> None:
     lengths = np.random.default_rng(0).integers(1, 40, 300)
     rows = datasets.Dataset.from_dict({"input_ids": [[2 + place % 9 for place in range(n)] for n in lengths]})
     collate = C(word_level, packing="flat", labels="causal_lm")
-    for sampler, fill in ((TokenBudgetBatchSampler(rows, 256), 0.85), (pack(lengths_of(rows), 256, seed=0), 0.98)):
+    for sampler, fill in ((TokenBudgetBatchSampler(rows, 256), 0.85), (pack(lengths, 256, seed=0), 0.98)):
         sizes = [batch["input_ids"].shape[1] for batch in DataLoader(rows, batch_sampler=sampler, collate_fn=collate)]
         assert sum(sizes) == lengths.sum()
         assert max(sizes) <= 256

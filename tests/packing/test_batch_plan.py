@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hf_posenc import BatchPlan, best_shapes, plan_batches
-from hf_posenc.packing import padded
+from hf_posenc import BatchPlan, plan_batches
+from hf_posenc.packing import best_shapes, padded
 
 BUDGET = 8192
 
@@ -346,7 +346,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: plan_batches([5, 64, 90, 70], 64),
         ValueError,
-        ["document 2 has 90 tokens, a batch may cost 64", "2 of 4 documents", "token_budget=90", "split_long"],
+        ["document 2 has 90 tokens, a batch may cost 64", "2 of 4 documents", "token_budget=90", "max_length=64"],
     ),
     (
         lambda: plan_batches([5, 61], 62, multiple_of=8),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hf_posenc.packing import PackingPlan, documents_by_positions, pack, split_long
+from hf_posenc.packing import PackingPlan, documents_by_positions, pack
 
 
 @st.composite
@@ -168,7 +168,10 @@ def test_a_seed_shuffles_the_rows_and_documents_of_equal_length() -> None:
 
 @given(st.lists(st.integers(1, 50), max_size=20), st.integers(1, 20))
 def test_splitting_keeps_every_token_once_and_in_order(lengths: list[int], capacity: int) -> None:
-    document, start, length = split_long(lengths, capacity)
+    plan = pack(lengths, capacity, too_long="split")
+    document, start, length = plan.documents, plan.starts, plan.lengths
+    assert document is not None
+    assert start is not None
     tokens = [
         (d, token) for d, s, n in zip(document, start, length, strict=True) for token in range(int(s), int(s + n))
     ]
@@ -176,7 +179,8 @@ def test_splitting_keeps_every_token_once_and_in_order(lengths: list[int], capac
     assert all(1 <= n <= capacity for n in length)
     assert len(document) == sum(math.ceil(n / capacity) for n in lengths)
     assert {array.dtype for array in (document, start, length)} == {np.dtype(np.int64)}
-    assert len(pack(length, capacity)) >= 0  # the pieces fit
+    assert plan.row_lengths.max(initial=0) <= capacity
+    assert sorted(plan.order) == list(range(len(document)))
 
 
 def test_a_million_documents_pack_close_to_the_lower_bound() -> None:
@@ -204,7 +208,6 @@ def test_lengths_may_be_any_kind_of_whole_numbers(kind: Any) -> None:
 def test_no_documents_make_no_rows() -> None:
     plan = pack([], 8)
     assert (len(plan), list(plan), plan.utilisation, plan.lower_bound, plan.padding) == (0, [], 1.0, 0, 0)
-    assert [len(array) for array in split_long([], 8)] == [0, 0, 0]
 
 
 def test_the_repr_prints_rows_utilisation_bound_padding_attention_and_truncation() -> None:
@@ -234,7 +237,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: pack([5, 3, 12, 11], 10),
         ValueError,
-        ["document 2 has 12 tokens, a row holds 10", "2 of 4 documents", "split_long", 'too_long="truncate"'],
+        ["document 2 has 12 tokens, a row holds 10", "2 of 4 documents", 'too_long="split"', 'too_long="truncate"'],
     ),
     (lambda: pack([5, 0, -3], 10), ValueError, ["document 1 has length 0", "2 bad of 3 lengths"]),
     (lambda: pack([5, -3], 10), ValueError, ["document 1 has length -3", "1 bad of 2 lengths"]),
@@ -244,13 +247,12 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: pack([5.0], 8), TypeError, ["lengths must be a flat list of integers", "float64"]),
     (lambda: pack([[5, 3]], 8), TypeError, ["lengths must be a flat list of integers", "2-dimensional"]),
     (lambda: pack([[5], [5, 3]], 8), TypeError, ["lengths must be a flat list of integers"]),
-    (lambda: pack({"input_ids": [[5]]}, 8), TypeError, ["flat list of integers", "got: dict", "lengths_of(dataset)"]),  # type: ignore[arg-type]
+    (lambda: pack({"input_ids": [[5]]}, 8), TypeError, ["flat list of integers", "got: dict", 'dataset["length"]']),  # type: ignore[arg-type]
     (lambda: pack([5, 0], 10, too_long="truncate"), ValueError, ["document 1 has length 0"]),
-    (lambda: pack([5], 8, too_long="split"), ValueError, ["too_long must be one of 'error', 'truncate'", "'split'"]),
+    (lambda: pack([5, 0], 8, too_long="split"), ValueError, ["document 1 has length 0", "1 bad of 2 lengths"]),
+    (lambda: pack([5], 8, too_long="cut"), ValueError, ["one of 'error', 'truncate', 'split'", "'cut'"]),
     (lambda: pack([5], 8, seed=-1), ValueError, ["seed must not be negative", "got: -1"]),
     (lambda: pack([5], 8, seed=0.5), TypeError, ["seed must be an integer", "got: 0.5"]),
-    (lambda: split_long([5, 0], 8), ValueError, ["document 1 has length 0", "1 bad of 2 lengths"]),
-    (lambda: split_long([5], 0), ValueError, ["capacity must be positive", "got: 0"]),
 ]
 
 

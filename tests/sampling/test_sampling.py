@@ -28,16 +28,14 @@ from hf_posenc import (
     DataCollatorWithPositionalEncoding,
     TokenBudgetBatchSampler,
     TokenBudgetMixin,
-    budget_batches,
-    lengths_of,
     pack,
     pack_dataset,
     padding_mask,
     plan_batches,
     position_ids_from_lengths,
-    split_long,
+    stream_batches,
 )
-from hf_posenc.sampling import PadToShapes
+from hf_posenc.sampling import PadToShapes, lengths_of
 
 LENGTHS = np.clip(np.random.default_rng(0).lognormal(2.0, 0.8, 400).astype(int), 1, 64)
 BUDGET = 128
@@ -167,7 +165,7 @@ def test_what_has_no_rows_is_refused_where_a_data_set_is_expected(name: str, tmp
         arguments = transformers.TrainingArguments(str(tmp_path), use_cpu=True, report_to=[], max_steps=1)
         Budgeted(torch.nn.Linear(1, 1), arguments, train_dataset=data).get_train_dataloader()
 
-    calls: list[Any] = [lambda data: pack_dataset(data, 64), lambda data: budget_batches(data, BUDGET)]
+    calls: list[Any] = [lambda data: pack_dataset(data, 64), lambda data: stream_batches(data, BUDGET)]
     if importlib.util.find_spec("accelerate"):  # TrainingArguments of transformers 5.0 need it
         calls.append(train)
     if name != "frame":  # its rows have lengths
@@ -239,7 +237,6 @@ def test_lengths_may_be_any_sequence_of_whole_numbers_whatever_its_index(kind: A
     assert list(TokenBudgetBatchSampler(given_as, BUDGET)) == expected
     assert [batch.tolist() for batch in plan_batches(given_as, BUDGET)] == expected
     assert pack(given_as, BUDGET).order.tolist() == pack(LENGTHS, BUDGET).order.tolist()
-    assert split_long(given_as, 7)[0].tolist() == split_long(LENGTHS, 7)[0].tolist()
     assert padding_mask(given_as).equal(padding_mask(LENGTHS))
     assert np.array_equal(position_ids_from_lengths(given_as), position_ids_from_lengths(LENGTHS))
     mask = AttentionMask.from_lengths(given_as, prefix=given_as, look_ahead=True)
@@ -395,7 +392,7 @@ def test_a_sampler_travels_to_another_process() -> None:
 def test_an_epoch_that_changes_after_batches_were_read_raises_with_the_way_out(streams: bool) -> None:
     """As under accelerate with a `StatefulDataLoader` and workers, which reads batches before `set_epoch` is called."""
     data = documents()
-    sampler: Any = budget_batches(data, BUDGET).batch_sampler if streams else TokenBudgetBatchSampler(data, BUDGET)
+    sampler: Any = stream_batches(data, BUDGET).batch_sampler if streams else TokenBudgetBatchSampler(data, BUDGET)
     batches = iter(sampler)
     next(batches)
     sampler.set_epoch(0)
@@ -488,7 +485,7 @@ def test_split_batches_of_accelerate_raise_its_own_error_which_names_the_sampler
     data_loader = pytest.importorskip(
         "accelerate.data_loader", reason="needs accelerate: pip install 'hf-posenc[test]'"
     )
-    loader = budget_batches(documents(), BUDGET)
+    loader = stream_batches(documents(), BUDGET)
     if not streams:
         loader = DataLoader(documents(), batch_sampler=TokenBudgetBatchSampler(LENGTHS, BUDGET))
     with pytest.raises(ValueError, match=r"split_batches[\s\S]*(TokenBudget|Stream)BatchSampler"):

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from hf_posenc import DataCollatorWithPositionalEncoding, budget_batches, plan_batches
+from hf_posenc import DataCollatorWithPositionalEncoding, plan_batches, stream_batches
 
 C = DataCollatorWithPositionalEncoding
 LENGTHS = np.clip(np.random.default_rng(0).lognormal(2.0, 0.8, 200).astype(int), 1, 64)
@@ -58,11 +58,11 @@ def flat(batches: list[list[int]]) -> list[int]:
 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_every_row_is_in_one_batch_within_the_budget_and_near_its_place(kind: str) -> None:
-    batches = numbers(budget_batches(STREAMS[kind](), BUDGET, window=WINDOW))
+    batches = numbers(stream_batches(STREAMS[kind](), BUDGET, window=WINDOW))
     assert sorted(flat(batches)) == list(range(len(ROWS)))
     assert all(len(batch) * LENGTHS[batch].max() <= BUDGET for batch in batches)
     assert max(abs(place - number) for place, number in enumerate(flat(batches))) < WINDOW + 1
-    assert batches == numbers(budget_batches(ROWS, BUDGET, window=WINDOW))
+    assert batches == numbers(stream_batches(ROWS, BUDGET, window=WINDOW))
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_every_row_is_in_one_batch_within_the_budget_and_near_its_place(kind: st
     [("torch", "fork"), ("datasets", "fork"), pytest.param("torch", "spawn", marks=pytest.mark.slow)],
 )
 def test_workers_collate_the_same_batches(kind: str, context: str) -> None:
-    loader = budget_batches(
+    loader = stream_batches(
         STREAMS[kind](), BUDGET, numbers_of, window=WINDOW, num_workers=2, multiprocessing_context=context
     )
-    expected = numbers(budget_batches(ROWS, BUDGET, window=WINDOW))
+    expected = numbers(stream_batches(ROWS, BUDGET, window=WINDOW))
     assert list(loader) == expected
     assert list(loader) == expected
 
@@ -96,14 +96,14 @@ def test_every_process_gets_as_many_batches_and_together_they_have_every_row(
     shares = []
     try:
         for rank in range(ranks):
-            batches = budget_batches(rows, 40, window=window, seed=seed, world_size=ranks, rank=rank)
+            batches = stream_batches(rows, 40, window=window, seed=seed, world_size=ranks, rank=rank)
             shares.append(numbers(batches))
     except ValueError:  # the last window has no row for every rank
         assert len(rows) % ranks
         return
     assert len({len(share) for share in shares}) == 1
     assert sorted(flat([batch for share in shares for batch in share])) == list(range(len(rows)))
-    together = numbers(budget_batches(rows, 40, window=window, seed=seed, world_size=ranks))
+    together = numbers(stream_batches(rows, 40, window=window, seed=seed, world_size=ranks))
     assert together == [batch for step in zip(*shares, strict=True) for batch in step]
 
 
@@ -113,7 +113,7 @@ def test_accelerate_deals_every_batch_of_a_stream_out_once(monkeypatch: pytest.M
     from accelerate.data_loader import BatchSamplerShard
 
     monkeypatch.setattr(state.PartialState, "_shared_state", {"num_processes": number})
-    loader = budget_batches(STREAMS["datasets"](), BUDGET, window=WINDOW)
+    loader = stream_batches(STREAMS["datasets"](), BUDGET, window=WINDOW)
     dealt = [
         [[row["input_ids"][0] for _, row in batch] for batch in BatchSamplerShard(loader.batch_sampler, number, index)]
         for index in range(number)
@@ -121,12 +121,12 @@ def test_accelerate_deals_every_batch_of_a_stream_out_once(monkeypatch: pytest.M
     assert len({len(share) for share in dealt}) == 1
     assert sorted(flat([batch for share in dealt for batch in share])) == list(range(len(ROWS)))
     with pytest.raises(ValueError, match="needs those of all ranks"):
-        BatchSamplerShard(budget_batches(ROWS, BUDGET, world_size=number, rank=0).batch_sampler, number, 0)
+        BatchSamplerShard(stream_batches(ROWS, BUDGET, world_size=number, rank=0).batch_sampler, number, 0)
 
 
 def test_another_epoch_has_another_order_and_is_set_on_the_stream() -> None:
     stream = STREAMS["datasets"]().shuffle(seed=1, buffer_size=20)
-    loader = budget_batches(stream, BUDGET, window=WINDOW)
+    loader = stream_batches(stream, BUDGET, window=WINDOW)
     first = numbers(loader)
     assert numbers(loader) == first
     loader.batch_sampler.set_epoch(1)  # type: ignore[union-attr]
@@ -149,7 +149,7 @@ def clustered(lengths: np.ndarray) -> np.ndarray:
 def test_a_window_of_20_000_rows_pads_as_the_plan_of_all_lengths_does(order: Any) -> None:
     lengths = order(np.clip(np.random.default_rng(0).lognormal(4.7, 1.0, 100_000).astype(int), 1, 2_048))
     places = 0
-    for batch in budget_batches(lengths.tolist(), 8_192, length=int):
+    for batch in stream_batches(lengths.tolist(), 8_192, length=int):
         places += len(batch) * max(batch)
     padding = 1 - lengths.sum() / places
     assert padding < 1 - plan_batches(lengths, 8_192).utilisation + 0.002
@@ -163,7 +163,7 @@ def test_lengths_come_from_tokens_numbers_a_function_or_the_collator(wordpiece: 
     tokens = [len(ids) for ids in wordpiece(texts)["input_ids"]]
 
     def widths(rows: Any, *given: Any, **more: Any) -> list[int]:
-        return [len(batch) for batch in budget_batches(rows, 40, *given, seed=1, **more)]
+        return [len(batch) for batch in stream_batches(rows, 40, *given, seed=1, **more)]
 
     expected = [len(batch) for batch in plan_batches(tokens, 40, seed=1)]
     assert widths([{"input_ids": [1] * length} for length in tokens]) == expected
@@ -172,7 +172,7 @@ def test_lengths_come_from_tokens_numbers_a_function_or_the_collator(wordpiece: 
     assert widths([{"size": [1] * length} for length in tokens], column="size") == expected
     assert widths(texts, length=lambda text: len(wordpiece(text)["input_ids"])) == expected
     for rows in (texts, [{"text": text} for text in texts]):
-        batches = list(budget_batches(rows, 40, C(wordpiece), seed=1))
+        batches = list(stream_batches(rows, 40, C(wordpiece), seed=1))
         assert [len(batch["input_ids"]) for batch in batches] == expected
         assert all(batch["input_ids"].numel() <= 40 for batch in batches)
         assert sum(int(batch["attention_mask"].sum()) for batch in batches) == sum(tokens)
@@ -180,10 +180,10 @@ def test_lengths_come_from_tokens_numbers_a_function_or_the_collator(wordpiece: 
 
 def test_shapes_and_multiples_count_in_the_budget() -> None:
     shapes = np.array([16, 32, 64])
-    for batch in budget_batches(ROWS, BUDGET, window=WINDOW, shapes=shapes.tolist()):
+    for batch in stream_batches(ROWS, BUDGET, window=WINDOW, shapes=shapes.tolist()):
         longest = max(len(row["input_ids"]) for row in batch)
         assert len(batch) * shapes[np.searchsorted(shapes, longest)] <= BUDGET
-    for batch in budget_batches(ROWS, BUDGET, window=WINDOW, multiple_of=8):
+    for batch in stream_batches(ROWS, BUDGET, window=WINDOW, multiple_of=8):
         assert len(batch) * -(-max(len(row["input_ids"]) for row in batch) // 8) * 8 <= BUDGET
 
 
@@ -207,64 +207,64 @@ def long_row(place: int) -> list[Any]:
 
 REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
     "raises": (
-        lambda: budget_batches(breaking(70), BUDGET, window=WINDOW),
+        lambda: stream_batches(breaking(70), BUDGET, window=WINDOW),
         RuntimeError,
         ["row 70 of the stream could not be read", "ConnectionError: the server is gone", "last checkpoint"],
     ),
-    "empty": (lambda: budget_batches([], BUDGET), ValueError, ["the stream has no rows", "only once"]),
+    "empty": (lambda: stream_batches([], BUDGET), ValueError, ["the stream has no rows", "only once"]),
     "too long": (
-        lambda: budget_batches(long_row(90), BUDGET, window=WINDOW),
+        lambda: stream_batches(long_row(90), BUDGET, window=WINDOW),
         ValueError,
         ["row 90 of the stream has 900 tokens, a batch may cost 128", "token_budget=900", "filter"],
     ),
     "too dear": (
-        lambda: budget_batches(long_row(90), 1000, window=WINDOW, cost=lambda width: width + width**2 / 4096),
+        lambda: stream_batches(long_row(90), 1000, window=WINDOW, cost=lambda width: width + width**2 / 4096),
         ValueError,
         ["row 90 of the stream has 900 tokens, costs 1097.7", "token_budget=1098"],
     ),
     "longer than shapes": (
-        lambda: budget_batches(long_row(90), 1000, window=WINDOW, shapes=[64, 32]),
+        lambda: stream_batches(long_row(90), 1000, window=WINDOW, shapes=[64, 32]),
         ValueError,
         ["row 90 of the stream has 900 tokens, the largest shape has 64", "shapes=(..., 900)"],
     ),
     "no tokens": (
-        lambda: budget_batches([*ROWS[:60], {"input_ids": []}, *ROWS], BUDGET, window=WINDOW),
+        lambda: stream_batches([*ROWS[:60], {"input_ids": []}, *ROWS], BUDGET, window=WINDOW),
         ValueError,
         ["row 60 of the stream has no tokens", "1 such rows of 50", "filter"],
     ),
     "texts": (
-        lambda: budget_batches(["a text"], BUDGET),
+        lambda: stream_batches(["a text"], BUDGET),
         TypeError,
         ["row 0 of the stream has no tokens in column 'input_ids'", "'a text'", "length="],
     ),
     "another column": (
-        lambda: budget_batches([*ROWS[:3], {"ids": [1]}], BUDGET),
+        lambda: stream_batches([*ROWS[:3], {"ids": [1]}], BUDGET),
         TypeError,
         ["row 3 of the stream", "keys ['ids']"],
     ),
     "strange lengths": (
-        lambda: budget_batches(ROWS, BUDGET, length=str),
+        lambda: stream_batches(ROWS, BUDGET, length=str),
         TypeError,
         ["length(row) must be an integer"],
     ),
     "too few for the processes": (
-        lambda: budget_batches(ROWS[:1], BUDGET, world_size=2, rank=0),
+        lambda: stream_batches(ROWS[:1], BUDGET, world_size=2, rank=0),
         ValueError,
         ["cannot be split", "1 documents", "world_size=1"],
     ),
     "best shapes": (
-        lambda: budget_batches(ROWS, BUDGET, shapes=4),  # type: ignore[arg-type]
+        lambda: stream_batches(ROWS, BUDGET, shapes=4),  # type: ignore[arg-type]
         TypeError,
-        ["not known before", "shapes=4", "best_shapes"],
+        ["not known before", "shapes=4", "shapes=8"],
     ),
     "rows of one process": (
-        lambda: budget_batches(
+        lambda: stream_batches(
             datasets.distributed.split_dataset_by_node(STREAMS["datasets"](), rank=1, world_size=2), BUDGET
         ),
         ValueError,
         ["every process reads the whole stream", "rank 1 of 2", "before split_dataset_by_node"],
     ),
-    "settings": (lambda: budget_batches(ROWS, 0), ValueError, ["token_budget must be positive"]),
+    "settings": (lambda: stream_batches(ROWS, 0), ValueError, ["token_budget must be positive"]),
 }
 
 
@@ -281,27 +281,27 @@ def test_streams_that_cannot_be_batched_are_refused_with_a_way_out(name: str) ->
 def test_a_row_that_the_collator_refuses_is_named_by_its_number_in_the_stream(workers: int) -> None:
     seen = []
     with pytest.raises(ValueError, match="a row that cannot be collated") as caught:
-        seen.extend(budget_batches(ROWS, BUDGET, refusing, window=WINDOW, num_workers=workers))
+        seen.extend(stream_batches(ROWS, BUDGET, refusing, window=WINDOW, num_workers=workers))
     traceback.clear_frames(caught.tb)  # else the worker ends five seconds late
     told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
-    batch = next(batch for batch in numbers(budget_batches(ROWS, BUDGET, window=WINDOW)) if 120 in batch)
+    batch = next(batch for batch in numbers(stream_batches(ROWS, BUDGET, window=WINDOW)) if 120 in batch)
     assert f"the rows of this batch in the stream: {batch}"[:60] in told
-    assert len(seen) == numbers(budget_batches(ROWS, BUDGET, window=WINDOW)).index(batch)
+    assert len(seen) == numbers(stream_batches(ROWS, BUDGET, window=WINDOW)).index(batch)
 
 
 def test_a_text_that_the_tokenizer_refuses_is_found_in_the_stream(wordpiece: Any) -> None:
     texts: list[Any] = ["I ride bike"] * 120
     texts[115] = None
     with pytest.raises(TypeError, match="row 15 of") as caught:
-        list(budget_batches(texts, BUDGET, C(wordpiece), window=WINDOW))
+        list(stream_batches(texts, BUDGET, C(wordpiece), window=WINDOW))
     assert caught.value.__notes__ == ["  row 0 of these is row 100 of the stream"]
     split = C(wordpiece, max_length=8, return_overflowing_tokens=True)
     with pytest.raises(ValueError, match="a text that becomes several rows has no single length"):
-        list(budget_batches(["I ride bike " * 20], BUDGET, split))
+        list(stream_batches(["I ride bike " * 20], BUDGET, split))
 
 
 def test_an_iterator_is_read_once() -> None:
-    loader = budget_batches(iter(ROWS), BUDGET, window=WINDOW)
+    loader = stream_batches(iter(ROWS), BUDGET, window=WINDOW)
     next(iter(loader))
     with pytest.raises(ValueError, match="the rows of an iterator can be read only once") as caught:
         next(iter(loader))
@@ -316,7 +316,7 @@ def test_rows_are_read_a_window_at_a_time() -> None:
             read.append(number)
             yield row
 
-    batches = iter(budget_batches(rows(), BUDGET, window=WINDOW))
+    batches = iter(stream_batches(rows(), BUDGET, window=WINDOW))
     next(batches)
     assert len(read) == WINDOW + 1
 
@@ -324,4 +324,4 @@ def test_rows_are_read_a_window_at_a_time() -> None:
 def test_nothing_is_reported_for_streams_in_order() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        list(budget_batches(ROWS, BUDGET))
+        list(stream_batches(ROWS, BUDGET))

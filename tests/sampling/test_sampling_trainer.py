@@ -30,9 +30,9 @@ from hf_posenc import (
     DataCollatorWithPositionalEncoding,
     TokenBudgetBatchSampler,
     TokenBudgetMixin,
-    budget_batches,
     pack_dataset,
     plan_batches,
+    stream_batches,
     train_bpe,
     with_arrow_batches,
 )
@@ -353,7 +353,7 @@ def test_a_stream_is_planned_a_window_at_a_time_and_read_until_max_steps(tmp_pat
 
 def test_accumulated_batches_of_a_stream_count_by_their_labels(tmp_path: Path) -> None:
     stream = rows().to_iterable_dataset()
-    once = len(list(budget_batches(stream, 64)))
+    once = len(list(stream_batches(stream, 64)))
     trainer = run(Budgeted, tmp_path, data=stream, max_steps=1, gradient_accumulation_steps=once)
     assert flat(trainer.documents()) == [*range(COUNT)]
     assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
