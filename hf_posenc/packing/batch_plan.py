@@ -1,26 +1,20 @@
-"""`BatchPlan`: the documents of each batch, with statistics of the batches; it can be saved to a file.
+"""`BatchPlan`: the documents of each batch, with statistics of the batches.
 
 `token_budget.plan_batches` makes plans.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from .._common.errors import as_integer, explain, shorten, type_error, value_error
+from .._common.errors import as_integer, explain, value_error
 from ..ragged import offsets_of, run_indices
-from .document_lengths import checked_lengths
 from .shapes import Cost, padded, row_costs
-
-_SAVED = ("token_budget", "world_size", "rank", "multiple_of", "shapes")  # the settings in a plan's file
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -37,13 +31,12 @@ class BatchPlan:
         order (`np.ndarray` `(N,)` int64): indices of the documents, batch after batch.
         batch_offsets (`np.ndarray` `(M + 1,)` int64): offset of each of the M batches in `order`, then the
             end of the last batch.
+        lengths (`np.ndarray` int64): length of each document; `order` contains indices into this array.
         token_budget (`int`): maximum cost of a batch: its number of rows times the cost of one row, see `cost`.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step.
         rank (`int`, *optional*): the rank of these batches; `None` for the batches of all ranks.
         multiple_of (`int`, *optional*): the rows of a batch are padded to a multiple of it.
         shapes (`tuple` of `int`, *optional*): the rows of a batch are padded to the smallest of these that is enough.
-        lengths (`np.ndarray` of int64, *optional*): length of each document; `order` contains indices into this array.
-            If it is `None`, statistics such as `tokens`, `widths` and `padding` raise `ValueError`.
         cost (callable, *optional*): function from an array of padded lengths to the cost of a row of each length. By
             default, the cost of a row is its padded length.
 
@@ -58,12 +51,12 @@ class BatchPlan:
 
     order: NDArray[np.int64]
     batch_offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
     token_budget: int
     world_size: int = 1
     rank: int | None = None
     multiple_of: int | None = None
     shapes: tuple[int, ...] | None = None
-    lengths: NDArray[np.int64] | None = None
     cost: Cost | None = None
 
     def __len__(self) -> int:
@@ -144,7 +137,7 @@ class BatchPlan:
     @property
     def tokens(self) -> int:
         """Number of tokens in all batches, not counting padding."""
-        return int(self._known_lengths[self._documents].sum())
+        return int(self.lengths[self._documents].sum())
 
     @property
     def widths(self) -> NDArray[np.int64]:
@@ -158,7 +151,7 @@ class BatchPlan:
             >>> plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1).widths
             array([5, 8, 4])
         """
-        lengths = self._known_lengths[self._documents]
+        lengths = self.lengths[self._documents]
         begins = self.batch_offsets[:-1] - self.batch_offsets[0]
         longest = np.maximum.reduceat(lengths, begins) if len(begins) else lengths
         return padded(longest, self.multiple_of, self.shapes)
@@ -182,7 +175,7 @@ class BatchPlan:
         1 if the batches of each step cost the same.
 
         Raises:
-            ValueError: if this is the plan of one rank, or if the plan has no `lengths`.
+            ValueError: if this is the plan of one rank.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -202,83 +195,10 @@ class BatchPlan:
         steps = costs.reshape(-1, self.world_size)
         return 1.0 if not len(steps) else float(steps.max(axis=1).sum() / steps.mean(axis=1).sum())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        r"""Save the batches and settings of the plan as a NumPy archive (.npz). `lengths` and `cost` are not saved.
-
-        Args:
-            path (`str` or path): the file; an existing file is replaced. No suffix is added to the name.
-
-        Example:
-            >>> import os, tempfile
-            >>> from hf_posenc import BatchPlan, plan_batches
-            >>> plan = plan_batches([5, 3, 8, 2, 4, 4], 12)
-            >>> path = os.path.join(tempfile.mkdtemp(), "plan.npz")
-            >>> plan.save(path)
-            >>> BatchPlan.load(path)
-            BatchPlan(batches=3, documents=6, token_budget=12)
-        """
-        settings = json.dumps({name: getattr(self, name) for name in _SAVED})
-        offsets = self.batch_offsets - self.batch_offsets[0]
-        with Path(path).open("wb") as file:  # `np.savez` would add .npz to a file name
-            np.savez(file, order=self._documents, batch_offsets=offsets, settings=np.array(settings))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, lengths: ArrayLike | None = None) -> BatchPlan:
-        r"""Load a plan from a file written by `save`.
-
-        Args:
-            path (`str` or path): the file.
-            lengths (array-like of integers `(N,)`, *optional*): lengths of the documents. Without them, statistics such
-                as `padding` raise `ValueError`.
-
-        Returns:
-            `BatchPlan` with the same batches. Its `cost` is `None`, because functions are not saved.
-
-        Raises:
-            OSError: if the file cannot be read.
-            ValueError: if the file is not a plan, or if `lengths` are not those of its documents: too few, or longer
-                than its largest shape.
-        """
-        try:
-            # `np.load` would not close a file that is not an archive.
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as saved:
-                if any(member.compress_type for member in saved.zip.infolist()):  # arrays could be larger than memory
-                    raise value_error("the arrays of a plan are not compressed")
-                order, batch_offsets, settings = saved["order"], saved["batch_offsets"], str(saved["settings"])
-            plan = cls(order=order, batch_offsets=batch_offsets, **_checked_settings(json.loads(settings)))
-            _check_arrays(plan)
-        except OSError:
-            raise
-        except Exception as problem:  # arrays and settings of a damaged file can raise any error
-            raise value_error(
-                "the file is not a plan of batches",
-                got=f"{os.fspath(path)}: {' '.join(str(problem).split())}",
-                fix="plan_batches(lengths, token_budget).save(path)",
-            ) from None
-        if lengths is None:
-            return plan
-        sizes, last = checked_lengths(lengths), int(order.max(initial=-1))
-        if last >= len(sizes):
-            raise value_error(
-                f"the plan has document {last}, and every document needs a length",
-                got=f"{len(sizes)} lengths",
-                fix="the lengths that the plan was made from",
-            )
-        longest, largest = int(sizes[order].max(initial=0)), max(plan.shapes or (), default=0)
-        if plan.shapes is not None and longest > largest:
-            raise value_error(
-                f"the plan has shapes of {largest} tokens at most",
-                got=f"a document of {longest} tokens",
-                fix="the lengths that the plan was made from",
-            )
-        return replace(plan, lengths=sizes)
-
     def __repr__(self) -> str:
         ranks = "" if self.world_size == 1 else f"steps={self.steps}, world_size={self.world_size}, "
         ranks += "" if self.rank is None else f"rank={self.rank}, "
         facts = f"batches={len(self)}, {ranks}documents={self.documents}, "
-        if self.lengths is None:
-            return f"BatchPlan({facts}token_budget={self.token_budget})"
         padding = f"padding={self.padding} ({100 * (1 - self.utilisation):.2f} %)"
         straggler = f", straggler={self.straggler:.3f}" if self.rank is None and self.world_size > 1 else ""
         shapes = "" if self.shapes is None else f", shapes={len(self.shapes)}"
@@ -291,54 +211,6 @@ class BatchPlan:
     @property
     def _documents(self) -> NDArray[np.int64]:
         return self.order[self.batch_offsets[0] : self.batch_offsets[-1]]
-
-    @property
-    def _known_lengths(self) -> NDArray[np.int64]:
-        if self.lengths is None:
-            raise value_error(
-                "the statistics of a plan need the lengths of the documents",
-                got="a plan that was loaded without them",
-                fix="BatchPlan.load(path, lengths=lengths)",
-            )
-        return self.lengths
-
-
-def _checked_settings(settings: Any) -> dict[str, Any]:
-    """Return `settings`, read from the file of a plan, as keyword arguments of `BatchPlan`; raise if one is invalid."""
-    if not isinstance(settings, dict) or set(settings) != set(_SAVED):
-        names = shorten(sorted(settings) if isinstance(settings, dict) else settings)
-        raise value_error(f"the settings of a plan are {', '.join(_SAVED)}", got=names)
-    checked = dict(settings)
-    for name in ("token_budget", "world_size", "multiple_of"):
-        if name != "multiple_of" or settings[name] is not None:
-            checked[name] = as_integer(settings[name], name, minimum=1, example=8)
-    if settings["rank"] is not None:
-        checked["rank"] = checked_rank(settings["rank"], checked["world_size"])
-    if settings["shapes"] is not None:
-        if not isinstance(settings["shapes"], list):
-            raise type_error("shapes must be a list of lengths", got=shorten(settings["shapes"]))
-        checked["shapes"] = tuple(as_integer(shape, "shapes", minimum=1, example=16) for shape in settings["shapes"])
-    return checked
-
-
-def _check_arrays(plan: BatchPlan) -> None:
-    """Raise `ValueError` if `order` and `batch_offsets` of a plan, read from a file, are invalid.
-
-    `order` must contain no index twice. `batch_offsets` must ascend from 0 to the length of `order`. A global plan must
-    have the same number of batches for each rank.
-    """
-    for name in ("order", "batch_offsets"):
-        array = getattr(plan, name)
-        if array.ndim != 1 or array.dtype.kind != "i":
-            raise value_error(f"{name} must be flat integers", got=f"{array.ndim}-D {array.dtype}")
-    order, batch_offsets = plan.order, plan.batch_offsets
-    if order.min(initial=0) < 0 or len(np.unique(order)) < len(order):
-        raise value_error("order must contain the index of each document once", got=shorten(order.tolist()))
-    ends = batch_offsets[[0, -1]].tolist() if len(batch_offsets) else []
-    if ends != [0, len(order)] or (np.diff(batch_offsets) <= 0).any():
-        raise value_error(f"batch_offsets must rise from 0 to {len(order)}", got=shorten(batch_offsets.tolist()))
-    if plan.rank is None and len(plan) % plan.world_size:
-        raise value_error(f"every step has a batch for each of {plan.world_size} ranks", got=f"{len(plan)} batches")
 
 
 def checked_rank(rank: Any, world_size: int) -> int:

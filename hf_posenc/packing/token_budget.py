@@ -90,11 +90,11 @@ def plan_batches(
     plan = BatchPlan(
         order=order,
         batch_offsets=batch_offsets,
+        lengths=sizes,
         token_budget=budget,
         world_size=ranks,
         multiple_of=multiple_of,
         shapes=chosen,
-        lengths=sizes,
         cost=cost,
     )
     return plan if rank is None else plan.for_rank(rank)

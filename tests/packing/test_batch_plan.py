@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,31 +144,6 @@ def test_a_plan_goes_on_from_any_step_without_copying(
     assert rest.tokens + sum(problem[0][document] for batch in as_lists(plan)[:done] for document in batch) == (
         plan.tokens
     )
-
-
-@given(problems(), st.data())
-def test_a_saved_plan_loads_with_the_same_batches_and_figures(
-    tmp_path_factory: pytest.TempPathFactory, problem: tuple[list[int], dict[str, Any]], data: st.DataObject
-) -> None:
-    rank = data.draw(st.one_of(st.none(), st.integers(0, problem[1]["world_size"] - 1)))
-    plan = plan_of(problem, rank=rank)
-    plan = plan.from_step(data.draw(st.integers(0, plan.steps)))
-    path = tmp_path_factory.mktemp("plan") / "saved.plan"
-    plan.save(path)
-    loaded = BatchPlan.load(path, lengths=problem[0])
-    assert as_lists(loaded) == as_lists(plan)
-    for name in ("token_budget", "world_size", "rank", "multiple_of", "shapes", "steps", "padding"):
-        assert getattr(loaded, name) == getattr(plan, name), name
-    assert repr(loaded) == repr(plan)
-
-
-def test_a_file_holds_two_arrays_and_a_line_of_settings_and_needs_no_pickle(tmp_path: Path) -> None:
-    plan = plan_batches([5, 3, 8, 2], 16, world_size=2, rank=1, shapes=2)
-    plan.save(tmp_path / "plan")
-    with np.load(tmp_path / "plan", allow_pickle=False) as file:
-        assert sorted(file) == ["batch_offsets", "order", "settings"]
-        assert file["settings"].shape == ()
-        assert np.array_equal(file["order"], plan.order)
 
 
 @given(st.lists(st.integers(1, 14), min_size=1, max_size=12), st.integers(1, 5), st.sampled_from([None, 2, 3]))
@@ -337,11 +310,6 @@ def test_the_best_sixteen_shapes_waste_less_than_half_of_sixteen_equally_spaced_
 # ------------------------------------------------------------------------------------------------------------- refusal
 
 
-def _saved(tmp_path: Path) -> Path:
-    plan_batches([5, 3], 8).save(tmp_path / "plan")
-    return tmp_path / "plan"
-
-
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: plan_batches([5, 64, 90, 70], 64),
@@ -444,79 +412,3 @@ def test_a_plan_shows_its_figures() -> None:
     assert repr(plan_batches(lengths, 16, shapes=[4, 8])) == (
         "BatchPlan(batches=3, documents=6, tokens=27, token_budget=16, padding=13 (32.50 %), shapes=2)"
     )
-
-
-def test_a_plan_that_was_loaded_without_lengths_iterates_and_refuses_figures(tmp_path: Path) -> None:
-    plan = BatchPlan.load(_saved(tmp_path))
-    assert sorted(as_lists(plan)) == [[0], [1]]
-    assert repr(plan) == "BatchPlan(batches=2, documents=2, token_budget=8)"
-    for name in ("tokens", "padding", "widths", "straggler", "utilisation"):
-        with pytest.raises(ValueError, match="need the lengths of the documents"):
-            getattr(plan, name)
-
-
-@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 half of one"])
-def test_a_file_that_holds_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ValueError, match="the file is not a plan of batches"):
-        BatchPlan.load(tmp_path / "file")
-
-
-def test_an_archive_of_other_arrays_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "other.npz", order=np.arange(3))
-    np.save(tmp_path / "one.npy", np.arange(3))
-    for name in ("other.npz", "one.npy"):
-        with pytest.raises(ValueError, match="the file is not a plan of batches"):
-            BatchPlan.load(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
-        BatchPlan.load(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"token_budget": ...}, ["settings of a plan", "'rank'"]),
-        ({"shapes": ...}, ["settings of a plan", "['multiple_of'"]),
-        ({"color": 3}, ["'color'"]),
-        ({"token_budget": "8"}, ["token_budget must be an integer", "'8'"]),
-        ({"token_budget": 0}, ["token_budget must be positive"]),
-        ({"world_size": None}, ["world_size must be an integer"]),
-        ({"world_size": 3}, ["2 batches", "3 ranks"]),
-        ({"rank": 1}, ["rank must be below world_size"]),
-        ({"multiple_of": 0.5}, ["multiple_of must be an integer"]),
-        ({"shapes": 5}, ["shapes must be"]),
-        ({"shapes": [8, "9"]}, ["shapes must be"]),
-        ({"rank": "0"}, ["rank must be an integer", "'0'"]),
-        ({"order": np.array([0.5, 1])}, ["order must be flat integers", "1-D float64"]),
-        ({"order": np.array([[0, 1]])}, ["order must be flat integers", "2-D int64"]),
-        ({"order": np.array([1, 1])}, ["order must", "once", "[1, 1]"]),
-        ({"order": np.array([-1, 1])}, ["order must", "once"]),
-        ({"batch_offsets": np.array([0, 2, 1])}, ["batch_offsets must rise from 0 to 2", "[0, 2, 1]"]),
-        ({"batch_offsets": np.array([0, 1, 1, 2])}, ["batch_offsets must rise", "[0, 1, 1, 2]"]),
-        ({"batch_offsets": np.array([0, 1, 5])}, ["batch_offsets must rise"]),
-        ({"batch_offsets": np.array([1, 2])}, ["batch_offsets must rise"]),
-        ({"batch_offsets": np.array([], dtype=int)}, ["batch_offsets must rise"]),
-        ({"lines": [1, 2]}, ["settings"]),
-    ],
-)
-def test_a_damaged_plan_is_refused_with_its_error(tmp_path: Path, change: dict[str, Any], words: list[str]) -> None:
-    with np.load(_saved(tmp_path)) as file:
-        arrays = {name: file[name] for name in ("order", "batch_offsets")}
-        settings = json.loads(str(file["settings"]))
-    arrays |= {name: value for name, value in change.items() if name in arrays}
-    settings |= {name: value for name, value in change.items() if name not in arrays}
-    settings = {name: value for name, value in settings.items() if value is not ...}
-    with (tmp_path / "other").open("wb") as file:
-        np.savez(file, **arrays, settings=np.array(json.dumps(change.get("lines", settings))))
-    with pytest.raises(ValueError, match="the file is not a plan of batches") as caught:
-        BatchPlan.load(tmp_path / "other")
-    for word in words:
-        assert word in str(caught.value)
-
-
-def test_lengths_of_other_documents_are_refused_beside_a_saved_plan(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"the plan has document 1[\s\S]*1 lengths"):
-        BatchPlan.load(_saved(tmp_path), lengths=[5])
-    plan_batches([5, 3], 16, shapes=[4, 8]).save(tmp_path / "shapes")
-    with pytest.raises(ValueError, match=r"the plan has shapes of 8 tokens at most[\s\S]*a document of 9 tokens"):
-        BatchPlan.load(tmp_path / "shapes", lengths=[9, 3])
