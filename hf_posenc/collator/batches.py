@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._common.errors import as_integer, explain, shorten, type_error, value_error
+from .._common.errors import as_integer, shorten, value_error
 from ..packing import BatchPlan, plan_batches
 from ..ragged import round_up
 from .arrays import as_list, is_arrow
@@ -157,10 +157,9 @@ class Batches:
             `overflow_to_sample_mapping`. Without texts, return an empty tensor, or array with `return_tensors="np"`.
 
         Raises:
-            ValueError: if the number of results is not the number of batches; if a result does not have one value for
-                each row of its batch; if results differ in dtype, device or shape (except dimension 0); if no loop over
-                the batches has ended.
-            TypeError: if a result is not a tensor, an array or a list, or `results` is a single tensor or array.
+            ValueError: if there is not one result for each batch, with one value for each row; if no loop over the
+                batches has ended.
+            Exception: of torch or NumPy, if the results do not fit together.
 
         Example:
             >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -171,39 +170,30 @@ class Batches:
             >>> batches.in_order(batch.input_ids.sum(dim=1) for batch in batches)
             tensor([2, 9, 5, 7])
         """
-        if isinstance(results, torch.Tensor | np.ndarray | Mapping | str) or not isinstance(results, Iterable):
-            raise type_error(
-                "in_order needs one result for each batch",
-                got=f"a single {type(results).__name__}",
+        parts = deque(results)
+        self._check_complete()
+        sizes, found = [len(rows) for rows in self._rows], [len(part) for part in parts]
+        if found != sizes:
+            raise value_error(
+                "in_order needs one result for each batch, with one value for each of its rows",
+                got=f"{len(found)} results for {len(sizes)} batches; {shorten(found)} values for {shorten(sizes)} rows",
                 fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
             )
-        parts: deque[Any] = deque()
-        for number, result in enumerate(results):
-            if number == len(self._rows):
-                raise ValueError(self._wrong_number(f"more than {number}"))
-            parts.append(_checked(result, parts[0] if parts else result, number, len(self._rows[number])))
-        self._check_complete()
-        if len(parts) < len(self._rows):
-            raise ValueError(self._wrong_number(len(parts)))
-        count, first = sum(map(len, self._rows)), parts[0] if parts else None
-        if first is None:
+        if not parts:
             return np.empty(0) if self._config.settings.return_tensors == "np" else torch.empty(0)
-        if isinstance(first, list):
-            pairs = (zip(rows.tolist(), parts.popleft(), strict=True) for rows in self._rows)
-            values = dict(chain.from_iterable(pairs))
-            return [values[row] for row in range(count)]
-        shape = (count, *first.shape[1:])
-        out: Any = np.empty(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_empty(shape)
+        first, count = parts[0], sum(sizes)
+        out: Any = [None] * count
+        if not isinstance(first, list):
+            shape = (count, *first.shape[1:])
+            out = np.empty(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_empty(shape)
         for rows in self._rows:
-            out[rows] = parts.popleft()
+            part = parts.popleft()  # its memory is free once it is copied
+            if isinstance(first, list):
+                for row, value in zip(rows.tolist(), part, strict=True):
+                    out[row] = value
+            else:
+                out[rows] = part
         return out
-
-    def _wrong_number(self, found: object) -> str:
-        return explain(
-            "in_order needs one result for each batch",
-            got=f"{found} results for {len(self._rows)} batches",
-            fix="results.append(result) once for each batch, not results.extend(result)",
-        )
 
     def _check_complete(self) -> None:
         """Raise a `ValueError` if no loop over the batches has reached its end."""
@@ -254,38 +244,3 @@ def _slice(given: Any, start: int, size: int) -> Any:
     if is_arrow(given):
         return given.slice(start, size)
     return getattr(given, "iloc", given)[start : start + size]
-
-
-def _checked(result: Any, first: Any, number: int, rows: int) -> Any:
-    """Return the result of batch `number` unchanged; raise if it does not have `rows` values, one for each row.
-
-    Also raise if type, dtype, device or shape (except dimension 0) differ from `first`, the result of the first batch.
-    """
-    if not isinstance(result, torch.Tensor | np.ndarray | list):
-        raise type_error(
-            "the result of a batch must be a tensor, an array or a list, with one value per row",
-            got=f"{type(result).__name__} for batch {number}",
-            fix="outputs.pooler_output or outputs.last_hidden_state[:, 0], not the outputs of the model themselves",
-        )
-    found = len(result) if not hasattr(result, "ndim") or result.ndim else 0
-    if found != rows:
-        raise value_error(
-            f"the result of batch {number} must have one value for each of its {rows} rows, along dimension 0",
-            got=f"shape {tuple(result.shape)}" if hasattr(result, "shape") else f"{found} values",
-            fix="results in the order of the batches, without mean or squeeze over the rows",
-        )
-    kinds = [_described(each) for each in (first, result)]
-    if kinds[0] != kinds[1]:
-        raise value_error(
-            "the results of all batches must have the same shape, dtype and device, except for the rows",
-            got=f"{kinds[0]} for batch 0, {kinds[1]} for batch {number}",
-            fix="list(result) for each batch, which returns a list",
-        )
-    return result
-
-
-def _described(result: Any) -> str:
-    if isinstance(result, list):
-        return "a list"
-    shape = ", ".join(["rows", *map(str, result.shape[1:])])
-    return f"{type(result).__name__} ({shape}) {result.dtype} {getattr(result, 'device', '')}".rstrip()

@@ -296,23 +296,13 @@ def test_wrong_results_are_refused(wordpiece) -> None:
     count = len(made)
     with pytest.raises(ValueError, match=rf"got: {count - 1} results for {count} batches"):
         batches.in_order(made[:-1])
-    with pytest.raises(ValueError, match=rf"got: more than {count} results for {count} batches"):
+    with pytest.raises(ValueError, match=rf"got: {count + 1} results for {count} batches"):
         batches.in_order([*made, made[0]])
-    with pytest.raises(ValueError, match=r"one value for each of its \d+ rows(.|\n)*shape \(\)"):
-        batches.in_order([each.mean() for each in made])
-    with pytest.raises(ValueError, match=r"batch 0 must have one value(.|\n)*got: shape \(0, 3\)"):
-        batches.in_order([torch.empty(0, 3) for _ in made])
-    with pytest.raises(ValueError, match=r"batch 0 must have one value(.|\n)*got: 0 values"):
-        batches.in_order([[] for _ in made])
-    for wrong in (torch.cat(made), np.zeros(count), {0: made[0]}, "vectors", 3):
-        with pytest.raises(TypeError, match=r"one result for each batch(.|\n)*a single"):
+    for wrong in ([torch.empty(0, 3) for _ in made], [[] for _ in made], [{"logits": each} for each in made]):
+        with pytest.raises(ValueError, match="one value for each of its rows"):
             batches.in_order(wrong)
-    for wrong in (tuple(made[0]), "text", None, {"a": made[0]}, 1.5):
-        with pytest.raises(TypeError, match=r"must be a tensor, an array or a list(.|\n)*pooler_output"):
-            batches.in_order([wrong] * count)
-    for other in (made[1].double(), made[1][:, None], made[1].numpy(), made[1].tolist(), made[1].to("meta")):
-        with pytest.raises(ValueError, match=r"the same shape, dtype and device(.|\n)*for batch 0(.|\n)*list\(result"):
-            batches.in_order([made[0], other, *made[2:]])
+    with pytest.raises(RuntimeError):  # of torch
+        batches.in_order([made[0][:, None], *made[1:]])
 
 
 def test_settings_that_part_rows_from_texts_are_refused(wordpiece) -> None:
