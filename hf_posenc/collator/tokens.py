@@ -66,7 +66,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
     """
     given, positions_from_0, unmasked = read(rows_or_columns, config.settings), False, None
     if given.texts is not None:
-        rows, columns = config.encoder.encode(given.texts, given.pairs), given.columns
+        rows, columns = config.encoder.tokenize(given.texts, given.pairs), given.columns
     else:
         rows, columns = _read_ids(config, given)
         positions_from_0 = _count_from_0(config, rows)
@@ -197,9 +197,9 @@ def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[
     """
     model = config.limited_by("max_target_length")
     if given.targets is not None and config.target_encoder is not None:
-        encoded = config.target_encoder.encode(given.targets)
-        targets, _ = truncate_targets(encoded.ids, config.target_limits, model)
-        return targets, columns, encoded.truncated
+        tokenized_targets = config.target_encoder.tokenize(given.targets)
+        targets, _ = truncate_targets(tokenized_targets.ids, config.target_limits, model)
+        return targets, columns, tokenized_targets.truncated
     names = label_names(columns)
     if len(names) != 1:
         return None, columns, 0

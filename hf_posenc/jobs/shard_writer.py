@@ -104,7 +104,7 @@ class ShardWriter:
         The counts in `counted` are updated. For each table, the array of its row lengths is appended to `lengths`.
         """
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
-        windows = _windows(self._encoder.encode(task, counted), window_tokens)
+        windows = _windows(self._encoder.tokenize(task, counted), window_tokens)
         for number, block in enumerate(windows):
             for group, row_lengths in tables(self.job, block, self._schema, seed=(task.shard << 20) + number):
                 lengths.append(row_lengths)

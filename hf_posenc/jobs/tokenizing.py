@@ -71,9 +71,9 @@ class TaskEncoder:
         )
         pair = job.text_pair_column
         self._columns = Columns((job.text_column,) if pair is None else (job.text_column, pair), job.carried)
-        self._empty = self._encoder.encode([""], None if pair is None else [""]).ids.values
+        self._empty = self._encoder.tokenize([""], None if pair is None else [""]).ids.values
 
-    def encode(self, task: Task, counted: Counted) -> Iterator[Block]:
+    def tokenize(self, task: Task, counted: Counted) -> Iterator[Block]:
         r"""Parse and tokenize the documents of a task, and yield them in batches.
 
         Args:
@@ -89,11 +89,11 @@ class TaskEncoder:
         """
         for found in read_documents(task, self._columns):
             if isinstance(found, LongDocument):
-                rows, refused = self._encode_long(found)
+                rows, refused = self._tokenize_long(found)
                 documents = finished(found, self._columns)
             else:
                 documents = found
-                rows, refused = self._encode(*documents.texts)
+                rows, refused = self._tokenize(*documents.texts)
             counted.blank += documents.blank
             if documents.numbers:
                 yield self._block(documents, rows, {**refused, **documents.bad}, counted)
@@ -124,7 +124,7 @@ class TaskEncoder:
             carried = carried.append_column("row", pa.array(documents.numbers, pa.int64()))
         return Block(columns, carried, sample)
 
-    def _encode(self, *texts: Sequence[str]) -> tuple[TokenRows, dict[int, str]]:
+    def _tokenize(self, *texts: Sequence[str]) -> tuple[TokenRows, dict[int, str]]:
         r"""Tokenize a batch of documents, given as a list of texts, or for text pairs as two lists.
 
         A document is unusable if
@@ -140,28 +140,28 @@ class TaskEncoder:
         """
         bad: dict[int, str] = {}
         try:
-            rows = self._encoder.encode(*texts)
+            rows = self._encoder.tokenize(*texts)
         except ValueError:  # the tokenizer's error names no row: encode each document alone
             for index, document in enumerate(zip(*texts, strict=True)):
                 try:
-                    self._encoder.encode(*([text] for text in document))
+                    self._encoder.tokenize(*([text] for text in document))
                 except ValueError as error:
                     bad[index] = f"is refused by the tokenizer: {_reason(error)}"
             if not bad:
                 raise
-            rows = self._encoder.encode(*_emptied(texts, bad))
+            rows = self._encoder.tokenize(*_emptied(texts, bad))
         return self._checked(rows, bad, texts)
 
-    def _encode_long(self, document: LongDocument) -> tuple[TokenRows, dict[int, str]]:
-        """Tokenize a long document while it is read; see `_encode` for the result."""
+    def _tokenize_long(self, document: LongDocument) -> tuple[TokenRows, dict[int, str]]:
+        """Tokenize a long document while it is read; see `_tokenize` for the result."""
         bad: dict[int, str] = {}
         try:
-            rows = self._encoder.encode_blocks(document.blocks)
+            rows = self._encoder.tokenize_blocks(document.blocks)
         except ValueError as error:
             bad[0] = f"is refused by the tokenizer: {_reason(error)}"
         document.finish()
         if bad or document.bad is not None:
-            rows = self._encoder.encode([""])
+            rows = self._encoder.tokenize([""])
         return self._checked(rows, bad, [[""]])
 
     def _checked(
@@ -178,7 +178,7 @@ class TaskEncoder:
             for row in np.flatnonzero(rows.ids.lengths > limit).tolist():
                 bad.setdefault(row, f"has {rows.ids.lengths[row]} tokens, limit {limit}")
             if self._job.on_bad_row == "keep-empty":
-                rows = self._encoder.encode(*_emptied(texts, bad))
+                rows = self._encoder.tokenize(*_emptied(texts, bad))
         return rows, bad
 
     def _is_empty(self, ids: Ragged) -> NDArray[np.bool_]:

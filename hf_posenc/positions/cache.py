@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 from .arguments import as_index, beyond_length, check_tensor_range, check_width, without_values
 from .conventions import Convention, resolve_convention
-from .exact import Waves, encode, encode_in_graph, waves
+from .exact import Waves, exact_rows, exact_rows_in_graph, waves
 
 # Longer tables are not cached: 2**18 rows of width 768 are 768 MiB in float32, and such positions are rare.
 _MAX_ROWS = 2**18
@@ -115,7 +115,7 @@ def _table(
     # A tensor made in inference mode would fail in the backward pass of a later training step.
     with torch.inference_mode(False), torch.no_grad():
         positions = torch.arange(present, rows, dtype=torch.float64, device="cpu")
-        new = encode(positions, encoding.waves, dtype).to(device)
+        new = exact_rows(positions, encoding.waves, dtype).to(device)
         table = new if cached is None else torch.cat([cached, new])
     if type(table) is torch.Tensor:  # not a fake tensor
         others = [(other, rows) for other, rows in _tables[0].items() if other != key]
@@ -173,7 +173,7 @@ def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> 
     """
     check_tensor_range(positions, "positions")
     exact = positions.detach().to("cpu", torch.float64)
-    return encode(exact, encoding.waves, dtype).to(positions.device)
+    return exact_rows(exact, encoding.waves, dtype).to(positions.device)
 
 
 def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
@@ -234,7 +234,7 @@ def _traced_rows(
     the positions are `first`, `first` + 1, and so on, otherwise -1.
     """
     if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():  # torch.export
-        return encode_in_graph(positions, encoding.waves, dtype).to(positions.device)
+        return exact_rows_in_graph(positions, encoding.waves, dtype).to(positions.device)
     rows: torch.Tensor = _rows(positions, encoding.key, encoding.d_model, dtype, bound, limit, first)
     return rows
 

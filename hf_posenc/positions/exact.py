@@ -120,7 +120,7 @@ def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
     return Waves(convention, d_model, whole, _upper_half(whole), low, _upper_half(low), last)
 
 
-def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
+def exact_rows(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
     r"""Return the encodings of the given positions: a row of sines and cosines for each.
 
     Args:
@@ -133,7 +133,8 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
 
     Example:
         >>> from hf_posenc.positions.conventions import CONVENTIONS
-        >>> encode(torch.tensor([0.0, 1.0], dtype=torch.float64), waves(CONVENTIONS["vaswani"], 4, None), torch.float32)
+        >>> some = torch.tensor([0.0, 1.0], dtype=torch.float64)
+        >>> exact_rows(some, waves(CONVENTIONS["vaswani"], 4, None), torch.float32)
         tensor([[0.0000, 1.0000, 0.0000, 1.0000],
                 [0.8415, 0.5403, 0.0100, 0.9999]])
     """
@@ -144,13 +145,13 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
     if pairs:
         shape = (pairs, 2) if waves.is_interleaved else (2, pairs)
         out = rows.view(len(flat), columns)[:, : 2 * pairs].view(len(flat), *shape)
-        encode_rows = _encode_run if dtype in _PRODUCTS and _is_run(flat) else _encode_each
-        encode_rows(flat, waves, out if waves.is_interleaved else out.transpose(1, 2))  # (N, F, 2)
+        write_rows = _write_run if dtype in _PRODUCTS and _is_run(flat) else _write_each
+        write_rows(flat, waves, out if waves.is_interleaved else out.transpose(1, 2))  # (N, F, 2)
     return rows if columns == waves.d_model else rows[..., : waves.d_model].clone()
 
 
-def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
-    """Return the same encodings as `encode`, computed with operations that `torch.export` can record."""
+def exact_rows_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
+    """Return the same encodings as `exact_rows`, computed with operations that `torch.export` can record."""
     flat = positions.to("cpu", torch.float64).reshape(-1)
     numbers = [round_once(radians.sin(), dtype) for radians in _angles(flat, waves)]
     rows = torch.stack(numbers, dim=2 if waves.is_interleaved else 1).flatten(1)[:, : waves.d_model]
@@ -181,7 +182,7 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _is_run(positions: torch.Tensor) -> bool:
-    """Return True if `positions` are consecutive integers, and so many that `_encode_run` is faster."""
+    """Return True if `positions` are consecutive integers, and so many that `_write_run` is faster."""
     if len(positions) < 4 * _RUN or without_values(positions):
         return False
     first = float(positions[0])
@@ -189,7 +190,7 @@ def _is_run(positions: torch.Tensor) -> bool:
     return first.is_integer() and torch.equal(positions, run)
 
 
-def _encode_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
+def _write_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
     """Write the sines and cosines of any `positions` `(N,)` to `out` `(N, F, 2)`, for F pairs of columns.
 
     The last dimension is (sine, cosine), or (cosine, sine) if `cosine_first` is set in the convention.
@@ -203,10 +204,10 @@ def _encode_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> No
                 rows.copy_(round_once(numbers, out.dtype))
 
 
-def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
+def _write_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
     r"""Write the sines and cosines of consecutive integers `positions` `(N,)` to `out` `(N, F, 2)`.
 
-    This is six times as fast as `_encode_each`, with the same values bit for bit. A row is the complex product of two
+    This is six times as fast as `_write_each`, with the same values bit for bit. A row is the complex product of two
     rows that `_values` computed. A product has a small error. Where that could change the rounded number, the number is
     computed again, from `_angles`.
     """

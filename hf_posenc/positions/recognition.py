@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .._common.errors import shorten, type_error, value_error
 from .arguments import DTYPES, USUAL_BASE
 from .conventions import CONVENTIONS, Convention, Layout, Spacing, resolve_convention
-from .exact import encode, round_once, waves
+from .exact import exact_rows, round_once, waves
 
 # Model families of transformers by the convention whose formula they use.
 _FAMILIES = {
@@ -211,7 +211,7 @@ def _fit(
 
 def _exact(positions: torch.Tensor, formula: Convention, d_model: int) -> torch.Tensor:
     """Return the float64 encodings `(R, D)` of `positions` `(R,)` by `formula`."""
-    return encode(positions.double(), waves(formula, d_model, formula.check_fit(d_model)), torch.float64)
+    return exact_rows(positions.double(), waves(formula, d_model, formula.check_fit(d_model)), torch.float64)
 
 
 # ---------------------------------------------------------------------------------------- comparison with a whole table

@@ -130,7 +130,7 @@ class FastBackend:
             self._slow = self._added
         self._tokens = self._texts = self._slow_texts = 0
 
-    def encode(self, texts: Sequence[Any]) -> Ragged:
+    def tokenize(self, texts: Sequence[Any]) -> Ragged:
         """Return the token ids of each text.
 
         About one text in `interval` is also encoded with `tokenizers`. Raise `DifferentIds` if the ids differ.
@@ -179,7 +179,7 @@ class FastBackend:
             for index in slow:
                 rest[index] = ""
             rows = list(self._encode(rest))
-            for index, row in zip(slow, self._reference.encode([texts[index] for index in slow]), strict=True):
+            for index, row in zip(slow, self._reference.tokenize([texts[index] for index in slow]), strict=True):
                 rows[index] = row
             ids = Ragged.from_rows(rows)
         else:
@@ -216,7 +216,7 @@ class FastBackend:
 
     def _different(self, texts: Sequence[str], ids: Ragged, compared: Sequence[int]) -> list[str]:
         """Encode the texts at the indices `compared` with `tokenizers`; return those whose ids differ from `ids`."""
-        right = self._reference.encode([texts[index] for index in compared])
+        right = self._reference.tokenize([texts[index] for index in compared])
         offsets = ids.offsets.tolist()
         return [
             texts[index]

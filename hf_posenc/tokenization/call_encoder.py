@@ -53,7 +53,7 @@ class CallEncoder:
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self._lock = threading.Lock()  # a call sets attributes of the tokenizer
 
-    def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> TokenRows:
+    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> TokenRows:
         """Tokenize a batch of texts or pairs with one call of the tokenizer for each, and return `TokenRows`.
 
         `pairs` has the second text of each pair; `None` means single texts.

@@ -61,7 +61,7 @@ class Encoder:
         >>> from hf_posenc.tokenization.loading import private_copy
         >>> raw = Tokenizer(models.WordLevel({"<unk>": 0, "I": 1, "ride": 2, "bike": 3}, unk_token="<unk>"))
         >>> raw.pre_tokenizer = pre_tokenizers.Whitespace()
-        >>> Encoder(private_copy(raw)).encode(["I ride bike", "bike"]).ids.pad(0)
+        >>> Encoder(private_copy(raw)).tokenize(["I ride bike", "bike"]).ids.pad(0)
         array([[1, 2, 3],
                [3, 0, 0]])
     """
@@ -124,7 +124,7 @@ class Encoder:
                 tokenizer, self.limits, self._special[False], add_special_tokens, is_split_into_words, targets
             )
 
-    def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> TokenRows:
+    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> TokenRows:
         r"""Tokenize and truncate a batch of texts or pairs, and return `TokenRows`.
 
         Args:
@@ -142,12 +142,12 @@ class Encoder:
         """
         self.limits.check_special_tokens(self._special[pairs is not None])
         if self.backend is None:
-            return self._calls.encode(texts, pairs)
+            return self._calls.tokenize(texts, pairs)
         given = [texts] if pairs is None else [texts, pairs]
         return self._rows([self._columns(self.backend, each, shorten=pairs is None) for each in given])
 
-    def encode_blocks(self, blocks: Iterator[str]) -> TokenRows:
-        r"""Tokenize and truncate one text that is given in blocks: `encode(["".join(blocks)])` in less memory.
+    def tokenize_blocks(self, blocks: Iterator[str]) -> TokenRows:
+        r"""Tokenize and truncate one text that is given in blocks: `tokenize(["".join(blocks)])` in less memory.
 
         The blocks are read and tokenized one after another. If truncation removes the end of the text, reading stops
         soon after the last token that is kept. If `word_ids` is True, or `reason_not_cut` is not `None`, all blocks are
@@ -160,11 +160,11 @@ class Encoder:
             `TokenRows`, with the ids of the whole text.
 
         Raises:
-            ValueError: as in `encode`.
-            DifferentIds: as in `encode`.
+            ValueError: as in `tokenize`.
+            DifferentIds: as in `tokenize`.
         """
         if self.backend is None or self.word_ids or self._pieces.reason is not None:
-            return self.encode(["".join(blocks)])
+            return self.tokenize(["".join(blocks)])
         self.limits.check_special_tokens(self._special[False])
         with _tokenizer_errors([]):
             ids = self._joined(self.backend, [self._pieces.of(blocks, _PIECE)], self._enough)
@@ -195,9 +195,9 @@ class Encoder:
             if are_cut and shorten and (enough := self._enough) is not None:
                 texts = [self._prefix(backend, text, enough) for text in texts]
             if self.word_ids and isinstance(backend, TokenizersBackend):
-                return dict(zip(("input_ids", "word_ids"), backend.encode_with_words(texts), strict=True))
+                return dict(zip(("input_ids", "word_ids"), backend.tokenize_with_words(texts), strict=True))
             if not are_cut:
-                return {"input_ids": backend.encode(texts)}
+                return {"input_ids": backend.tokenize(texts)}
             pieces = [self._pieces.of(text, _PIECE) if type(text) is str else [text] for text in texts]
             return {"input_ids": self._joined(backend, pieces)}
 
@@ -210,7 +210,7 @@ class Encoder:
             return text
         ids = end = 0
         for piece in self._pieces.of(text, _CHARACTERS_A_TOKEN * enough):
-            ids, end = ids + len(backend.encode([piece]).values), end + len(piece)
+            ids, end = ids + len(backend.tokenize([piece]).values), end + len(piece)
             if ids > enough:
                 break
         return text[:end]
@@ -231,7 +231,7 @@ class Encoder:
 
         waiting = numbered_pieces()
         while some := _next_pieces(waiting):
-            ids = backend.encode([piece for _, piece in some])
+            ids = backend.tokenize([piece for _, piece in some])
             values += ids.values.astype(np.int32).tobytes()
             np.add.at(lengths, [row for row, _ in some], ids.lengths)
         return Ragged(np.frombuffer(values, np.int32), lengths)

@@ -39,7 +39,7 @@ class TokenizersBackend:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
         >>> raw = Tokenizer(models.WordLevel({"<unk>": 0, "I": 1, "ride": 2}, unk_token="<unk>"))
         >>> raw.pre_tokenizer = pre_tokenizers.Whitespace()
-        >>> TokenizersBackend(raw.to_str()).encode(["I ride", "ride"]).pad(0)
+        >>> TokenizersBackend(raw.to_str()).tokenize(["I ride", "ride"]).pad(0)
         array([[1, 2],
                [2, 0]])
     """
@@ -51,11 +51,11 @@ class TokenizersBackend:
         self.rust.encode_special_tokens = split_special_tokens  # this setting is not stored in the JSON
         self._is_split_into_words = is_split_into_words
 
-    def encode(self, texts: Sequence[Any]) -> Ragged:
+    def tokenize(self, texts: Sequence[Any]) -> Ragged:
         """Return the token ids of each text, as a `Ragged` of int64."""
         return ragged_ids([each.ids for each in self._encodings(texts, "encode_batch_fast")])
 
-    def encode_with_words(self, texts: Sequence[Any]) -> tuple[Ragged, Ragged]:
+    def tokenize_with_words(self, texts: Sequence[Any]) -> tuple[Ragged, Ragged]:
         """Return the token ids of each text, and for each token the index of its word (-1 if it has no word)."""
         encodings = self._encodings(texts, "encode_batch")  # the fast call returns no words
         words = [[-1 if word is None else word for word in each.word_ids] for each in encodings]

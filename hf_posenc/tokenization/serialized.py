@@ -64,7 +64,7 @@ class SerializedTokenizer:
         >>> from hf_posenc.tokenization import Encoder
         >>> from hf_posenc.tokenization.loading import private_copy
         >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
-        >>> Encoder(SerializedTokenizer.of(mine).load()).encode(["hi hi", "hi"]).ids.lengths
+        >>> Encoder(SerializedTokenizer.of(mine).load()).tokenize(["hi hi", "hi"]).ids.lengths
         array([1, 1])
     """
 

@@ -55,7 +55,7 @@ def added_tokens(data: st.DataObject) -> int:
     assert backend.differences(texts) == []
     whole = " said the bike, ".join(texts)
     if _is_encoded(rust, whole):
-        pieces = backend.encode(list(Pieces(backend.rust).of(whole, 10)))
+        pieces = backend.tokenize(list(Pieces(backend.rust).of(whole, 10)))
         assert pieces.values.tolist() == rust.encode(whole, add_special_tokens=False).ids
     return len(texts) + 1
 

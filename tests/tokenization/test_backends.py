@@ -61,7 +61,7 @@ def different(backend: Any, texts: list[str], batch: int = 20_000) -> list[str]:
     for start in range(0, len(texts), batch):
         part = texts[start : start + batch]
         encodings = backend.rust.encode_batch_fast(part, add_special_tokens=False)
-        rows = backend.encode(part)
+        rows = backend.tokenize(part)
         wrong += [text for text, row, e in zip(part, rows, encodings, strict=True) if row.tolist() != e.ids]
     return wrong
 
@@ -283,12 +283,12 @@ def test_the_backend_is_no_part_of_manifests_and_shards(byte_bpe, tmp_path: Path
 def test_which_texts_are_compared_is_the_same_in_every_run(wordpiece, sentences, monkeypatch) -> None:
     backend = FastBackend(json_of(wordpiece), interval=7)
     compared: list[list[str]] = []
-    reference = TokenizersBackend.encode
-    monkeypatch.setattr(TokenizersBackend, "encode", lambda self, it: (compared.append(it), reference(self, it))[1])
+    reference = TokenizersBackend.tokenize
+    monkeypatch.setattr(TokenizersBackend, "tokenize", lambda self, it: (compared.append(it), reference(self, it))[1])
     batches = [sentences[start : start + 5] for start in range(0, 100, 5)]
     for _ in range(2):
         for batch in batches:
-            backend.encode(batch)
+            backend.tokenize(batch)
     runs = compared[: len(compared) // 2], compared[len(compared) // 2 :]
     assert runs[0] == runs[1]
     assert 5 < sum(map(len, runs[0])) < 30  # 100 texts, one in 7
@@ -307,10 +307,10 @@ def _backend_with(tokenizer: Any, *tokens: AddedToken, normalizer: Any = None) -
 def _slow(backend: FastBackend, texts: list[str], monkeypatch) -> list[str]:
     """The texts that `backend` leaves to `tokenizers`."""
     slow: list[str] = []
-    encode = backend._reference.encode
+    tokenize = backend._reference.tokenize
     with monkeypatch.context() as patched:
-        patched.setattr(backend._reference, "encode", lambda it: (slow.extend(it), encode(it))[1])
-        backend.encode(texts)
+        patched.setattr(backend._reference, "tokenize", lambda it: (slow.extend(it), tokenize(it))[1])
+        backend.tokenize(texts)
     return slow
 
 
@@ -354,7 +354,7 @@ def test_the_share_of_texts_that_tokenizers_encodes_is_logged_once(byte_bpe, cap
     backend = _backend_with(byte_bpe, AddedToken("café"), normalizer=normalizers.NFC())
     with caplog.at_level(logging.INFO, logger="hf_posenc"):
         for _ in range(5):
-            backend.encode(["plain"] * 3_000 + ["cafe\u0301"] * 1_000)
+            backend.tokenize(["plain"] * 3_000 + ["cafe\u0301"] * 1_000)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "25.0 % of the texts are encoded by tokenizers" in caplog.text
 
@@ -370,9 +370,9 @@ def test_a_tokenizer_is_loaded_anew_after_many_tokens(byte_bpe, sentences, monke
     monkeypatch.setattr(GigaTokenizer, "from_json", lambda text: (loaded.append(text), load(text))[1])
     backend = FastBackend(json_of(byte_bpe), most_tokens=100)
     texts = sentences[:20]
-    want = backend.encode(texts).values.tolist()
+    want = backend.tokenize(texts).values.tolist()
     for _ in range(3):
-        assert backend.encode(texts).values.tolist() == want
+        assert backend.tokenize(texts).values.tolist() == want
     assert len(loaded) == 4
 
 

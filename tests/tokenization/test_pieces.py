@@ -269,10 +269,10 @@ def test_rows_of_long_texts_are_those_of_transformers(
 
     def rows(limits: Limits, *given: list[str]) -> TokenRows:
         encoder = Encoder(private_copy(tokenizer), limits, backend=backend)
-        made = encoder.encode(*given)
+        made = encoder.tokenize(*given)
         if len(given) == 1:  # block by block, the same rows
             blocks = (iter([text[:50], "", text[50:60], text[60:]]) for text in given[0])
-            singles = [encoder.encode_blocks(each) for each in blocks]
+            singles = [encoder.tokenize_blocks(each) for each in blocks]
             assert [row.tolist() for single in singles for row in single.ids] == [row.tolist() for row in made.ids]
             assert sum(single.truncated for single in singles) == made.truncated
         return made
@@ -289,14 +289,14 @@ def test_rows_of_long_texts_are_those_of_transformers(
 def test_a_text_is_read_only_until_it_has_more_tokens_than_it_keeps(wordpiece: Any, backend: Any) -> None:
     encoder = Encoder(private_copy(wordpiece), Limits(20), backend=backend)
     assert encoder.backend is not None
-    encode, read = encoder.backend.encode, []
+    tokenize, read = encoder.backend.tokenize, []
 
     def watched(texts: list[str]) -> Any:
         read.extend(texts)
-        return encode(texts)
+        return tokenize(texts)
 
-    encoder.backend.encode = watched  # type: ignore[method-assign]
-    rows = encoder.encode(["I ride bike, she said. " * 400, "I ride"])
+    encoder.backend.tokenize = watched  # type: ignore[method-assign]
+    rows = encoder.tokenize(["I ride bike, she said. " * 400, "I ride"])
     assert rows.truncated == 1
     assert rows.ids.lengths.tolist() == [20, len(wordpiece("I ride")["input_ids"])]
     assert sum(map(len, read)) < 600
@@ -305,7 +305,7 @@ def test_a_text_is_read_only_until_it_has_more_tokens_than_it_keeps(wordpiece: A
 @pytest.mark.usefixtures("tiny")
 def test_blocks_are_read_only_until_they_have_more_tokens_than_are_kept(wordpiece: Any) -> None:
     blocks = iter(["I ride bike, she said. " * 100] * 40)
-    assert Encoder(private_copy(wordpiece), Limits(20)).encode_blocks(blocks).truncated == 1
+    assert Encoder(private_copy(wordpiece), Limits(20)).tokenize_blocks(blocks).truncated == 1
     assert sum(1 for _ in blocks) > 20
 
 
@@ -318,7 +318,7 @@ def test_a_long_text_is_truncated_to_any_length(name: str, request: pytest.Fixtu
     special = tokenizer.num_special_tokens_to_add()
     for length in range(special + 1, len(whole)):
         encoder = Encoder(private_copy(tokenizer), Limits(length))
-        for rows in (encoder.encode([text]), encoder.encode_blocks(iter([text]))):
+        for rows in (encoder.tokenize([text]), encoder.tokenize_blocks(iter([text]))):
             assert rows.ids.values.tolist() == tokenizer(text, truncation=True, max_length=length)["input_ids"]
             assert rows.truncated == 1
 
@@ -328,7 +328,7 @@ def test_a_long_text_is_truncated_to_any_length(name: str, request: pytest.Fixtu
 def test_long_lists_of_words_are_encoded_whole(wordpiece: Any, limits: Limits) -> None:
     words = ["she", "said", "I", "ride", "bike"] * 10
     given: dict[str, Any] = {} if limits.max_length is None else {"truncation": True, "max_length": limits.max_length}
-    rows = Encoder(private_copy(wordpiece), limits, is_split_into_words=True).encode([words, ["a"]])
+    rows = Encoder(private_copy(wordpiece), limits, is_split_into_words=True).tokenize([words, ["a"]])
     assert [row.tolist() for row in rows.ids] == wordpiece([words, ["a"]], is_split_into_words=True, **given)[
         "input_ids"
     ]
@@ -343,7 +343,7 @@ def test_blocks_of_tokenizers_that_need_the_whole_text_are_joined(name: str, req
         tokenizer.backend_tokenizer.normalizer = normalizers.Replace(Regex("I.*said"), "bike")
     encoder = Encoder(private_copy(tokenizer), word_ids=name == "wordpiece")
     text = "I ride bike, she said. " * 5
-    blocks, whole = encoder.encode_blocks(iter([text[:30], text[30:]])), encoder.encode([text])
+    blocks, whole = encoder.tokenize_blocks(iter([text[:30], text[30:]])), encoder.tokenize([text])
     assert {key: column.values.tolist() for key, column in blocks.columns.items()} == {
         key: column.values.tolist() for key, column in whole.columns.items()
     }
@@ -353,10 +353,10 @@ def test_blocks_of_tokenizers_that_need_the_whole_text_are_joined(name: str, req
 
 def test_a_lone_surrogate_in_blocks_is_refused(wordpiece: Any) -> None:
     with pytest.raises(ValueError, match=r"(?s)the tokenizer raised an error.*surrogate"):
-        Encoder(private_copy(wordpiece)).encode_blocks(iter(["I ride", " bike \ud800"]))
+        Encoder(private_copy(wordpiece)).tokenize_blocks(iter(["I ride", " bike \ud800"]))
 
 
 def test_a_lone_surrogate_far_inside_a_long_text_is_named(wordpiece: Any) -> None:
     text = "I ride bike " * 20_000
     with pytest.raises(ValueError, match=r"row 1 contains a lone surrogate(.|\n)*character 240000"):
-        Encoder(private_copy(wordpiece)).encode(["I", text + "\ud800" + text])
+        Encoder(private_copy(wordpiece)).tokenize(["I", text + "\ud800" + text])

@@ -224,14 +224,14 @@ def test_special_tokens_truncation_and_overflow_are_those_of_tokenizers(
         if not isinstance(error, ValueError) and type(error).__name__ not in ("Exception", "PanicException"):
             raise
         with pytest.raises(ValueError, match=r"max_length must leave room|cannot be truncated"):
-            Encoder(wrapped, limits, add_special_tokens=add).encode(first, second)
+            Encoder(wrapped, limits, add_special_tokens=add).tokenize(first, second)
         return
-    got = Encoder(wrapped, limits, add_special_tokens=add).encode(first, second)
+    got = Encoder(wrapped, limits, add_special_tokens=add).tokenize(first, second)
     assert lists(got.ids) == ids
     assert got.token_type_ids is not None
     assert lists(got.token_type_ids) == types
     assert got.sample.tolist() == sample
-    whole = Encoder(wrapped, add_special_tokens=add).encode(first, second).ids.lengths
+    whole = Encoder(wrapped, add_special_tokens=add).tokenize(first, second).ids.lengths
     assert got.truncated == (0 if stride is not None else int((whole > max_length).sum()))
 
 
@@ -240,7 +240,7 @@ def test_a_template_with_the_second_text_first_gives_the_rows_of_the_tokenizer()
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     raw.post_processor = processors.TemplateProcessing("[CLS] $A", "[CLS] $B $A [SEP]", _SPECIAL)
     wrapped = PreTrainedTokenizerFast(tokenizer_object=raw)
-    got = Encoder(wrapped, Limits(5)).encode(["a a", "a"], ["b", "b b b b b"])
+    got = Encoder(wrapped, Limits(5)).tokenize(["a a", "a"], ["b", "b b b b b"])
     want = wrapped(["a a", "a"], ["b", "b b b b b"], truncation=True, max_length=5)
     assert lists(got.ids) == want["input_ids"]
 
@@ -252,13 +252,13 @@ def test_an_empty_second_text_keeps_the_special_tokens_of_a_pair_row_by_row(over
     raw.post_processor = processors.TemplateProcessing("[CLS] $A", "[CLS] $B $A [SEP]", _SPECIAL)
     wrapped = PreTrainedTokenizerFast(tokenizer_object=raw)
     texts, pairs = ["a", "", "a b a a", ""], ["", "", "", "b"]
-    got = Encoder(wrapped, Limits(5, overflow=overflow)).encode(texts, pairs)
+    got = Encoder(wrapped, Limits(5, overflow=overflow)).tokenize(texts, pairs)
     want = wrapped(texts, pairs, truncation=True, max_length=5, return_overflowing_tokens=overflow)
     assert lists(got.ids) == want["input_ids"]
 
 
 def test_a_slow_tokenizer_counts_truncated_texts_and_adds_no_types_of_its_own(slow: PreTrainedTokenizerBase) -> None:
-    got = Encoder(slow, Limits(4)).encode(["abcdef", "a", "abcde"])
+    got = Encoder(slow, Limits(4)).tokenize(["abcdef", "a", "abcde"])
     assert lists(got.ids) == slow(["abcdef", "a", "abcde"], truncation=True, max_length=4)["input_ids"]
     assert got.truncated == 2
     assert got.token_type_ids is None
@@ -272,7 +272,7 @@ def test_a_slow_tokenizer_splits_long_lists_of_words(slow: PreTrainedTokenizerBa
     bare = slow(list(words), is_split_into_words=True, add_special_tokens=False)["input_ids"]
     size, end = (3, [slow.eos_token_id]) if add else (4, [])
     encoder = Encoder(slow, Limits(4, overflow=True), is_split_into_words=True, add_special_tokens=add)
-    got = encoder.encode([words, kind(["a"])])
+    got = encoder.tokenize([words, kind(["a"])])
     want = [[*bare[start : start + size], *end] for start in range(0, len(bare), size)]
     assert lists(got.ids) == [*want, [*bare[:1], *end]]
     assert got.sample.tolist() == [0] * len(want) + [1]
@@ -285,11 +285,11 @@ def test_a_slow_tokenizer_splits_long_lists_of_words(slow: PreTrainedTokenizerBa
 
 def test_a_slow_tokenizer_refuses_long_pairs_with_overflow_and_lone_surrogates(slow: PreTrainedTokenizerBase) -> None:
     with pytest.raises(ValueError, match=r"(?s)needs a fast tokenizer; row 1 is too long.*ByT5Tokenizer.*=False"):
-        Encoder(slow, Limits(4, overflow=True)).encode(["a", "abcdef"], ["b", "c"])
+        Encoder(slow, Limits(4, overflow=True)).tokenize(["a", "abcdef"], ["b", "c"])
     with pytest.raises(ValueError, match=r"(?s)row 0 contains a lone surrogate.*character 1.*'replace'"):
-        Encoder(slow, is_split_into_words=True).encode([["a", "b\ud800"]])
+        Encoder(slow, is_split_into_words=True).tokenize([["a", "b\ud800"]])
     with pytest.raises(ValueError, match="max_length must leave room for 2 special tokens"):
-        Encoder(slow, Limits(2)).encode(["a"], ["b"])
+        Encoder(slow, Limits(2)).tokenize(["a"], ["b"])
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_pair_that_cannot_be_truncated_is_refused_with_its_row_and_lengths(
     word_level: PreTrainedTokenizerBase, limits: Limits, first: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        Encoder(word_level, limits).encode(["a", first], ["a", "a a a a"])
+        Encoder(word_level, limits).tokenize(["a", first], ["a", "a a a a"])
 
 
 @pytest.mark.parametrize(

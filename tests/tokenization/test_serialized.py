@@ -35,7 +35,7 @@ def test_a_loaded_tokenizer_gives_the_ids_of_the_serialized_one(
     short = [text for text in sentences if len(text) < 200]  # a pair of long ones overflows into all pairs of pieces
     here, there = Encoder(private_copy(any_fast), **settings), Encoder(sent(any_fast).load(), **settings)
     for texts, pairs in ((sentences, None), (short, short[::-1])):
-        ours, theirs = there.encode(texts, pairs), here.encode(texts, pairs)
+        ours, theirs = there.tokenize(texts, pairs), here.tokenize(texts, pairs)
         assert ours.ids.values.tolist() == theirs.ids.values.tolist()
         assert ours.sample.tolist() == theirs.sample.tolist()
         assert (ours.token_type_ids is None) == (theirs.token_type_ids is None)
@@ -46,16 +46,16 @@ def test_a_loaded_tokenizer_gives_the_ids_of_the_serialized_one(
 def test_the_side_that_is_cut_travels_along(bert: PreTrainedTokenizerFast, sentences: list[str]) -> None:
     bert.truncation_side = "left"
     arrived = Encoder(sent(bert).load(), limits=Limits(5))
-    assert list(map(list, arrived.encode(sentences).ids)) == bert(sentences, truncation=True, max_length=5)["input_ids"]
+    assert list(map(list, arrived.tokenize(sentences).ids)) == bert(sentences, truncation=True, max_length=5)["input_ids"]
 
 
 def test_special_tokens_in_a_text_are_split_if_the_tokenizer_splits_them(
     bert: PreTrainedTokenizerFast,
 ) -> None:
     text = "a [SEP] b"
-    plain = Encoder(sent(bert).load()).encode([text]).ids.values.tolist()
+    plain = Encoder(sent(bert).load()).tokenize([text]).ids.values.tolist()
     bert.split_special_tokens = True
-    split = Encoder(sent(bert).load()).encode([text]).ids.values.tolist()
+    split = Encoder(sent(bert).load()).tokenize([text]).ids.values.tolist()
     assert plain == bert(text, split_special_tokens=False)["input_ids"]
     assert split == bert(text, split_special_tokens=True)["input_ids"] != plain
 
@@ -63,7 +63,7 @@ def test_special_tokens_in_a_text_are_split_if_the_tokenizer_splits_them(
 def test_a_slow_tokenizer_arrives_as_itself(slow: PreTrainedTokenizerBase, sentences: list[str]) -> None:
     arrived = sent(slow)
     assert not isinstance(arrived.content, RustOnlyTokenizer)
-    assert list(map(list, Encoder(arrived.load()).encode(sentences).ids)) == slow(sentences)["input_ids"]
+    assert list(map(list, Encoder(arrived.load()).tokenize(sentences).ids)) == slow(sentences)["input_ids"]
 
 
 def test_the_digest_tells_tokenizers_apart_and_nothing_else(
@@ -84,7 +84,7 @@ def test_a_fast_tokenizer_is_used_without_transformers(
 import pickle, sys
 from hf_posenc.tokenization import Encoder
 tokenizer, texts = pickle.load(open(sys.argv[1], "rb"))
-print(Encoder(tokenizer.load()).encode(texts).ids.values.tolist())
+print(Encoder(tokenizer.load()).tokenize(texts).ids.values.tolist())
 print({"torch", "transformers"} & set(sys.modules))
 """
     ran = subprocess.run([sys.executable, "-c", said, tmp_path / "sent"], check=True, capture_output=True, text=True)

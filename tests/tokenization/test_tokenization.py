@@ -727,7 +727,7 @@ def test_tokenizers_with_steps_in_python_cannot_mask_whole_words(wordpiece) -> N
 
 
 def test_the_encoder_alone_gives_ragged_rows(word_level) -> None:
-    encoded = Encoder(private_copy(word_level), Limits(2)).encode(["I ride bike", "a"])
+    encoded = Encoder(private_copy(word_level), Limits(2)).tokenize(["I ride bike", "a"])
     assert encoded.ids.lengths.tolist() == [2, 1]
     assert encoded.truncated == 1
     assert encoded.sample.tolist() == [0, 1]
