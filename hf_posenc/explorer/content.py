@@ -16,9 +16,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._common.errors import explain, value_error
-from .._common.sample_texts import standard_library_docstrings
+from .._common.sample_texts import BERT, bert_folder, standard_library_docstrings
 from ..collator import DataCollatorWithPositionalEncoding, real_tokens
-from ..models import BERT, bert_folder
 from ..positions import sinusoidal_encoding
 from ..tokenization import bpe_stages, train_bpe
 from ..tokenization.loading import number_of_ids, private_copy

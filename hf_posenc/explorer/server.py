@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from .._common.errors import value_error
-from ..models import bert_folder
+from .._common.sample_texts import bert_folder
 from ..positions import CONVENTIONS
 from .content import answer
 from .settings import Settings

@@ -2,8 +2,6 @@
 
 from . import audit
 from .hugging_face import (
-    BERT,
-    bert_folder,
     forward_names,
     is_hugging_face,
     loaded_model,
@@ -18,7 +16,6 @@ from .table_contents import looks_trained
 from .use import recorded_formula, use_sinusoidal_positions
 
 __all__ = [
-    "BERT",
     "LayerMasks",
     "ModelPositions",
     "ModelSpec",
@@ -27,7 +24,6 @@ __all__ = [
     "Probe",
     "SinusoidalPositions",
     "audit",
-    "bert_folder",
     "check_weights",
     "find_positions",
     "forward_names",

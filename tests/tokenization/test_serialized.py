@@ -46,7 +46,9 @@ def test_a_loaded_tokenizer_gives_the_ids_of_the_serialized_one(
 def test_the_side_that_is_cut_travels_along(bert: PreTrainedTokenizerFast, sentences: list[str]) -> None:
     bert.truncation_side = "left"
     arrived = Encoder(sent(bert).load(), limits=Limits(5))
-    assert list(map(list, arrived.tokenize(sentences).ids)) == bert(sentences, truncation=True, max_length=5)["input_ids"]
+    assert (
+        list(map(list, arrived.tokenize(sentences).ids)) == bert(sentences, truncation=True, max_length=5)["input_ids"]
+    )
 
 
 def test_special_tokens_in_a_text_are_split_if_the_tokenizer_splits_them(
