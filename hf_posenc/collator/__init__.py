@@ -3,11 +3,11 @@
 `config` resolves the settings once. A call reads its input (`inputs`), tokenizes it (`tokens`), and either adds labels
 and pads (`labels`, `padding`) or returns columns (`columns`). `embed` adds embeddings, `fit` removes keys that the
 model does not accept, `save` reads and writes collators, and `processor` makes the class a processor of transformers.
-`batches` makes batches by a token budget for inference.
+`inference` makes batches by a token budget.
 """
 
 from .batch import Batch, real_tokens, written_tokens
-from .batches import Batches
 from .collator import DataCollatorWithPositionalEncoding
+from .inference import Batches
 
 __all__ = ["Batch", "Batches", "DataCollatorWithPositionalEncoding", "real_tokens", "written_tokens"]

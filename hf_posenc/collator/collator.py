@@ -21,11 +21,11 @@ from ..tokenization.serialized import calls_only_rust
 from ..view import example_encoding
 from . import save
 from .batch import Batch, real_tokens
-from .batches import Batches
 from .columns import features_of, removable, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import EMBEDDING_SETTINGS, check_exchange
 from .fit import fit_batch, left_padding_warning
+from .inference import Batches
 from .inputs import empty_batch, is_columns, is_mapped, is_table, joins_columns
 from .padding import pad_batch
 from .processor import Processor

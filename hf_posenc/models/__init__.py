@@ -1,15 +1,15 @@
 """Hugging Face models: their inputs and positions, found by running them, and sinusoids written into their tables."""
 
 from . import audit
-from .hugging_face import (
+from .mask_support import LayerMasks
+from .position_tables import ModelPositions, PositionKind, PositionTable, find_positions, kinds_of, position_lookups
+from .probe import Probe, check_weights, token_embeddings, unchanged
+from .properties import (
     forward_names,
     is_hugging_face,
     loaded_model,
     opened,
 )
-from .mask_support import LayerMasks
-from .position_tables import ModelPositions, PositionKind, PositionTable, find_positions, kinds_of, position_lookups
-from .probe import Probe, check_weights, token_embeddings, unchanged
 from .report import SinusoidalPositions
 from .spec import ModelSpec
 from .table_contents import looks_trained

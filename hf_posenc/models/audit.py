@@ -15,9 +15,9 @@ from torch import nn
 
 from .._common.errors import shorten, type_error
 from ..positions import Convention, Identified, identify
-from .hugging_face import is_hugging_face, not_a_model, opened
 from .position_tables import PositionTable, find_positions, kinds_of
 from .probe import check_weights
+from .properties import is_hugging_face, not_a_model, opened
 from .use import recorded_formula
 
 __all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]

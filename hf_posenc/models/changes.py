@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from .._common.errors import explain, value_error
-from .hugging_face import LENGTH_KEYS, configurations
 from .position_tables import ModelPositions, PositionTable
+from .properties import LENGTH_KEYS, configurations
 
 _MISSING = object()
 

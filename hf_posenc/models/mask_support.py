@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self, cast
 
 import torch
 
-from .hugging_face import configurations, declared_names, forward_names, takes_use_cache
 from .position_tables import ModelPositions
 from .probe import Probe, relative_difference, unchanged
+from .properties import configurations, declared_names, forward_names, takes_use_cache
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 

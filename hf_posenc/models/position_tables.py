@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from ..ragged import round_up
-from .hugging_face import configurations
 from .probe import IdsName, Lookup, Probe, with_masks
+from .properties import configurations
 
 # "unknown": outputs depend on positions, in an unrecognized form.
 PositionKind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi", "unknown"]

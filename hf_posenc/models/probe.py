@@ -20,7 +20,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from .._common.errors import shorten, value_error
-from .hugging_face import (
+from .properties import (
     configurations,
     configured_length,
     fixed_length,

@@ -17,10 +17,10 @@ from torch import nn
 
 from .._common.constants import IGNORED
 from .._common.errors import one_of
-from .hugging_face import configured_length, forward_names, is_hugging_face, not_a_model, opened, virtual_tokens
 from .mask_support import FLAT_KEYS, Windows, find_flat_keys, find_windows, isolates_by_positions
 from .position_tables import ModelPositions, find_positions
 from .probe import Probe, unchanged
+from .properties import configured_length, forward_names, is_hugging_face, not_a_model, opened, virtual_tokens
 
 
 @dataclass(frozen=True, kw_only=True)

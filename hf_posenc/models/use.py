@@ -16,9 +16,9 @@ from torch import nn
 from .._common.errors import explain, one_of, shorten, type_error, value_error
 from ..positions import MAX_SPREAD, USUAL_BASE, Convention, check_length, resolve_convention
 from .changes import Changes, lengthen
-from .hugging_face import is_hugging_face, not_a_model, opened
 from .position_tables import ModelPositions, PositionTable, find_positions, position_lookups
 from .probe import Probe, relative_difference, token_embeddings, with_masks
+from .properties import is_hugging_face, not_a_model, opened
 from .report import SinusoidalPositions, WrittenTable
 from .table_contents import Formula, table_content
 

@@ -20,8 +20,8 @@ from .._common.errors import one_of, shorten, type_error, value_error
 from ..collator import real_tokens
 from ..masks import AttentionMask
 from ..models import forward_names, is_hugging_face, opened, unchanged
-from .arguments import as_finite, as_indices, as_numpy
 from .canvas import MEDIUM, color_bar, grid_shape, headline, heat_map, label, new_axes, new_figure, picture, width_of
+from .checks import as_finite, as_indices, as_numpy
 from .token_labels import inches_of, label_matrix, span_of, token_labels
 
 if TYPE_CHECKING:

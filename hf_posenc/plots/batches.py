@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from .._common.errors import counted, shorten, type_error, value_error
 from ..collator import real_tokens
 from ..masks import AttentionMask
-from .arguments import as_finite, as_indices, as_numpy
 from .canvas import (
     BLUE,
     FADED,
@@ -34,6 +33,7 @@ from .canvas import (
     picture,
     width_of,
 )
+from .checks import as_finite, as_indices, as_numpy
 from .token_labels import inches_of, label_matrix, span_of, token_labels
 
 if TYPE_CHECKING:

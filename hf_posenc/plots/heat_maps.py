@@ -9,8 +9,8 @@ import torch
 
 from .._common.errors import counted
 from ..positions import Convention
-from .arguments import as_count
 from .canvas import FADED, SMALL, color_bar, heat_map, label, new_axes, picture, width_of
+from .checks import as_count
 from .sinusoids import Sinusoids, falls
 
 if TYPE_CHECKING:

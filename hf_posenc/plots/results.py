@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import counted, shorten, type_error, value_error
-from .arguments import as_count, as_finite, as_numpy, check_count
 from .canvas import (
     BLUE,
     DASHES,
@@ -27,6 +26,7 @@ from .canvas import (
     new_figure,
     picture,
 )
+from .checks import as_count, as_finite, as_numpy, check_count
 from .token_labels import label_points
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import numpy as np
 
 from .._common.errors import counted, value_error
 from ..positions import Convention, fixed_bases
-from .arguments import as_count, as_integers, check_count
 from .canvas import (
     BLUE,
     DASHES,
@@ -29,6 +28,7 @@ from .canvas import (
     new_axes,
     picture,
 )
+from .checks import as_count, as_integers, check_count
 from .sinusoids import Sinusoids, line_points, turn, with_gaps
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from .._common.errors import shorten, type_error, value_error
 from ..models import unchanged
 from ..positions import Convention, PositionalEmbedding
 from ..tokenization.loading import private_copy
-from .arguments import as_finite, check_count
 from .canvas import BLUE, ORANGE, figure_of, headline, ink, label, new_axes, new_figure, picture, width_of
+from .checks import as_finite, check_count
 from .token_labels import MOST_TOKENS, label_columns, label_points, readable
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
 from ..collator import written_tokens
-from .arguments import check_count
 from .canvas import FADED, SMALL, figure_of, fonts
+from .checks import check_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from .._common.errors import counted, one_of, value_error
 from ..positions import Convention
-from .arguments import as_count, as_integers, check_count
 from .canvas import (
     BLUE,
     DASHES,
@@ -27,6 +26,7 @@ from .canvas import (
     new_axes,
     picture,
 )
+from .checks import as_count, as_integers, check_count
 from .sinusoids import MOST_POINTS, Sinusoids, line_points, turn
 
 if TYPE_CHECKING:
