@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import counted, in_bytes, shorten, value_error
-from ..masks.functions import LONGEST_ROW, check_matrix
+from ..masks import look_ahead_of_batch
+from ..positions import padded_position_ids
 from ..ragged import Ragged, offsets_of, round_up
 from ..tokenization import TokenRows, ignore_document_starts, pack_rows
 from .arrays import LABEL_COLUMNS, are_copies, as_array, as_list, given_labels, label_names, numbers, to_float32
@@ -67,7 +68,7 @@ def _pad_or_pack(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
         out = _padded(config, tokenized, rows, labels)
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
     if config.has_look_ahead and decoder_reads in out:
-        out["look_ahead_mask"] = _look_ahead(*out[decoder_reads].shape)
+        out["look_ahead_mask"] = look_ahead_of_batch(*out[decoder_reads].shape)
     return out, left_out
 
 
@@ -121,7 +122,9 @@ def _padded(config: Config, tokenized: Tokenized, rows: TokenRows, labels: Label
     if "token_type_ids" in rows.columns and "token_type_ids" in config.names:
         out["token_type_ids"] = pad("token_type_ids", rows.columns["token_type_ids"])
     if is_token is None and documents is None and "position_ids" not in rows.columns:
-        out["position_ids"] = _counted(config, ids.lengths, mask)
+        out["position_ids"] = padded_position_ids(
+            mask, ids.lengths, first=config.first_position, padding=config.fills["position_ids"], side=config.side
+        )
     else:
         positions = positions_of(rows, config.first_position)
         if is_token is not None:
@@ -336,28 +339,3 @@ def _width(config: Config, ids: Ragged) -> int:
     # A batch of empty rows has one column of padding. No array has more than 2**59 values of int64.
     width = round_up(config.fixed_length or max(ids.longest, 1), config.settings.pad_to_multiple_of)
     return min(width, 2**59 // max(len(ids), 1))
-
-
-def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the position ids `(B, T)` of padded rows: consecutive numbers at tokens, the padding position elsewhere.
-
-    Each row begins at `config.first_position`. `lengths` `(B,)` is the number of tokens of each row. `mask` `(B, T)`
-    must be 1 at all tokens, and 0 at padding.
-    """
-    padding, width = config.fills["position_ids"], mask.shape[1]
-    first = config.first_position - padding
-    columns = np.arange(first, first + width)
-    if config.side == "left":
-        columns = columns - (width - lengths)[:, None]
-    positions: NDArray[np.int64] = columns * mask
-    return positions + padding if padding else positions
-
-
-def _look_ahead(rows: int, length: int) -> NDArray[np.bool_]:
-    """Return the look-ahead mask `(rows, 1, length, length)`, a view of one matrix: True where key j <= query i."""
-    fix = f"look_ahead=False, if attention is causal without a mask; or max_length={LONGEST_ROW}"
-    check_matrix("look_ahead_mask", (length, length), fix)
-    run = np.zeros(2 * length + 1, dtype=np.bool_)  # True, then False: each row of the matrix is a part of it
-    run[: length + 1] = True
-    matrix = np.ndarray((length, length), np.bool_, run, offset=length, strides=(-1, 1)).copy()  # faster than np.tri
-    return np.ndarray((rows, 1, length, length), np.bool_, matrix, strides=(0, matrix.size, length, 1))

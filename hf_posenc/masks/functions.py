@@ -146,6 +146,19 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
     return torch.ones(width, width, dtype=torch.bool, device=device).tril_()
 
 
+def look_ahead_of_batch(rows: int, length: int) -> NDArray[np.bool_]:
+    """Return the look-ahead mask `(rows, 1, length, length)` of a batch, a NumPy view of one matrix.
+
+    NumPy only, so that a forked worker can call it.
+    """
+    fix = f"look_ahead=False, if attention is causal without a mask; or max_length={LONGEST_ROW}"
+    check_matrix("look_ahead_mask", (length, length), fix)
+    run = np.zeros(2 * length + 1, dtype=np.bool_)  # True, then False: each row of the matrix is a part of it
+    run[: length + 1] = True
+    matrix = np.ndarray((length, length), np.bool_, run, offset=length, strides=(-1, 1)).copy()  # faster than np.tri
+    return np.ndarray((rows, 1, length, length), np.bool_, matrix, strides=(0, matrix.size, length, 1))
+
+
 def additive_mask(
     mask: torch.Tensor,
     dtype: torch.dtype = torch.float32,

@@ -22,6 +22,7 @@ from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
 from .position_ids import (
     lengths_as_array,
+    padded_position_ids,
     position_ids_from_documents,
     position_ids_from_lengths,
     position_ids_from_mask,
@@ -53,6 +54,7 @@ __all__ = [
     "frequencies",
     "identify",
     "lengths_as_array",
+    "padded_position_ids",
     "position_ids_from_documents",
     "position_ids_from_lengths",
     "position_ids_from_mask",
