@@ -12,7 +12,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.mark.slow  # five training runs
+@pytest.mark.slow  # three training runs for each family
 @pytest.mark.parametrize("family", ["gpt2", "bart"])
 def test_a_small_model_learns_with_the_default_recipe_as_with_learned_positions(family: str) -> None:
     found = {arm: score(family, "every second", 64, arm, 0, 1e-3) for arm in ("none", "stock", "default")}
