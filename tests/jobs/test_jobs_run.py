@@ -168,8 +168,7 @@ def test_trainer_trains_on_the_shards(
         config = transformers.GPT2Config(vocab_size=len(wordpiece), n_embd=16, n_layer=1, n_head=2, n_positions=64)
     model = transformers.AutoModelForCausalLM.from_config(config)
     if pack is None:
-        with pytest.warns(UserWarning, match="are for encoders"):
-            use_sinusoidal_positions(model)
+        use_sinusoidal_positions(model)
     encode(corpus, wordpiece, tmp_path / "out", pack=pack, max_length=24)
     collate = DataCollatorWithPositionalEncoding(wordpiece, model=model, labels="causal_lm", max_length=24)
     arguments = transformers.TrainingArguments(
