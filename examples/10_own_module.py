@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hf_posenc import AttentionMask, Batch, DataCollatorWithPositionalEncoding, train_bpe
+from hf_posenc import AttentionMask, Batch, DataCollatorWithPositionalEncoding, PositionalEmbedding, train_bpe
 from hf_posenc.testing import standard_library_docstrings
 
 D_MODEL, BATCH_SIZE, STEPS = 64, 32, 60
@@ -40,7 +40,10 @@ def main() -> None:
     tokenizer = train_bpe(texts, vocab_size=400, progress=False)
     model = LanguageModel(len(tokenizer))
     collate = DataCollatorWithPositionalEncoding(
-        tokenizer, embedding=model.table, scale="sqrt_d", max_length=64, labels="causal_lm"
+        tokenizer,
+        embedding=PositionalEmbedding(model.table, scale="sqrt_d"),
+        max_length=64,
+        labels="causal_lm",
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(STEPS):

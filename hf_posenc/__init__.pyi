@@ -5,6 +5,7 @@ from . import plots as plots
 from . import testing as testing
 from .collator import Batch as Batch
 from .collator import DataCollatorWithPositionalEncoding as DataCollatorWithPositionalEncoding
+from .collator import MaskedLM as MaskedLM
 from .masks import AttentionMask as AttentionMask
 from .masks import additive_mask as additive_mask
 from .masks import look_ahead_mask as look_ahead_mask

@@ -21,7 +21,7 @@ import user_program
 from torch import nn
 
 import hf_posenc
-from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, fixed_bases
 from hf_posenc.jobs import Progress, encode, verify
 
 DATA = Path(__file__).parent / "data"
@@ -38,6 +38,7 @@ def test_the_public_names() -> None:
         "Convention",
         "DataCollatorWithPositionalEncoding",
         "LearnedPositionalEncoding",
+        "MaskedLM",
         "ModelSpec",
         "PackingPlan",
         "PositionalEmbedding",
@@ -135,7 +136,8 @@ def test_a_collator_of_every_saved_format_gives_the_batch_that_it_gave(folder: P
     embedding: dict[str, Any] = {}
     if folder.name == "table":
         table = nn.Embedding.from_pretrained(torch.arange(96.0).view(16, 6) / 64)
-        embedding = {"embedding": table}
+        own = PositionalEmbedding(table, convention=fixed_bases(4, 5, 7), scale="sqrt_d")
+        embedding = {"embedding": own}
     with warnings.catch_warnings(action="ignore"):  # texts are cut
         batch = DataCollatorWithPositionalEncoding.from_pretrained(folder, **embedding)(TEXTS)
     expected = json.loads((folder / "batch.json").read_text())

@@ -27,6 +27,7 @@ from hf_posenc import (
     Convention,
     DataCollatorWithPositionalEncoding,
     LearnedPositionalEncoding,
+    MaskedLM,
     ModelSpec,
     PackingPlan,
     PositionalEmbedding,
@@ -84,6 +85,10 @@ def collate(folder: Path) -> None:
     """Make batches in every way."""
     tokenizer = train_bpe(TEXTS, 300, special_tokens={"pad_token": "<pad>"}, progress=False)
     collator = DataCollatorWithPositionalEncoding(tokenizer, labels="causal_lm", pad_to_multiple_of=8)
+    masking = MaskedLM(mlm_probability=0.3)
+    with_mask = train_bpe(TEXTS, 300, special_tokens={"pad_token": "<pad>", "mask_token": "<mask>"}, progress=False)
+    masked: Batch = DataCollatorWithPositionalEncoding(with_mask, labels=masking, seed=0)(TEXTS)
+    assert masked["labels"].shape == masked["input_ids"].shape
     batch = assert_type(collator(TEXTS), Batch)
     assert_type(collator([{"text": text} for text in TEXTS]), Batch)
     assert_type(collator([("I ride", "bike")]), Batch)

@@ -9,5 +9,6 @@ model does not accept, `save` reads and writes collators, and `processor` makes 
 from .batch import Batch, real_tokens, written_tokens
 from .collator import DataCollatorWithPositionalEncoding
 from .inference import Batches
+from .settings import MaskedLM
 
-__all__ = ["Batch", "Batches", "DataCollatorWithPositionalEncoding", "real_tokens", "written_tokens"]
+__all__ = ["Batch", "Batches", "DataCollatorWithPositionalEncoding", "MaskedLM", "real_tokens", "written_tokens"]

@@ -14,16 +14,14 @@ import torch
 
 from .._common.errors import explain, shorten, type_error, value_error
 from ..models import ModelSpec
-from ..positions import PositionalEmbedding
 from ..ragged import lock_free_cache
 from ..tokenization.loading import number_of_ids, sharing_copy, to_files
 from ..tokenization.serialized import calls_only_rust
-from ..view import example_encoding
 from . import save
 from .batch import Batch, real_tokens
 from .columns import features_of, removable, to_columns, to_mapping, to_table
 from .config import Config
-from .embed import EMBEDDING_SETTINGS, check_exchange
+from .embed import check_exchange
 from .fit import fit_batch, left_padding_warning
 from .inference import Batches
 from .inputs import empty_batch, is_columns, is_mapped, is_table, joins_columns
@@ -80,9 +78,10 @@ class DataCollatorWithPositionalEncoding(Processor):
             slow tokenizer. The collator uses a private copy.
         embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`, vectors that
             include positions. An `int` is the width of a new table: frozen, of random numbers (from `seed`), on torch's
-            default device. A given table is used with its current weights. For positions other than sinusoids, pass for
-            example `PositionalEmbedding(table, encoding="learned")`. Use the vectors with a module that adds no
-            positions. Nearly all Hugging Face models add their own; with such a `model` this raises.
+            default device. A given table is used with its current weights, and gets the sinusoids of Vaswani et al. A
+            `PositionalEmbedding` has settings: `PositionalEmbedding(table, scale="sqrt_d", convention="marian")`. Use
+            the vectors with a module that adds no positions. Nearly all Hugging Face models add their own; with such a
+            `model` this raises.
         model (`nn.Module` or `ModelSpec`, *optional*): the model that the batches are for. A batch then contains only
             arguments of the model's forward, and never both ids and embeddings. Position ids follow the model's
             numbering, and rows are truncated to its limit. Settings that the model would silently ignore (a mask,
@@ -120,20 +119,16 @@ class DataCollatorWithPositionalEncoding(Processor):
             added to attention scores, either 0 or the lowest finite number. `"flat"` puts all documents of the batch
             into one row, without padding or mask. The batch then has the keys of transformers'
             `DataCollatorWithFlattening`, and a `model` that does not isolate documents by these keys raises.
-        labels (`"causal_lm"` or `"masked_lm"`, *optional*): makes labels from the ids. Otherwise a `label`, `label_ids`
-            or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded with -100.
+        labels (`"causal_lm"`, `"masked_lm"` or `MaskedLM`, *optional*): makes labels from the ids. Otherwise a `label`,
+            `label_ids` or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded
+            with -100.
         unsupervised (`"error"`, `"drop"` or `"keep"`, *optional*): treatment of a row whose labels are all -100, for
             example after truncation. `"error"` raises, `"drop"` leaves it out and warns, and `"keep"` keeps it. By
             default such a row raises, unless `labels="masked_lm"` (a short row may have no masked token), or it has no
             tokens, or it is a packed document of one token.
-        mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
+        mlm_probability (`float`, *optional*, defaults to 0.15): share of tokens that `"masked_lm"` predicts.
         seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
             `embedding` is a width, it also seeds the random numbers of the table.
-        convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
-            *optional*), dropout (`float`, *optional*), zero_padding (`bool`, *optional*): see `PositionalEmbedding`.
-            They apply to the vectors of `embedding`. With a `model` but no `embedding`, values other than the defaults
-            raise; for sinusoids inside a model call `use_sinusoidal_positions`. The first position id is the model's,
-            or else the convention's (2 for "fairseq" and "m2m100", otherwise 0).
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): library that makes the token ids. `"auto"` uses
@@ -207,7 +202,7 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     @property
     def first_position(self) -> int:
-        """Position id of a document's first token: that of `model` (2 for RoBERTa), or else that of `convention`."""
+        """Position id of a document's first token: that of `model` (2 for RoBERTa), or else that of `embedding`."""
         return self._config.first_position
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -471,10 +466,6 @@ class DataCollatorWithPositionalEncoding(Processor):
         given_limits = {name: getattr(self._config.settings, name) for name in limits}  # the new limits may be higher
         objects = {"tokenizer": self.tokenizer, "embedding": self.embedding}
         settings = {**self._config.saved, **given_limits, **objects, **changes}
-        given = changes.get("embedding", ...)
-        own = isinstance(given, PositionalEmbedding)
-        if own or (given is None and settings["model"] is not None):  # drop those of the old embedding
-            settings = {k: value for k, value in settings.items() if k not in EMBEDDING_SETTINGS or k in changes}
         if not changes.keys() & {"tokenizer", "pad_token"} and calls_only_rust(self.tokenizer):
             settings["tokenizer"] = sharing_copy(self.tokenizer)
         with save.on_device(self._config.embedder.device):
@@ -672,9 +663,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         view = {"tokens_of": self._tokens_of, "special_ids": frozenset(self.tokenizer.all_special_ids)}
         if settings.embedding is not None:
             return view | {"encoding_of": self._encoding_of}
-        if model is None:
-            encoding_of, note = example_encoding(settings.convention, settings.base)
-            return view | {"encoding_of": encoding_of, "encoding_note": note}
+        if model is None:  # the page shows example sinusoids
+            return view
         kind = "its own positions" if model.positions else "no known positions"
         note = f"No encoding is shown: the batch contains none, and {model.name} has {kind}."
         return view | {"encoding_note": note}

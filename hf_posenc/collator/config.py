@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import explain, value_error
 from ..models import ModelSpec
-from ..positions import resolve_convention
 from ..tokenization import Encoder, Limits
 from ..tokenization.loading import private_copy, stated_limit
 from ..tokenization.serialized import calls_only_rust
@@ -19,7 +18,7 @@ from .arrays import LABEL_COLUMNS
 from .embed import Embedder
 from .fit import check_fit, decoder_start, was_examined
 from .labels import LABEL_KINDS
-from .settings import Settings, padding_of, truncation_of
+from .settings import MaskedLM, Settings, padding_of, truncation_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -62,8 +61,7 @@ class Config:
 
         # Positions of a row's first token and of padding: the model's if it has positions, otherwise the convention's.
         by_model = model is not None and not self.embeds and bool(model.positions or model.first_position)
-        convention = resolve_convention(self.embedder.settings["convention"])
-        counts = model if model is not None and by_model else convention
+        counts = model if model is not None and by_model else self.embedder
         self.first_position = counts.first_position
         # First position in the model's numbering; 0 if the model has none.
         self.model_first_position = self.first_position if by_model else 0
@@ -72,8 +70,7 @@ class Config:
         first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
         is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)
         is_of_models = type(tokenizer).__module__.startswith("transformers.models.")
-        self.may_count_from_2 = is_fairseq and is_of_models and self.first_position == 0 and model is None
-        self.may_count_from_2 &= settings.embedding is None
+        self.may_count_from_2 = is_fairseq and is_of_models and model is None and settings.embedding is None
         padding_position = self.first_position if counts.padding_position is None else counts.padding_position
         # Padding value of each column.
         self.fills = dict.fromkeys((*PER_TOKEN, "inputs_embeds"), 0) | dict.fromkeys(LABEL_COLUMNS, IGNORED)
@@ -89,13 +86,14 @@ class Config:
             "is_split_into_words": settings.is_split_into_words,
             "backend": settings.backend,
         }
-        self.encoder = Encoder(tokenizer, self.limits, word_ids=settings.whole_word_mask, **options)
+        whole_words = isinstance(settings.labels, MaskedLM) and settings.labels.whole_word_mask
+        self.encoder = Encoder(tokenizer, self.limits, word_ids=whole_words, **options)
         self.target_encoder = None
         if settings.text_target_column is not None:
             has_modes = hasattr(tokenizer, "_switch_to_target_mode")
             own = tokenizer if calls_only_rust(tokenizer) and not has_modes else private_copy(tokenizer)
             self.target_encoder = Encoder(own, self.target_limits, targets=True, **options)
-        self.label_kind = None if settings.labels is None else LABEL_KINDS[settings.labels]
+        self.label_kind = None if settings.label_name is None else LABEL_KINDS[settings.label_name]
         self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)
         # True if labels are separate token sequences, as in translation.
         targets_by_model = model is not None and model.is_encoder_decoder and model.shifts_labels
@@ -117,7 +115,7 @@ class Config:
         """
         settings = self.settings.settings()
         limits = {name: limit for name, limit in self._effective_limits().items() if settings[name] is not None}
-        return {**settings, "model": self.model, **limits, **self.embedder.settings}
+        return {**settings, "model": self.model, **limits}
 
     @property
     def effective_settings(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +18,14 @@ from torch import nn
 from .._common.compat import default_device
 from .._common.errors import as_integer, explain, in_bytes, shorten, value_error
 from ..positions import (
+    CONVENTIONS,
     KINDS,
+    USUAL_BASE,
     PositionalEmbedding,
     PositionalEncoding,
     SinusoidalPositionalEncoding,
+    fixed_bases,
     positional_encoding,
-    resolve_convention,
 )
 from ..ragged import lock_free_cache
 from ..tokenization.loading import number_of_ids
@@ -33,8 +35,6 @@ from .settings import MissingTable, Settings
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Settings of a collator that a given `PositionalEmbedding` overrides.
-EMBEDDING_SETTINGS = ("convention", "base", "scale", "dropout", "zero_padding")
 _KIND_OF = {made: kind for kind, made in KINDS.items()}
 
 
@@ -57,12 +57,6 @@ class Embedder:
         needed = number_of_ids(tokenizer)
         if isinstance(given, int):
             as_integer(given, "embedding", minimum=1, example=512)
-            if settings.dropout:
-                raise value_error(
-                    "dropout is for a table that is trained, and a width makes a frozen one",
-                    got=f"embedding={given}, dropout={settings.dropout}",
-                    fix="embedding=nn.Embedding(len(tokenizer), 512)",
-                )
             self.rows = needed
             device = default_device()
             self.device = None if device.type == "cpu" else str(device)
@@ -104,7 +98,7 @@ class Embedder:
                 )
                 warnings.warn(message, stacklevel=2)
             table = _frozen(weight)
-        return PositionalEmbedding(table, **{name: getattr(settings, name) for name in EMBEDDING_SETTINGS})
+        return PositionalEmbedding(table)
 
     def ready(self) -> PositionalEmbedding:
         """Return the `PositionalEmbedding`; raise a `ValueError` if its table was not pickled or saved.
@@ -140,38 +134,23 @@ class Embedder:
     @property
     def max_length(self) -> int | None:
         """Number of positions that can be encoded; `None` if unlimited."""
-        if self.missing is not None:
-            return self.missing.max_length
-        encoding = own_encoding(self._given.embedding)
-        return None if encoding is None else encoding.max_length
+        return getattr(self._positions, "max_length", None)
 
-    @lock_free_cache
-    def settings(self) -> dict[str, Any]:
-        r"""Values of `convention`, `base`, `scale`, `dropout` and `zero_padding` that are in use, by name.
+    @property
+    def first_position(self) -> int:
+        """Position of a row's first token."""
+        return int(getattr(self._positions, "first_position", 0))
 
-        If `embedding=` is a `PositionalEmbedding`, they are its own values; otherwise they are the collator's
-        arguments.
+    @property
+    def padding_position(self) -> int | None:
+        """Position of padding; `None` if it has none."""
+        return getattr(self._positions, "padding_position", None)
 
-        Raises:
-            ValueError: if the collator sets a value that differs from that of the `PositionalEmbedding`.
-        """
-        given = {name: getattr(self._given, name) for name in EMBEDDING_SETTINGS}
-        if not isinstance(self._given.embedding, PositionalEmbedding):
-            return given
-        encoding = self.module.encoding
-        own = {name: getattr(encoding, name) for name in EMBEDDING_SETTINGS if hasattr(encoding, name)}
-        own["zero_padding"] = self.module.zero_padding
-        defaults = {field.name: field.default for field in fields(self._given)}
-        for name, value in given.items():
-            theirs = own.get(name, f"encoding={encoding_code(self._given.embedding)}")
-            ours = resolve_convention(value) if name == "convention" else value
-            if value != defaults[name] and ours != theirs:
-                raise value_error(
-                    f"{name}= is set by the PositionalEmbedding that was given",
-                    got=f"{name}={value!r}, and {theirs!r} in the embedding",
-                    fix=f"leave {name}= out, or give its table: embedding=embedding.embedding",
-                )
-        return given | own
+    @property
+    def _positions(self) -> PositionalEncoding | MissingTable | None:
+        """The object with the limit and the first position; `None` for the sinusoids of a bare table or a width."""
+        given = self._given.embedding
+        return given.encoding if isinstance(given, PositionalEmbedding) else self.missing
 
     def state(self, *, weights: bool) -> Any:
         """Return the argument `embedding=` as plain values (numbers, strings and bytes), to compare, pickle or save.
@@ -183,17 +162,15 @@ class Embedder:
         given = self._given.embedding
         if given is None or isinstance(given, int):
             return given
-        missing = self.missing
-        if missing is None:
-            table, encoding = self.module.embedding, own_encoding(given)
-            if weights:
-                if encoding is None:
-                    return "table", *_weights_of(table)
-                return "embedding", _weights_of(table), *_plain_encoding(encoding), self.module.zero_padding
-            shape, kind = (table.num_embeddings, table.embedding_dim), encoding_code(given)
-            missing = MissingTable(*shape, digest(table, encoding), kind, self.max_length)
-        plain = "left behind", *astuple(missing)
-        return plain if missing.encoding is not None else plain[:4]
+        if isinstance(given, MissingTable):
+            return "digest", *astuple(given)
+        table = self.module.embedding
+        if not weights:
+            settings = settings_code(given), self.max_length, self.first_position, self.padding_position
+            return "digest", table.num_embeddings, table.embedding_dim, digest(given), *settings
+        if isinstance(given, PositionalEmbedding):
+            return "embedding", _weights_of(table), *_plain_encoding(given.encoding), given.zero_padding
+        return "table", *_weights_of(table)
 
     @property
     def stored_dtype(self) -> torch.dtype:
@@ -217,9 +194,8 @@ class Embedder:
         given = self._given.embedding
         if given is None or isinstance(given, (int, MissingTable)):
             return repr(given)
-        table, kind = self.module.embedding, encoding_code(given)
-        own = "" if kind is None else f", encoding={kind}"
-        return f"{type(given).__name__}({table.num_embeddings}, {table.embedding_dim}{own})"
+        table, settings = self.module.embedding, settings_code(given)
+        return f"{type(given).__name__}({table.num_embeddings}, {table.embedding_dim}{settings and ', ' + settings})"
 
 
 def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -250,7 +226,7 @@ def from_state(state: Any) -> Any:
     if state is None or isinstance(state, int):
         return state
     form, *values = state
-    if form == "left behind":
+    if form == "digest":
         return MissingTable(*values)
     if form == "table":
         return _frozen(_tensor(*values))
@@ -262,18 +238,15 @@ def from_state(state: Any) -> Any:
 
 
 def check_exchange(old: Any, new: Any) -> None:
-    """Raise a `ValueError` if the embedding `old` of a collator cannot be replaced by `new`.
-
-    If `new` is an `nn.Embedding` or a width, its positions are sinusoids without a `max_length`. It must not replace
-    an embedding with other positions, which would be lost without notice.
-    """
-    kind = encoding_code(old)
-    if kind is not None and isinstance(new, int | nn.Embedding):
+    """Raise a `ValueError` if a bare table or a width would replace an embedding with settings of its own."""
+    settings = settings_code(old)
+    if settings and isinstance(new, int | nn.Embedding):
         raise value_error(
-            "a bare table would get sinusoids, and this collator has other positions",
-            got=f"embedding={type(new).__name__}, and encoding={kind} before",
-            fix=f"embedding=PositionalEmbedding(table, encoding={kind}), with its own weights; or "
-            "PositionalEmbedding(table) for sinusoids",
+            "a bare table would get the default positions, and this collator has others",
+            got=f"embedding={type(new).__name__}, and PositionalEmbedding(table, {settings}) before",
+            fix=f"embedding=PositionalEmbedding(table, {settings})"
+            + (", with its own weights" if "encoding=" in settings else "")
+            + "; or PositionalEmbedding(table) for the defaults",
         )
 
 
@@ -293,68 +266,61 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 # ------------------------------------------------------------------------- tables and encodings as plain values
 
 
-def own_encoding(embedding: object) -> PositionalEncoding | None:
-    r"""Return the positional encoding of `embedding`; `None` if the settings of a collator describe it completely.
+def settings_code(embedding: object) -> str:
+    r"""Return the settings of a `PositionalEmbedding` or `MissingTable` as source code for a message, without defaults.
 
-    These settings (`convention`, `base` and so on) describe sinusoids without a `max_length`. All other encodings are
-    returned. The result is also `None` if `embedding` is not a `PositionalEmbedding`.
-
-    Example:
-        >>> own_encoding(PositionalEmbedding(nn.Embedding(3, 2), convention="marian")) is None
-        True
-        >>> own_encoding(PositionalEmbedding(nn.Embedding(3, 2), encoding="none"))
-        NoPositionalEncoding(2, scale=None, dropout=0.0, max_length=None)
-    """
-    if not isinstance(embedding, PositionalEmbedding):
-        return None
-    encoding = embedding.encoding
-    described = type(encoding) is SinusoidalPositionalEncoding and encoding.max_length is None
-    return None if described else encoding
-
-
-def encoding_code(embedding: object) -> str | None:
-    r"""Return the argument `encoding=` of a `PositionalEmbedding` or `MissingTable` as source code, for a message.
-
-    The code is a quoted name such as `"'fourier'"`. For a class of the user, which has no such name, it is the class
-    name followed by `(...)`, because its arguments are not known. The result is `None` if the argument can be left out
-    (sinusoids without a `max_length`), and for objects of other classes, such as `nn.Embedding`.
+    An `nn.Embedding`, a width and `None` have none. The class of a user is followed by `(...)`.
 
     Example:
-        >>> encoding_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier"))
-        "'fourier'"
+        >>> settings_code(PositionalEmbedding(nn.Embedding(3, 2), convention="marian", zero_padding=False))
+        "convention='marian', zero_padding=False"
+        >>> settings_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier"))
+        "encoding='fourier'"
     """
     if isinstance(embedding, MissingTable):
-        return embedding.encoding
-    encoding = own_encoding(embedding)
-    if encoding is None:
-        return None
-    kind = _KIND_OF.get(type(encoding))
-    return f"{type(encoding).__name__}(...)" if kind is None else repr(kind)
+        return embedding.settings
+    if not isinstance(embedding, PositionalEmbedding):
+        return ""
+    encoding, code = embedding.encoding, {}
+    if type(encoding) is SinusoidalPositionalEncoding:
+        usual = SinusoidalPositionalEncoding(encoding.d_model).settings() | {"base": None}
+        given = encoding.settings() | ({"base": None} if encoding.base == USUAL_BASE else {})
+        code = {name: repr(value) for name, value in given.items() if value != usual[name]}
+        convention = encoding.convention
+        if "convention" in code and CONVENTIONS.get(convention.name) == convention:
+            code["convention"] = repr(convention.name)
+        elif convention.bases is not None and convention == fixed_bases(*convention.bases):
+            code["convention"] = convention.name  # fixed_bases(4, 5, 7)
+    else:
+        kind = _KIND_OF.get(type(encoding))
+        code["encoding"] = f"{type(encoding).__name__}(...)" if kind is None else repr(kind)
+    if not embedding.zero_padding:
+        code["zero_padding"] = "False"
+    return ", ".join(f"{name}={value}" for name, value in code.items())
 
 
-def digest(table: nn.Embedding, encoding: PositionalEncoding | None = None) -> str:
-    r"""Return a hash of the weights and settings of an embedding table and, if given, of its positional encoding.
-
-    Tables with equal hashes give equal embeddings. In the example, the hash changes with the weights of the encoding.
+def digest(embedding: nn.Embedding | PositionalEmbedding) -> str:
+    r"""Return a hash of the weights and settings of `embedding`. Equal hashes mean equal embeddings.
 
     Example:
-        >>> table, learned = nn.Embedding.from_pretrained(torch.eye(2)), positional_encoding("learned", 2)
-        >>> before = digest(table, learned)
-        >>> nn.init.zeros_(learned.weight).shape, digest(table, learned) == before
+        >>> embedding = PositionalEmbedding(nn.Embedding(2, 2), encoding="learned")
+        >>> before = digest(embedding)
+        >>> nn.init.zeros_(embedding.encoding.weight).shape, digest(embedding) == before
         (torch.Size([512, 2]), False)
     """
     import xxhash
 
+    table = embedding.embedding if isinstance(embedding, PositionalEmbedding) else embedding
     hashed = xxhash.xxh3_128(_bytes(table.weight).data)
     norm = None if table.max_norm is None else (table.max_norm, table.norm_type)
     hashed.update(f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__} {norm}".encode())
-    if encoding is None:
-        return str(hashed.hexdigest())
-    settings = sorted(encoding.settings().items())
-    hashed = xxhash.xxh3_128(f"{hashed.hexdigest()} {type(encoding).__qualname__} {settings!r}".encode())
-    for name, values in encoding.state_dict().items():
-        hashed.update(f"{name} {tuple(values.shape)} {values.dtype}".encode())
-        hashed.update(_bytes(values).data)
+    if isinstance(embedding, PositionalEmbedding):
+        encoding = embedding.encoding
+        settings = sorted(encoding.settings().items())
+        hashed.update(f"{type(encoding).__qualname__} {settings!r} {embedding.zero_padding}".encode())
+        for name, values in encoding.state_dict().items():
+            hashed.update(f"{name} {tuple(values.shape)} {values.dtype}".encode())
+            hashed.update(_bytes(values).data)
     return str(hashed.hexdigest())
 
 

@@ -15,7 +15,6 @@ from .._common.constants import IGNORED
 from .._common.errors import explain, shorten, value_error
 from ..masks import AttentionMask
 from ..models import ModelSpec
-from ..positions import CONVENTIONS, USUAL_BASE
 from ..ragged import Ragged
 from ..tokenization.loading import number_of_ids
 from .batch import Batch
@@ -80,7 +79,6 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
     if settings.embedding is not None:
         _check_embedding(spec)
     else:
-        _check_no_embedding(settings, spec)
         needed = number_of_ids(tokenizer)
         if "input_ids" in spec.accepts and spec.num_embeddings is not None and spec.num_embeddings < needed:
             raise ValueError(too_few_rows(needed, spec.num_embeddings, of=spec.name))
@@ -97,8 +95,8 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
         _check_flat(spec)
     elif settings.packing and "document_ids" not in spec.accepts:
         _check_packing(spec)
-    if settings.labels is not None:
-        _check_labels(settings.labels, spec)
+    if settings.label_name is not None:
+        _check_labels(settings.label_name, spec)
     alone = was_examined(spec) and not spec.is_encoder_decoder
     reads_one = decoder_start(spec, tokenizer) is None and (alone or "labels" not in spec.accepts)
     if settings.text_target_column is not None and reads_one:
@@ -164,30 +162,6 @@ def _check_embedding(spec: ModelSpec) -> None:
             f"embedding= makes inputs_embeds, and the forward of {spec.name} has no such argument",
             got=_forward(spec),
             fix="a forward that names inputs_embeds, or embedding=None and PositionalEmbedding in the model",
-        )
-
-
-def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
-    """Raise a `ValueError` if a setting has no effect without `embedding=`, such as `scale`, and is not at its default.
-
-    A `convention` also determines the first number of the `position_ids`, and is allowed if the model has no positions.
-    """
-    usual: dict[str, Any] = {"base": (None, USUAL_BASE), "scale": (None,), "dropout": (0,), "zero_padding": (True,)}
-    if spec.positions:
-        usual["convention"] = ("vaswani", CONVENTIONS["vaswani"])
-    for name, values in usual.items():
-        value = getattr(settings, name)
-        if value in values:
-            continue
-        if "learned" in spec.positions:
-            argument = f"{name}={value!r}" if name in ("base", "convention") else "base=..."
-            fix = f"leave {name}= out; for sinusoids inside the model use_sinusoidal_positions(model, {argument})"
-        else:
-            fix = f"leave {name}= out" + ("" if spec.positions else ", or embedding=model.get_input_embeddings()")
-        raise value_error(
-            f"{name}= applies to the embeddings of embedding=, and {spec.name} gets none",
-            got=f"{name}={value!r}, embedding=None",
-            fix=fix,
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,10 @@ from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import value_error
 from ..ragged import Ragged
 from ..tokenization import Limits, TokenRows
+from .settings import LabelName, MaskedLM, Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from .settings import LabelName, Settings
 
 
 class MaskedLabels:
@@ -42,28 +41,17 @@ class MaskedLabels:
                 got=f"{type(tokenizer).__name__} without one",
                 fix='labels="causal_lm", or tokenizer.add_special_tokens({"mask_token": "[MASK]"}) before',
             )
-        shares = {
-            name: getattr(settings, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")
-        }
-        for name, share in shares.items():
-            if not 0 <= share <= 1:
-                raise value_error(f"{name} must be between 0 and 1", got=share, fix=f"{name}=0.15")
-        if settings.mask_replace_prob + settings.random_replace_prob > 1:
-            raise value_error(
-                "mask_replace_prob and random_replace_prob must not add up to more than 1",
-                got=f"{settings.mask_replace_prob} + {settings.random_replace_prob}",
-                fix="mask_replace_prob=0.8, random_replace_prob=0.1",
-            )
+        given = settings.labels
+        masking = given if isinstance(given, MaskedLM) else MaskedLM(settings.mlm_probability)
         self._seed = settings.seed
-        self._whole_words = settings.whole_word_mask
+        self._whole_words = masking.whole_word_mask
         self._special = np.array(sorted(set(tokenizer.all_special_ids)), dtype=np.int64)
+        options = asdict(masking)
         if self._whole_words:  # the only combination that transformers supports; it warns about every other
-            shares |= {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
+            options |= {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
         from transformers import DataCollatorForLanguageModeling
 
-        self._masking = DataCollatorForLanguageModeling(
-            tokenizer, mlm=True, whole_word_mask=self._whole_words, return_tensors="np", **shares
-        )
+        self._masking = DataCollatorForLanguageModeling(tokenizer, mlm=True, return_tensors="np", **options)
 
     def __call__(self, rows: TokenRows) -> tuple[Ragged, Ragged]:
         """Return the ids with some masked, and labels: the original id at tokens to predict, -100 at all others.

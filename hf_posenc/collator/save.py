@@ -21,11 +21,10 @@ import torch
 from .._common.errors import shorten, type_error, unknown_keyword, value_error
 from .._common.files import atomic_write, path_inside, read_whole
 from ..models import ModelSpec
-from ..positions import Convention
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
 from ..tokenization.serialized import calls_only_rust
 from .embed import check_exchange, from_state
-from .settings import MissingTable
+from .settings import MaskedLM, MissingTable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -316,11 +315,11 @@ def _check_version(version: object, where: str) -> None:
 def json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with values that JSON can store.
 
-    A `Convention` or `ModelSpec` becomes a dict, and a member of an enumeration its value.
+    A `MaskedLM` or `ModelSpec` becomes a dict, and a member of an enumeration its value.
     """
     plain = dict(settings)
-    if isinstance(plain["convention"], Convention):
-        plain["convention"] = plain["convention"].to_dict()
+    if isinstance(plain["labels"], MaskedLM):
+        plain["labels"] = dataclasses.asdict(plain["labels"])
     if plain["model"] is not None:
         plain["model"] = plain["model"].to_dict()
     for name in ("padding", "truncation"):
@@ -355,8 +354,8 @@ def _missing_table(table: Any) -> Any:
     """
     if isinstance(table, int) and not isinstance(table, bool):
         return table
-    if not isinstance(table, list) or table[:1] != ["left behind"]:
-        raise value_error("expected a width, or a list that begins with 'left behind'")
+    if not isinstance(table, list) or table[:1] != ["digest"]:
+        raise value_error("expected a width, or a list that begins with 'digest'")
     names = [field.name for field in dataclasses.fields(MissingTable)]
     return MissingTable(**_typed(MissingTable, dict(zip(names, table[1:], strict=False))))
 
@@ -389,6 +388,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tokenizer": _tokenizer_record,
     "embedding": _missing_table,
     "device": lambda value: str(torch.device(value)),
-    "convention": lambda value: Convention.from_dict(value) if isinstance(value, dict) else value,
+    "labels": lambda value: MaskedLM(**_typed(MaskedLM, value)) if isinstance(value, dict) else value,
     "model": lambda value: ModelSpec.from_dict(_typed(ModelSpec, value)),
 }

@@ -21,7 +21,7 @@ from ..tokenization import Truncation
 if TYPE_CHECKING:
     from torch import nn
 
-    from ..positions import Convention, PositionalEmbedding
+    from ..positions import PositionalEmbedding
     from ..tokenization import BackendName
 
 Class = TypeVar("Class", bound=type)
@@ -33,7 +33,6 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "empty": ("error", "keep"),
     "look_ahead": (None, True, False),
     "packing": (False, True, "flat"),
-    "labels": (None, *get_args(LabelName)),
     "unsupervised": (None, "error", "drop", "keep"),
     "backend": ("auto", "fast", "tokenizers"),
     "return_tensors": ("pt", "np"),
@@ -45,14 +44,6 @@ _INTEGERS = {  # smallest value, and an example for the error message
     "stride": (0, 16),
     "seed": (0, 0),
 }
-_NUMBERS: dict[str, tuple[Any, ...]] = {  # further values that are allowed, or an example for the error message
-    "mlm_probability": (0.15,),
-    "mask_replace_prob": (0.8,),
-    "random_replace_prob": (0.1,),
-    "dropout": (0.0,),
-    "base": (None,),
-    "scale": (None, "sqrt_d"),
-}
 
 
 @dataclass(frozen=True)
@@ -60,24 +51,85 @@ class MissingTable:
     """Placeholder for an embedding table whose weights were not pickled or saved with its collator.
 
     A loaded or unpickled collator with this embedding cannot embed. `num_embeddings` and `d_model` are the shape of the
-    table, and `digest` is a hash of its weights. `encoding` is the argument `encoding=` of the `PositionalEmbedding` as
-    source code; `None` for sinusoids of unlimited length. `max_length` is the number of positions; `None` if unlimited.
+    table, and `digest` is a hash of its weights and of the settings of its `PositionalEmbedding`. `settings` are those
+    settings as source code, without defaults. `max_length` is the number of positions; `None` if unlimited.
     """
 
     num_embeddings: int
     d_model: int
     digest: str
-    encoding: str | None = None
+    settings: str = ""
     max_length: int | None = None
+    first_position: int = 0
+    padding_position: int | None = None
 
     def message(self) -> str:
         """Return the message that the collator cannot embed, with the code that gives it a table again."""
-        again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
+        again = f"PositionalEmbedding(table, {self.settings})" if self.settings else "table"
         return explain(
             "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
             got=f"a copy from a pickle or a folder; the table had {self.num_embeddings} rows of width {self.d_model}",
             fix=f"collate.replace(embedding={again}), or store_embeddings=True to pickle the table",
         )
+
+
+@dataclass(frozen=True)
+class MaskedLM:
+    r"""Labels for masked language modeling: `labels=MaskedLM(...)`, or `labels="masked_lm"` for the defaults.
+
+    Args:
+        mlm_probability (`float`, *optional*, defaults to 0.15): share of the tokens to predict.
+        mask_replace_prob (`float`, *optional*, defaults to 0.8): share of these that are replaced by the mask token.
+        random_replace_prob (`float`, *optional*, defaults to 0.1): share of these that are replaced by random tokens;
+            the rest stays unchanged.
+        whole_word_mask (`bool`, *optional*, defaults to `False`): predict all tokens of a word or none. As in
+            transformers, they are then always replaced by the mask token.
+
+    Raises:
+        ValueError: for a share outside 0 to 1, for shares of replacements that add up to more than 1, and for such
+            shares together with `whole_word_mask`.
+        TypeError: for a value of another type.
+
+    Source:
+        Devlin et al. 2018, "BERT", section 3.1. arXiv:1810.04805. Whole words: github.com/google-research/bert.
+
+    Example:
+        >>> MaskedLM(mlm_probability=0.3).mask_replace_prob
+        0.8
+    """
+
+    mlm_probability: float = 0.15
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+    whole_word_mask: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob"):
+            object.__setattr__(self, name, _share(name, getattr(self, name)))
+        if not isinstance(self.whole_word_mask, bool):
+            raise type_error("whole_word_mask must be True or False", got=repr(self.whole_word_mask))
+        replaced = self.mask_replace_prob, self.random_replace_prob
+        if sum(replaced) > 1:
+            raise value_error(
+                "mask_replace_prob and random_replace_prob must not add up to more than 1",
+                got=f"{replaced[0]} + {replaced[1]}",
+                fix="mask_replace_prob=0.8, random_replace_prob=0.1",
+            )
+        if self.whole_word_mask and replaced not in ((0.8, 0.1), (1.0, 0.0)):
+            raise value_error(
+                "whole_word_mask replaces all tokens to predict by the mask token",
+                got=f"mask_replace_prob={replaced[0]}, random_replace_prob={replaced[1]}",
+                fix="leave mask_replace_prob= and random_replace_prob= out",
+            )
+
+
+def _share(name: str, value: Any) -> float:
+    value = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise type_error(f"{name} must be a number", got=shorten(value), fix=f"{name}=0.15")
+    if not 0 <= value <= 1:
+        raise value_error(f"{name} must be between 0 and 1", got=value, fix=f"{name}=0.15")
+    return value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,18 +157,10 @@ class Settings:
     empty: str = "error"
     look_ahead: bool | None = None
     packing: bool | Literal["flat"] = False
-    labels: LabelName | None = None
+    labels: LabelName | MaskedLM | None = None
     unsupervised: Literal["error", "drop", "keep"] | None = None
     mlm_probability: float = 0.15
-    mask_replace_prob: float = 0.8
-    random_replace_prob: float = 0.1
-    whole_word_mask: bool = False
     seed: int | None = None
-    convention: str | Convention = "vaswani"
-    base: float | None = None
-    scale: Literal["sqrt_d"] | float | None = None
-    dropout: float = 0.0
-    zero_padding: bool = True
     store_embeddings: bool = False
     backend: BackendName = "auto"
     return_tensors: str = "pt"
@@ -128,6 +172,11 @@ class Settings:
                 object.__setattr__(self, field.name, value.item())
         self._check_values()
         self._check_combinations()
+
+    @property
+    def label_name(self) -> LabelName | None:
+        """`labels` by name: `"masked_lm"` for a `MaskedLM`."""
+        return "masked_lm" if isinstance(self.labels, MaskedLM) else self.labels
 
     def settings(self) -> dict[str, Any]:
         """Return the values of all arguments by name, except the tokenizer and the embedding."""
@@ -148,11 +197,11 @@ class Settings:
             if getattr(self, name) is not None or name == "stride":
                 number = as_integer(getattr(self, name), name, minimum=minimum, example=example)
                 object.__setattr__(self, name, number)  # a tensor or array of one integer becomes an int
-        for name, other in _NUMBERS.items():
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number and not (isinstance(value, str | None) and value in other):
-                raise type_error(f"{name} must be a number", got=shorten(value), fix=f"{name}={other[0]}")
+        if not isinstance(self.labels, MaskedLM):
+            names = (None, *get_args(LabelName))
+            if not isinstance(self.labels, str | None) or self.labels not in names:
+                raise ValueError(one_of("labels", self.labels, [*names, "MaskedLM(...)"]))
+        _share("mlm_probability", self.mlm_probability)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type == "bool" and not isinstance(value, bool):
@@ -173,9 +222,11 @@ class Settings:
                 got=f"stride={self.stride}",
                 fix="return_overflowing_tokens=True",
             )
-        if self.whole_word_mask and self.labels != "masked_lm":
+        if isinstance(self.labels, MaskedLM) and self.mlm_probability != MaskedLM.mlm_probability:
             raise value_error(
-                "whole_word_mask needs masked labels", got=f"labels={self.labels!r}", fix='labels="masked_lm"'
+                "mlm_probability is a setting of MaskedLM if labels is one",
+                got=f"labels={self.labels}, mlm_probability={self.mlm_probability}",
+                fix=f"labels=MaskedLM(mlm_probability={self.mlm_probability}, ...)",
             )
         if self.packing == "flat":
             for name in ("padding_side", "pad_to_multiple_of"):
@@ -253,7 +304,15 @@ _EQUIVALENTS = {
     "max_seq_length": "max_length=512",
     "causal": "look_ahead=True",
     "pad_token_id": 'pad_token="[PAD]", the token itself',
-    "return_offsets_mapping": "whole_word_mask=True returns the words of tokens",
+    "mask_replace_prob": "labels=MaskedLM(mask_replace_prob=...)",
+    "random_replace_prob": "labels=MaskedLM(random_replace_prob=...)",
+    "whole_word_mask": "labels=MaskedLM(whole_word_mask=True)",
+    "convention": "embedding=PositionalEmbedding(table, convention=...)",
+    "base": "embedding=PositionalEmbedding(table, base=...)",
+    "scale": "embedding=PositionalEmbedding(table, scale=...)",
+    "dropout": "embedding=PositionalEmbedding(table, dropout=...)",
+    "zero_padding": "embedding=PositionalEmbedding(table, zero_padding=...)",
+    "return_offsets_mapping": "labels=MaskedLM(whole_word_mask=True) returns the words of tokens",
     "label_pad_token_id": "leave it out: labels are padded with -100, which losses ignore",
     "ignore_index": "leave it out: labels are padded with -100, which losses ignore",
     "padding_idx": 'pad_token="[PAD]", the token itself',
@@ -263,7 +322,7 @@ _EQUIVALENTS = {
     "text_target": 'text_target_column="target"',
     "text_pair": 'text_pair_column="text_pair"',
     "split_into_words": "is_split_into_words=True",
-    "p": "dropout=0.1",
+    "p": "embedding=PositionalEmbedding(table, dropout=...)",
     "device": 'with torch.device("cuda"): around it, for the table of a width; any other table keeps its device',
 }
 

@@ -130,7 +130,7 @@ def numbering_warning(tokenizer: PreTrainedTokenizerBase) -> str:
     return explain(
         "position_ids count from 0, and models with a vocabulary like this one, such as RoBERTa, count from 2",
         got=f"{type(tokenizer).__name__} with padding id 1, and no model; this warning is given once",
-        fix='model=model, which gives the model\'s own numbers; or convention="fairseq", which counts from 2',
+        fix="model=model, which gives the model's own numbers",
     )
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from .._common.errors import explain, value_error
 from .._common.sample_texts import BERT, bert_folder, standard_library_docstrings
 from ..collator import DataCollatorWithPositionalEncoding, real_tokens
-from ..positions import sinusoidal_encoding
+from ..positions import PositionalEmbedding, sinusoidal_encoding
 from ..tokenization import bpe_stages, train_bpe
 from ..tokenization.loading import number_of_ids, private_copy
 from .settings import Settings
@@ -76,16 +76,14 @@ def _content(settings: Settings) -> dict[str, Any]:
     pad_token = "eos" if tokenizer.pad_token is None and tokenizer.eos_token is not None else None
     table = _table(number_of_ids(tokenizer), settings.d_model)
     collate = _collator(tokenizer, pad_token).replace(
-        embedding=table,
-        scale="sqrt_d" if settings.scale == "sqrt_d" else None,
+        embedding=PositionalEmbedding(table, scale="sqrt_d" if settings.scale == "sqrt_d" else None, **options),
         max_length=settings.max_length,
         padding_side=settings.padding_side,
         look_ahead=settings.look_ahead,
         packing=settings.packing,
-        **options,
     )
     batch = collate(list(settings.texts))
-    whole = collate.replace(embedding=None, scale=None, max_length=None, packing=False)
+    whole = collate.replace(embedding=None, max_length=None, packing=False)
     lengths = whole.columns({whole.text_column: list(settings.texts)})["length"]
     if truncated := sum(length > settings.max_length for length in lengths):
         message = f"{truncated} of {len(lengths)} texts are truncated to {settings.max_length} tokens"
@@ -159,9 +157,9 @@ def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding,
     number in the mean output without a mask when the order of the tokens is reversed. Without positions, `difference`
     is 0 up to rounding. The parameters of the head are random. The page describes this computation.
     """
-    alone = collate.replace(packing=False, padding_side="right", look_ahead=False, embedding=None, scale=None)
+    alone = collate.replace(packing=False, padding_side="right", look_ahead=False, embedding=None)
     ids: torch.Tensor = alone([settings.texts[0]])["input_ids"][0, :16]
-    width, start = settings.d_model, alone.first_position
+    width, start = settings.d_model, collate.first_position
     vectors = table(ids) * (width**0.5 if settings.scale == "sqrt_d" else 1)  # (T, D)
     places = torch.arange(start, start + len(ids))
     rows = sinusoidal_encoding(places, width, convention=settings.convention, base=settings.base)
@@ -206,7 +204,7 @@ def _python(settings: Settings, pad_token: str | None) -> str:
 
     In the script, `pad_token` is an argument of the collator, unless it is `None`.
     """
-    ours = ["from hf_posenc import DataCollatorWithPositionalEncoding"]
+    ours = ["from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding"]
     theirs: list[str] = []
     if settings.tokenizer == "bert":
         theirs = ["import importlib.resources"]
@@ -241,7 +239,8 @@ def _python(settings: Settings, pad_token: str | None) -> str:
         "generator = torch.Generator().manual_seed(0)",
         f"weight = torch.randn(rows, {settings.d_model}, generator=generator) * {settings.d_model}**-0.5",
         "embedding = torch.nn.Embedding.from_pretrained(weight)",
-        f"batch = collate.replace(embedding=embedding, {_keywords(encoding)})(texts)",
+        f"embedding = PositionalEmbedding(embedding, {_keywords(encoding)})",
+        "batch = collate.replace(embedding=embedding)(texts)",
         'with open("batch.html", "w", encoding="utf-8") as file:',
         '    file.write(batch.to_html(title="A batch"))',
     ]

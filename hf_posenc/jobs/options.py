@@ -307,7 +307,7 @@ def _settings_of(collate: Any) -> dict[str, Any]:
     ):
         if getattr(collate, name):
             raise value_error(f"shards cannot be made with {name}=", got=f"{name}={getattr(collate, name)!r}", fix=fix)
-    if collate.labels == "masked_lm":
+    if collate.label_name == "masked_lm":
         raise ValueError(_masked_labels())
     truncates = collate.truncation not in (False, "do_not_truncate")
     splits = truncates and collate.return_overflowing_tokens

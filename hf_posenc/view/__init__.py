@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .._common.errors import as_integer, value_error
 from ..masks import AttentionMask
-from ..positions import Convention, resolve_convention, sinusoidal_encoding
+from ..positions import sinusoidal_encoding
 
 # Functions from a row of ids to its tokens, and from position ids (N,) to the rows (N, D) of an encoding.
 TokensOf = Callable[[Sequence[int]], list[str]]
@@ -77,7 +77,8 @@ def batch_html(
         return _table_of_facts([[str(name), *facts(value)] for name, value in batch.items()])
     window = _Window(batch, first_row, first_token)
     if encoding_of is None and encoding_note is None:
-        encoding_of, encoding_note = example_encoding()
+        encoding_of = _example_encoding
+        encoding_note = f"An example, not part of the batch: sinusoids of width {_WIDTH} for these positions."
     data = window.data(tokens_of, frozenset(special_ids), encoding_of) | {"note": encoding_note}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     name = "hf-posenc-" + hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
@@ -89,11 +90,8 @@ def batch_html(
     )
 
 
-def example_encoding(convention: str | Convention = "vaswani", base: float | None = None) -> tuple[EncodingOf, str]:
-    """Return `encoding_of` and `encoding_note` for a batch without encodings: sinusoids of width 64."""
-    settings = resolve_convention(convention).name + ("" if base is None else f", base {base:g}")
-    note = f"An example, not part of the batch: sinusoids of width {_WIDTH} for these positions ({settings})."
-    return lambda positions: sinusoidal_encoding(positions, _WIDTH, convention=convention, base=base), note
+def _example_encoding(positions: torch.Tensor) -> torch.Tensor:
+    return sinusoidal_encoding(positions, _WIDTH)
 
 
 def page_of(fragment: str, title: str) -> str:

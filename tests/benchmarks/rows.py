@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import transformers
 
-from hf_posenc import DataCollatorWithPositionalEncoding, sinusoidal_encoding, with_arrow_batches
+from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, sinusoidal_encoding, with_arrow_batches
 from hf_posenc.testing import standard_library_docstrings
 
 from .measuring import Case, bert, each, must_equal, take_turns
@@ -91,7 +91,8 @@ def embeddings(rounds: int) -> Iterator[Case]:
     tokenizer = bert()
     table = torch.nn.Embedding(len(tokenizer), WIDTH).requires_grad_(False)
     encoding, scale = sinusoidal_encoding(torch.arange(LIMIT), WIDTH), WIDTH**0.5
-    collate = DataCollatorWithPositionalEncoding(tokenizer, embedding=table, scale="sqrt_d", look_ahead=False)
+    embedding = PositionalEmbedding(table, scale="sqrt_d")
+    collate = DataCollatorWithPositionalEncoding(tokenizer, embedding=embedding, look_ahead=False)
     memory = torch.empty(TEXTS * LIMIT, WIDTH)
 
     def call(batch: list[str]) -> Any:

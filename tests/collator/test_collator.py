@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_posenc import Batch, DataCollatorWithPositionalEncoding
+from hf_posenc import Batch, DataCollatorWithPositionalEncoding, MaskedLM
 
 C = DataCollatorWithPositionalEncoding
 
@@ -1059,10 +1059,10 @@ def test_columns_passed_to_a_model_raise_with_the_way_out(wordpiece) -> None:
 def test_the_repr_names_every_setting(wordpiece) -> None:
     import dataclasses
 
-    text = repr(C(wordpiece, scale="sqrt_d", max_length=64))
+    text = repr(C(wordpiece, labels=MaskedLM(mlm_probability=0.3), max_length=64))
     for field in dataclasses.fields(C):
         assert f"{field.name}=" in text
-    assert "scale='sqrt_d'" in text
+    assert "labels=MaskedLM(mlm_probability=0.3, " in text
     assert "max_length=64" in text
     assert "1200 ids" in text
 
@@ -1099,17 +1099,22 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"labels": "causal"}, ValueError, "(?s)labels must be one of.*labels='causal_lm'"),
         ({"empty": "drop"}, ValueError, "empty must be one of 'error', 'keep'"),
         ({"return_tensors": "tf"}, ValueError, "return_tensors must be one of 'pt', 'np'"),
-        ({"convention": "vaswanni"}, ValueError, "convention must be one of"),
+        ({"convention": "marian"}, TypeError, r"(?s)convention.*PositionalEmbedding\(table, convention=...\)"),
         ({"is_split_into_words": "yes"}, TypeError, "is_split_into_words must be True or False"),
         ({"store_embeddings": True}, ValueError, "store_embeddings needs an embedding"),
-        ({"whole_word_mask": True}, ValueError, "whole_word_mask needs masked labels"),
+        ({"whole_word_mask": True}, TypeError, r"(?s)whole_word_mask.*labels=MaskedLM\(whole_word_mask=True\)"),
+        (
+            {"labels": MaskedLM(mlm_probability=0.3), "mlm_probability": 0.4},
+            ValueError,
+            "mlm_probability is a setting of MaskedLM if labels is one",
+        ),
         ({"packing": True, "padding": False}, ValueError, "packed rows are padded"),
         ({"text_target_column": "t", "labels": "causal_lm"}, ValueError, "labels come either from"),
         ({"return_tensors": "np", "embedding": 4}, ValueError, "embeddings are tensors"),
         ({"embedding": 0}, ValueError, "embedding must be positive"),
         ({"embedding": True}, TypeError, "embedding must be an integer"),
         ({"seed": -1}, ValueError, "seed must not be negative"),
-        ({"scale": "sqrt"}, TypeError, "scale must be a number"),
+        ({"scale": "sqrt_d"}, TypeError, r"(?s)scale.*PositionalEmbedding\(table, scale=...\)"),
         ({"text_column": ["a", "b"]}, TypeError, "text_column must be"),
     ],
 )
@@ -1242,10 +1247,14 @@ def test_labels_and_the_result_of_generate_can_be_decoded(wordpiece) -> None:
 
 def test_numbers_of_numpy_are_as_good_as_those_of_python(bert_folder: Path) -> None:
     numpys = DataCollatorWithPositionalEncoding(
-        bert_folder, max_length=np.int64(8), pad_to_multiple_of=np.int32(4), embedding=np.int64(6), base=np.float32(100)
+        bert_folder,
+        max_length=np.int64(8),
+        pad_to_multiple_of=np.int32(4),
+        embedding=np.int64(6),
+        mlm_probability=np.float64(0.3),
     )
     pythons = DataCollatorWithPositionalEncoding(
-        bert_folder, max_length=8, pad_to_multiple_of=4, embedding=6, base=100.0
+        bert_folder, max_length=8, pad_to_multiple_of=4, embedding=6, mlm_probability=0.3
     )
     assert numpys == pythons
     assert json.dumps(numpys.settings()) == json.dumps(pythons.settings())

@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM, PositionalEmbedding
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a", "unsurprisingly, so"]
@@ -391,6 +391,14 @@ def test_a_second_run_hits_the_cache_also_after_use(wordpiece, rows, tmp_path: P
 
 def test_every_setting_that_changes_the_output_changes_the_fingerprint(wordpiece) -> None:
     base = C(wordpiece)
+    table = torch.nn.Embedding.from_pretrained(torch.zeros(1200, 4))
+    settings: list[dict[str, Any]] = [
+        {"convention": "marian"},
+        {"scale": "sqrt_d"},
+        {"base": 100},
+        {"dropout": 0.1},
+        {"zero_padding": False},
+    ]
     others = [
         base.replace(max_length=64),
         base.replace(padding_side="left"),
@@ -401,10 +409,10 @@ def test_every_setting_that_changes_the_output_changes_the_fingerprint(wordpiece
         base.replace(return_overflowing_tokens=True),
         base.replace(embedding=8),
         base.replace(embedding=8, seed=1),
-        base.replace(embedding=8, convention="marian"),
-        base.replace(embedding=8, scale="sqrt_d"),
+        *(base.replace(embedding=PositionalEmbedding(table, **each)) for each in settings),
         base.replace(labels="masked_lm"),
-        base.replace(embedding=torch.nn.Embedding.from_pretrained(torch.zeros(1200, 4))),
+        base.replace(labels=MaskedLM(whole_word_mask=True)),
+        base.replace(embedding=table),
         base.replace(embedding=torch.nn.Embedding.from_pretrained(torch.ones(1200, 4))),
         base.replace(embedding=torch.nn.Embedding.from_pretrained(torch.ones(1200, 4).half())),
     ]

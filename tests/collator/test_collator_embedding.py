@@ -86,8 +86,8 @@ def test_every_width_works_odd_ones_and_the_smallest_too(wordpiece, width: int) 
 def test_a_tokens_encoding_is_bit_equal_left_right_alone_and_packed(
     wordpiece, dtype: torch.dtype, settings: dict[str, Any]
 ) -> None:
-    table = _frozen(width=6, dtype=dtype)
-    collate = C(wordpiece, embedding=table, max_length=512, **settings)
+    embedding = PositionalEmbedding(_frozen(width=6, dtype=dtype), **settings)
+    collate = C(wordpiece, embedding=embedding, max_length=512)
     alone = {tuple(wordpiece(text)["input_ids"]): collate(text)["inputs_embeds"][0] for text in TEXTS}
     for other in (
         collate,
@@ -127,13 +127,13 @@ def test_the_collator_embeds_as_the_module_that_it_was_given(wordpiece, conventi
         assert torch.equal(batch["inputs_embeds"], want)
 
 
-def test_a_module_brings_its_settings_along(wordpiece) -> None:
+def test_the_repr_of_a_collator_has_the_settings_of_its_embedding(wordpiece) -> None:
     module = PositionalEmbedding(_frozen(), convention="marian", scale="sqrt_d", dropout=0.25, zero_padding=False)
-    collate = C(wordpiece, embedding=module)
-    assert (collate.scale, collate.dropout, collate.zero_padding) == ("sqrt_d", 0.25, False)
-    assert "scale='sqrt_d'" in repr(collate)
-    with pytest.raises(ValueError, match="convention= is set by the PositionalEmbedding that was given"):
-        C(wordpiece, embedding=module, convention="fairseq")
+    settings = "convention='marian', scale='sqrt_d', dropout=0.25, zero_padding=False"
+    assert f"embedding=PositionalEmbedding(1200, 16, {settings})" in repr(C(wordpiece, embedding=module))
+    assert "embedding=PositionalEmbedding(1200, 16)" in repr(C(wordpiece, embedding=PositionalEmbedding(_frozen())))
+    own = PositionalEmbedding(_frozen(width=6), convention=fixed_bases(4, 5, 7), base=None)
+    assert "PositionalEmbedding(1200, 6, convention=fixed_bases(4, 5, 7))," in repr(C(wordpiece, embedding=own))
 
 
 def test_one_module_may_be_replaced_by_another_or_by_none(wordpiece) -> None:
@@ -238,21 +238,21 @@ def test_rows_are_truncated_to_the_positions_of_an_encoding(wordpiece) -> None:
         collate.replace(truncation=False)(TEXTS)
 
 
-def test_settings_of_an_encoding_replace_the_collators_and_others_are_refused(wordpiece) -> None:
+def test_positions_count_from_the_first_one_of_the_encoding(wordpiece) -> None:
     scaled = PositionalEmbedding(_frozen(), encoding="scaled", convention="fairseq", scale=2.0)
     collate = C(wordpiece, embedding=scaled)
-    assert (collate.convention.name, collate.scale) == ("fairseq", 2.0)
+    assert collate.first_position == pickle.loads(pickle.dumps(collate)).first_position == 2
     batch = collate.embed(TEXTS)
     assert batch["position_ids"][batch["attention_mask"] == 1].min() == 2
-    with pytest.raises(ValueError, match=r"(?s)convention= is set by.*'fairseq', and \"encoding='learned'\""):
-        C(wordpiece, embedding=PositionalEmbedding(_frozen(), encoding="learned"), convention="fairseq")
 
 
 def test_a_bare_table_does_not_silently_turn_other_positions_into_sinusoids(wordpiece) -> None:
     collate = C(wordpiece, embedding=PositionalEmbedding(_frozen(), encoding="learned"))
     for other in (_frozen(), 16):
-        with pytest.raises(ValueError, match=r"(?s)bare table would get sinusoids.*encoding='learned'"):
+        with pytest.raises(ValueError, match=r"(?s)bare table would get the default.*encoding='learned'"):
             collate.replace(embedding=other)
+        with pytest.raises(ValueError, match=r"(?s)bare table.*=PositionalEmbedding\(table, scale=2.0\);"):
+            C(wordpiece, embedding=PositionalEmbedding(_frozen(), scale=2.0)).replace(embedding=other)
     assert "inputs_embeds" not in collate.replace(embedding=None)(TEXTS)
     plain = collate.replace(embedding=PositionalEmbedding(_frozen()))(TEXTS)
     assert torch.equal(plain["inputs_embeds"], C(wordpiece, embedding=_frozen())(TEXTS)["inputs_embeds"])
@@ -400,19 +400,10 @@ def test_the_error_of_embed_without_a_table_names_the_argument(wordpiece) -> Non
 def test_dropout_is_for_training_mode_only(wordpiece) -> None:
     table = _frozen()
     plain = C(wordpiece, embedding=table)(TEXTS)["inputs_embeds"]
-    dropped = C(wordpiece, embedding=table, dropout=0.5)
-    table.train()
-    assert not torch.equal(dropped(TEXTS)["inputs_embeds"], plain)
-    table.eval()
-    assert torch.equal(C(wordpiece, embedding=table, dropout=0.5)(TEXTS)["inputs_embeds"], plain)
-
-
-def test_a_table_put_into_eval_after_construction_is_embedded_without_dropout(wordpiece) -> None:
-    """`model.eval()` comes after the collator was made, and its table is in eval from then on."""
-    table = _frozen().train()
-    plain = C(wordpiece, embedding=table)(TEXTS)["inputs_embeds"]
-    collate = C(wordpiece, embedding=table, dropout=0.5)
-    table.eval()
+    module = PositionalEmbedding(table, dropout=0.5)
+    collate = C(wordpiece, embedding=module)
+    assert not torch.equal(collate(TEXTS)["inputs_embeds"], plain)
+    module.eval()
     assert torch.equal(collate(TEXTS)["inputs_embeds"], plain)
 
 
@@ -470,7 +461,7 @@ def test_the_error_for_a_model_as_embedding_names_both_ways_out(wordpiece) -> No
     assert "get_input_embeddings()" in str(refused.value)
     assert "use_sinusoidal_positions" in str(refused.value)
     way_out = model.get_input_embeddings().requires_grad_(False)
-    assert "inputs_embeds" in C(wordpiece, embedding=way_out, scale=100.0)(TEXTS)
+    assert "inputs_embeds" in C(wordpiece, embedding=PositionalEmbedding(way_out, scale=100.0))(TEXTS)
 
 
 @pytest.mark.parametrize("table", [nn.Linear(4, 4), "bert", torch.zeros(5, 4), 4.0])

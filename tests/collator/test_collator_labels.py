@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, pack_dataset
+from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM, ModelSpec, pack_dataset
 
 C = DataCollatorWithPositionalEncoding
 
@@ -237,7 +237,7 @@ def test_causal_labels_ignore_padding_of_given_rows(wordpiece, side: str) -> Non
 def _many(wordpiece: Any, **settings: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(0)
     rows = [[2, *rng.integers(5, 1200, 500).tolist(), 3] for _ in range(80)]
-    batch = C(wordpiece, labels="masked_lm", look_ahead=False, **settings)(rows)
+    batch = C(wordpiece, look_ahead=False, **settings)(rows)
     return batch["input_ids"], batch["labels"], torch.tensor(rows)
 
 
@@ -247,9 +247,7 @@ def test_masking_rates_are_the_given_ones(
     wordpiece, seed: int | None, chosen: float, masked: float, random: float
 ) -> None:
     torch.manual_seed(0)
-    ids, labels, before = _many(
-        wordpiece, seed=seed, mlm_probability=chosen, mask_replace_prob=masked, random_replace_prob=random
-    )
+    ids, labels, before = _many(wordpiece, seed=seed, labels=MaskedLM(chosen, masked, random))
     picked = labels != -100
     inner = (before > 3).float().mean()
     assert picked.float().mean().item() == pytest.approx(chosen * inner.item(), abs=0.01)
@@ -284,7 +282,7 @@ def test_special_tokens_masks_of_rows_are_used_as_transformers_uses_them(wordpie
     pattern = [index % 3 == 0 for index in range(30)]
     for marks in ([True] * 30, [False] * 30, pattern):
         row = {"input_ids": ids, "special_tokens_mask": [kind(mark) for mark in marks]}
-        collate = C(wordpiece, labels="masked_lm", mlm_probability=0.9, whole_word_mask=words)
+        collate = C(wordpiece, labels=MaskedLM(mlm_probability=0.9, whole_word_mask=words))
         if words:
             row["word_ids"] = list(range(30))
             assert (collate([row])["labels"][0][torch.tensor(marks)] == -100).all()
@@ -336,7 +334,7 @@ def test_with_a_seed_a_text_has_the_same_masks_at_any_batch_size_side_and_worker
     wordpiece, sentences, words: bool
 ) -> None:
     texts = [text[:200] for text in sentences[:30]]
-    collate = C(wordpiece, labels="masked_lm", seed=5, whole_word_mask=words, look_ahead=False)
+    collate = C(wordpiece, labels=MaskedLM(whole_word_mask=words), seed=5, look_ahead=False)
     want = _by_text([collate(texts)])
     assert any(label != -100 for _, labels in want for label in labels)
     for size in (1, 7):
@@ -351,7 +349,7 @@ def test_with_a_seed_a_text_has_the_same_masks_at_any_batch_size_side_and_worker
 
 @pytest.mark.parametrize("words", [False, True])
 def test_special_tokens_and_padding_are_never_masked(wordpiece, sentences, words: bool) -> None:
-    collate = C(wordpiece, labels="masked_lm", mlm_probability=1.0, seed=0, whole_word_mask=words)
+    collate = C(wordpiece, labels=MaskedLM(mlm_probability=1.0, whole_word_mask=words), seed=0)
     batch = collate([text[:80] for text in sentences[:20]])
     plain = C(wordpiece)([text[:80] for text in sentences[:20]])["input_ids"]
     special = torch.isin(plain, torch.tensor(wordpiece.all_special_ids))
@@ -363,7 +361,7 @@ def test_special_tokens_and_padding_are_never_masked(wordpiece, sentences, words
 @pytest.mark.parametrize("seed", [None, 1])
 def test_whole_words_are_masked_whole(wordpiece, sentences, seed: int | None) -> None:
     texts = [text[:300] for text in sentences if text.isascii()][:20]
-    batch = C(wordpiece, labels="masked_lm", whole_word_mask=True, mlm_probability=0.3, seed=seed)(texts)
+    batch = C(wordpiece, labels=MaskedLM(mlm_probability=0.3, whole_word_mask=True), seed=seed)(texts)
     picked = 0
     for row, text in enumerate(texts):
         words = wordpiece(text).word_ids()
@@ -382,7 +380,7 @@ def test_whole_words_are_masked_whole(wordpiece, sentences, seed: int | None) ->
 
 
 def test_whole_words_need_to_be_known(wordpiece) -> None:
-    collate = C(wordpiece, labels="masked_lm", whole_word_mask=True)
+    collate = C(wordpiece, labels=MaskedLM(whole_word_mask=True))
     row = dict(wordpiece("I ride", return_offsets_mapping=True))
     for rows in ([[5, 6, 7]], [row]):
         with pytest.raises(ValueError, match=r"word of each token.* offset_mapping is not read\n  got: .*\n  fix: "):
@@ -396,13 +394,19 @@ def test_masked_labels_need_a_mask_token_and_shares_that_add_up(wordpiece, byte_
     with pytest.raises(ValueError, match="mlm_probability must be between 0 and 1"):
         C(wordpiece, labels="masked_lm", mlm_probability=1.5)
     with pytest.raises(ValueError, match="must not add up to more than 1"):
-        C(wordpiece, labels="masked_lm", mask_replace_prob=0.8, random_replace_prob=0.5)
+        MaskedLM(mask_replace_prob=0.8, random_replace_prob=0.5)
+    with pytest.raises(ValueError, match="whole_word_mask replaces all tokens to predict by the mask token"):
+        MaskedLM(mask_replace_prob=0.5, whole_word_mask=True)
+    with pytest.raises(TypeError, match="whole_word_mask must be True or False"):
+        MaskedLM(whole_word_mask=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="random_replace_prob must be a number"):
+        MaskedLM(random_replace_prob="0.1")  # type: ignore[arg-type]
 
 
 def test_masking_says_nothing_and_asks_transformers_for_no_warning(wordpiece) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        C(wordpiece, labels="masked_lm", whole_word_mask=True, seed=1)(["I ride bike"])
+        C(wordpiece, labels=MaskedLM(whole_word_mask=True), seed=1)(["I ride bike"])
 
 
 # ------------------------------------------------------------------------------------------------------- under a loss

@@ -25,7 +25,6 @@ from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, PositionalEmbedding
-from hf_posenc.positions import CONVENTIONS
 
 C = DataCollatorWithPositionalEncoding
 
@@ -253,53 +252,8 @@ def test_positions_of_rows_are_moved_to_the_models_first_one_and_columns_keep_th
 
 
 def test_a_model_with_positions_counts_its_own_way(word_level) -> None:
-    assert C(word_level, convention="fairseq")(["a b"])["position_ids"].tolist() == [[2, 3]]
     assert C(word_level, model=BERT)(["a b"])["position_ids"].tolist() == [[0, 1]]
-    assert C(word_level, convention="vaswani", model=ROBERTA)(["a b"])["position_ids"].tolist() == [[2, 3]]
-
-
-@pytest.mark.parametrize(
-    ("setting", "call"),
-    [
-        ({"base": 100}, "use_sinusoidal_positions(model, base=100)"),
-        ({"convention": "fairseq"}, "use_sinusoidal_positions(model, convention='fairseq')"),
-        ({"scale": "sqrt_d"}, "use_sinusoidal_positions(model, base=...)"),
-        ({"dropout": 0.1}, "use_sinusoidal_positions(model, base=...)"),
-        ({"zero_padding": False}, "use_sinusoidal_positions(model, base=...)"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_settings_of_embedded_vectors_are_refused_beside_a_model_that_gets_none(
-    word_level, setting: dict[str, Any], call: str
-) -> None:
-    (name,) = setting
-    with pytest.raises(ValueError, match=rf"^{name}= applies to the embeddings of embedding=, and Reader") as said:
-        C(word_level, model=BERT, **setting)
-    assert str(said.value).endswith(f"fix: leave {name}= out; for sinusoids inside the model {call}")
-    rotary = dataclasses.replace(BERT, positions=("rotary",))
-    with pytest.raises(ValueError, match=rf"fix: leave {name}= out$"):
-        C(word_level, model=rotary, **setting)
-    with pytest.raises(ValueError, match=rf"^{name}= applies to"):
-        C(word_level, **setting).replace(model=BERT)
-    if name != "convention":  # which says where such a module counts from
-        with pytest.raises(ValueError, match=rf"leave {name}= out, or embedding="):
-            C(word_level, model=spec("position_ids"), **setting)
-
-
-def test_the_usual_settings_of_vectors_may_be_given_beside_a_model(word_level, tmp_path: Path) -> None:
-    usual = {"base": None, "convention": "vaswani", "scale": None, "dropout": 0.0, "zero_padding": True}
-    collate = C(word_level, model=BERT, **usual)
-    assert collate == C(word_level, model=BERT, base=None)
-    C(word_level, model=BERT, base=10000, dropout=0, convention=CONVENTIONS["vaswani"])
-    collate.save_pretrained(tmp_path)
-    assert C.from_pretrained(tmp_path) == pickle.loads(pickle.dumps(collate)) == collate
-    table = nn.Embedding(4000, 8).requires_grad_(False)
-    embeds = C(word_level, model=spec("inputs_embeds"), embedding=table, base=100, scale="sqrt_d")
-    embeds.save_pretrained(tmp_path)
-    again = C.from_pretrained(tmp_path)
-    assert (again.base, again.scale) == (100, "sqrt_d")
-    without = embeds.replace(embedding=None)  # the settings of the vectors go with them
-    assert (without.base, without.scale) == (None, None)
+    assert C(word_level, model=ROBERTA)(["a b"])["position_ids"].tolist() == [[2, 3]]
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -307,27 +261,21 @@ def test_the_usual_settings_of_vectors_may_be_given_beside_a_model(word_level, t
 def test_padding_has_the_number_that_a_convention_has_for_it(unigram, convention: str, side: str) -> None:
     """As fairseq's `make_positions`, and M2M100's and RoBERTa's in transformers, for a padding index of 1."""
     theirs = transformers.models.m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding
-    batch = C(unigram, convention=convention, padding_side=side)(TEXTS)
-    expected = theirs.create_position_ids_from_input_ids(batch["input_ids"], padding_idx=unigram.pad_token_id)
-    assert torch.equal(batch["position_ids"], expected)
-    packed = C(unigram, convention=convention, packing=True, max_length=64, padding="max_length")(TEXTS)
-    assert (packed["position_ids"][packed["document_ids"] == -1] == 1).all()
-    assert (packed["position_ids"][packed["document_ids"] >= 0] >= 2).all()
     for zero_padding in (True, False):
-        settings = {"convention": convention, "zero_padding": zero_padding, "padding_side": side}
         table = nn.Embedding(len(unigram), 8).requires_grad_(False)
-        embeds = C(unigram, embedding=table, **settings)(TEXTS)
-        del settings["padding_side"]
-        own = PositionalEmbedding(table, **settings)(embeds["input_ids"], embeds["attention_mask"])
-        assert torch.equal(embeds["position_ids"], expected)
-        assert torch.equal(embeds["inputs_embeds"], own)
+        module = PositionalEmbedding(table, convention=convention, zero_padding=zero_padding)
+        batch = C(unigram, embedding=module, padding_side=side)(TEXTS)
+        expected = theirs.create_position_ids_from_input_ids(batch["input_ids"], padding_idx=unigram.pad_token_id)
+        assert torch.equal(batch["position_ids"], expected)
+        assert torch.equal(batch["inputs_embeds"], module(batch["input_ids"], batch["attention_mask"]))
+        packed = C(unigram, embedding=module, packing=True, max_length=64, padding="max_length")(TEXTS)
+        assert (packed["position_ids"][packed["document_ids"] == -1] == 1).all()
+        assert (packed["position_ids"][packed["document_ids"] >= 0] >= 2).all()
 
 
 def test_a_module_of_ones_own_without_positions_counts_by_the_convention(word_level) -> None:
-    reads = spec("position_ids", "inputs_embeds")
-    assert C(word_level, convention="fairseq", model=reads)(["a b"])["position_ids"].tolist() == [[2, 3]]
-    table = nn.Embedding(4000, 8)
-    batch = C(word_level, convention="fairseq", embedding=table.requires_grad_(False), model=reads)(["a b"])
+    module = PositionalEmbedding(nn.Embedding(4000, 8).requires_grad_(False), convention="fairseq")
+    batch = C(word_level, embedding=module, model=spec("position_ids", "inputs_embeds"))(["a b"])
     assert batch["position_ids"].tolist() == [[2, 3]]
 
 
@@ -383,8 +331,7 @@ def test_a_tokenizer_like_robertas_without_a_model_warns_once_that_positions_cou
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         collate(TEXTS)
-        for settings in ({"model": ROBERTA}, {"convention": "fairseq"}):
-            assert C(roberta, **settings)(TEXTS)["position_ids"].min() == 1  # of padding
+        assert C(roberta, model=ROBERTA)(TEXTS)["position_ids"].min() == 1  # of padding
         C(roberta, embedding=8)(TEXTS)
         C(roberta)([{"input_ids": [0, 7, 2], "position_ids": [2, 3, 4]}])
         C(transformers.RobertaTokenizer(vocab=ids, merges=merges, pad_token="<mask>"))(TEXTS)

@@ -132,7 +132,7 @@ def test_a_pipeline_with_the_collator_as_its_tokenizer_is_refused_with_the_argum
 def test_the_json_of_the_processor_has_the_settings_that_are_saved(wordpiece, tmp_path: Path) -> None:
     model = RobertaModel(RobertaConfig(vocab_size=1200, hidden_size=8, num_hidden_layers=1, num_attention_heads=1))
     table = torch.nn.Embedding(1200, 8)
-    for settings in ({}, {"model": model, "max_length": 24}, {"embedding": 8}, {"embedding": table, "base": 100.0}):
+    for settings in ({}, {"model": model, "max_length": 24}, {"embedding": 8}, {"embedding": table}):
         collate = C(wordpiece, **settings)
         collate.save_pretrained(tmp_path)
         collate.to_json_file(tmp_path / "settings.json")

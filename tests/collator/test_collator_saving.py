@@ -20,9 +20,9 @@ from torch import nn
 
 from hf_posenc import (
     DataCollatorWithPositionalEncoding,
+    MaskedLM,
     ModelSpec,
     PositionalEmbedding,
-    fixed_bases,
     positional_encoding,
 )
 from hf_posenc.positions import KINDS
@@ -32,8 +32,9 @@ TEXTS = ["I ride bike", "bike ride I, she said", "a"]
 
 SETTINGS: list[dict[str, Any]] = [
     {},
-    {"embedding": 8, "seed": 2, "convention": "marian", "scale": "sqrt_d"},
-    {"embedding": 6, "convention": fixed_bases(4, 5, 7), "scale": 2.5},
+    {"embedding": 8, "seed": 2},
+    {"labels": MaskedLM(mask_replace_prob=0.5, random_replace_prob=0.5), "seed": 1},
+    {"labels": MaskedLM(mlm_probability=0.4, whole_word_mask=True), "seed": 1},
     {"max_length": 6, "return_overflowing_tokens": True, "stride": 1, "padding_side": "left"},
     {"labels": "masked_lm", "seed": 1, "mlm_probability": 0.4},
     {"packing": True, "max_length": 64, "look_ahead": False},
@@ -130,7 +131,7 @@ def test_without_its_table_a_copy_collates_and_refuses_to_embed(wordpiece) -> No
 def test_a_table_that_is_stored_travels(wordpiece) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         table = nn.Embedding(1200, 8, dtype=dtype).requires_grad_(False)
-        collate = C(wordpiece, embedding=table, store_embeddings=True, scale="sqrt_d")
+        collate = C(wordpiece, embedding=table, store_embeddings=True)
         again = pickle.loads(pickle.dumps(collate))
         _assert_same(again(TEXTS), collate(TEXTS))
     module = PositionalEmbedding(nn.Embedding(1200, 8).requires_grad_(False), convention="marian", scale=3.0)
@@ -172,10 +173,10 @@ def test_a_missing_encoding_is_not_replaced_by_sinusoids(wordpiece, tmp_path: Pa
         assert again.max_length == collate.max_length == 40
         with pytest.warns(UserWarning, match=rf"(?s)not pickled.*PositionalEmbedding\(table, encoding='{kind}'\)"):
             assert torch.equal(again(TEXTS)["input_ids"], collate(TEXTS)["input_ids"])
-        with pytest.raises(ValueError, match="bare table would get sinusoids"):
+        with pytest.raises(ValueError, match="bare table would get the default positions"):
             again.replace(embedding=module.embedding)
         _assert_same(again.replace(embedding=module)(TEXTS), collate(TEXTS))
-    with pytest.raises(ValueError, match="bare table would get sinusoids"):
+    with pytest.raises(ValueError, match="bare table would get the default positions"):
         C.from_pretrained(tmp_path, embedding=module.embedding)
     _assert_same(C.from_pretrained(tmp_path, embedding=module)(TEXTS), collate(TEXTS))
 
@@ -287,17 +288,20 @@ def test_a_folder_holds_the_settings_and_the_tokenizers_files_and_nothing_that_r
     assert (tmp_path / "new" / "folder" / "hf_posenc.json").stat().st_size < 3_000
     saved = json.loads((tmp_path / "new" / "folder" / "hf_posenc.json").read_text())
     assert saved["format_version"] == 3
-    assert saved["scale"] is None
+    assert saved["stride"] == 0
 
 
 def test_a_folder_without_its_table_collates_and_takes_a_new_one(wordpiece, tmp_path: Path) -> None:
     table = nn.Embedding(1200, 8).requires_grad_(False)
-    collate = C(wordpiece, embedding=table, convention="marian")
+    module = PositionalEmbedding(table, convention="marian")
+    collate = C(wordpiece, embedding=module)
     collate.save_pretrained(tmp_path)
     again = C.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"embedding=PositionalEmbedding\(table, convention='marian'\);"):
+        C.from_pretrained(tmp_path, embedding=table)
     with pytest.warns(UserWarning, match="is not pickled or saved"):
         assert "inputs_embeds" not in again(TEXTS)
-    _assert_same(C.from_pretrained(tmp_path, embedding=table)(TEXTS), collate(TEXTS))
+    _assert_same(C.from_pretrained(tmp_path, embedding=module)(TEXTS), collate(TEXTS))
 
 
 def test_a_stored_table_is_never_written_to_a_folder(wordpiece, tmp_path: Path) -> None:
@@ -373,8 +377,8 @@ def test_a_broken_file_is_refused_in_our_words(wordpiece, tmp_path: Path, conten
         ("max_length", "long"),
         ("embedding", []),
         ("embedding", ["table", 1]),
-        ("embedding", ["left behind", 1]),
-        ("convention", {"name": {}}),
+        ("embedding", ["digest", 1]),
+        ("labels", {"mlm_probability": "often"}),
         ("pad_token", 5),
         ("model", {"shifts_labels": "end"}),
         ("model", {"shifts_labels": 1}),

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from hf_posenc import (
     AttentionMask,
     DataCollatorWithPositionalEncoding,
+    MaskedLM,
     ModelSpec,
     TokenBudgetBatchSampler,
     pack,
@@ -75,13 +76,12 @@ def rows_of(batch: Any) -> list[dict[str, list[int]]]:
     [
         {"labels": "causal_lm"},
         {"labels": "masked_lm", "seed": 1},
-        {"labels": "masked_lm", "seed": 1, "whole": True},
+        {"labels": MaskedLM(whole_word_mask=True), "seed": 1},
         {},
     ],
 )
 def test_a_flat_batch_is_that_of_transformers_key_by_key(wordpiece, settings: dict[str, Any], tensors: str) -> None:
-    more = {"whole_word_mask": True} if settings.get("whole") else {}
-    shared = {**{k: v for k, v in settings.items() if k != "whole"}, **more, "return_tensors": tensors}
+    shared = {**settings, "return_tensors": tensors}
     given: Any = TEXTS
     if not settings:  # labels of the rows, one per token
         given = [{"input_ids": row, "labels": [token + 1 for token in row]} for row in ([2, 7, 8, 3], [2, 3], [9])]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -100,16 +100,9 @@ _VALUES: dict[str, Any] = {
     "labels": st.sampled_from(["causal_lm", "masked_lm", None]),
     "unsupervised": st.sampled_from(["error", "drop", "keep", None]),
     "mlm_probability": st.sampled_from([0.0, 0.15, 0.5, 1.0]),
-    "mask_replace_prob": st.sampled_from([0.0, 0.5, 0.8, 1.0]),
-    "random_replace_prob": st.sampled_from([0.0, 0.1, 0.2, 1.0]),
-    "whole_word_mask": st.booleans(),
     "seed": st.sampled_from([None, 0, 7, 2**40]),
     "pad_token": st.sampled_from(["eos", "[PAD]", "[UNK]", "bike"]),
-    "convention": st.sampled_from(["vaswani", "fairseq", "marian", "m2m100", "whisper", "musicgen", "tensor2tensor"]),
     "embedding": st.integers(1, 6),
-    "base": st.sampled_from([None, 2.0, 10000]),
-    "scale": st.sampled_from([None, "sqrt_d", 2.0, 0.0]),
-    "zero_padding": st.booleans(),
     "store_embeddings": st.booleans(),
     "backend": st.sampled_from(["auto", "fast", "tokenizers", "tokenizers"]),
     "return_tensors": st.sampled_from(["np", "np", "pt"]),
@@ -118,8 +111,20 @@ _VALUES: dict[str, Any] = {
     "text_target_column": st.sampled_from(["target", "text"]),
     "is_split_into_words": st.booleans(),
     "max_target_length": st.integers(1, 6),
-    "dropout": st.sampled_from([0.0, 0.1]),
 }
+# Settings of the arguments `embedding` and `labels`.
+POSITIONAL: dict[str, Any] = {
+    "convention": st.sampled_from(["vaswani", "fairseq", "marian", "m2m100", "whisper", "musicgen", "tensor2tensor"]),
+    "base": st.sampled_from([None, 2.0, 10000]),
+    "scale": st.sampled_from([None, "sqrt_d", 2.0, 0.0]),
+    "zero_padding": st.booleans(),
+}
+MASKING: dict[str, Any] = {
+    "mask_replace_prob": st.sampled_from([0.0, 0.5, 0.8, 1.0]),
+    "random_replace_prob": st.sampled_from([0.0, 0.1, 0.2, 1.0]),
+    "whole_word_mask": st.booleans(),
+}
+_ALL = _VALUES | POSITIONAL | MASKING
 _WRONG = st.one_of(
     st.sampled_from([None, True, False, -1, 0, 1, 2, 3.5, -0.1, 1e308, float("nan"), float("inf"), 10**30, -(2**63)]),
     st.sampled_from(["", "x", "left", "max_length", "é\ud800", b"left", (), [], [1], {}, {"a": 1}, set(), object, ...]),
@@ -130,17 +135,17 @@ _WRONG = st.one_of(
 
 @st.composite
 def options(
-    draw: st.DrawFn, *, most: int = 6, without: tuple[str, ...] = (), only: tuple[str, ...] = tuple(_VALUES)
+    draw: st.DrawFn, *, most: int = 6, without: Iterable[str] = (), only: Iterable[str] = tuple(_ALL)
 ) -> dict[str, Any]:
-    """Draw some arguments of the collator with allowed values, in any combination."""
+    """Draw some arguments of the collator, and settings of its embedding and labels, in any combination."""
     names = st.sampled_from([name for name in only if name not in without])
-    return {name: draw(_VALUES[name]) for name in draw(st.lists(names, max_size=most, unique=True))}
+    return {name: draw(_ALL[name]) for name in draw(st.lists(names, max_size=most, unique=True))}
 
 
 @st.composite
 def wrong_options(draw: st.DrawFn) -> dict[str, Any]:
     """Draw arguments of the collator of which at least one has a value of any kind."""
-    given = draw(options(most=4))
+    given = draw(options(most=4, only=_VALUES))
     names = st.lists(st.sampled_from([*_VALUES, "model", "embedding", "max_lenght"]), min_size=1, max_size=2)
     return given | {name: draw(_WRONG) for name in draw(names)}
 

@@ -83,6 +83,8 @@ class Reference:
 
     def __init__(self, kind: Kind, options: dict[str, Any]) -> None:
         self.kind, self.tokenizer, self.o = kind, reference_tokenizer(kind), DEFAULTS | options
+        if self.o["embedding"] is None:
+            self.o["convention"] = "vaswani"
         self.strategy = _STRATEGIES.get(self.o["truncation"], self.o["truncation"])
         self.padding = _PADDINGS.get(self.o["padding"], self.o["padding"])
         own = None if kind.raw else self.tokenizer.model_max_length
@@ -346,13 +348,16 @@ class Reference:
                 mask[row, 0, query, key] = 0 if sees else np.finfo(np.float32).min
         return mask
 
-    def _embedded(self, batch: dict[str, Any]) -> Any:
-        """Return the embeddings at real tokens; NaN at padding, unless it is zero."""
+    def table(self) -> Any:
+        """Return the weights that the collator makes for a width."""
         rust = self.tokenizer
         vocabulary = rust.get_vocab(with_added_tokens=True) if self.kind.raw else rust.get_vocab()
-        width, ids = self.o["embedding"], batch["input_ids"]
-        shape = (max(vocabulary.values()) + 1, width)
-        table = np.random.default_rng(self.o["seed"] or 0).standard_normal(shape, dtype=np.float32)
+        shape = (max(vocabulary.values()) + 1, self.o["embedding"])
+        return np.random.default_rng(self.o["seed"] or 0).standard_normal(shape, dtype=np.float32)
+
+    def _embedded(self, batch: dict[str, Any]) -> Any:
+        """Return the embeddings at real tokens; NaN at padding, unless it is zero."""
+        table, ids, width = self.table(), batch["input_ids"], self.o["embedding"]
         factor = {None: 1.0, "sqrt_d": width**0.5}.get(self.o["scale"], self.o["scale"])
         positions = torch.from_numpy(batch["position_ids"])
         waves = sinusoidal_encoding(positions, width, convention=self.o["convention"], base=self.o["base"])

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, processors
 
-from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM
 from hf_posenc.tokenization import Encoder, Limits, from_files, number_of_ids, private_copy, to_files
 
 # What tokenizers trip over: joined emoji, right-to-left marks, control characters, tokens spelled out, nothing at all.
@@ -718,12 +718,12 @@ def test_a_pair_without_room_for_its_special_tokens_is_refused(wordpiece) -> Non
 def test_slow_tokenizers_cannot_mask_whole_words(slow) -> None:
     slow.add_special_tokens({"mask_token": "<mask>"})
     with pytest.raises(ValueError, match="whole_word_mask needs a fast tokenizer"):
-        DataCollatorWithPositionalEncoding(slow, labels="masked_lm", whole_word_mask=True)
+        DataCollatorWithPositionalEncoding(slow, labels=MaskedLM(whole_word_mask=True))
 
 
 def test_tokenizers_with_steps_in_python_cannot_mask_whole_words(wordpiece) -> None:
     with pytest.raises(ValueError, match=r"whole_word_mask needs the words of tokens.*\n  got: Shouting"):
-        DataCollatorWithPositionalEncoding(_shouting(wordpiece), labels="masked_lm", whole_word_mask=True)
+        DataCollatorWithPositionalEncoding(_shouting(wordpiece), labels=MaskedLM(whole_word_mask=True))
 
 
 def test_the_encoder_alone_gives_ragged_rows(word_level) -> None:
