@@ -6,7 +6,7 @@ values raises an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,44 +16,9 @@ from numpy.typing import NDArray
 from .._common.constants import IGNORED
 from .._common.errors import explain, shorten, type_error, value_error
 from ..ragged import Ragged
-
-LABEL_COLUMNS = ("label", "label_ids", "labels")
-
-# One value per row.
-Values = Sequence[Any] | NDArray[Any] | Ragged
+from .inputs import LABEL_COLUMNS, Values, as_list, is_missing
 
 _EXACT = np.float64(2.0**53)  # above it, float64 cannot represent every integer
-
-
-def is_arrow(column: object) -> bool:
-    """Return True for a pyarrow object, such as a column or a table, without importing pyarrow."""
-    return type(column).__module__.startswith("pyarrow")
-
-
-def as_list(values: Any) -> Values:
-    """Return `values`, a column or a batch of rows, as a sequence.
-
-    A list, tuple, `Ragged` or NumPy array of numbers is returned unchanged. Anything else, such as an Arrow column or a
-    generator, becomes a list. Raise a `TypeError` for a set, for bytes and for a value that is not iterable.
-    """
-    if isinstance(values, (list, tuple, Ragged)):
-        return values
-    if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind not in "OUS":
-        return values
-    if hasattr(values, "to_pylist"):  # pyarrow
-        pylist: list[Any] = values.to_pylist()
-        return pylist
-    if hasattr(values, "tolist") and getattr(values, "ndim", 1) == 1 and type(values).__module__ != "torch":
-        listed: list[Any] = values.tolist()  # NumPy strings and objects, pandas
-        return listed
-    no_rows = isinstance(values, (bytes, set, frozenset)) or getattr(values, "ndim", 1) == 0
-    if no_rows or not isinstance(values, Iterable):
-        raise type_error(
-            f"{type(values).__name__} is not a batch: expected texts, rows or columns",
-            got=shorten(values),
-            fix='collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
-        )
-    return list(values)
 
 
 def as_array(name: str, values: Values) -> NDArray[Any] | None:
@@ -94,11 +59,6 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
         for index, row in enumerate(found):
             _check_integers(row.ravel().tolist(), index, name, beside_floats=True)
     return stacked
-
-
-def is_missing(value: object) -> bool:
-    """Return True for `None` and for pandas' `NA`."""
-    return value is None or type(value).__name__ == "NAType"
 
 
 def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
@@ -167,18 +127,6 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
             fix="scale it, or take its logarithm",
         )
     return narrow
-
-
-def label_names(columns: Mapping[str, Values]) -> list[str]:
-    r"""Return the names of the label columns in `columns`.
-
-    A label column is named `label`, `label_ids` or `labels`, and has at least one value that is not None.
-
-    Example:
-        >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})
-        ['label']
-    """
-    return [name for name in LABEL_COLUMNS if name in columns and not all(map(is_missing, as_list(columns[name])))]
 
 
 def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
@@ -330,3 +278,18 @@ def _ragged(name: str, sizes: str) -> str:
         got="lists of numbers of different lengths, which cannot be stacked",
         fix=f"dataset.remove_columns('{name}'), or pad it first; per-token labels belong into a column 'labels'",
     )
+
+
+def stored_embeddings(stored: Values, lengths: NDArray[np.int64]) -> Ragged:
+    """Return the given column `inputs_embeds`, one float vector per token; raise if a row has more or fewer."""
+    rows: list[NDArray[Any]] = []
+    for index, (value, length) in enumerate(zip(stored, lengths, strict=True)):
+        row = numbers(value, index, "inputs_embeds")
+        if row is None or row.ndim != 2 or len(row) != length:
+            raise value_error(
+                f"row {index}: 'inputs_embeds' of shape {getattr(row, 'shape', None)} for {length} tokens",
+                fix="one vector per token, or dataset.remove_columns('inputs_embeds')",
+            )
+        rows.append(row)
+    flat = np.concatenate(rows)
+    return Ragged(flat if flat.dtype == np.float16 else flat.astype(np.float32), lengths)

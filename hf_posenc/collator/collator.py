@@ -25,10 +25,9 @@ from .embed import check_exchange
 from .fit import fit_batch, left_padding_warning
 from .inference import Batches
 from .inputs import empty_batch, is_columns, is_mapped, is_table, joins_columns
-from .padding import pad_batch
+from .pipeline import Tokenized, pad_batch, tokenize
 from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
-from .tokens import Tokenized, tokenize
 from .warn import (
     Warnings,
     left_out_warning,

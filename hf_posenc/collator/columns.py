@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from .._common.errors import explain
 from ..ragged import Ragged
 from ..tokenization import TokenRows
-from .arrays import as_list
-from .inputs import first_rows
-from .tokens import Tokenized, name_taken, positions_of, tokenize
+from .inputs import as_list
+from .pipeline import Tokenized, name_taken, positions_of, tokenize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,3 +182,19 @@ def removable(columns: Mapping[str, Any]) -> Any:
     batch = LazyBatch(pa.table({}), None)
     batch.update(columns)
     return batch
+
+
+def first_rows(rows: Any, count: int = 4) -> Any:
+    r"""Return the first `count` rows of a data set, columns, a table or a sequence; all rows if there are fewer.
+
+    Example:
+        >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)
+        ({'text': ['a', 'b']}, ['a', 'b'])
+    """
+    if hasattr(rows, "with_format"):
+        rows = rows.with_format(None)
+        if not hasattr(rows, "__len__"):  # a stream
+            return list(rows.take(count))
+    if isinstance(rows, Mapping):
+        return {name: rows[name][:count] for name in rows}
+    return rows.slice(0, count).to_pydict() if hasattr(rows, "to_pydict") else rows[:count]

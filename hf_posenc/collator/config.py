@@ -14,9 +14,9 @@ from ..models import ModelSpec
 from ..tokenization import Encoder, Limits
 from ..tokenization.loading import private_copy, stated_limit
 from ..tokenization.serialized import calls_only_rust
-from .arrays import LABEL_COLUMNS
 from .embed import Embedder
 from .fit import check_fit, decoder_start, was_examined
+from .inputs import LABEL_COLUMNS
 from .labels import LABEL_KINDS
 from .settings import MaskedLM, Settings, padding_of, truncation_of
 

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from .._common.errors import as_integer, shorten, value_error
 from ..packing import BatchPlan, plan_batches
 from ..ragged import round_up
-from .arrays import as_list, is_arrow
 from .batch import Batch
-from .inputs import is_columns
-from .tokens import Tokenized
+from .inputs import as_list, is_arrow, is_columns
+from .pipeline import Tokenized
 
 if TYPE_CHECKING:
     from .config import Config

@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._common.errors import explain, shorten, type_error, value_error
-from ..ragged import lock_free_cache
-from .arrays import Values, as_list, is_arrow
+from ..ragged import Ragged, lock_free_cache
 
 if TYPE_CHECKING:
     from .settings import Settings
+
+LABEL_COLUMNS = ("label", "label_ids", "labels")
+
+# One value per row.
+Values = Sequence[Any] | NDArray[Any] | Ragged
 
 _MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # the modules that define `map`
 
@@ -297,17 +302,49 @@ def joins_columns(given: Any) -> bool:
     return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
 
 
-def first_rows(rows: Any, count: int = 4) -> Any:
-    r"""Return the first `count` rows of a data set, columns, a table or a sequence; all rows if there are fewer.
+def is_arrow(column: object) -> bool:
+    """Return True for a pyarrow object, such as a column or a table, without importing pyarrow."""
+    return type(column).__module__.startswith("pyarrow")
+
+
+def as_list(values: Any) -> Values:
+    """Return `values`, a column or a batch of rows, as a sequence.
+
+    A list, tuple, `Ragged` or NumPy array of numbers is returned unchanged. Anything else, such as an Arrow column or a
+    generator, becomes a list. Raise a `TypeError` for a set, for bytes and for a value that is not iterable.
+    """
+    if isinstance(values, (list, tuple, Ragged)):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind not in "OUS":
+        return values
+    if hasattr(values, "to_pylist"):  # pyarrow
+        pylist: list[Any] = values.to_pylist()
+        return pylist
+    if hasattr(values, "tolist") and getattr(values, "ndim", 1) == 1 and type(values).__module__ != "torch":
+        listed: list[Any] = values.tolist()  # NumPy strings and objects, pandas
+        return listed
+    no_rows = isinstance(values, (bytes, set, frozenset)) or getattr(values, "ndim", 1) == 0
+    if no_rows or not isinstance(values, Iterable):
+        raise type_error(
+            f"{type(values).__name__} is not a batch: expected texts, rows or columns",
+            got=shorten(values),
+            fix='collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
+        )
+    return list(values)
+
+
+def label_names(columns: Mapping[str, Values]) -> list[str]:
+    r"""Return the names of the label columns in `columns`.
+
+    A label column is named `label`, `label_ids` or `labels`, and has at least one value that is not None.
 
     Example:
-        >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)
-        ({'text': ['a', 'b']}, ['a', 'b'])
+        >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})
+        ['label']
     """
-    if hasattr(rows, "with_format"):
-        rows = rows.with_format(None)
-        if not hasattr(rows, "__len__"):  # a stream
-            return list(rows.take(count))
-    if isinstance(rows, Mapping):
-        return {name: rows[name][:count] for name in rows}
-    return rows.slice(0, count).to_pydict() if hasattr(rows, "to_pydict") else rows[:count]
+    return [name for name in LABEL_COLUMNS if name in columns and not all(map(is_missing, as_list(columns[name])))]
+
+
+def is_missing(value: object) -> bool:
+    """Return True for `None` and for pandas' `NA`."""
+    return value is None or type(value).__name__ == "NAType"

@@ -17,12 +17,17 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import value_error
-from ..ragged import Ragged
+from ..ragged import Ragged, round_up
 from ..tokenization import Limits, TokenRows
 from .settings import LabelName, MaskedLM, Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from .config import Config
+
+
+Labels = NDArray[Any] | Ragged | None  # one value per row, one per token, or none
 
 
 class MaskedLabels:
@@ -219,3 +224,60 @@ def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: Pa
     starts = np.arange(rows), first
     ids[starts], is_input[starts] = start, True
     return {"decoder_input_ids": ids, "decoder_attention_mask": is_input.astype(np.int64)}
+
+
+def pad_targets(config: Config, targets: Ragged) -> dict[str, NDArray[Any]]:
+    """Return targets, the token sequences to predict, as padded `labels` `(B, T)`.
+
+    `decoder_input_ids` and `decoder_attention_mask` are added if the model does not make the inputs of its decoder.
+    Raise a `ValueError` if rounding up to `pad_to_multiple_of` exceeds the model's limit.
+    """
+    limit, multiple = config.target_limits.max_length, config.settings.pad_to_multiple_of
+    longest = limit if config.padding == "max_length" else None
+    width = round_up(max(longest or targets.longest, 1), multiple)
+    model = config.limited_by("max_target_length")
+    if model is not None and limit is not None and width > limit:
+        raise value_error(
+            f"targets of {targets.longest} tokens would be padded to {width}, limit {limit}",
+            got=f"pad_to_multiple_of={multiple}, and {model} takes no more",
+            fix=f"max_target_length={width - (multiple or 0)}",
+        )
+    labels = targets.pad(IGNORED, width, side=config.side)
+    if config.decoder_start is None:
+        return {"labels": labels}
+    return {**decoder_inputs(labels, config.decoder_start, config.fills["input_ids"], config.side), "labels": labels}
+
+
+def supervised_rows(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.int64] | None:
+    """Return the indices of the rows to keep in a batch; `None` if all are kept.
+
+    The setting `unsupervised` applies to rows whose labels are all -100: `"drop"` leaves them out, `"keep"` keeps them,
+    and `"error"` raises a `ValueError`. By default such a row raises too, unless it has masked labels or no tokens, or
+    is a packed document of one token. `"drop"` also raises if no row is left.
+    """
+    settings, kind = config.settings, config.label_kind
+    default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
+    is_read = config.accepts is None or "labels" in config.accepts
+    if not is_read or (settings.unsupervised or default) == "keep":
+        return None
+    is_label = labels.values != IGNORED
+    if is_label.all() and labels.shortest:
+        return None
+    has_label = labels.where(is_label).lengths > 0
+    if settings.unsupervised is None:
+        # Kept by default: rows of padding, for empty="keep", and packed documents whose only token is not predicted.
+        has_label |= rows.without_padding().ids.lengths <= (1 if settings.packing else 0)
+    kept = np.flatnonzero(has_label)
+    if len(kept) == len(has_label):
+        return None
+    if settings.unsupervised == "drop" and len(kept):
+        return kept
+    row, name = int(has_label.argmin()), "max_target_length" if config.has_targets else "max_length"
+    limit = (config.target_limits if config.has_targets else config.limits).max_length
+    raise value_error(
+        f"row {rows.sample[row]} has nothing to learn: its {labels.lengths[row]} labels are all -100"
+        if settings.unsupervised != "drop"
+        else "no row of the batch has a label other than -100, so none would be left",
+        got=f"{len(has_label) - len(kept)} such rows of {len(has_label)}; {name}={limit}",
+        fix=f'a larger {name}, if it truncated the labels; unsupervised="drop" leaves such rows out, "keep" keeps them',
+    )

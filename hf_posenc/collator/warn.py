@@ -13,9 +13,9 @@ import torch
 
 from .._common.errors import explain, shorten
 from ..tokenization.loading import stated_limit
-from .arrays import LABEL_COLUMNS, as_list, is_missing, label_names, numbers
-from .padding import NOT_COPIED, Arrays
-from .tokens import Tokenized
+from .arrays import numbers
+from .inputs import LABEL_COLUMNS, as_list, is_missing, label_names
+from .pipeline import NOT_COPIED, Arrays, Tokenized
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -5,17 +5,17 @@ result is `TokenRows`. `pack_rows` puts several documents into one row.
 NumPy only.
 """
 
-from .backends import BackendName, DifferentIds, FastBackend, Unsupported, choose_backend
+from .backends import BackendName, DifferentIds, FastBackend, choose_backend
 from .bpe import train_bpe
 from .encoder import Encoder
-from .limits import Limits, Truncation, window_offsets
+from .fast_support import Unsupported
 from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
 from .merges import MergeStep, bpe_merges, bpe_stages
 from .packer import NO_MASK, ignore_document_starts, is_no_mask, pack_rows
 from .pieces import Pieces
 from .rust import TokenizersBackend, is_from_rust
 from .serialized import RustOnlyTokenizer, SerializedTokenizer, calls_only_rust
-from .token_rows import TokenRows
+from .token_rows import Limits, TokenRows, Truncation, window_offsets
 
 __all__ = [
     "NO_MASK",

@@ -15,7 +15,7 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, Literal
 from weakref import WeakValueDictionary
@@ -24,46 +24,27 @@ import numpy as np
 
 from .._common.errors import explain, one_of, shorten, value_error
 from ..ragged import Ragged
+from .fast_support import (
+    NEWER_UNICODE,
+    Unsupported,
+    compete_for_spaces,
+    probes,
+    probes_of_neighbors,
+    supported_model,
+    types_in,
+)
 from .rust import TokenizersBackend, is_from_rust
 
 BackendName = Literal["auto", "fast", "tokenizers"]
 
 # Longer texts are not compared during use, because `tokenizers` needs seconds for some of them.
 _LONGEST_COMPARED = 100_000
-# Characters that gigatoken and `tokenizers` treat by different versions of Unicode: those of Unicode 17, which
-# `tokenizers` counts as unassigned, and marks that NFC reorders or composes in gigatoken only. Those above U+FFFF are
-# searched only in texts that have such characters, because a search for many ranges is slow.
-_NEWER_UNICODE = re.compile(
-    "[\u05c8\u05c9\u07fd\u088f\u0897-\u089f\u08ca-\u08d3\u09fe\u0c3c\u0c5c\u0cdc\u0d3b\u0d3c\u0eba\u1715"
-    "\u1abf-\u1af0\u1df6-\u1dfa\u20c1\u2b96\ua7ce-\ua7d4\ua7f1\ua82c\ufbc3-\ufbd2\ufd90\ufd91\ufdc8-\ufdce]"
-    "|(?=[\U00010000-\U0010ffff])"
-    "[\U000105c9\U000105d2\U000105da\U000105e4\U00010940-\U00010959\U00010d24-\U00010d27\U00010d69-\U00010d6d"
-    "\U00010eab\U00010eac\U00010ec5-\U00010efb\U00010efd-\U00010eff\U00010f46-\U00010f50\U00010f82-\U00010f85"
-    "\U00011070\U0001133b\U00011382-\U00011385\U0001138b\U0001138e\U00011390\U00011391\U000113b8\U000113bb"
-    "\U000113c2\U000113c5\U000113c7-\U000113c9\U000113ce-\U000113d0\U0001145e\U00011839\U0001183a\U00011930"
-    "\U00011935\U00011938\U0001193d\U0001193e\U00011943\U000119e0\U00011a34\U00011a47\U00011a99"
-    "\U00011b60-\U00011b67\U00011d42\U00011d44\U00011d45\U00011d97\U00011db0-\U00011de9\U00011f41\U00011f42"
-    "\U0001611e-\U00016129\U0001612f\U00016d63\U00016d67-\U00016d6a\U00016ea0-\U00016ed3\U00016ff0-\U00016ff6"
-    "\U000187f8-\U000187ff\U00018d09-\U00018df2\U0001ccfa-\U0001cef0\U0001d127\U0001d128\U0001d250-\U0001d252"
-    "\U0001d25b\U0001d25c\U0001d25f\U0001d280\U0001d281\U0001e08f\U0001e130-\U0001e136\U0001e2ae"
-    "\U0001e2ec-\U0001e2ef\U0001e4ec-\U0001e4ef\U0001e5ee\U0001e5ef\U0001e6c0-\U0001e6ff\U0001f6d8"
-    "\U0001f777-\U0001f77a\U0001f8d0-\U0001f8d8\U0001fa54-\U0001fa57\U0001fa8a\U0001fa8e\U0001fac8\U0001facd"
-    "\U0001faea\U0001faef\U0002b73a-\U0002b73f\U0002cea2-\U0002cead\U000323b0-\U00033479]"
-)
-# Numbers of added tokens and of vocabulary entries that are compared when a tokenizer is loaded.
-_ADDED_TRIED, _VOCABULARY_TRIED = 64, 512
 # Number of texts after which the share of those that were encoded with `tokenizers` is logged.
 _LOGGED_AFTER = 10_000
-# Normalizers with Unicode compatibility forms: no fast library is used for them.
-_COMPATIBILITY = {"NFKC", "NFKD", "Precompiled"}
 # Normalizers that only change the case of printable ASCII characters; the others are parts of a dict, or none.
 _LOWERS = {"BertNormalizer", "Lowercase", "NFC", "NFD", "StripAccents", "Sequence", "None"}
 
 _log = logging.getLogger(__name__)
-
-
-class Unsupported(Exception):
-    """Error for a tokenizer that has no fast backend; the message is the reason."""
 
 
 class DifferentIds(RuntimeError):
@@ -94,7 +75,7 @@ class FastBackend:
         self._interval, self._most_tokens = interval, most_tokens
         self._texts = self._slow_texts = 0  # all texts, and those that `tokenizers` encoded
         content = json.loads(text)
-        library, self._load = _LIBRARIES[_supported_model(content)]
+        library, self._load = _LIBRARIES[supported_model(content)]
         self._text = json.dumps({**content, "post_processor": None, "padding": None, "truncation": None})
         self._reference = TokenizersBackend(text)
         self.rust = self._reference.rust
@@ -106,25 +87,25 @@ class FastBackend:
         added = "|".join(map(re.escape, sorted(contents)))
         self._added = re.compile(added) if added else None
         self._is_bpe = content["model"]["type"] == "BPE"
-        self._has_nfc = self._is_bpe and "NFC" in _types(content["normalizer"])
+        self._has_nfc = self._is_bpe and "NFC" in types_in(content["normalizer"])
         # True if the normalizer only changes the case of ASCII characters, and maybe replaces line feeds by spaces.
-        self._only_lowers = _LOWERS.issuperset(_types(content["normalizer"]))
+        self._only_lowers = _LOWERS.issuperset(types_in(content["normalizer"]))
         # `_slow` finds texts that `tokenizers` encodes, because the fast library would return other ids.
         self._slow = None
         if self._has_nfc and not all(unicodedata.is_normalized("NFC", each) for each in contents):
             self._slow = self._added
-        elif _compete_for_spaces(tokens, contents):
+        elif compete_for_spaces(tokens, contents):
             self._slow = re.compile(rf"(?:{added})\s*(?:{added})")
-        probes = list(_probes(content))
+        difficult = list(probes(content))
         try:
             self._start()
-            different = self.differences([*probes, *_probes_of_neighbors(content)])
+            different = self.differences([*difficult, *probes_of_neighbors(content)])
         except BaseException as error:  # unsupported parts raise RuntimeError; a panic is no Exception
             if isinstance(error, ImportError) or not is_from_rust(error):
                 raise
             raise Unsupported(f"{library}: {str(error).splitlines()[0]}") from error
         self.name = f"{library} {version(library)}"
-        if different and different[0] in probes:
+        if different and different[0] in difficult:
             raise Unsupported(f"{self.name} has other ids for {shorten(different[0])}")
         if different:
             self._slow = self._added
@@ -191,7 +172,7 @@ class FastBackend:
     def _is_slow(self, text: str) -> bool:
         """Return True if `tokenizers` must encode the text, because the fast library may return other ids."""
         if self._is_bpe and not text.isascii():
-            if _NEWER_UNICODE.search(text):
+            if NEWER_UNICODE.search(text):
                 return True
             # gigatoken composes characters before it searches for added tokens; `tokenizers` also searches before.
             if self._has_nfc and self._added and not unicodedata.is_normalized("NFC", text):
@@ -297,48 +278,6 @@ def _fast(text: str) -> FastBackend | Unsupported | ImportError:
         return error.with_traceback(None)
 
 
-def _supported_model(content: dict[str, Any]) -> str:
-    """Return the model type of a parsed `tokenizer.json`, such as `"BPE"`.
-
-    Raise `Unsupported` if no fast library supports the tokenizer.
-    """
-    model = content["model"]
-    kind = str(model.get("type"))
-    if kind not in _LIBRARIES:
-        raise Unsupported(f"a {kind} model")
-    if model.get("dropout"):
-        raise Unsupported(f"dropout={model['dropout']}")
-    found = _COMPATIBILITY & set(_types(content["normalizer"]))
-    if found:
-        raise Unsupported(f"a normalizer of type {found.pop()}")
-    if kind == "BPE":
-        for token in content["added_tokens"]:
-            if token["single_word"]:
-                raise Unsupported(f"the added token {token['content']!r} with single_word=True")
-    return kind
-
-
-def _compete_for_spaces(tokens: Sequence[Mapping[str, Any]], contents: Iterable[str]) -> bool:
-    """Return True if the same spaces may belong to two added tokens: both strip them, or one strips and one has them.
-
-    `contents` are the contents of the tokens, also normalized.
-    """
-    left, right = any(token["lstrip"] for token in tokens), any(token["rstrip"] for token in tokens)
-    starts, ends = (any(each[at].isspace() for each in contents) for at in (0, -1))
-    return (left and (right or ends)) or (right and starts)
-
-
-def _types(part: Any) -> Iterator[str]:
-    """Yield the type of a component of a `tokenizer.json`, such as a normalizer, and of all parts inside it."""
-    if isinstance(part, dict):
-        yield str(part.get("type"))
-        for value in part.values():
-            yield from _types(value)
-    elif isinstance(part, list):
-        for value in part:
-            yield from _types(value)
-
-
 def _load_nanotoken(text: str) -> Callable[[Sequence[str]], Ragged]:
     from nanotoken import Tokenizer
 
@@ -370,66 +309,3 @@ _LIBRARIES: dict[str, tuple[str, Callable[[str], Callable[[Sequence[str]], Ragge
     "WordPiece": ("nanotoken", _load_nanotoken),
     "BPE": ("gigatoken", _load_gigatoken),
 }
-
-_HOSTILE = (
-    "",
-    " ",
-    "a",
-    " a",
-    "a ",
-    "\t.",
-    "  a  b  ",
-    "I ride bike, she said: don't!  It's 12345 o'clock.\n\n\tEnd\r\n",
-    "THE QUICK Brown fOX jumped_over--the 1,000.50 dogs'S we'll THEY'VE",
-    "naïve café e\u0301\u0327 ﬁ ½ x² Straße ẞ İI ıi Σς ΑΣ Ǆ ǅ",
-    "我每天骑自行车。私は自転車 나는 각\u1100\u1161\u11a8 ไทย हिन्दी",
-    "\u202eאני רוכב\u202c أركب الدراجة",
-    "👨‍👩‍👧‍👦👍🏽🇨🇭 ❤️ 1️⃣",
-    "\x00\x01\x07\x1b[31m\x7f\x85\x0b\x0c\x1c\u2028\u2029",
-    "\ufeff\u200b\u00ad\u00a0\u3000\u2009\u2060\ufffd\ue000\U0010ffff",
-    "𝕳𝖊𝖑𝖑𝖔 ⅷ ㍿ ｆｕｌｌ ① ª",
-    "a\u0300\u0301 \u0301b \u0345 \u0f71\u0f72 \u1ebf",
-    "a\u2581b \u2581 \u0120a",
-    "<0x41><s></s><unk><pad>[CLS] [SEP][MASK][UNK]<|endoftext|>",
-    'http://www.x.org/a?b=c&d=%20#e user@x.com C++ {"a": [1, 2]} __init__ $1 £2 €3 5% ~`^|\\',
-    "a" * 99 + " " + "a" * 100 + " " + "a" * 101 + " " + "é" * 100 + " " + "\u4e00" * 101,
-    "ab" * 300 + "   " * 100 + "\n" * 50 + "!?" * 60 + "1" * 40,
-)
-
-
-def _probes(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the test texts: a new fast backend must give the same token ids for them as `tokenizers`.
-
-    They are a fixed list of difficult texts, and texts made from the added tokens and the vocabulary in `content`, a
-    parsed `tokenizer.json`.
-    """
-    yield from _HOSTILE
-    for token in _spread([token["content"] for token in content["added_tokens"]], _ADDED_TRIED):
-        yield from (token, f"a{token}b", f" {token} ", f"A {token}. {token}{token}", f"{token[:-1]} {token.upper()}é")
-    words = _spread(list(content["model"]["vocab"]), _VOCABULARY_TRIED)
-    yield from words
-    plain = list(map(_plain, words))
-    for start in range(0, len(plain), 8):
-        yield from ("".join(plain[start : start + 8]), " ".join(plain[start : start + 8]))
-
-
-def _probes_of_neighbors(content: dict[str, Any]) -> Iterator[str]:
-    """Yield test texts of added tokens beside one another, beside words, decomposed, and before combining marks."""
-    tokens = _spread([token["content"] for token in content["added_tokens"]], 16)
-    words = [_plain(word) for word in _spread(list(content["model"]["vocab"]), _VOCABULARY_TRIED)]
-    for index, token in enumerate(tokens):
-        for other in tokens:
-            yield from (f"a{token}{other}b", f"a {token} {other} b", f"{token}  {other}{token}", f"{other[:-1]}{token}")
-        decomposed = unicodedata.normalize("NFD", token)
-        yield from (f"a{decomposed}b", f" {decomposed} ", f"{token}\u0301 {token}\u0338b", f"e{token}\u0327")
-        yield from (f"{token}{word}{token} {word}" for word in words[index :: len(tokens)])
-
-
-def _plain(word: str) -> str:
-    """Return the text of a vocabulary entry, without the marks of spaces and of parts of words."""
-    return word.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n").removeprefix("##")
-
-
-def _spread(items: list[str], most: int) -> list[str]:
-    """Return at most `most` of the items, taken at equal intervals."""
-    return items[:: -(-len(items) // most) or 1]

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._common.errors import shorten, value_error
-from .limits import Limits, window_offsets
 from .rust import ragged_ids
-from .token_rows import TokenRows
+from .token_rows import Limits, TokenRows, window_offsets
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ragged import Ragged
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
 
+# A longer text is tokenized in pieces of at least so many characters.
+LONG_TEXT = 1 << 16
+# Characters of the pieces that are tokenized at once: several pieces, so that `tokenizers` uses several cores, but not
+# many, because it needs about 150 bytes of memory for each character.
+_AT_ONCE = 1 << 18
+# Characters per token of the first piece of a long text that is truncated; English has 4 to 5.
+_CHARACTERS_A_TOKEN = 12
 SEARCHED = 1 << 14  # characters that are searched for a cut
 _TRIED = 32  # cuts of each kind that are tried for one piece
 _AROUND = 32  # characters on each side of a cut that are tokenized to check it, besides the length of an added token
@@ -109,6 +120,47 @@ class Pieces:
                 start = cut
         yield window[start:]
 
+    def tokenize(
+        self,
+        tokenize: Callable[[Sequence[Any]], Ragged],
+        texts: Sequence[str | Iterator[str] | Sequence[str]],
+        enough: int | None = None,
+    ) -> Ragged:
+        """Return the ids (int32) of texts, each tokenized in pieces; lists of words are not cut.
+
+        `tokenize` returns the ids of a batch of texts. If `enough` is given, the pieces of a text that follow its first
+        `enough` ids may be left out.
+        """
+        values, lengths = bytearray(), np.zeros(len(texts), np.int64)
+
+        def numbered_pieces() -> Iterator[tuple[int, Any]]:
+            for row, text in enumerate(texts):
+                for piece in self.of(text, LONG_TEXT) if isinstance(text, str | Iterator) else [text]:
+                    yield row, piece
+                    if enough is not None and lengths[row] > enough:
+                        break
+
+        waiting = numbered_pieces()
+        while some := _next_pieces(waiting):
+            ids = tokenize([piece for _, piece in some])
+            values += ids.values.astype(np.int32).tobytes()
+            np.add.at(lengths, [row for row, _ in some], ids.lengths)
+        return Ragged(np.frombuffer(values, np.int32), lengths)
+
+    def prefix(self, tokenize: Callable[[Sequence[Any]], Ragged], text: Any, enough: int) -> Any:
+        """Return a beginning of `text` with more than `enough` ids, which are the first ids of the whole `text`.
+
+        The whole `text` is returned if it has fewer ids, is not long, or is a list of words.
+        """
+        if type(text) is not str or len(text) <= LONG_TEXT:
+            return text
+        ids = end = 0
+        for piece in self.of(text, _CHARACTERS_A_TOKEN * enough):
+            ids, end = ids + len(tokenize([piece]).values), end + len(piece)
+            if ids > enough:
+                break
+        return text[:end]
+
     def _cut(self, text: str, start: int) -> int | None:
         """Return a position, `start` or later, to cut the text without changing its tokens; `None` if there is none.
 
@@ -143,6 +195,17 @@ class Pieces:
 
     def _normalize(self, text: str) -> str:
         return text if self._rust.normalizer is None else str(self._rust.normalizer.normalize_str(text))
+
+
+def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Take (text, piece) from the iterator until the pieces have `_AT_ONCE` characters; none if it is exhausted."""
+    some, size = [], 0
+    for row, piece in pieces:
+        some.append((row, piece))
+        size += len(piece)
+        if size >= _AT_ONCE:
+            break
+    return some
 
 
 def _reason(rust: RustTokenizer) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .loading import from_files, to_files
-from .rust import has_template
+from .template import has_template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

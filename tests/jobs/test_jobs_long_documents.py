@@ -29,8 +29,9 @@ def long_documents(kept: int = 0, block: int = 1 << 20, piece: int = 1 << 16) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hf_posenc.jobs.text_files._KEPT", kept)
         patch.setattr("hf_posenc.jobs.files._BLOCK", block)
-        patch.setattr("hf_posenc.tokenization.encoder._PIECE", piece)
-        patch.setattr("hf_posenc.tokenization.encoder._AT_ONCE", 2 * piece)
+        for module in ("encoder", "pieces"):
+            patch.setattr(f"hf_posenc.tokenization.{module}.LONG_TEXT", piece)
+        patch.setattr("hf_posenc.tokenization.pieces._AT_ONCE", 2 * piece)
         patch.setattr("hf_posenc.tokenization.pieces.SEARCHED", 4 * piece)
         yield
 

@@ -244,8 +244,9 @@ def test_a_text_without_a_place_to_cut_is_read_whole_from_there_on() -> None:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make pieces so small that sentences are cut."""
-    monkeypatch.setattr("hf_posenc.tokenization.encoder._PIECE", 24)
-    monkeypatch.setattr("hf_posenc.tokenization.encoder._AT_ONCE", 60)
+    for module in ("encoder", "pieces"):
+        monkeypatch.setattr(f"hf_posenc.tokenization.{module}.LONG_TEXT", 24)
+    monkeypatch.setattr("hf_posenc.tokenization.pieces._AT_ONCE", 60)
 
 
 @pytest.mark.usefixtures("tiny")

@@ -290,7 +290,8 @@ def test_the_real_bert_tokenizers_baked_limit_of_128_is_not_taken_over(bert, sen
 def _long_from(characters: int) -> Iterator[None]:
     """Treat texts of more than so many characters as long ones, which are read only as far as needed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_posenc.tokenization.encoder._PIECE", characters)
+        for module in ("encoder", "pieces"):
+            patch.setattr(f"hf_posenc.tokenization.{module}.LONG_TEXT", characters)
         yield
 
 

@@ -1,0 +1,331 @@
+"""The two steps of a call: rows or columns become tokenized rows, and tokenized rows a padded or packed batch.
+
+NumPy only, so that a forked worker can run it. The collator converts the arrays to tensors and adds embeddings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._common.constants import IGNORED
+from .._common.errors import counted, explain, in_bytes, value_error
+from ..masks import look_ahead_of_batch
+from ..positions import padded_position_ids
+from ..ragged import Ragged, round_up
+from ..tokenization import TokenRows, ignore_document_starts, pack_rows
+from .arrays import are_copies, as_array, given_labels, stored_embeddings, to_float32
+from .config import Config
+from .fit import check_label_values
+from .inputs import LABEL_COLUMNS, Given, Values, as_list, is_arrow, label_names, read
+from .labels import Labels, pad_targets, supervised_rows, truncate_targets
+from .packed import documents_to_pack, flat_row, predicts_next
+from .token_ids import check_ids, count_from_0, read_ids, truncate_rows, unmasked_row
+
+Arrays = dict[str, NDArray[Any]]
+
+# Columns that are not copied into a batch: they are read elsewhere, or no model accepts them.
+NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenized:
+    r"""Result of tokenizing the input of one call: rows of tokens, with the input's other columns and the targets.
+
+    Args:
+        rows (`TokenRows`): the tokens; one row per text, or several for a long text.
+        columns (`dict` from `str` to sequence): the other columns of the input, with one value for each row of `rows`.
+        count (`int`): number of texts or tokenized rows in the input.
+        from_texts (`bool`): True if the input was texts, False if it was tokenized rows.
+        targets (`Ragged`, *optional*): separate token sequences to predict, one per row; `None` if there are none.
+        targets_truncated (`int`, *optional*, defaults to 0): number of targets that lost tokens.
+        positions_from_0 (`bool`, *optional*, defaults to `False`): True if the column `position_ids` counts from 0, but
+            the model's positions do not.
+        unmasked (`int`, *optional*): index of a row that begins or ends with the padding id but has no
+            `attention_mask`; `None` if there is none.
+    """
+
+    rows: TokenRows
+    columns: dict[str, Values]
+    count: int
+    from_texts: bool
+    targets: Ragged | None = None
+    targets_truncated: int = 0
+    positions_from_0: bool = False
+    unmasked: int | None = None
+
+    @property
+    def has_split_texts(self) -> bool:
+        """True if any text gave more than one row."""
+        return len(self.rows.sample) != self.count
+
+    def take(self, rows: NDArray[np.int64]) -> Tokenized:
+        """Return the rows with the given indices, in this order, with their columns and targets."""
+        columns = {name: repeated(values, rows) for name, values in self.columns.items()}
+        targets = None if self.targets is None else self.targets.take(rows)
+        return replace(self, rows=self.rows.take(rows), columns=columns, targets=targets)
+
+
+def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
+    """Convert the input of a collator, rows or columns, to a `Tokenized`, truncated to the limits of `config`.
+
+    Texts are tokenized. Tokenized rows are checked. Raise for invalid input, for rows without tokens (unless
+    `empty="keep"`), and for rows that are too long if truncation is off.
+    """
+    given, positions_from_0, unmasked = read(rows_or_columns, config.settings), False, None
+    if given.texts is not None:
+        rows, columns = config.encoder.tokenize(given.texts, given.pairs), given.columns
+    else:
+        rows, columns = read_ids(config, given)
+        positions_from_0 = count_from_0(config, rows)
+        unmasked = unmasked_row(config, given, rows)
+        rows, columns = truncate_rows(config, rows, columns)
+    _check_lengths(config, rows)
+    targets, truncated = None, 0
+    if config.has_targets:
+        targets, columns, truncated = _targets(config, given, columns)
+    from_texts = given.texts is not None
+    tokenized = Tokenized(rows, columns, given.count, from_texts, targets, truncated, positions_from_0, unmasked)
+    if not tokenized.has_split_texts:
+        return tokenized
+    columns = {name: repeated(values, rows.sample) for name, values in columns.items()}
+    return replace(tokenized, columns=columns, targets=None if targets is None else targets.take(rows.sample))
+
+
+def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
+    """Return the position of every token, `(N,)`: the column `position_ids` of the rows, if there is one.
+
+    Otherwise count the tokens of each document from `start`.
+    """
+    given = rows.columns.get("position_ids")
+    return rows.positions_in_documents(start) if given is None else given.values
+
+
+def name_taken(name: str, tokenized: Tokenized) -> str:
+    """Return the error message for a column of the input that has the `name` of a column made by tokenization."""
+    return explain(
+        f"column '{name}' came with the texts, and tokenization makes one of that name",
+        got=list(tokenized.columns),
+        fix=f"dataset.rename_column('{name}', 'my_{name}')",
+    )
+
+
+def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
+    """Return the value of each row from the values of the texts: `values[sample]`.
+
+    `sample` is the index of the text of each row, so a text with several rows has its value repeated. An Arrow column
+    stays an Arrow column.
+    """
+    if is_arrow(values):
+        taken: Values = values.take(sample)  # type: ignore[union-attr]
+        return taken
+    values = as_list(values)
+    return values[sample] if isinstance(values, np.ndarray) else [values[index] for index in sample.tolist()]
+
+
+def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[Ragged | None, dict[str, Values], int]:
+    """Return the truncated targets, the columns without the targets, and the number of targets that lost tokens.
+
+    Targets are made from the target texts of `given`. Without target texts they are the label column in `columns`, and
+    without a label column `None`.
+    """
+    model = config.limited_by("max_target_length")
+    if given.targets is not None and config.target_encoder is not None:
+        tokenized_targets = config.target_encoder.tokenize(given.targets)
+        targets, _ = truncate_targets(tokenized_targets.ids, config.target_limits, model)
+        return targets, columns, tokenized_targets.truncated
+    names = label_names(columns)
+    if len(names) != 1:
+        return None, columns, 0
+    labels = Ragged.from_rows(as_list(columns[names[0]]), name=names[0])
+    targets, truncated = truncate_targets(labels, config.target_limits, model)
+    if config.decoder_start is not None or config.number_of_ids is not None:  # the decoder looks them up
+        check_ids(config, Ragged(np.where(targets.values == IGNORED, 0, targets.values), targets.lengths), names[0])
+    return targets, {name: values for name, values in columns.items() if name != names[0]}, truncated
+
+
+def _check_lengths(config: Config, rows: TokenRows) -> None:
+    lengths, limit, longest = rows.ids.lengths, config.limits.max_length, rows.ids.longest
+    if limit is not None and longest > limit:
+        model = config.limited_by("max_length")
+        raise value_error(
+            f"row {int(rows.sample[lengths.argmax()])} has {longest} tokens, limit {limit}",
+            got=f"truncation={config.limits.truncation!r}" + (f", and {model} takes no more" if model else ""),
+            fix="truncation=True, or return_overflowing_tokens=True, which continues the text in further rows",
+        )
+    counts = lengths if rows.is_token is None else rows.without_padding().ids.lengths
+    if config.settings.empty != "keep" and counts.min(initial=1) == 0:
+        raise value_error(
+            f"row {int(rows.sample[counts.argmin()])} has no tokens",
+            got="an empty text, or one in which the tokenizer finds no token",
+            fix='drop such rows first, or empty="keep" for a row of padding',
+        )
+
+
+# -------------------------------------------------------------------------------------------------------------- padding
+
+
+def pad_batch(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
+    """Return the batch of tokenized rows as arrays by name, padded or packed, and the number of rows left out of it.
+
+    With the setting `unsupervised="drop"`, rows (or packed documents) whose labels are all -100 are left out; otherwise
+    none are. Raise a `ValueError` if the padded rows do not fit into memory.
+    """
+    try:
+        return _pad_or_pack(config, tokenized)
+    except MemoryError as error:
+        ids, width = tokenized.rows.ids, _width(config, tokenized.rows.ids)
+        raise value_error(
+            "this batch does not fit into memory, because all its rows are padded to one length",
+            got=f"{counted(len(ids), 'row')} of {ids.shortest:,} to {ids.longest:,} tokens, padded to {width:,}: "
+            f"input_ids alone would take {in_bytes(8 * len(ids) * width)}",
+            fix="rows of similar length, as collate.batches(texts, token_budget=16384) and TokenBudgetBatchSampler "
+            "choose them; or a smaller max_length or pad_to_multiple_of",
+        ) from error
+
+
+def _pad_or_pack(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
+    rows, labels = _make_labels(config, tokenized)
+    if tokenized.positions_from_0:
+        given = rows.columns["position_ids"]
+        rows = rows.with_columns(position_ids=Ragged(given.values + config.first_position, given.lengths))
+    if config.settings.packing:
+        documents, left_out = documents_to_pack(config, rows, labels)
+        if config.settings.packing == "flat":
+            out = flat_row(config, documents)
+        else:
+            assert config.limits.max_length is not None
+            packed = pack_rows(documents, config.limits.max_length, first_position=config.first_position)
+            width = _width(config, packed["input_ids"])
+            out = {name: column.pad(config.fills[name], width, side=config.side) for name, column in packed.items()}
+    else:
+        supervision = labels if tokenized.targets is None else tokenized.targets
+        kept = supervised_rows(config, supervision, rows) if isinstance(supervision, Ragged) else None
+        left_out = 0 if kept is None else len(rows.ids) - len(kept)
+        if kept is not None:
+            rows, tokenized = rows.take(kept), tokenized.take(kept)
+            labels = labels.take(kept) if isinstance(labels, Ragged) else labels
+        out = _padded(config, tokenized, rows, labels)
+    decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
+    if config.has_look_ahead and decoder_reads in out:
+        out["look_ahead_mask"] = look_ahead_of_batch(*out[decoder_reads].shape)
+    return out, left_out
+
+
+def _padded(config: Config, tokenized: Tokenized, rows: TokenRows, labels: Labels) -> Arrays:
+    ids, documents, is_token = rows.ids, rows.documents, rows.is_token
+    width = _width(config, ids)
+    inside = ids.inside(width, side=config.side)
+
+    def pad(name: str, column: Ragged) -> NDArray[Any]:
+        return column.pad(config.fills[name], width, side=config.side, inside=inside)
+
+    out = {"input_ids": pad("input_ids", ids)}
+    mask = inside.astype(np.int64) if is_token is None else pad("attention_mask", rows.columns["attention_mask"])
+    if documents is None:  # in packed rows, a mask would let documents attend to each other
+        out["attention_mask"] = mask
+    if "token_type_ids" in rows.columns and "token_type_ids" in config.names:
+        out["token_type_ids"] = pad("token_type_ids", rows.columns["token_type_ids"])
+    if is_token is None and documents is None and "position_ids" not in rows.columns:
+        out["position_ids"] = padded_position_ids(
+            mask, ids.lengths, first=config.first_position, padding=config.fills["position_ids"], side=config.side
+        )
+    else:
+        positions = positions_of(rows, config.first_position)
+        if is_token is not None:
+            positions = np.where(is_token, positions, config.fills["position_ids"])
+        out["position_ids"] = pad("position_ids", Ragged(positions, ids.lengths))
+    numbered = rows.columns.get("document_ids", documents)
+    if numbered is not None:
+        out["document_ids"] = pad("document_ids", numbered)
+    if tokenized.targets is not None:
+        out |= pad_targets(config, tokenized.targets)
+    elif isinstance(labels, Ragged):
+        if documents is not None and predicts_next(config, ids, labels):
+            labels = ignore_document_starts(labels, documents)
+        out["labels"] = pad("labels", labels)
+    elif labels is not None:
+        out["labels"] = labels
+    # Rows that were tokenized and split before keep the mapping to their texts.
+    if config.limits.overflow and (tokenized.from_texts or "overflow_to_sample_mapping" not in tokenized.columns):
+        out["overflow_to_sample_mapping"] = rows.sample
+    return out | _other_columns(config, tokenized, out, inside) if tokenized.columns else out
+
+
+def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
+    """Return the numeric columns of the input that are not yet in the batch `out`, as arrays by name.
+
+    Label columns, `length`, and columns that the model does not accept are left out. `inside` `(B, T)` is False at
+    padding. Raise a `ValueError` if the input is texts, and one of its columns has the name of a key of `out`.
+    """
+    accepts, more = config.accepts, {}
+    for name in tokenized.columns:
+        if name in NOT_COPIED:
+            continue
+        if name in out:
+            if tokenized.from_texts:
+                raise ValueError(name_taken(name, tokenized))
+        elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
+            if not config.embeds:
+                stored = stored_embeddings(as_list(tokenized.columns[name]), tokenized.rows.ids.lengths)
+                more[name] = stored.pad(0, inside.shape[1], side=config.side, inside=inside)
+        elif accepts is None or name in accepts:
+            array = as_array(name, as_list(tokenized.columns[name]))
+            if array is not None:
+                more[name] = to_float32(name, array) if accepts is not None and array.dtype.kind == "f" else array
+    return more
+
+
+def _make_labels(config: Config, tokenized: Tokenized) -> tuple[TokenRows, Labels]:
+    """Return the rows and their labels; `None` instead of labels if there are none.
+
+    Labels are made from the ids, or read from a label column. With `labels="masked_lm"` some ids of the returned rows
+    are masked. Raise a `ValueError` if there is more than one source of labels, or if the labels are copies of the ids
+    but the model does not predict the next token.
+    """
+    rows = tokenized.rows
+    labels: Labels = None
+    names = [*label_names(tokenized.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]
+    if len(names) > 1:
+        raise value_error("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
+    if names and tokenized.targets is None:
+        labels = rows.columns.get(names[0])
+        if labels is None:
+            labels = given_labels(tokenized.columns[names[0]], rows.ids.lengths, name=names[0])
+        if config.model is not None:
+            check_label_values(labels, config.model, rows.sample, names[0])
+    causal = isinstance(labels, Ragged) and are_copies(labels, rows.ids, rows.is_token)
+    if names and config.label_maker is not None:
+        raise value_error(
+            f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",
+            got=f"column '{names[0]}'" + (", the tokens themselves: labels for causal models" if causal else ""),
+            fix=f"dataset.remove_columns('{names[0]}')"
+            + (", or pack_dataset(..., labels=None)" if causal else ", or labels=None to use them"),
+        )
+    if causal and config.shifts_labels is False:
+        raise value_error(
+            "the labels of these rows are their own tokens, which the model sees: it would learn to copy them",
+            got=f"column '{names[0]}' for a model that does not predict the next token",
+            fix=f"dataset.remove_columns('{names[0]}') and labels=\"masked_lm\", or a causal model",
+        )
+    if config.label_maker is None:
+        return rows, labels
+    ids, labels = config.label_maker(rows)
+    return rows.with_columns(input_ids=ids), labels
+
+
+def _width(config: Config, ids: Ragged) -> int:
+    if config.padding == "do_not_pad":
+        if ids.shortest != ids.longest:
+            raise value_error(
+                f"without padding all rows must have one length, these have {ids.shortest} to {ids.longest} tokens",
+                got="padding=False",
+                fix="padding=True",
+            )
+        return ids.longest
+    # A batch of empty rows has one column of padding. No array has more than 2**59 values of int64.
+    width = round_up(config.fixed_length or max(ids.longest, 1), config.settings.pad_to_multiple_of)
+    return min(width, 2**59 // max(len(ids), 1))
