@@ -335,11 +335,7 @@ def round_up(length: int, multiple: int | None) -> int:
 
 
 def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, bools: bool) -> NDArray[Any]:
-    """Return `array`, which was made from `row`, as int64.
-
-    Raise `TypeError` if it is not a flat array of integers, and `ValueError` if an integer does not fit into int64.
-    `index` and `name`, of the row and its column, are for the messages. `bools=True` also accepts bools.
-    """
+    """Return `array`, which was made from `row`, as int64."""
     if array.ndim == 1 and array.dtype.kind in "ufO":  # NumPy converts lists with integers beyond int64 to these kinds
         values = row if isinstance(row, list | tuple) else array.tolist()
         beyond = [value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**63]

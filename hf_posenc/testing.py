@@ -173,11 +173,7 @@ class _ReplacedRows(TorchFunctionMode):
 
 
 def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
-    """Return the token ids of each text, `(T,)` int64, without truncation.
-
-    Raises:
-        ValueError: if there are fewer than two texts, or a text is a `str` and `tokenizer` is `None`.
-    """
+    """Return the token ids of each text, `(T,)` int64, without truncation."""
     if tokenizer is not None:
         collate = DataCollatorWithPositionalEncoding(tokenizer, truncation=False)
         texts = list(collate.columns({"text": list(texts)})["input_ids"])
@@ -190,11 +186,7 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
 
 
 def _layouts(lengths: list[int], spec: ModelSpec) -> Iterator[tuple[str, list[int], AttentionMask, bool]]:
-    """Yield the layouts to test for documents of the given lengths: one document per row, padded, and packed rows.
-
-    A layout is a tuple: its name, the indices of the documents in the order in which they fill the rows, its mask, and
-    a bool, True if the mask is to be passed to the model.
-    """
+    """Yield the layouts to test for documents of the given lengths: one document per row, padded, and packed rows."""
     for side in ("right", "left"):
         mask = AttentionMask.from_lengths(lengths, padding_side=side)
         yield f"padded {side}", list(range(len(lengths))), mask, True

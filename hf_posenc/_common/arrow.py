@@ -133,10 +133,7 @@ def _of_dictionary(values: Any) -> Sizes:
 
 
 def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
-    """Return the size in bytes of each list in the list array `values`; 0 for a list that is null.
-
-    List i holds the items `starts[i]` to `ends[i] - 1` of the array of all items, see `_items`.
-    """
+    """Return the size in bytes of each list in the list array `values`; 0 for a list that is null."""
     full = ends > starts
     if values.null_count:
         full &= values.is_valid().to_numpy(zero_copy_only=False)

@@ -67,11 +67,7 @@ def check(
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
-    """Tokenize each line of `file` with the tokenizer's fast backend and with `tokenizers`, and compare the token ids.
-
-    The fast backend is a faster library: nanotoken for WordPiece, gigatoken for BPE. Raise if it cannot be used. Print
-    the number of lines that differ. If there are any, print the first three, and exit with status 1.
-    """
+    """Compare the token ids of the fast backend with those of `tokenizers`, line by line of `file`."""
     from ..tokenization import Encoder, FastBackend, private_copy
 
     backend = Encoder(private_copy(tokenizer), backend="fast").backend

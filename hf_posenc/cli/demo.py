@@ -165,11 +165,7 @@ def _short_texts(texts: Sequence[str]) -> list[str]:
 def _speed(
     screen: Screen, name: str, collate: Callable[[Any], Batch], texts: Sequence[str], starts: Sequence[int]
 ) -> str:
-    """Measure the speed of `collate` on batches of `_BATCH_SIZE` texts, and return it as a line of text.
-
-    Batch i is `texts[starts[i] : starts[i] + _BATCH_SIZE]`. The speed is in tokens per second, without padding.
-    `name` is the label of the progress bar.
-    """
+    """Measure the speed of `collate` on batches of `_BATCH_SIZE` texts, and return it as a line of text."""
     collate(texts[starts[0] : starts[0] + _BATCH_SIZE])
     tokens, seconds = 0, 0.0
     with screen.progress(name, starts) as each:
@@ -184,10 +180,7 @@ def _speed(
 
 
 def _plot(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
-    """Write the plot of a batch, labeled with `tokens`, to `output`.
-
-    Return the path, or a message if matplotlib is missing.
-    """
+    """Write the plot of a batch, labeled with `tokens`, to `output`."""
     from .. import plots
 
     try:

@@ -103,10 +103,7 @@ def verify(
 
 
 def _option(option: Field[Any], hint: Any) -> Any:
-    """Return the annotation from which typer makes a command-line option.
-
-    `option` is a field of `Options`, and `hint` is its type.
-    """
+    """Return the annotation from which typer makes a command-line option."""
     choices = choices_of(hint)
     if option.name == "columns":
         hint = list[str] | None

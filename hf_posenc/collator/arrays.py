@@ -227,11 +227,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats: bool = False) -> None:
-    """Raise a `ValueError` if `leaves`, the single numbers in the value of a row, contain an integer beyond int64.
-
-    With `beside_floats` all numbers become float64, so an integer that float64 cannot represent exactly also raises.
-    `row` and the column `name` are used only in the message.
-    """
+    """Raise a `ValueError` if `leaves`, the single numbers in the value of a row, contain an integer beyond int64."""
     for leaf in leaves:
         if not isinstance(leaf, int | np.integer):
             continue

@@ -198,12 +198,7 @@ def written_tokens(
 
 
 def _changed(value: Any, name: str, change: Callable[[torch.Tensor, str], torch.Tensor]) -> Any:
-    """Return the tensor `value` changed by `change(value, name)`, for example pinned; `name` is its key in the batch.
-
-    For a dict of tensors, return a dict of changed tensors. If a tensor is expanded (stride 0), only the stored part is
-    changed, and the result is expanded again. An `int` is returned unchanged. Anything else, such as a NumPy array,
-    raises `TypeError`.
-    """
+    """Return the tensor `value` changed by `change(value, name)`; an expanded tensor stays expanded."""
     if isinstance(value, dict):  # a mask for each kind of layer
         return type(value)({kind: _changed(mask, f"{name}[{kind!r}]", change) for kind, mask in value.items()})
     if isinstance(value, int):  # a length in a flat batch

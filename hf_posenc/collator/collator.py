@@ -581,11 +581,8 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     @property
     def _state(self) -> save.State:
-        """Settings, tokenizer files and embedding as plain values, for pickling, fingerprints and `==`.
-
-        The embedding is represented by a digest of its weights, or by the weights if `store_embeddings` is True. The
-        state is not cached, because weights may change.
-        """
+        """Settings, tokenizer files and embedding as plain values, for pickling, fingerprints and `==`."""
+        # The state is not cached, because weights may change.
         table = self._config.embedder.state(weights=self.store_embeddings)
         settings = {name: value for name, value in self._config.saved.items() if name != "backend"}  # changes no output
         settings["device"] = self._config.embedder.device
@@ -640,11 +637,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         return Batch(values, **self._view)
 
     def _fitted(self, batch: Batch) -> Batch:
-        """Remove from `batch`, in place, the keys that the collator's model does not accept, and return `batch`.
-
-        Without a model nothing is removed. Warn if left padding changes the outputs of the model, and if the tokenizer
-        has less than half of the model's ids.
-        """
+        """Remove from `batch`, in place, the keys that the collator's model does not accept, and return `batch`."""
         model = self.model
         if model is None:
             return batch

@@ -70,11 +70,8 @@ def to_columns(
 
 
 def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) -> Ragged:
-    """Return the embeddings `(N, D)` of all tokens, positions included, as a `Ragged` without gradient.
-
-    They are 0 at padding, unless the embedding has `zero_padding=False`. Only one thread computes, because torch's
-    threads do not survive a fork.
-    """
+    """Return the embeddings `(N, D)` of all tokens, positions included, as a `Ragged` without gradient."""
+    # Only one thread computes, because torch's threads do not survive a fork.
     device = embedder.embedding.weight.device
     ids = torch.from_numpy(rows.ids.values[None]).to(device)  # (1, N)
     positions = torch.from_numpy(positions_of(rows, config.first_position)[None]).to(device)

@@ -138,11 +138,7 @@ class Config:
         return {"max_length": self.limits.max_length, "max_target_length": self.target_limits.max_length}
 
     def _limits(self) -> tuple[Limits, Limits]:
-        """Return the limits on the tokens of a row and of a target, as two `Limits`.
-
-        The maximum for a row is the smallest of those of settings, tokenizer, model and embedding. For a target it is
-        the smaller of two: the setting, and the decoder's limit (the tokenizer's, if the decoder has none).
-        """
+        """Return the limits on the tokens of a row and of a target, as two `Limits`."""
         settings, model = self.settings, self.model
         truncation, own = truncation_of(settings.truncation), stated_limit(self.tokenizer)
         smallest = _smallest(
@@ -166,15 +162,7 @@ class Config:
             warnings.warn(explain(rule, fix=fix), stacklevel=6)
 
     def _check_lengths(self) -> None:
-        """Raise a `ValueError` if rows cannot be padded or truncated with these settings.
-
-        They cannot if:
-
-        - rows are padded, but the tokenizer has no padding token;
-        - `packing=True` or `padding="max_length"`, but there is no maximal length;
-        - rows are truncated, but the maximal length leaves no room for special tokens;
-        - a maximal length is not a multiple of `pad_to_multiple_of`.
-        """
+        """Raise a `ValueError` if rows cannot be padded or truncated with these settings."""
         settings, tokenizer, limit = self.settings, self.tokenizer, self.limits.max_length
         is_padded = self.padding != "do_not_pad" and settings.packing != "flat"
         if tokenizer.pad_token_id is None and is_padded:

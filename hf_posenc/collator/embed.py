@@ -335,10 +335,8 @@ def _weights_of(table: nn.Embedding) -> tuple[Any, ...]:
 
 
 def _plain_encoding(encoding: PositionalEncoding) -> tuple[Any, ...]:
-    """Return an encoding as plain values for a pickle: its name, its settings and its weights.
-
-    Raise a `ValueError` for a class of the user, because a pickle does not contain its code.
-    """
+    """Return an encoding as plain values for a pickle: its name, its settings and its weights."""
+    # Raise a `ValueError` for a class of the user, because a pickle does not contain its code.
     kind = _KIND_OF.get(type(encoding))
     if kind is None:
         raise value_error(

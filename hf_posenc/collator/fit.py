@@ -310,11 +310,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
 
 
 def _isolating(documents: Any, spec: ModelSpec) -> Any:
-    """Return an additive attention mask (B, 1, T, T) that isolates the documents of packed rows.
-
-    `documents` `(B, T)` are the `document_ids`, an array or a tensor, and the mask has the same type. If layers of the
-    model need different masks, as with sliding-window attention, return a dict from the kind of layer to its mask.
-    """
+    """Return an additive attention mask (B, 1, T, T) that isolates the documents of packed rows."""
     mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
     if not isinstance(documents, np.ndarray):
         return mask

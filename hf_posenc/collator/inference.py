@@ -100,11 +100,7 @@ class Batches:
         self._complete = True
 
     def _tokenized(self, window: Any, first_text: int) -> Tokenized:
-        """Tokenize one window, a part of the texts.
-
-        `first_text` is the number of texts before the window. In the result, `rows.sample` has the index of each row's
-        text among all texts.
-        """
+        """Tokenize one window, a part of the texts."""
         try:
             tokenized = self._tokenize(window)
         except (TypeError, ValueError) as error:
@@ -114,11 +110,7 @@ class Batches:
         return replace(tokenized, rows=replace(tokenized.rows, sample=tokenized.rows.sample + first_text))
 
     def _plan(self, tokenized: Tokenized) -> BatchPlan:
-        """Divide the rows of a tokenized window into batches within the token budget.
-
-        Iterating over the result yields one array of row indices for each batch. Raise a `ValueError` if a single row
-        exceeds the budget.
-        """
+        """Divide the rows of a tokenized window into batches within the token budget."""
         config, multiple = self._config, self._config.settings.pad_to_multiple_of
         lengths = np.maximum(tokenized.rows.ids.lengths, 1)  # a row without tokens is padded to one
         if config.fixed_length is not None:
@@ -221,10 +213,7 @@ def _check_rows_are_kept(config: Config) -> None:
 
 
 def _windows(texts: Any, size: int) -> Iterator[tuple[int, Any]]:
-    """Split `texts`, which are given as rows or as columns, into parts of `size` rows; the last may have fewer.
-
-    Yield `(index, part)`, with the index of the part's first row.
-    """
+    """Split `texts`, which are given as rows or as columns, into parts of `size` rows; the last may have fewer."""
     if is_columns(texts) or is_arrow(texts):
         # The longest column, so that the collator sees and refuses columns of different lengths.
         count = max(map(len, texts.values()), default=0) if isinstance(texts, Mapping) else len(texts)

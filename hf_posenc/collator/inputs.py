@@ -127,11 +127,7 @@ def empty_batch(given: object) -> str:
 
 
 def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
-    """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`.
-
-    `seconds` are the second texts, if they have a column of their own. Otherwise texts are pairs if the first of `rows`
-    is a tuple of two texts.
-    """
+    """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`."""
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
         return _checked(rows, column, words), _checked(seconds, str(settings.text_pair_column), words)
@@ -205,10 +201,7 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
 
 
 def _checked(rows: Values, column: str, words: bool) -> list[Any]:
-    """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True.
-
-    Raise a TypeError that names `column` and the first row with a value of another type.
-    """
+    """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True."""
     if not words:
         if not all(issubclass(kind, str) for kind in set(map(type, rows))):
             raise TypeError(_wrong_text(rows, column))

@@ -93,12 +93,8 @@ class MaskedLabels:
     def _draw(
         self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the masked ids and the labels of a flat array `ids` `(N,)`.
-
-        `special` `(N,)` is True at tokens that are never masked. `words` `(N,)` is the index of each token's word, or
-        `None`; if given, whole words are masked. The random numbers depend only on the seed and `ids`; without a seed
-        they come from torch's generator.
-        """
+        """Return the masked ids and the labels of a flat array `ids` `(N,)`."""
+        # The random numbers depend only on the seed and `ids`; without a seed they come from torch's generator.
         offsets = None
         if words is not None:  # artificial character offsets: transformers takes a gap for the start of a word
             ends = np.cumsum(1 + (np.diff(words, prepend=words[:1]) != 0)) + 1

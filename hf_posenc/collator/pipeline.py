@@ -127,11 +127,7 @@ def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
 
 
 def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[Ragged | None, dict[str, Values], int]:
-    """Return the truncated targets, the columns without the targets, and the number of targets that lost tokens.
-
-    Targets are made from the target texts of `given`. Without target texts they are the label column in `columns`, and
-    without a label column `None`.
-    """
+    """Return the truncated targets, the columns without the targets, and the number of targets that lost tokens."""
     model = config.limited_by("max_target_length")
     if given.targets is not None and config.target_encoder is not None:
         tokenized_targets = config.target_encoder.tokenize(given.targets)
@@ -256,11 +252,7 @@ def _padded(config: Config, tokenized: Tokenized, rows: TokenRows, labels: Label
 
 
 def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
-    """Return the numeric columns of the input that are not yet in the batch `out`, as arrays by name.
-
-    Label columns, `length`, and columns that the model does not accept are left out. `inside` `(B, T)` is False at
-    padding. Raise a `ValueError` if the input is texts, and one of its columns has the name of a key of `out`.
-    """
+    """Return the numeric columns of the input that are not yet in the batch `out`, as arrays by name."""
     accepts, more = config.accepts, {}
     for name in tokenized.columns:
         if name in NOT_COPIED:
@@ -280,12 +272,7 @@ def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: ND
 
 
 def _make_labels(config: Config, tokenized: Tokenized) -> tuple[TokenRows, Labels]:
-    """Return the rows and their labels; `None` instead of labels if there are none.
-
-    Labels are made from the ids, or read from a label column. With `labels="masked_lm"` some ids of the returned rows
-    are masked. Raise a `ValueError` if there is more than one source of labels, or if the labels are copies of the ids
-    but the model does not predict the next token.
-    """
+    """Return the rows and their labels; `None` instead of labels if there are none."""
     rows = tokenized.rows
     labels: Labels = None
     names = [*label_names(tokenized.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]

@@ -117,11 +117,7 @@ class Processor(Settings):
         return apply_chat_template(self, conversation, settings)
 
     def _process(self, **settings: Any) -> Any:
-        """Call the tokenizer and return its `BatchEncoding`. A single `str` gives a batch of one row.
-
-        `settings` are arguments of the tokenizer, such as `text` and `text_pair`; some trainers pass them nested in
-        `text_kwargs` or `common_kwargs`. Raise for images, videos and audio.
-        """
+        """Call the tokenizer and return its `BatchEncoding`. A single `str` gives a batch of one row."""
         for name in ("images", "videos", "audio"):
             if settings.pop(name, None) is not None:
                 raise value_error("a collator processes only texts", got=f"{name}=...", fix=f"leave out {name}")

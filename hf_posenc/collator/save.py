@@ -93,12 +93,7 @@ def on_device(device: str | None) -> contextlib.AbstractContextManager[Any]:
 
 
 def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a collator of class `cls`, made from a loaded tokenizer, an embedding and settings.
-
-    Raises:
-        ValueError: if the copy of `tokenizer` that the collator makes would return other ids. This happens if the
-            tokenizer that was saved had an attribute that was changed after construction: its files lack the change.
-    """
+    """Return a collator of class `cls`, made from a loaded tokenizer, an embedding and settings."""
     arguments = {name: value for name, value in settings.items() if name != "device"}
     with on_device(settings.get("device")):
         collate = cls(tokenizer, embedding=embedding, **arguments)
@@ -230,10 +225,8 @@ _MAY_CHANGE = (CONFIG, "chat_template.jinja")
 
 
 def _digest(name: str, content: bytes) -> str:
-    """Return the SHA-256 of the `content` of a tokenizer's file `name`.
-
-    In `tokenizer.json` the settings of padding and truncation are ignored, because calls of a tokenizer change them.
-    """
+    """Return the SHA-256 of the `content` of a tokenizer's file `name`."""
+    # In `tokenizer.json` the settings of padding and truncation are ignored, because calls of a tokenizer change them.
     if name == TOKENIZER:
         with contextlib.suppress(ValueError, TypeError, RecursionError):  # a damaged file is hashed as it is
             content = json.dumps({**json.loads(content), "padding": None, "truncation": None}, sort_keys=True).encode()
@@ -241,11 +234,7 @@ def _digest(name: str, content: bytes) -> str:
 
 
 def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    """Load the tokenizer from the folder or repository `name`; raise a `ValueError` if it was changed after saving.
-
-    `record` is the result of `_tokenizer_record`, which describes the saved tokenizer. It is `None` if the user
-    removed it from the file: the tokenizer is then not checked. `hub` are options of the download.
-    """
+    """Load the tokenizer from the folder or repository `name`; raise a `ValueError` if it was changed after saving."""
     kind, number, digests = record or (None, None, {})
     again = f"save the collator again; or remove 'tokenizer' from {FILE_NAME}, to use the tokenizer in the folder"
     for file, digest in digests.items():
@@ -277,10 +266,7 @@ def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> P
 
 
 def _tokenizer_record(record: Any) -> tuple[str | None, int, dict[str, str]]:
-    """Return the class name, the number of ids and the SHA-256 of each file of a saved tokenizer.
-
-    `record` is the entry `"tokenizer"` of `hf_posenc.json`. Raise if the path of a file points outside the folder.
-    """
+    """Return the class name, the number of ids and the SHA-256 of each file of a saved tokenizer."""
     digests = dict(record["sha256"])
     for file in digests:
         path_inside(Path(), file)
@@ -328,10 +314,7 @@ def json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _converted(key: str, value: Any) -> Any:
-    """Return the value of the setting `key` from its JSON value.
-
-    For some keys it is an object, such as a `ModelSpec` for `"model"`; for all others it is `value` itself.
-    """
+    """Return the value of the setting `key` from its JSON value."""
     return _READERS[key](value) if key in _READERS and value is not None else value
 
 
@@ -348,10 +331,8 @@ def _read(key: str, value: Any, path: Path) -> Any:
 
 
 def _missing_table(table: Any) -> Any:
-    """Return the argument `embedding=` from `table`, the entry `"embedding"` of `hf_posenc.json`.
-
-    A width is returned unchanged. For a table the result is a `MissingTable`, because weights are not saved.
-    """
+    """Return the argument `embedding=` from `table`, the entry `"embedding"` of `hf_posenc.json`."""
+    # For a table the result is a `MissingTable`, because weights are not saved.
     if isinstance(table, int) and not isinstance(table, bool):
         return table
     if not isinstance(table, list) or table[:1] != ["digest"]:
@@ -361,10 +342,7 @@ def _missing_table(table: Any) -> Any:
 
 
 def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `values` unchanged; raise a `TypeError` if one does not fit the type of its field in the dataclass `kind`.
-
-    `values` is a dict read from JSON, so a field that is a tuple of `str` needs a list of them.
-    """
+    """Return `values`; raise a `TypeError` if one does not fit the type of its field in the dataclass `kind`."""
     if not isinstance(values, dict):
         raise type_error(f"expected the fields of a {kind.__name__}")
     for name, hint in get_type_hints(kind).items():

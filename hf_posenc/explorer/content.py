@@ -137,10 +137,7 @@ def _collator(tokenizer: Any, pad_token: str | None) -> DataCollatorWithPosition
 
 @functools.lru_cache(maxsize=2)
 def _table(rows: int, d_model: int) -> nn.Embedding:
-    """Return a frozen embedding table `(rows, d_model)` of seeded normal numbers with standard deviation 1/√d_model.
-
-    The setting `scale="sqrt_d"` makes them about as large as sines and cosines: it multiplies them by √d_model later.
-    """
+    """Return a frozen embedding table `(rows, d_model)` of seeded normal numbers with standard deviation 1/√d_model."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(rows, d_model, generator=generator) * d_model**-0.5
     return nn.Embedding(rows, d_model, _weight=weight).requires_grad_(False)
@@ -150,13 +147,7 @@ def _table(rows: int, d_model: int) -> nn.Embedding:
 
 
 def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding, settings: Settings) -> dict[str, Any]:
-    """Return the data of the lesson on attention: one head is run on the first text, without and with positions.
-
-    The dict has `tokens`, the first T tokens, at most 16, and two dicts, "without" and "with" positions. Each has the
-    attention `weights` `(T, T)`, under the look-ahead mask if there is one, and `difference`, the largest change of a
-    number in the mean output without a mask when the order of the tokens is reversed. Without positions, `difference`
-    is 0 up to rounding. The parameters of the head are random. The page describes this computation.
-    """
+    """Return the data of the lesson on attention: one head is run on the first text, without and with positions."""
     alone = collate.replace(packing=False, padding_side="right", look_ahead=False, embedding=None)
     ids: torch.Tensor = alone([settings.texts[0]])["input_ids"][0, :16]
     width, start = settings.d_model, collate.first_position
@@ -184,11 +175,7 @@ def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding,
 
 
 def _merges(tokenizer: Any, text: str) -> list[list[str]] | None:
-    """Return the merge steps of the first six words of a text; `None` if the tokenizer is not a BPE.
-
-    There is a list for each word. It begins with the characters and ends with the tokens, as in
-    `["l o w", "lo w", "low"]`.
-    """
+    """Return the merge steps of the first six words of a text; `None` if the tokenizer is not a BPE."""
     try:
         words = bpe_stages(tokenizer, text)[:_WORDS]
     except TypeError:
@@ -200,10 +187,7 @@ def _merges(tokenizer: Any, text: str) -> list[list[str]] | None:
 
 
 def _python(settings: Settings, pad_token: str | None) -> str:
-    """Return the text of a Python script that makes the batch on the page and writes it as HTML to batch.html.
-
-    In the script, `pad_token` is an argument of the collator, unless it is `None`.
-    """
+    """Return the text of a Python script that makes the batch on the page and writes it as HTML to batch.html."""
     ours = ["from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding"]
     theirs: list[str] = []
     if settings.tokenizer == "bert":

@@ -124,10 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, json.dumps(answer(values)), "application/json")
 
     def _is_ours(self) -> bool:
-        """Return True if the request is for this server and does not come from another web site.
-
-        Its `Host` header must be the address of this server; so must its `Origin` header, if it has one.
-        """
+        """Return True if the request is for this server and does not come from another web site."""
         hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
         origin = self.headers.get("Origin")
         return self.headers.get("Host") in hosts and (origin is None or origin in {f"http://{host}" for host in hosts})
@@ -146,11 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _bound(port: int | None) -> _Server:
-    """Return a server that listens on `port`, or on the first free port from 7860 to 7959 if `port` is `None`.
-
-    Raises:
-        ValueError: if none of these ports is free.
-    """
+    """Return a server that listens on `port`, or on the first free port from 7860 to 7959 if `port` is `None`."""
     for candidate in _PORTS if port is None else (port,):
         try:
             return _Server((HOST, candidate), _Handler)

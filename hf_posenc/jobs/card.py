@@ -146,11 +146,7 @@ def _figures(config: Mapping[str, Any], totals: Mapping[str, int]) -> list[tuple
 
 
 def _padding(totals: Mapping[str, int], pack: int | None) -> str:
-    """Return the Markdown section about padding: the share of padding in batches, and how to reduce it.
-
-    `totals` is `Manifest.totals`, the sums over all shards. `pack` is the maximum length of packed rows, or `None` if
-    rows are not packed.
-    """
+    """Return the Markdown section about padding: the share of padding in batches, and how to reduce it."""
     rows, tokens = totals["rows"], totals["tokens"]
     if not tokens:
         return "There are no tokens."
@@ -200,10 +196,7 @@ def _quoted(value: Any) -> str:
 
 
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
-    """Return a Markdown table with two columns, named `head`, and at most 20 of the `rows`.
-
-    If there are more rows, the last line of the table counts the others: "and 5 more".
-    """
+    """Return a Markdown table with two columns, named `head`, and at most 20 of the `rows`."""
     lines = [head, ("---", "---"), *rows[:_MOST_LISTED]]
     if len(rows) > _MOST_LISTED:
         lines.append((f"and {len(rows) - _MOST_LISTED:,} more", ""))
@@ -216,9 +209,6 @@ def _code(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _plain(value: Any) -> str:
-    """Convert a value to one line of text that is safe inside a Markdown table cell and a code span.
-
-    A value that is not a string becomes JSON. Line breaks become spaces, backticks become `'`, and `|` is escaped.
-    """
+    """Convert a value to one line of text that is safe inside a Markdown table cell and a code span."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split()).replace("`", "'").replace("|", "\\|")

@@ -197,10 +197,7 @@ def from_saved_folder(name: str, split: str | None) -> list[ArrowFile]:
 
 
 def _from_json(path: Path, read: Callable[[Any], _Read]) -> _Read:
-    """Parse a JSON file that `save_to_disk` wrote, and return `read(content)`, where `content` is the parsed JSON.
-
-    If the file is not JSON, or `read` raises an error for the content, raise a `ValueError` with the name of the file.
-    """
+    """Parse a JSON file that `save_to_disk` wrote, and return `read(content)`, where `content` is the parsed JSON."""
     try:
         return read(json.loads(read_whole(path)))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -238,11 +235,7 @@ def from_hub(name: str, config: str | None, split: str | None) -> list[DataSet]:
 
 
 def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
-    """Return the names of the chosen splits of the data set `name`, which has the splits `splits`.
-
-    `chosen` is one split, several joined by `+`, or `"all"`; `None` means the only split. Raise `ValueError` if it is
-    `None` and there are several splits, or if a chosen split does not exist.
-    """
+    """Return the names of the chosen splits of the data set `name`, which has the splits `splits`."""
     if chosen is None and len(splits) > 1:
         raise value_error(
             f"{name} has several splits, and one must be chosen",
@@ -261,10 +254,7 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
 
 
 def _hash_of(stream: Any) -> str | None:
-    """Return a hash of the processing steps of an `IterableDataset`, to identify it in a later run.
-
-    Return `None` if these steps cannot be pickled.
-    """
+    """Return a hash of the processing steps of an `IterableDataset`, to identify it in a later run."""
     from datasets.fingerprint import Hasher
 
     try:
@@ -276,10 +266,7 @@ def _hash_of(stream: Any) -> str | None:
 
 
 def _load(name: str, load: Callable[..., Any], *given: object) -> Any:
-    """Return `load(*given)`, where `load` is a function that loads the data set `name` with the `datasets` library.
-
-    Any error becomes a `ValueError` with the name of the data set.
-    """
+    """Return `load(*given)`, where `load` is a function that loads the data set `name` with the `datasets` library."""
     try:
         return load(*given)
     except Exception as error:

@@ -119,21 +119,7 @@ def _documents(
     *,
     blank: int,
 ) -> Documents:
-    r"""Return a batch of documents, given the values of their columns.
-
-    Values to copy are converted to the types in `columns`; a document is bad if one of its values does not fit. The
-    text of a bad document becomes empty.
-
-    Args:
-        part (`Part`): the part that the documents come from.
-        numbers (`list` of `int`): the number of the first line of each document.
-        values (`list` of `list`): the values of each text column, then those of each column to copy.
-        bad (`dict` from `int` to `str`): index of each document that is bad already, and the reason.
-        excerpts (mapping from `int` to `str`): index of a bad document, and its first characters. For a bad document
-            without an excerpt, its first text is used.
-        columns (`Columns`): the text columns and the columns to copy.
-        blank (`int`): number of blank lines or files between the documents.
-    """
+    """Return a batch of documents, given the values of their columns."""
     split = len(columns.texts)
     texts, carried = values[:split], []
     for field, column in zip(columns.carried, values[split:], strict=True):
@@ -148,18 +134,12 @@ def _documents(
 
 
 def _table(carried: list[pa.Array], columns: Columns, rows: int) -> pa.Table:
-    """Return a `pyarrow.Table` of the copied columns, given their arrays, `carried`.
-
-    It has `rows` rows even if there are no columns to copy.
-    """
+    """Return a `pyarrow.Table` of the copied columns, given their arrays, `carried`."""
     return pa.table(carried, schema=columns.carried) if carried else pa.table({"": pa.nulls(rows)}).select([])
 
 
 def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
-    """Convert `values` to an Arrow array of the type of `field`; a value that does not fit becomes null.
-
-    Return the array, and a `dict` from the index of each value that does not fit to the reason.
-    """
+    """Convert `values` to an Arrow array of the type of `field`; a value that does not fit becomes null."""
     wrong = (ValueError, TypeError, OverflowError)
     try:
         return _array(values, field.type), {}
@@ -175,10 +155,7 @@ def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert values from JSON or CSV to an Arrow array of type `kind`; raise if a value does not fit without rounding.
-
-    Strings are parsed, for example `"3"` for an integer column. In a string column, other values become JSON text.
-    """
+    """Convert values from JSON or CSV to an Arrow array of type `kind`; raise if a value would be rounded."""
     if pa.types.is_string(kind) or any(isinstance(value, str) for value in values):
         texts = [value if isinstance(value, str | None) else _ENCODER.encode(value) for value in values]
         return pa.array(texts, pa.string()).cast(kind)
@@ -213,10 +190,7 @@ def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
 
 
 def _blocks(part: Part) -> Iterator[tuple[list[str], dict[int, str]]]:
-    """Split the bytes of `part` into lines, and yield them decoded, without line ends, in lists of about a megabyte.
-
-    A `dict` is yielded with each list: it maps the index of each line that is not UTF-8 to the reason.
-    """
+    """Split the bytes of `part` into lines, and yield them decoded, without line ends, in lists of about a megabyte."""
     payload, start, end = part.loaded().payload, 0, 0
     while payload:
         end = payload.find(b"\n", start + _BATCH_BYTES - 1) + 1 or len(payload)
@@ -242,10 +216,7 @@ _Record = tuple[bytes, int | None, Sequence[Any], str | None]
 
 
 def _records(part: Part, columns: Columns) -> Iterator[Documents]:
-    """Parse a part that holds CSV or TSV records, paragraphs or a whole text file, and yield batches of its documents.
-
-    A part of the kind `"unreadable"` gives one bad document.
-    """
+    """Parse a part of CSV or TSV records, paragraphs or a whole text file, and yield batches of its documents."""
     parse = {"paragraphs": _paragraphs, "file": _whole_file, "unreadable": _unreadable}.get(part.kind, _csv)
     records = parse(part, columns)
     nothing: tuple[Any, ...] = ("",) * len(columns.texts) + (None,) * len(columns.carried)
@@ -295,11 +266,7 @@ def _whole_file(part: Part, columns: Columns) -> Iterator[_Record]:
 
 
 def _json_values(lines: Sequence[str], bad: dict[int, str], columns: Columns) -> list[list[Any]]:
-    """Parse JSON lines, and return for each column in `columns` a list with its value in every line.
-
-    `bad` maps the index of a bad line to the reason; this function adds the lines that are not valid. Lines that are in
-    `bad` at the start are not parsed. The values of bad lines are `None`.
-    """
+    """Parse JSON lines, and return for each column in `columns` a list with its value in every line."""
     names, rows = columns.schema.names, []
     for index, line in enumerate(lines):
         row: dict[str, Any] = {}
@@ -312,10 +279,7 @@ def _json_values(lines: Sequence[str], bad: dict[int, str], columns: Columns) ->
 
 
 def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None]:
-    """Parse a line of JSON. Return its object and `None`; for a bad line, an empty `dict` and the reason why it is bad.
-
-    A line is bad if it is not a JSON object, or if one of its text columns `texts` is missing or is not valid text.
-    """
+    """Parse a line of JSON; return its object and `None`, or for a bad line an empty `dict` and the reason."""
     try:
         row = _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
@@ -401,10 +365,7 @@ def _tables(part: Part, columns: Columns) -> Iterator[Documents]:
 
 
 def _rows(part: Part, numbers: list[int], batch: pa.RecordBatch, columns: Columns) -> Documents:
-    """Convert the rows of a table, `batch`, to `Documents`; `numbers` are the row numbers in the source.
-
-    A row is a bad document if a text is null or a string column is not valid UTF-8.
-    """
+    """Convert the rows of a table, `batch`, to `Documents`; `numbers` are the row numbers in the source."""
     bad: dict[int, str] = {}
     excerpts: dict[int, str] = {}
     arrays = []

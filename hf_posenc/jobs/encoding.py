@@ -140,8 +140,6 @@ def encode(
 def _is_local(name: str) -> bool:
     r"""Return True if the name of a tokenizer is a local path or empty, and False for a name on the Hub.
 
-    A name is a local path if it exists, or begins with `.`, `/`, `~`, `\` or a drive letter.
-
     Example:
         >>> _is_local("google-bert/bert-base-uncased"), _is_local("/home/me/bert"), _is_local("")
         (False, True, True)
@@ -150,19 +148,7 @@ def _is_local(name: str) -> bool:
 
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
-    r"""Return the manifest of the output folder, and a copy of `job` with `shard_bytes` and `settings` filled in.
-
-    If an earlier run of the same job wrote shards, its manifest is continued; otherwise the manifest is new. The
-    manifest of an unfinished job is saved.
-
-    Args:
-        job (`Job`): the job.
-        sources (`Sources`): its inputs.
-        name, kind (`str`): the name and the class name of the tokenizer.
-
-    Raises:
-        ValueError: if the folder holds the output of another job, or of this job with other inputs.
-    """
+    """Return the manifest of the output folder, and a copy of `job` with `shard_bytes` and `settings` filled in."""
     earlier = Manifest.read(job.folder)
     if earlier is not None and not earlier.started:
         earlier = None
@@ -200,19 +186,7 @@ def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
 
 
 def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[int, Cursor], progress: Progress) -> None:
-    r"""Write the shards that are not finished, and add the record of each one to the manifest.
-
-    Args:
-        job (`Job`): the job.
-        sources (`Sources`): its inputs.
-        manifest (`Manifest`): the manifest; it is updated in place.
-        done (`dict` from `int` to `Cursor`): number of each finished shard, and the position in the inputs where it
-            ends.
-        progress (`Progress`): callbacks for start, shards and end.
-
-    Raises:
-        ValueError: if an input changed during the run.
-    """
+    """Write the shards that are not finished, and add the record of each one to the manifest."""
     read = sum(manifest.shards[shard]["read"] for shard in done)
     progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(done))
     tasks = sources.tasks(job.shard_bytes or _MAX_SHARD_BYTES, done)
@@ -239,10 +213,7 @@ def _records(job: Job, tasks: Iterator[Task]) -> Records:
 
 
 def _check_names(job: Job) -> None:
-    """Raise `ValueError` if a column to copy from the input has the name of another column of the shards.
-
-    For example, a column of the input may be called `input_ids`.
-    """
+    """Raise `ValueError` if a column to copy from the input has the name of another column of the shards."""
     carried, names = job.carried.names, schema_of(job).names
     if twice := [name for name in carried if names.count(name) > 1]:
         others = [name for name in carried if name not in twice]
@@ -255,10 +226,8 @@ def _check_names(job: Job) -> None:
 
 
 def _check_other_files(manifest: Manifest) -> None:
-    """Raise `ValueError` if `data/` holds files that are not shards of this job.
-
-    Other libraries would read them as shards.
-    """
+    """Raise `ValueError` if `data/` holds files that are not shards of this job."""
+    # Other libraries would read them as shards.
     if others := sorted(data_files(manifest.folder).difference(map(shard_name, manifest.shards))):
         raise value_error(
             f"{manifest.folder} holds files that are not of this job, and would be read with its shards",

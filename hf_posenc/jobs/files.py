@@ -321,11 +321,7 @@ def _remote(url: str, *, every: bool) -> tuple[list[str], list[str]]:
 
 
 def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list[str], list[str]]:
-    """Split the file names of a folder into two lists: files to read, and files that are skipped.
-
-    If `every` is True, all files are read; otherwise only those with a known extension. Raise `ValueError` if no file
-    is left to read.
-    """
+    """Split the file names of a folder into two lists: files to read, and files that are skipped."""
     data: list[str] = []
     others: list[str] = []
     for name in names:
@@ -340,16 +336,8 @@ def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    """Yield the paths of all input files below a folder, sorted; files of a folder come before its subfolders.
-
-    These are skipped:
-
-    - names that begin with `.` or `_`;
-    - files that describe a data set, such as `dataset_info.json` and `README.md`;
-    - subfolders that are the output of a job.
-
-    A folder that is reached twice because of links is read once.
-    """
+    """Yield the paths of all input files below a folder, sorted; files of a folder come before its subfolders."""
+    # A folder that is reached twice because of links is read once.
 
     def refuse(error: OSError) -> None:
         raise _open_error(str(error.filename), error) from error
@@ -376,11 +364,7 @@ def _is_output(folder: Path) -> bool:
 
 
 def _without_repeats(files: list[Path], pattern: Path) -> list[Path]:
-    """Return the files that match `pattern`, without duplicates and without files in output folders of jobs.
-
-    `files` is the list of all matches. If a link makes a folder reachable by two paths, its files are kept once.
-    The files of an output folder are kept if `pattern` names it before the first wildcard, as in `out/data/*.parquet`.
-    """
+    """Return the files that match `pattern`, without duplicates and without files in output folders of jobs."""
     top = next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
     is_output = cache(_is_output)
     shortest: dict[Path, Path] = {}

@@ -127,10 +127,7 @@ def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 @contextmanager
 def _plain_errors(path: Path) -> Iterator[None]:
-    """Replace an `OSError` of the `with` block by one with a clearer message; the block writes the file `path`.
-
-    This is done for a full disk, missing permissions and a missing folder; other errors are raised unchanged.
-    """
+    """Replace an `OSError` of the `with` block by one with a clearer message; the block writes the file `path`."""
     try:
         yield
     except OSError as error:
@@ -235,10 +232,7 @@ def _refuse_other_files(folder: Path) -> None:
 
 
 def _acquired_lock(path: Path) -> FileLock:
-    """Acquire the lock file `path` of an output folder and return the lock; raise `OSError` if another run holds it.
-
-    On a file system without locks, issue a warning instead.
-    """
+    """Acquire the lock file `path` of an output folder and return the lock; raise `OSError` if another run holds it."""
     lock, holder = FileLock(path, thread_local=False), ""
     with suppress(OSError, ValueError):
         pid, host = path.read_text(encoding="ascii").split()

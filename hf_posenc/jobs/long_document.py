@@ -62,10 +62,7 @@ class LongDocument:
             self._error = error
 
     def _texts(self) -> Iterator[str]:
-        """Decode the document, yield its text in blocks, and set the attributes that describe it.
-
-        At a byte that is not UTF-8, set `bad` and yield no more text. The rest is still read, to detect a changed file.
-        """
+        """Decode the document, yield its text in blocks, and set the attributes that describe it."""
         kind, undecoded, position = self.part.kind, b"", 0
         stripped = self._stripped()
         while True:
@@ -90,11 +87,7 @@ class LongDocument:
                 return
 
     def _stripped(self) -> Iterator[bytes]:
-        r"""Yield the bytes of the document in blocks; no block ends inside `\r\n`.
-
-        For a line, the line end is removed. For a paragraph, the line end and the blank line after it are removed, and
-        each `\r\n` becomes `\n`. A file is yielded unchanged; `_texts` replaces its `\r\n`.
-        """
+        r"""Yield the bytes of the document in blocks; no block ends inside `\r\n`."""
         kind, held = self.part.kind, b""
         for block in self.part.blocks():
             if len(self.raw) < _HEAD:

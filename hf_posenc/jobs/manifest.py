@@ -270,18 +270,7 @@ class Manifest:
 
 
 def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
-    """Read `manifest.json`, and check its content.
-
-    Returns:
-        A tuple of three values:
-
-        - the bytes of the file; `None` if it is missing;
-        - the parsed content; `None` if the file is missing, invalid or changed by hand;
-        - the reason why the content is `None`, and otherwise `None`.
-
-    Raises:
-        ValueError: if another program wrote the file, or if it has another format version.
-    """
+    """Read `manifest.json`, and check its content."""
     try:
         text = read_whole(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -313,20 +302,12 @@ def _has_types(values: object, types: Mapping[str, Any]) -> bool:
 
 
 def _is_record(record: object, **more: type) -> bool:
-    """Return True if `record` is a valid record of a shard: a `dict` with all required values, of the right types.
-
-    `more` are names and types of further required values, such as `sha256=str`.
-    """
+    """Return True if `record` is a valid record of a shard: a `dict` with all required values, of the right types."""
     return isinstance(record, dict) and _has_types(record, {**_RECORD_TYPES, **more})
 
 
 def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
-    """Read the footer of each file in `data/`.
-
-    Returns:
-        A tuple of two `dict`: from the number of each shard to its record and the settings of its job; and from the
-        name of each other file to the reason why it is not a valid shard.
-    """
+    """Read the footer of each file in `data/`."""
     footers, others = {}, {}
     for name in sorted(data_files(folder)):
         shard = shard_number(name)
@@ -368,11 +349,6 @@ def job_libraries(job: Job) -> dict[str, str]:
 
 def _differences(prefix: str, before: Any, now: Any) -> list[str]:
     r"""Compare two JSON values; return a line for each difference, with its dotted name and both values.
-
-    Args:
-        prefix (`str`): dotted name of the compared value, such as `"columns.length"`; `""` for the outermost value.
-        before, now (JSON values): the two values. Dictionaries are compared key by key; in all but the outermost one,
-            the order of the keys must be the same.
 
     Example:
         >>> _differences("", {"pack": None, "stride": 0}, {"pack": 64, "stride": 0})

@@ -146,11 +146,7 @@ def _not_shared(folder: Path, got: str) -> str:
 
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, bool]]:
-    """Connect to Ray; yield the `ray` module, and True if the caller had connected to Ray before.
-
-    If neither `address` nor the environment variable `RAY_ADDRESS` is set, Ray is started on this machine with
-    `workers` cores. A connection that this function opened is closed at the end; that of the caller stays open.
-    """
+    """Connect to Ray; yield the `ray` module, and True if the caller had connected to Ray before."""
     try:
         import ray
     except ImportError as error:

@@ -32,16 +32,7 @@ def _option(
     example: int | None = None,
     minimum: int = 1,
 ) -> Any:
-    r"""Return the dataclass field for one option of `encode`.
-
-    Args:
-        default (any value): default value of the option.
-        help (`str`): description of the option.
-        recorded (`bool`): True if the option affects the shards, so that the manifest stores it.
-        flag (`str`, *optional*): name on the command line, such as `"--column"`; by default made from the field name.
-        example (`int`, *optional*): usual value of an integer option, for error messages; `None` for other types.
-        minimum (`int`, *optional*, defaults to 1): minimum of an integer option.
-    """
+    """Return the dataclass field for one option of `encode`."""
     metadata = {"help": help, "recorded": recorded, "flag": flag, "example": example}
     return field(default=default, metadata={**metadata, "minimum": minimum})
 

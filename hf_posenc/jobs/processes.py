@@ -177,10 +177,8 @@ class _Pool:
             return failed
 
     def _exit_code(self) -> int | None:
-        """Return the exit code of the worker that died; `None` if it is unknown after a second.
-
-        After a death, the executor ends the other workers with SIGTERM; workers that ended in this way are ignored.
-        """
+        """Return the exit code of the worker that died; `None` if it is unknown after a second."""
+        # After a death, the executor ends the other workers with SIGTERM; workers that ended in this way are ignored.
         code, end = None, time.monotonic() + 1.0
         while code is None and time.monotonic() < end:  # a thread of the executor collects the exit codes
             codes = [process.exitcode for process in self._context.processes]

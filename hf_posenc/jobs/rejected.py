@@ -126,10 +126,7 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
 
 
 def _lines_by_shard(path: Path) -> Iterator[tuple[int, _Lines]]:
-    """Yield a shard number, and the byte range of its lines in `path`, a file that lists rejected documents.
-
-    Invalid lines are skipped. A missing file yields nothing.
-    """
+    """Yield a shard number, and the byte range of its lines in `path`, a file that lists rejected documents."""
     if path.is_file():
         with path.open("rb") as file:
             stop = 0

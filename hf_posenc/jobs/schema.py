@@ -154,11 +154,7 @@ def _can_store(kind: pa.DataType) -> bool:
 
 
 def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
-    """Return an Arrow type that can hold a column of all sources: for example int64, if one has int32 and one int64.
-
-    Raises:
-        ValueError: if there is no such type, as for strings and integers.
-    """
+    """Return an Arrow type that can hold a column of all sources: for example int64, if one has int32 and one int64."""
     common: pa.DataType | None = None
     for source in sources:
         kind = source.schema.field(column).type
@@ -177,10 +173,7 @@ def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
 
 
 def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[bytes, bytes]:
-    """Return Arrow schema metadata with the `datasets` features of the columns `names`, such as the names of classes.
-
-    A feature that differs between sources is left out. If no feature is left, the metadata is empty.
-    """
+    """Return Arrow metadata with the `datasets` features of the columns `names`, such as the names of classes."""
     stored: list[dict[str, Any]] = []
     for source in sources:
         info = json.loads((source.schema.metadata or {}).get(HUGGING_FACE, b"{}")).get("info") or {}
@@ -193,11 +186,7 @@ def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[by
 
 
 def _missing_column(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
-    """Return the error message for a column that a source lacks, with the columns that it has and a suggestion.
-
-    For a text column, another column is suggested as text column. For a column to copy, the columns that can be copied
-    from the source are suggested.
-    """
+    """Return the error message for a column that a source lacks, with the columns that it has and a suggestion."""
     names = source.schema.names
     fix = _text_option(column, names, texts) if column in texts else f"columns={[n for n in names if n not in texts]!r}"
     got = f"its columns are {', '.join(map(repr, names)) or 'none'}"
@@ -216,11 +205,7 @@ def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
 
 
 def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the option to suggest in an error message about the text column `column`, such as `text_column="body"`.
-
-    The suggested column is the first of `columns` that is not among the text columns `texts`. For the second column of
-    text pairs, the option is `text_pair_column`. The command-line option is added in parentheses.
-    """
+    """Return the option to suggest in an error message about the text column `column`, such as `text_column="body"`."""
     option = "text_column" if column == texts[0] else "text_pair_column"
     first = next((name for name in columns if name not in texts), "...")
     return f'{option}="{first}" (--{option.replace("_", "-")} {first})'

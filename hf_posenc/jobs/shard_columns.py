@@ -139,17 +139,7 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
 def _packed(
     columns: Mapping[str, Ragged], order: NDArray[np.int64], lengths: NDArray[np.int64], first_position: int
 ) -> dict[str, Ragged]:
-    r"""Concatenate documents in the given order, and divide the tokens into packed rows of the given lengths.
-
-    Args:
-        columns: columns of the documents, such as `"input_ids"`; one row of tokens for each document.
-        order: index of each document, in the order in which they are concatenated.
-        lengths: number of tokens of each packed row.
-        first_position: `position_ids` of the first token of each document.
-
-    Returns:
-        `dict` of the packed columns, with `"position_ids"`. The first label of each document becomes -100.
-    """
+    """Concatenate documents in the given order, and divide the tokens into packed rows of the given lengths."""
     some = {name: column.take(order) for name, column in columns.items()}
     some["position_ids"] = some["input_ids"].counters(first_position)
     if "labels" in some:
@@ -162,9 +152,7 @@ def _lists(rows: Ragged) -> pa.ListArray:
 
 
 def _integers(values: NDArray[Any], kind: pa.DataType = _TOKEN) -> pa.Array:
-    """Convert integers to an Arrow array of the type `kind`, without `pa.array`.
-
-    `pa.array` would import pandas, which takes 0.3 s in each worker.
-    """
+    """Convert integers to an Arrow array of the type `kind`, without `pa.array`."""
+    # `pa.array` would import pandas, which takes 0.3 s in each worker.
     values = np.ascontiguousarray(values, kind.to_pandas_dtype())
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

@@ -105,10 +105,7 @@ def read_footer(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _footer(path: Path) -> tuple[dict[str, Any], str]:
-    """Return two values from the footer of a shard: the parsed JSON, and the SHA-256 of row groups and JSON together.
-
-    The errors are those of `read_footer`.
-    """
+    """Return the parsed JSON in the footer of a shard, and the SHA-256 of row groups and JSON together."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         content, checksum = json.loads(metadata[_RECORD]), metadata[_DIGEST].decode()

@@ -99,10 +99,7 @@ class ShardWriter:
         return schema_of(self.job)
 
     def _groups(self, task: Task, counted: Counted, lengths: list[NDArray[np.int64]]) -> Iterator[pa.Table]:
-        """Tokenize the documents of a task, and yield a table for each row group of its shard.
-
-        The counts in `counted` are updated. For each table, the array of its row lengths is appended to `lengths`.
-        """
+        """Tokenize the documents of a task, and yield a table for each row group of its shard."""
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
         windows = _windows(self._encoder.tokenize(task, counted), window_tokens)
         for number, block in enumerate(windows):
@@ -112,10 +109,7 @@ class ShardWriter:
 
 
 def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
-    """Concatenate consecutive blocks into larger ones of at least `window_tokens` tokens; the last one may be smaller.
-
-    The documents of each larger block, called a window, are packed together.
-    """
+    """Concatenate consecutive blocks into blocks of at least `window_tokens` tokens; the last may be smaller."""
     waiting: list[Block] = []
     tokens = 0
     for block in blocks:
@@ -129,12 +123,7 @@ def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
 
 
 def _figures(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """Return statistics of the rows of a shard, given the number of tokens of each row.
-
-    Returns:
-        `dict`: the number of `rows`; the number of `tokens` in all rows, and in the `longest` row; and `padded`, the
-        number of tokens and padding together, if each batch of 32 consecutive rows is padded to its longest row.
-    """
+    """Return statistics of the rows of a shard, given the number of tokens of each row."""
     batches = [lengths[start : start + _BATCH_ROWS] for start in range(0, len(lengths), _BATCH_ROWS)]
     return {
         "rows": len(lengths),

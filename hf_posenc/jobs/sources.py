@@ -193,12 +193,7 @@ class Sources:
             )
 
     def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int) -> Iterator[Task]:
-        """Cut the sources into tasks, one for each shard, and yield the tasks of shards that are not in `done`.
-
-        A task has at most `shard_bytes`, or one longer document; a document of more than `longest` bytes raises an
-        error. `done` maps the number of a finished shard to the position in the sources where it ends. The file being
-        read stays open between tasks.
-        """
+        """Cut the sources into tasks, one for each shard, and yield the tasks of shards that are not in `done`."""
         ends, opened = Cursor(), -1
         reader: TextReader | TableReader
         with ExitStack() as stack:
@@ -234,11 +229,7 @@ class Sources:
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    r"""Return a description of the difference between two fingerprints of a source; `None` if there is none.
-
-    `before` is the fingerprint in the manifest, and `now` that of this run. Names and timestamps are not compared, so a
-    file that was copied or moved has no difference if its content is equal.
-    """
+    """Return a description of the difference between two fingerprints of a source; `None` if there is none."""
     if before.get("kind") != now["kind"]:
         return f"read as {before.get('kind')} before, as {now['kind']} now"
     keys = [key for key in {**before, **now} if key != "name" and before.get(key) != now.get(key)]
@@ -336,11 +327,7 @@ def open_sources(
 
 
 def _source(name: str, options: Options) -> Source:
-    """Return the file `name` as a `TextFile`, `ParquetFile` or `ArrowFile`.
-
-    Its format is `options.format`, or by default that of its extension; a file with an unknown extension is text. A
-    Parquet or Arrow file that is compressed as a whole, such as `a.parquet.gz`, raises `ValueError`.
-    """
+    """Return the file `name` as a `TextFile`, `ParquetFile` or `ArrowFile`."""
     by_ending, compression = format_of(name)
     kind = options.format or by_ending or "text"
     if kind == "text":

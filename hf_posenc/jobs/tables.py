@@ -113,10 +113,7 @@ class TableReader:
         self.row += rows
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns of a batch in the order and with the types of the schema `self._columns.schema`.
-
-        Text columns of the type large_string keep that type. A value that cannot be converted raises `ValueError`.
-        """
+        """Return the columns of a batch in the order and with the types of the schema `self._columns.schema`."""
         made: dict[str, pa.Array] = {}
         for field in self._columns.schema:
             column = batch.column(field.name)
@@ -265,10 +262,7 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _stream(batches: list[pa.RecordBatch]) -> bytes:
-    """Return the rows of all `batches` as the bytes of one Arrow IPC stream, which holds them in a single batch.
-
-    Equal rows give equal bytes, however they are divided into batches.
-    """
+    """Return the rows of all `batches` as the bytes of one Arrow IPC stream, which holds them in a single batch."""
     table = pa.Table.from_batches(batches)
     batch = pa.record_batch([_compacted(column) for column in table.columns], names=table.column_names)
     sink = pa.BufferOutputStream()
@@ -279,10 +273,7 @@ def _stream(batches: list[pa.RecordBatch]) -> bytes:
 
 
 def _compacted(column: pa.ChunkedArray) -> pa.Array:
-    """Copy a column to a new array that holds only the values of its rows.
-
-    A slice of a larger column shares buffers and dictionary with it; the copy does not.
-    """
+    """Copy a column to a new array that holds only the values of its rows."""
     kind = column.type
     if pa.types.is_dictionary(kind):  # drop dictionary values that only other rows use
         encoded = pa.concat_arrays([chunk.dictionary_decode() for chunk in column.chunks]).dictionary_encode()

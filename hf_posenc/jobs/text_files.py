@@ -185,11 +185,7 @@ class TextReader:
             raise value_error(f"{name} must be UTF-8", got="UTF-16, by its first two bytes", fix=fix)
 
     def _fill(self, size: int) -> None:
-        """Read until the buffer `_pending` holds at least `size` bytes, or the file ends.
-
-        The buffer holds the bytes after the last document that was returned. If the rest of the file is damaged, the
-        incomplete document at the end of the buffer is dropped.
-        """
+        """Read until the buffer `_pending` holds at least `size` bytes, or the file ends."""
         blocks, pending = [self._pending], len(self._pending)
         try:
             while pending < size and (block := next(self._blocks, b"")):
@@ -203,10 +199,7 @@ class TextReader:
             self._pending = self._pending[: self._last_end(len(self._pending))]
 
     def _last_end(self, limit: int) -> int:
-        """Return the number of bytes of the documents that lie completely in `_pending[:limit]`; 0 if there are none.
-
-        `_pending` is the buffer of the bytes that are read and not yet returned.
-        """
+        """Return the number of bytes of the documents that lie completely in `_pending[:limit]`."""
         kind = self._file.kind
         if kind == "file":
             return 0
@@ -222,11 +215,7 @@ class TextReader:
         return last
 
     def _first_end(self, limit: int) -> int | None:
-        """Return the size of the next document in bytes, after reading it to its end into the buffer `_pending`.
-
-        The document must be longer than `limit`. Return `None` if it is too large for the buffer; `_long_document` can
-        then read it. Raise `ValueError` if it is longer than `longest`.
-        """
+        """Return the size of the next document in bytes, after reading it to its end into the buffer `_pending`."""
         searched, kind = limit, self._file.kind
         # Blank text is kept, because a file of nothing else has no documents.
         may_be_long = kind not in _QUOTED and self._file.path is not None
@@ -258,10 +247,7 @@ class TextReader:
                 return len(self._pending)
 
     def _long_document(self) -> Part | None:
-        """Read the next document to its end without keeping its bytes; return a part with its byte range in the file.
-
-        Return `None` if the file is damaged before the end of the document.
-        """
+        """Read the next document to its end without keeping its bytes; return a part with its byte range."""
         digest, size, line_feeds, line = xxhash.xxh3_128(), 0, 0, b""
         while self._pending:
             block, end = self._pending, 0
@@ -305,27 +291,19 @@ class TextReader:
 
 
 def _line_feeds(block: bytes) -> int:
-    """Return the number of line feeds in a block, about five times as fast as `block.count`.
-
-    One process counts the lines for all workers, so a slow count would slow the whole job.
-    """
+    """Return the number of line feeds in a block, about five times as fast as `block.count`."""
+    # One process counts the lines for all workers, so a slow count would slow the whole job.
     values = np.frombuffer(block, np.uint8)
     return sum(int(np.count_nonzero(values[start : start + _STEP] == 10)) for start in range(0, len(block), _STEP))
 
 
 def _without_quoted(block: bytes, kind: str) -> bytes:
-    """Replace each quoted CSV field by letters `x` of the same length, so that each remaining line feed ends a record.
-
-    `kind` is `"csv"` or `"tsv"`. The result is only used to search for the ends of records.
-    """
+    """Replace each quoted CSV field by as many letters `x`, so that each remaining line feed ends a record."""
     return _QUOTED[kind].sub(lambda match: b"x" * len(match[0]), block) if b'"' in block else block
 
 
 def _shortened(part: Part) -> bytes:
     r"""Return the payload of a part of JSON lines, to search for keys.
-
-    If the part is one long line that is not in memory, it is read from the file, and `"..."` replaces each string of
-    more than 64 KiB.
 
     Example:
         >>> _shortened(Part("a.jsonl", "jsonl", 1, b'{"text": "I ride"}'))
@@ -347,14 +325,6 @@ def _shortened(part: Part) -> bytes:
 
 def _first_keys(name: str, head: bytes, texts: Sequence[str]) -> list[str]:
     r"""Return the keys of the objects in the first JSON lines of a file; an empty list if no line is an object.
-
-    Args:
-        name (`str`): name of the file in messages.
-        head (`bytes`): the first lines; up to 1000 are parsed.
-        texts (sequence of `str`): names of the text columns.
-
-    Raises:
-        ValueError: if the file is one JSON value, such as a list of documents, instead of one document a line.
 
     Example:
         >>> _first_keys("a.jsonl", b'{"text": "I ride", "id": 1}\n', ["text"])

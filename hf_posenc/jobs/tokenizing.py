@@ -125,19 +125,7 @@ class TaskEncoder:
         return Block(columns, carried, sample)
 
     def _tokenize(self, *texts: Sequence[str]) -> tuple[TokenRows, dict[int, str]]:
-        r"""Tokenize a batch of documents, given as a list of texts, or for text pairs as two lists.
-
-        A document is unusable if
-
-        - the tokenizer raises an error for it,
-        - it has no tokens except special tokens, or
-        - it has too many tokens, with `too_long="error"`.
-
-        With `on_bad_row="keep-empty"`, an unusable document is tokenized as an empty text.
-
-        Returns:
-            `TokenRows`, and a `dict` from the index of each unusable document to the reason.
-        """
+        """Tokenize a batch of documents, given as a list of texts, or for text pairs as two lists."""
         bad: dict[int, str] = {}
         try:
             rows = self._encoder.tokenize(*texts)
@@ -167,10 +155,7 @@ class TaskEncoder:
     def _checked(
         self, rows: TokenRows, bad: dict[int, str], texts: Sequence[Sequence[str]]
     ) -> tuple[TokenRows, dict[int, str]]:
-        """Add the documents that have no tokens, or too many, to `bad`, with the reason; return `rows` and `bad`.
-
-        With `on_bad_row="keep-empty"`, documents with too many tokens are tokenized again as empty texts.
-        """
+        """Add the documents that have no tokens, or too many, to `bad`, with the reason; return `rows` and `bad`."""
         for row in np.flatnonzero(self._is_empty(rows.ids)).tolist():
             bad.setdefault(int(rows.sample[row]), "has no tokens")
         limit = self._limits.max_length

@@ -157,10 +157,7 @@ def _bad_files(manifest: Manifest, on_read: OnRead | None) -> Iterator[tuple[str
 
 
 def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
-    """Return a message for each difference between `inputs` and the inputs that the shards were made from.
-
-    `options` are the other options of the inputs, such as `format`, as given to `verify`.
-    """
+    """Return a message for each difference between `inputs` and the inputs that the shards were made from."""
     config = manifest.config
     types = config["columns"]
     copied = list(types)[list(types).index("length") + 1 :]

@@ -371,17 +371,9 @@ class Description:
     def _same_document(
         self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic
     ) -> torch.Tensor:
-        """Write a mask to `out` and return it: query i sees key j if both are in one document and `keys[b, j]` is True.
-
-        A query at padding sees the keys `at_padding[b]` instead. In cross-attention, if all keys of a row are padding,
-        the queries of the row see all these keys.
-
-        Args:
-            keys (`torch.Tensor` `(B, K)` bool): keys that may be visible.
-            at_padding (`torch.Tensor` `(B, K)` bool): keys that queries at padding see.
-            out (`torch.Tensor` `(B, Q, K)`): tensor to write to, bool or additive.
-            logic (`_Logic`): conversion of bools to the values of `out`.
-        """
+        """Write a mask to `out`, and return it: query i sees key j of its document if `keys[b, j]` is True."""
+        # A query at padding sees the keys `at_padding[b]` instead. In cross-attention, if all keys of a row are
+        # padding, the queries of the row see all these keys, as otherwise softmax would return NaN.
         numbers = self._numbers
         lines = torch.arange(numbers.total, device=keys.device)[:, None] == numbers.keys[:, None, :]  # (B, D, K)
         lines.logical_and_(keys[:, None, :])
@@ -415,10 +407,7 @@ _BOOL = _Logic(lambda sees: sees, torch.bitwise_and, torch.bitwise_or)
 
 
 def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return a tensor of `shape` to write to: `out`, or a new one if `out` is `None`; raise if `out` does not fit.
-
-    If `out` is flat, the result is a view of its first elements.
-    """
+    """Return a tensor of `shape` to write to: `out`, or a new one if `out` is `None`; raise if `out` does not fit."""
     if out is None:
         check_matrix("this form of the mask", shape, NO_MATRIX, dtype.itemsize)
         return torch.empty(shape, dtype=dtype, device=device)

@@ -71,10 +71,7 @@ def _real_tokens(mask: object) -> torch.Tensor:
 
 
 def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
-    """Return `ids` `(1, T)` or `(B, T)`, expanded to the shape `(B, T)` of `real`.
-
-    Raise if `ids` has another shape. `name` is the name of the ids in the message.
-    """
+    """Return `ids` `(1, T)` or `(B, T)`, expanded to the shape `(B, T)` of `real`."""
     if ids.shape not in (real.shape, (1, real.shape[1])):
         raise value_error(
             f"{name} and attention_mask must have the same shape",
@@ -197,10 +194,7 @@ def prefix_tokens(
 
 
 def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Flatten `prefix`, the prefix lengths of the documents of each row, to one tensor `(N,)` for all N documents.
-
-    Raise if `prefix` is not nested as `lengths`, the lengths of the documents of each row.
-    """
+    """Flatten `prefix`, the prefix lengths of the documents of each row, to one tensor `(N,)` for all N documents."""
     shapes = [[len(row) if hasattr(row, "__len__") else None for row in rows] for rows in (lengths, prefix)]
     if shapes[0] != shapes[1]:
         raise value_error(

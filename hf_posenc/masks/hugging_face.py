@@ -112,19 +112,12 @@ class HuggingFaceForms(Description):
         return None
 
     def _is_only_packed(self, spec: ModelSpec) -> bool:
-        """Return True if the mask hides only padding, other documents and, in a causal model, later tokens.
-
-        The result is False for a mask with a prefix, whose later tokens are visible.
-        """
+        """Return True if the mask hides only padding, other documents and, in a causal model, later tokens."""
         return self.prefix is None and self._layout.window is None and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:
-        """Return the additive mask `(B, 1, T, T)` for a model that needs four dimensions.
-
-        It includes the look-ahead and window of the model itself, because a model does not add them to a 4D mask. If
-        the model takes one mask for each kind of layer, and a document is longer than its window, return a
-        `LayerMasks`, a dict from kind to mask.
-        """
+        """Return the additive mask `(B, 1, T, T)` for a model that needs four dimensions."""
+        # It includes the look-ahead and window of the model itself, because a model does not add them to a 4D mask.
         whole = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
         dtype = getattr(torch, spec.dtype)
         if spec.window is None or self._longest() <= spec.window:
@@ -148,10 +141,7 @@ class HuggingFaceForms(Description):
 
 
 def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
-    """Raise if `position_ids` restart in the middle of a document, or do not have the shape of `documents`.
-
-    Position ids restart where they fall back to the smallest of their row; see `documents_by_positions`.
-    """
+    """Raise if `position_ids` restart in the middle of a document, or do not have the shape of `documents`."""
     if position_ids.shape not in (documents.shape, (1, documents.shape[1])):
         raise value_error(
             "position_ids must have the shape of the mask, (batch, length)",
@@ -171,11 +161,8 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
 
 
 def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
-    """Return True if `position_ids` make a transformers model isolate exactly the documents in `documents`.
-
-    Such a model begins a document at each position that is not the previous position plus one. `documents` `(B, T)` has
-    the document number of each token, negative at padding.
-    """
+    """Return True if `position_ids` make a transformers model isolate exactly the documents in `documents`."""
+    # Such a model begins a document at each position that is not the previous position plus one.
     steps = position_ids.to(documents.device).diff(dim=1).expand(len(documents), -1)
     before, after = documents[:, :-1], documents[:, 1:]
     padding = (before < 0) & (after < 0)

@@ -301,10 +301,7 @@ class TorchForms(Description):
         )
 
     def _named(self, num_heads: int | None, *, padding: str, matrix: str) -> dict[str, torch.Tensor]:
-        """Return the result of `for_multihead_attention`, with its keys renamed for another module.
-
-        `padding` is the new name of `key_padding_mask`, and `matrix` the new name of `attn_mask`.
-        """
+        """Return the result of `for_multihead_attention`, with its keys renamed for another module."""
         names = {"key_padding_mask": padding, "attn_mask": matrix}
         return {names[name]: mask for name, mask in self.for_multihead_attention(num_heads).items()}
 
@@ -314,19 +311,7 @@ def _refuse_varlen(rule: str, fix: str) -> None:
 
 
 def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two bool tensors with a value for each block of a mask; a block is `size` queries by `size` keys.
-
-    The first is True if some query of the block sees some key of it, the second if every query sees every key. In the
-    second tensor, an incomplete last block is False.
-
-    Args:
-        ranges (`KeyRanges`): visible keys of each query.
-        keys (`int`): number of keys, K.
-        size (`int`): size of a block.
-
-    Returns:
-        Two `torch.Tensor` `(B, Q / size, K / size)` bool, with the quotients rounded up.
-    """
+    """Return two bool tensors with a value for each block of a mask; a block is `size` queries by `size` keys."""
     rows, queries = ranges.begin.shape
     across, down = -(-keys // size), -(-queries // size)
     line = (torch.arange(queries, device=ranges.begin.device) // size).expand(rows, queries)
@@ -344,11 +329,7 @@ def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Te
 
 
 def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the two tensors of `_blocks_of_ranges` for a mask given as a bool tensor `dense` `(B, Q, K)`.
-
-    They have a value for each block of `size` queries and `size` keys. The first is True if some query of the block
-    sees some key of it, the second if every query sees every key.
-    """
+    """Return the two tensors of `_blocks_of_ranges` for a mask given as a bool tensor `dense` `(B, Q, K)`."""
     rows, queries, keys = dense.shape
     padded = torch.nn.functional.pad(dense, (0, -keys % size, 0, -queries % size))
     across, down = -(-keys // size), -(-queries // size)
@@ -357,15 +338,7 @@ def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torc
 
 
 def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, lengths: tuple[int, int]) -> BlockMask:
-    """Return a `BlockMask`, made from the partly visible blocks `some` and the fully visible blocks `whole`.
-
-    Args:
-        some (`torch.Tensor` `(B, Q / size, K / size)` bool): True for blocks with visible and hidden pairs.
-        whole (`torch.Tensor` in the shape of `some`, bool): True for blocks without hidden pairs.
-        sees (function): `mask_mod` of the result; returns True if a query may attend to a key.
-        size (`int`): number of queries, and of keys, in a block.
-        lengths (`tuple` of two `int`): numbers of queries and keys.
-    """
+    """Return a `BlockMask`, made from the partly visible blocks `some` and the fully visible blocks `whole`."""
     from torch.nn.attention.flex_attention import BlockMask
 
     def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -262,11 +262,7 @@ def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterato
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return the kinds of positions of a model: those of its `tables`, then those in `kinds` without tables ("rotary").
-
-    A table of sinusoids counts as "sinusoidal", any other as "learned". Frozen tables of a model with rotary positions
-    are ignored, and so is "unknown" in `kinds`. If no kind is left, `kinds` is returned unchanged.
-    """
+    """Return the kinds of positions of a model: those of its `tables`, then those without tables ("rotary")."""
     others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
     absolute = [table for table in tables if table.is_trainable or "rotary" not in others]
     found = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}

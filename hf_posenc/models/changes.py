@@ -85,10 +85,8 @@ class Changes:
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
-    """Set the attribute `name` of `owner` to `value`; delete it if `value` is `_MISSING`, the mark for "no attribute".
-
-    A buffer that is not saved with the model (`persistent=False`) stays so.
-    """
+    """Set the attribute `name` of `owner` to `value`, or delete it if `value` is `_MISSING`."""
+    # A buffer that is not saved with the model (`persistent=False`) stays so.
     if value is _MISSING:
         delattr(owner, name)
     elif isinstance(owner, nn.Module) and name in owner._buffers:
@@ -140,11 +138,7 @@ def lengthen(
 
 
 def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
-    """Return new values for all configuration keys that set the length of `tables`: `{id(config): {key: value}}`.
-
-    With these values, the tables are long enough for `max_positions` tokens. Keys of `config`, the model's
-    configuration, and of configurations nested in it are included.
-    """
+    """Return new values for all configuration keys that set the length of `tables`: `{id(config): {key: value}}`."""
     changes: dict[int, dict[str, int]] = {}
     for each in configurations(config):
         for key in LENGTH_KEYS:
@@ -158,12 +152,9 @@ def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: 
 def _check_twin(
     model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
 ) -> None:
-    """Raise `ValueError` if `twin`, built with the new length, has other parameters than `model` will have.
-
-    The lengthened `model` could then not be loaded after it was saved. Names and shapes are compared, before `model` is
-    lengthened; parameters that only look like positions (`positions.not_reached`) are left out. The `tables` must be
-    long enough for `max_positions` tokens in `twin`.
-    """
+    """Raise `ValueError` if `twin`, built with the new length, has other parameters than `model` will have."""
+    # Otherwise the lengthened model could not be loaded after it was saved. Parameters that only look like positions
+    # (`positions.not_reached`) are left out.
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}
     for table in tables:
@@ -181,10 +172,7 @@ def _check_twin(
 
 
 def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:
-    """Copy all values that depend on the length from `twin` to `model`: new rows, buffers and integer attributes.
-
-    `twin` is the same model with longer tables. Rows that `model` already has keep their values.
-    """
+    """Copy all values that depend on the length from `twin` to `model`: new rows, buffers and integer attributes."""
     twins = dict(twin.named_modules())
     longer: dict[int, nn.Parameter] = {}  # a table may be the attribute of several modules
     for path, module in model.named_modules():

@@ -142,19 +142,10 @@ def _restarting(positions: ModelPositions) -> torch.Tensor:
 
 
 def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Return True if, in a row of two documents, the model isolates the second document from the first.
-
-    The model is run on three rows: a row of two documents, the same row with other tokens in the first document, and
-    the same row with other tokens in the second. The outputs of the second document must stay the same in the second
-    row, and change in the third.
-
-    Several tokens are exchanged at once, because in half precision the effect of a single one may be rounded away. The
-    result is False for encoder-decoders, models of fixed length, and models that raise.
-
-    Args:
-        probe (`Probe`): the model, with methods that run it on sample tokens.
-        run (function): returns the outputs `(3, T, D)` for ids `(3, T)`, with the mask or arguments to be tested.
-    """
+    """Return True if, in a row of two documents, the model isolates the second document from the first."""
+    # Three rows: two documents, the same with other tokens in the first document, and with other tokens in the second.
+    # The outputs of the second document must stay the same in the second row, and change in the third.
+    # Several tokens are exchanged at once, because in half precision the effect of a single one may be rounded away.
     if probe.has_decoder or probe.has_fixed_length:
         return False
 
@@ -235,11 +226,7 @@ def _additive(may_attend: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _window_masks(dtype: torch.dtype, is_causal: bool, layers: tuple[str, ...], window: int, length: int) -> Any:
-    """Return an additive mask `(1, 1, length, length)` that hides keys `window` or more positions away from the query.
-
-    With `is_causal` it also hides later keys. If `layers` is not empty, return a `LayerMasks` with a mask for each kind
-    of layer in `layers`: this mask for `"sliding_attention"`, and a mask without a window for the others.
-    """
+    """Return an additive mask (1, 1, length, length) that hides keys `window` or more positions away."""
     columns = torch.arange(length, device="cpu")
     distance = columns[:, None] - columns[None, :]
     everything = distance >= 0 if is_causal else torch.ones_like(distance, dtype=torch.bool)

@@ -174,14 +174,7 @@ def position_lookups(model: nn.Module, tables: Collection[str]) -> Iterator[tupl
 def _left_padding_shifts(
     probe: Probe, tables: tuple[PositionTable, ...], padded: torch.Tensor, alone: torch.Tensor
 ) -> bool:
-    """Return True if left padding changes the outputs of real tokens, and right padding does not.
-
-    Args:
-        probe (`Probe`): the model, with methods that run it on sample tokens.
-        tables (`tuple` of `PositionTable`): the model's position tables.
-        padded (`torch.Tensor`): its outputs for a left-padded and a right-padded row.
-        alone (`torch.Tensor`): its outputs for the same tokens without padding.
-    """
+    """Return True if left padding changes the outputs of real tokens, and right padding does not."""
     by_rows = any(table.left_padding_shifts for table in tables)
     if probe.has_fixed_length or (by_rows and probe.has_decoder):
         return by_rows
@@ -206,16 +199,8 @@ def _left_padding_shifts(
 
 
 def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padded: list[Lookup]) -> list[PositionTable]:
-    """Return the position tables among all tables that a model read in three runs.
-
-    A position table is read in order, one row per token, and its rows are added to token vectors.
-
-    Args:
-        probe (`Probe`): the model, with its sample tokens.
-        plain (list of `Lookup`): table reads in the run without padding.
-        short (list of `Lookup`, *optional*): table reads in the run on shorter rows; `None` for a fixed length.
-        padded (list of `Lookup`): table reads in the run on padded rows.
-    """
+    """Return the position tables among all tables that a model read in three runs."""
+    # A position table is read in order, one row per token, and its rows are added to token vectors.
     tables: dict[int, PositionTable] = {}
     names: tuple[IdsName, ...] = ("decoder_input_ids", "input_ids")  # the shorter one first: it must fit exactly
     for lookup in plain:
@@ -253,17 +238,9 @@ def _counts_up(rows: torch.Tensor, first: int) -> bool:
 
 
 def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsName) -> int | None:
-    """Return the number of table rows that `lookup` reads beyond one per token; `None` if its rows are not positions.
-
-    Rows of positions become fewer with fewer tokens, and start at the same row. Prompts and labels read the same number
-    of rows for any number of tokens. Relative distances start at another row, or read twice as many rows.
-
-    Args:
-        probe (`Probe`): the model, with methods that run it on sample tokens.
-        lookup (`Lookup`): a table read in the run on sample tokens.
-        short (list of `Lookup`): all table reads in a run with fewer tokens.
-        counts (`str`): the model input whose tokens are counted, `"input_ids"` or `"decoder_input_ids"`.
-    """
+    """Return the number of rows that `lookup` reads beyond one per token; `None` if they are not positions."""
+    # Rows of positions become fewer with fewer tokens, and start at the same row. Prompts and labels read the same
+    # number of rows for any number of tokens. Relative distances start at another row, or read twice as many rows.
     exact, length = counts == "decoder_input_ids", probe.samples[counts].shape[1]
     width, less = _width(lookup, length), length - probe.padding
     first = int(lookup.rows.flatten()[0])
@@ -292,20 +269,14 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
 
 
 def _width(lookup: Lookup, length: int) -> int:
-    """Return the number of table rows that a lookup reads for each sequence of the batch.
-
-    `length` is the number of tokens in a sequence. A model may read the rows of two sequences as one flat tensor of `2
-    * length` indices; the result is then `length`.
-    """
+    """Return the number of table rows that a lookup reads for each sequence of the batch."""
     return length if lookup.rows.dim() == 1 and len(lookup.rows) == 2 * length else int(lookup.rows.shape[-1])
 
 
 def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torch.Tensor | None:
-    """Return the index of the table row of each token, `(B, length)`; `None` if `lookup` does not read a row per token.
-
-    B is 1 if the sequences of the batch share the rows, else 2. If more than `length` rows are read, the first `length`
-    are returned, except in two cases, which give `None`: `exact` is True, or the whole table is read.
-    """
+    """Return the table row of each token, (B, length); `None` if `lookup` does not read a row per token."""
+    # B is 1 if the sequences of the batch share the rows. If more than `length` rows are read, the first `length` are
+    # those of the tokens, but not if the whole table is read.
     rows = lookup.rows
     if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one dimension
         rows = rows.view(2, length)
@@ -321,17 +292,7 @@ def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torc
 def _rows_with_padding(
     table: torch.Tensor, padded: list[Lookup], length: int, padding: int, first: int
 ) -> tuple[bool, int | None]:
-    """Return two values: True if left padding moves real tokens to other table rows, and the row of padding tokens.
-
-    The second value is `None` if padding tokens read several rows, or if left and right padding read the same rows.
-
-    Args:
-        table (`torch.Tensor` `(rows, D)`): the position table.
-        padded (list of `Lookup`): all table reads in the run on a left-padded and a right-padded row.
-        length (`int`): number of tokens in a padded row.
-        padding (`int`): number of padding tokens in it.
-        first (`int`): the table row that the first token reads without padding.
-    """
+    """Return two values: True if left padding moves real tokens to other table rows, and the row of padding tokens."""
     for lookup in padded:
         rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
         if rows is not None:
@@ -343,22 +304,15 @@ def _rows_with_padding(
 
 
 def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: int) -> int:
-    """Return the number of rows of `table` that are read after the row of the last token: 0 in most models.
-
-    In ProphetNet's decoder it is 1. `plain` has the table reads in a run without padding, of sequences of `length`
-    tokens, and `first` is the row of the first token. Reads of more than `length` rows are ignored: some models pad
-    sequences to a multiple of their window, and read rows for that padding.
-    """
+    """Return the number of rows of `table` that are read after the row of the last token: 0 in most models."""
+    # In ProphetNet's decoder it is 1. Reads of more than `length` rows are ignored: some models pad sequences to a
+    # multiple of their window, and read rows for that padding.
     last = [int(lookup.rows.max()) for lookup in plain if lookup.table is table and lookup.rows.shape[-1] == length]
     return max([0, *(row - (first + length - 1) for row in last)])
 
 
 def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor) -> int | None:
-    """Return the difference between the index of the row that a token reads from `table` and its position id.
-
-    The result is `None` if tokens differ in it, or do not read `table`. `lookups` are the table reads of a run of the
-    model with `positions` `(T,)` as `position_ids`.
-    """
+    """Return the difference between the index of the row that a token reads from `table` and its position id."""
     for lookup in lookups:
         rows = _rows_of_tokens(lookup, len(positions)) if lookup.table is table else None
         differences = None if rows is None else rows - positions
@@ -371,23 +325,16 @@ def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor)
 
 
 def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, torch.Tensor]:
-    """Return model inputs: one row that repeats one token (`count=1`: a a a a) or two tokens (`count=2`: a b a b).
-
-    The row is `shorter` tokens shorter than the sample of `probe`, and has an attention mask of ones. An
-    encoder-decoder gets such a row for its decoder too.
-    """
+    """Return model inputs: one row that repeats one token (`count=1`: a a a a) or two tokens (`count=2`: a b a b)."""
     ids = {name: each[:1, [0, -1][:count]].repeat(1, each.shape[1]) for name, each in probe.samples.items()}
     return with_masks({name: each[:, : probe.samples[name].shape[1] - shorter] for name, each in ids.items()})
 
 
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
-    """Return the names of tensors that seem to contain positions, because the model uses more of them for longer rows.
-
-    The model is run on rows of two lengths. A slice of a tensor is used if its gradient is not zero. A tensor is
-    returned if, at both lengths T, exactly T of its slices along some dimension are used (absolute positions), or
-    exactly 2T - 1 (relative positions). So tables that are 3D, transposed, strided or reversed are found too. The rows
-    repeat two tokens, so that token embeddings use two slices at any T.
-    """
+    """Return the names of tensors of which the model uses more for longer rows: they seem to contain positions."""
+    # A slice is used if its gradient is not zero. Exactly T used slices are absolute positions, and exactly 2T - 1 are
+    # relative ones, so tables that are 3D, transposed, strided or reversed are found too.
+    # The rows repeat two tokens, so that token embeddings use two slices at any T.
     if probe.has_fixed_length:
         return ()
     whole = probe.gradients(_repeated_tokens(probe, 2))
@@ -418,11 +365,8 @@ _NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
 
 
 def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Return the names of parameters that are named as positions, such as "position" or "wpe", but are not in `tables`.
-
-    Names of relative positions are left out. If there are tables, parameters outside `nn.Embedding` modules are left
-    out too. Without tables they are included, because Reformer's position parameters belong to no `nn.Embedding`.
-    """
+    """Return the parameters that are named as positions, such as "wpe", but are not in `tables`."""
+    # Without tables they are included, because Reformer's position parameters belong to no `nn.Embedding`.
     reached = {id(table.tensor) for table in tables}
     return tuple(
         name

@@ -122,10 +122,7 @@ class Probe:
         self.samples, self.padding = self._sample_tokens()
 
     def _sample_tokens(self) -> tuple[dict[IdsName, torch.Tensor], int]:
-        """Return sample ids for `input_ids` and `decoder_input_ids`, and the number of padding tokens in a padded row.
-
-        The ids of each are `(2, T)`. The second row repeats the first, except for its last tokens.
-        """
+        """Return sample ids of encoder and decoder, each (2, T), and the number of padding tokens in a padded row."""
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
         length, decoder_length, padding = _TINY if room is not None and room < 12 else _USUAL
         samples: dict[IdsName, torch.Tensor] = {
@@ -189,10 +186,7 @@ class Probe:
         return [replace(each, is_added=recorder.is_added(each)) for each in recorder.lookups], out.float().cpu()
 
     def _forward(self, inputs: Mapping[str, torch.Tensor], more: Mapping[str, Any] | None = None) -> torch.Tensor:
-        """Run the base model and return the last hidden states (or logits) `(B, T, ·)`; raise if it fails.
-
-        Arguments in `inputs` that the forward of the model lacks are dropped. Arguments in `more` are all passed.
-        """
+        """Run the base model and return the last hidden states (or logits) `(B, T, ·)`; raise if it fails."""
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
         arguments: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
         arguments |= {"return_dict": True} if "return_dict" in names else {}
@@ -313,17 +307,9 @@ class _Recorder(TorchFunctionMode):
         return any(uses) or not uses
 
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Record how the operation `func` uses rows that were read from a table.
-
-        The record is True for adding them to token vectors. It is False for multiplying by them, adding them to
-        attention scores, or reordering them. If no token vectors are involved, such as in a scaling, the result `out`
-        counts as rows of the table from then on.
-
-        Args:
-            func (function): the torch operation.
-            args, kwargs: its arguments.
-            out: its result.
-        """
+        """Record how the operation `func` uses rows that were read from a table."""
+        # True for adding them to token vectors; False for multiplying by them, adding them to attention scores, or
+        # reordering them. Without token vectors, as in a scaling, `out` counts as rows of the table from then on.
         flat = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
         tensors = [each for each in flat if isinstance(each, torch.Tensor)]
         source = next((each for each in tensors if id(each) in self._computed), None)
@@ -366,10 +352,7 @@ def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _hidden_states(out: Any) -> torch.Tensor:
-    """Return the first 3D floating-point tensor of a model's output, which may be a mapping, a tuple or a tensor.
-
-    Return an empty tensor if there is none.
-    """
+    """Return the first 3D floating-point tensor of a model's output, which may be a mapping, a tuple or a tensor."""
     values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
     for value in values:
         if isinstance(value, torch.Tensor) and value.dim() == 3 and value.is_floating_point():
@@ -409,10 +392,8 @@ def token_embeddings(model: Any) -> torch.Tensor | None:
 
 
 def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return up to 50,000 ids of ordinary tokens, `(N,)` int64, for samples.
-
-    Special tokens are left out, because padding can move the positions of other tokens, and eos can end a sequence.
-    """
+    """Return up to 50,000 ids of ordinary tokens, `(N,)` int64, for samples."""
+    # Special tokens are left out, because padding can move the positions of other tokens, and eos can end a sequence.
     known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
     table = token_embeddings(model)
     rows = min([2**31 if table is None else len(table), *(size for size in known if type(size) is int and size > 0)])

@@ -205,12 +205,8 @@ class ModelSpec:
         return torch.cat([first, ids[:, :-1]], dim=1)
 
     def _with_virtual_tokens(self, rows: int, targets: int) -> ModelSpec:
-        """Return a copy of the spec for the model inside PEFT's prompt learning, whose virtual tokens use up positions.
-
-        `max_length` is reduced by `rows`, the number of virtual tokens, and `max_target_length` by `targets`, their
-        number in the decoder. PEFT also ignores `position_ids` and takes no 4D mask, so the fields about them are
-        reset.
-        """
+        """Return the spec inside PEFT's prompt learning, whose virtual tokens use up positions."""
+        # PEFT also ignores `position_ids` and takes no 4D mask, so the fields about them are reset.
         return dataclasses.replace(
             self,
             accepts=tuple(name for name in self.accepts if name != "position_ids"),
@@ -255,11 +251,7 @@ class ModelSpec:
 
 
 def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | None:
-    """Return the maximum number of tokens in one input; `counts` is its name, `"input_ids"` or `"decoder_input_ids"`.
-
-    The number is read from the position tables in `positions` or, for a model without tables, from its configuration.
-    `None` means that there is no maximum.
-    """
+    """Return the maximum number of tokens in the input named `counts`; `None` if there is none."""
     rows = [table.max_length for table in positions.tables if table.counts == counts]
     if rows:
         return min(rows)
@@ -281,12 +273,7 @@ def _shifts_labels(probe: Probe, positions: ModelPositions, compares_with_next: 
 
 
 def _loss_of(probe: Probe) -> tuple[bool | None, int | None]:
-    """Return two facts about a model's loss, found by running it on a row with one label.
-
-    - True if the loss compares the output at a token with the label of the next token, False if with the token's own
-      label, and `None` if the model has no loss with one label per token.
-    - The number of classes, if the loss is the cross-entropy of the output and the number of a class; else `None`.
-    """
+    """Return two facts about a model's loss, found by running it on a row with one label."""
     ids = probe.ids(1, 4, seed=3).to(probe.device)
     per_token = torch.full_like(ids, IGNORED)
     per_token[0, 2] = 0  # an id that every head has
@@ -310,11 +297,8 @@ def _loss_of(probe: Probe) -> tuple[bool | None, int | None]:
 
 
 def _classifies_first_token(probe: Probe, positions: ModelPositions) -> bool:
-    """Return True if left padding changes the logits `(B, C)` of a classifier, and right padding does not.
-
-    The model gets `position_ids` if it takes them, so that padding moves no positions. The result is False for a model
-    whose forward takes no `labels`.
-    """
+    """Return True if left padding changes the logits `(B, C)` of a classifier, and right padding does not."""
+    # The model gets `position_ids` if it takes them, so that padding moves no positions.
     if "labels" not in forward_names(probe.model):
         return False
     ids, first = probe.ids(1, 4, seed=3), positions.first_position
@@ -346,11 +330,7 @@ def _classifies_first_token(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
-    """Return the spec of an encoder-decoder with `shifts_labels` set to "start" or "last", as the model shifts labels.
-
-    Both are tried on sample labels. If neither gives the decoder input that the model itself makes, `spec` is returned
-    unchanged.
-    """
+    """Return the spec of an encoder-decoder with `shifts_labels` as the model shifts labels."""
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)
     labels = ids.clone()

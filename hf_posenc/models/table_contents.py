@@ -193,27 +193,14 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
 def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float, float]]:
     r"""Return measures of how much `rows` look trained rather than random, and how significant each measure is.
 
-    Training on short texts changes only the first rows of a long table. So each measure is computed for the first 1, 2,
-    4, 8, ... rows, and for all rows:
-
-    - "neighbors": mean cosine of neighboring rows, which training makes similar;
-    - "direction": mean cosine of all pairs of rows, which training moves in one direction;
-    - "length": root mean square length of the first rows, divided by that of the rows after them.
-
-    Args:
-        rows (`torch.Tensor` `(N, D)`, floating): rows of consecutive positions; rows of zeros are ignored.
-
-    Returns:
-        `dict` from (measure, number of first rows) to (value, significance). The significance is the number of standard
-        errors from random rows: the square root of twice the log-likelihood ratio. 6 is beyond chance for a table of
-        any size.
-
     Example:
         >>> # Cosines of neighbors: 1.0 for rows 0 and 1, 0.0 for rows 1 and 2.
         >>> signs = _signs_of_training(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
         >>> [(sign, value) for sign, (value, _) in signs.items() if sign[0] == "neighbors"]
         [(('neighbors', 2), 1.0), (('neighbors', 3), 0.5)]
     """
+    # Training on short texts changes only the first rows of a long table, so each measure is computed for the first 1,
+    # 2, 4, 8, ... rows, and for all rows.
     wide = rows.detach().double().cpu()
     norms = wide.norm(dim=1)
     unit, squares = wide[norms > 0] / norms[norms > 0, None], norms[norms > 0] ** 2
@@ -235,10 +222,7 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
 
 
 def _freshly_drawn(model: nn.Module, table: PositionTable) -> torch.Tensor | None:
-    """Return new rows for a table, drawn by the model's own initializer; `None` if the table is not an `nn.Embedding`.
-
-    The model and the random state are not changed.
-    """
+    """Return rows drawn by the model's own initializer; `None` if the table is not an `nn.Embedding`."""
     if not isinstance(table.module, nn.Embedding):
         return None
     with torch.random.fork_rng([]), torch.no_grad():

@@ -275,11 +275,7 @@ def _no_table(model: Any, positions: ModelPositions) -> str:
 def _matched(
     formula: Formula, positions: ModelPositions, longest: int, size: float, is_normalized: bool
 ) -> tuple[Formula, float]:
-    """Return `formula` with the base and scale of the recipe "matched", and the factor for the token embeddings.
-
-    A base that `formula` already has is kept. `longest` is the number of positions of the longest table, and `size` the
-    standard deviation of the token embeddings.
-    """
+    """Return `formula` with the base and scale of the recipe "matched", and the factor for the token embeddings."""
     base, convention, multiply = formula.base, formula.convention, 1.0
     aligns = any(table.counts == "decoder_input_ids" for table in positions.tables)
     if base is None and convention == replace(convention, base=USUAL_BASE, bases=None, wavelengths=None):
@@ -296,10 +292,8 @@ def _matched(
 
 
 def _is_normalized(model: Any) -> bool:
-    """Return True if a LayerNorm follows the sum of the embeddings, so that only the ratio of its parts matters.
-
-    Then twice as large embeddings give the same outputs, apart from the epsilon of the LayerNorm.
-    """
+    """Return True if a LayerNorm follows the sum of the embeddings, so that only the ratio of its parts matters."""
+    # Then twice as large embeddings give the same outputs, apart from the epsilon of the LayerNorm.
     probe = Probe(model)
     inputs = with_masks(probe.samples)
     tables = list({id(each.table): each.table for each in probe.run(inputs)[0] if each.is_added}.values())
@@ -325,10 +319,7 @@ def _token_tables(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
-    """Return the standard deviation of the model's token embeddings `tokens`; 0 if `tokens` is empty.
-
-    If the model multiplies its token embeddings by a factor, the result includes the factor.
-    """
+    """Return the standard deviation of the model's token embeddings `tokens`; 0 if `tokens` is empty."""
     first = next(iter(tokens.values()), torch.zeros(1))
     # BART's family may multiply embeddings by sqrt(D).
     scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0)) if tokens else 1.0
@@ -345,11 +336,7 @@ def recorded_formula(model: Any) -> Formula | None:
 
 
 def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
-    """Return the formula of the sinusoids and the factor of the token embeddings, as an earlier call recorded them.
-
-    They are read from the model's configuration. Return `None` and 1.0 if nothing is recorded there, or if `tables` do
-    not contain the sinusoids of the formula.
-    """
+    """Return the formula of the sinusoids and the factor of the token embeddings, as an earlier call recorded them."""
     formula = recorded_formula(model)
     if formula is None or not all(formula.matches(table.tensor[table.first_row :]) for table in tables):
         return None, 1.0

@@ -72,15 +72,10 @@ def best_shapes(
 def _one_more(
     best: NDArray[Any], below: NDArray[np.int64], price: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Do one step of the dynamic program of `best_shapes`: allow one more shape (padded length).
-
-    The arguments are arrays over the ascending widths (different document lengths). `best[j]` is the lowest cost of the
-    documents of width j or less, if width j is their largest shape. `below[j]` is the number of documents narrower than
-    width j. `price[j]` is the cost of one row of width j.
-
-    The result is the new `best`, and the index of the next smaller shape for each width. The new `best[j]` is the
-    minimum over i < j of `best[i]` plus `price[j]` times the number of documents wider than width i, up to width j.
-    """
+    """Do one step of the dynamic program of `best_shapes`: allow one more shape (padded length)."""
+    # `best[j]` is the lowest cost of the documents of width j or less, if width j is their largest shape. The new
+    # `best[j]` is the minimum over i < j of `best[i]` plus `price[j]` times the number of documents wider than width i,
+    # up to width j.
     size = len(best)
     out, before = best.copy(), np.zeros(size, dtype=np.int64)
     last = size  # the last computed width is an upper bound for the choice

@@ -107,11 +107,7 @@ def _prices(
     multiple_of: int | None,
     shapes: tuple[int, ...] | None,
 ) -> NDArray[Any]:
-    """Return the cost of each document as one padded row, `(N,)`, from the longest document to the shortest.
-
-    Raise `ValueError` if a document costs more than `budget`. `sizes` are the lengths of the documents. The other
-    arguments are those of `plan_batches`.
-    """
+    """Return the cost of each document as one padded row, `(N,)`, from the longest document to the shortest."""
     different, counts = histogram(sizes)
     widths = padded(different, multiple_of, shapes)
     prices, place = np.unique(widths, return_inverse=True)
@@ -131,12 +127,7 @@ def _prices(
 def _rows_and_groups(
     price: NDArray[Any], budget: int, window: int, ranks: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Divide documents, sorted from the longest to the shortest, into batches, and the batches into groups.
-
-    Return two arrays `(M,)` for M batches: their numbers of documents, and their group numbers, ascending from 0.
-    `_shuffled` then shuffles the documents within each group. `price` is the result of `_prices`, and `window` that of
-    `plan_batches`. M is a multiple of `ranks`. Raise `ValueError` if there are fewer than M documents.
-    """
+    """Divide documents, sorted from the longest to the shortest, into batches, and the batches into groups."""
     together = max(1, -(-len(price) // window))
     rows: list[int] = []
     group: list[int] = []
@@ -162,11 +153,7 @@ def _shuffled(
     ranks: int,
     random: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Shuffle the documents within each group of batches, then the order of steps; return `order` and `batch_offsets`.
-
-    `sizes` are the lengths of the documents. `rows` and `group` are the number of documents and the group number of
-    each batch, from the batch of the longest documents to that of the shortest. A step is `ranks` consecutive batches.
-    """
+    """Shuffle documents within each group of batches, then the steps; return `order` and `batch_offsets`."""
     order = sorted_order(sizes.max(initial=0) - sizes, random)  # longest first
     order = order[sorted_order(np.repeat(group, rows), random)]
     steps = random.permutation(len(rows) // ranks)
@@ -180,11 +167,7 @@ def _shuffled(
 def _shapes(
     shapes: int | Sequence[int] | None, sizes: NDArray[np.int64], multiple_of: int | None, cost: Cost | None
 ) -> tuple[int, ...] | None:
-    """Return `shapes` in ascending order; for an integer, the result of `best_shapes`; `None` for `None`.
-
-    `sizes` are the lengths of the documents. `multiple_of` and `cost` are passed to `best_shapes`. Raise `ValueError`
-    if a shape is not a multiple of `multiple_of`, or if all are smaller than the longest document.
-    """
+    """Return `shapes` in ascending order; for an integer, the result of `best_shapes`; `None` for `None`."""
     if shapes is None:
         return None
     if np.ndim(shapes) == 0:
@@ -205,11 +188,7 @@ def _shapes(
 
 
 def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, ranks: int) -> None:
-    """Split the last batches, of the shortest documents, so that the number of batches becomes a multiple of `ranks`.
-
-    `rows` and `group`, the number of documents and the group number of each batch, are changed in place. `price` is the
-    result of `_prices`. A batch costs at most `budget`. Raise `ValueError` if there are too few documents.
-    """
+    """Split the last batches, of the shortest documents, until their number is a multiple of `ranks`."""
     tail = len(rows) % ranks
     while True:
         documents, wanted = sum(rows[-tail:]), -(-tail // ranks) * ranks
@@ -232,14 +211,11 @@ def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int,
 def _even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
     r"""Split documents into `runs` batches so that the most expensive batch costs as little as possible.
 
-    Return the number of documents in each batch. `price` is the cost of a row of each document, descending. The cost of
-    a batch is its number of documents times the price of its first document. There must be a division into `runs`
-    batches or fewer in which every batch costs at most `most`.
-
     Example:
         >>> _even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)        # batches of cost 2 * 6, 2 * 4 and 1 * 4
         [2, 2, 1]
     """
+    # The cost of a batch is its number of documents times the price of its first, longest document.
 
     def within(limit: float) -> list[int] | None:
         found: list[int] = []

@@ -155,11 +155,7 @@ def attention(
 
 
 def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:
-    """Return a bool array of `shape` `(B, T)`, True at tokens and False at padding, from the batch's padding mask.
-
-    With `decoder`, it is the decoder's mask, if the batch has `decoder_input_ids`. Without a mask of this shape, the
-    result is True everywhere.
-    """
+    """Return a bool array of `shape` `(B, T)`, True at tokens and False at padding, from the batch's padding mask."""
     if isinstance(batch, Mapping):
         prefix = "decoder_" if decoder and "decoder_input_ids" in batch else ""
         known = real_tokens({name.removeprefix(prefix): batch[name] for name in batch if name.startswith(prefix)})
@@ -169,10 +165,7 @@ def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bo
 
 
 def _title(panel: _Panel) -> str:
-    """Return the title of a panel, which names the key with the highest mean weight over the queries.
-
-    If the second highest weight is nearly as high, the title is a general one. Queries at padding are not counted.
-    """
+    """Return the title of a panel, which names the key with the highest mean weight over the queries."""
     real = panel.weights[np.array(panel.real_queries)]
     shares = (real if len(real) else panel.weights).mean(axis=0)
     first, *others = np.argsort(-shares, kind="stable").tolist()
@@ -182,10 +175,7 @@ def _title(panel: _Panel) -> str:
 
 
 def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
-    """Draw a panel as a heat map with tokens on both axes, and return the matplotlib image.
-
-    Colors range from 0 to the weight `highest`. `cell` is the approximate width of a cell in inches.
-    """
+    """Draw a panel as a heat map with tokens on both axes, and return the matplotlib image."""
     image = heat_map(ax, panel.weights, limits=(0, highest or 1))
     label(ax, panel.title, "key", "query", size=MEDIUM)
     tokens = {"real_across": panel.real_keys, "real_down": panel.real_queries}
@@ -194,10 +184,7 @@ def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
 
 
 def _grid(panels: Sequence[_Panel]) -> Figure:
-    """Draw panels in one figure with a shared color scale, and return the figure.
-
-    The last panels are left out if not all fit at a readable size; a note in the figure gives their number.
-    """
+    """Draw panels in one figure with a shared color scale, and return the figure."""
     most = max(max(panel.weights.shape) for panel in panels)
     words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
     cell = max(0.14, 1.4 / most)  # inches
@@ -315,11 +302,7 @@ def _of_torch(model: nn.Module, batch: Any) -> _Weights:
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return `(args, kwargs)` to call `model(*args, **kwargs)` on a batch.
-
-    `model` is a torch module that is not from Hugging Face. If the batch is a tensor, `nn.MultiheadAttention` gets it
-    as query, key and value.
-    """
+    """Return `(args, kwargs)` to call `model(*args, **kwargs)` on a batch."""
     if isinstance(batch, torch.Tensor):
         return ((batch,) * 3 if isinstance(model, nn.MultiheadAttention) else (batch,)), {}
     if isinstance(batch, tuple | list):
@@ -343,10 +326,7 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
 
 
 def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return `(args, kwargs)` to call one of torch's encoder modules: the batch's embeddings, and its converted masks.
-
-    `model` is an `nn.MultiheadAttention`, `nn.TransformerEncoderLayer` or `nn.TransformerEncoder`.
-    """
+    """Return `(args, kwargs)` for a call of a torch encoder: the batch's embeddings, and its converted masks."""
     attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
     x = batch["inputs_embeds"]
     if not {"attention_mask", "document_ids"} & {*batch}:
@@ -361,10 +341,7 @@ def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequ
 
 
 def _moved(value: Any, model: nn.Module) -> Any:
-    """Return an array or tensor as a tensor on the model's device, and any other value unchanged.
-
-    The values of a mapping are converted one by one.
-    """
+    """Return an array or tensor as a tensor on the model's device, and any other value unchanged."""
     if isinstance(value, Mapping):
         return {name: _moved(inner, model) for name, inner in value.items()}
     value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
@@ -373,12 +350,7 @@ def _moved(value: Any, model: nn.Module) -> Any:
 
 
 def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
-    r"""Call `run()`, which runs `model`, and return the weights that each `nn.MultiheadAttention` in it computes.
-
-    The list has a tuple for each module that is called: kind of attention, name of the module, and weights
-    `(B, heads, queries, keys)`. In autoregressive decoding a module is called several times; the weights are those of
-    its last call, which has the longest input.
-    """
+    """Call `run()`, which runs `model`, and return the weights that each `nn.MultiheadAttention` in it computes."""
     kinds: dict[nn.Module, str] = {}
     for part in model.modules():
         if isinstance(part, nn.TransformerEncoderLayer):
@@ -400,11 +372,7 @@ def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
 
 
 def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
-    """Add hooks to an attention module, and return their handles, to remove them later.
-
-    Each call of the module then stores `(kind, weights)` as `found[module]`. If `kind` is `None`, "self" is stored if
-    queries and keys are equal, else "cross". The output of the module is unchanged.
-    """
+    """Add hooks to an attention module, and return their handles, to remove them later."""
     requested: list[tuple[bool, bool]] = []
 
     def before(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:

@@ -355,12 +355,7 @@ class _Contents:
 
 
 def _shape_of(batch: Any) -> tuple[int, int]:
-    """Return the shape `(B, T)` of the tokens in a batch.
-
-    Raises:
-        TypeError: if the batch is not a mapping, or an entry is a list instead of a tensor.
-        ValueError: if it has neither `input_ids` nor `inputs_embeds`, or these are empty or have a wrong rank.
-    """
+    """Return the shape `(B, T)` of the tokens in a batch."""
     fix = 'plots.batch(collate(texts)), or tokenizer(texts, padding=True, return_tensors="pt")'
     if not isinstance(batch, Mapping):
         rule = "a batch is a mapping from names to tensors or arrays"
@@ -381,14 +376,7 @@ def _shape_of(batch: Any) -> tuple[int, int]:
 
 
 def _part_of(batch: Any, *, decoder: bool) -> Any:
-    """Return the entries of the batch for the encoder, or with `decoder` those for the decoder.
-
-    Names of the decoder's entries lose their prefix `decoder_`. In a batch with `decoder_input_ids`, the look-ahead
-    mask belongs to the decoder.
-
-    Raises:
-        ValueError: if `decoder` is True and the batch has no `decoder_input_ids`.
-    """
+    """Return the entries of the batch for the encoder, or with `decoder` those for the decoder."""
     if not isinstance(batch, Mapping):
         return batch
     if not decoder:  # in an encoder-decoder, the look-ahead mask belongs to the decoder
@@ -418,11 +406,7 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
 
 
 def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool_], length: int, width: float) -> None:
-    """Draw the tokens of a batch as a table, with padding in gray.
-
-    Only the first columns are drawn, as many as can be read in axes of `width` inches. The title states if there are
-    fewer than `length`, the number of columns in the batch.
-    """
+    """Draw the tokens of a batch as a table, with padding in gray."""
     longest = 1.15 * inches_of([word for row in words for word in row])
     columns = min(max(int(width / longest), 1), real.shape[1])
     title = f"tokens, the first {columns} of {counted(length, 'column')}" if columns < length else "tokens"
@@ -433,11 +417,7 @@ def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool
 def _draw_numbers(
     ax: Axes, name: str, numbers: NDArray[Any], real: NDArray[np.bool_], first: int = 0, more: str = ""
 ) -> None:
-    """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray.
-
-    The title begins with `name`, the key of the ids in the batch, and ends with `more`. `real` is False at padding.
-    The columns are numbered from `first`.
-    """
+    """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray."""
     shown: Any = np.ma.masked_array(numbers, mask=~real)
     low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
     bright, has_room = np.ones_like(real), width_of(ax) / real.shape[1] > 0.07 * len(str(high)) + 0.02
@@ -479,19 +459,7 @@ def _draw_cells(
     first: int = 0,
     lines: str | None = "#C8C8C8",
 ) -> None:
-    r"""Draw a matrix as colored cells, with lines between them.
-
-    Args:
-        ax (`Axes`): the axes to draw into.
-        values (`np.ndarray` `(R, C)`): values of the cells, drawn as colors.
-        colors (`str` or several): name of a color map, or a list with the colors of the values 0, 1, 2, ...
-        title (`str`): title of the axes.
-        axes (two `str`, *optional*): labels of x and y.
-        words (`R` lists of `C`, *optional*): text in every cell. By default there is none.
-        inks (`np.ndarray` `(R, C)`, *optional*): color of the text in every cell. By default dark.
-        first (`int`): number of the first column.
-        lines (`str`, *optional*): color of the lines between cells; `None` draws none.
-    """
+    """Draw a matrix as colored cells, with lines between them."""
     from matplotlib.colors import ListedColormap
 
     rows, columns = values.shape

@@ -170,10 +170,7 @@ def sequences(
 
 
 def _curves(history: Any) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return the curves of a `history`, in any form that `losses` accepts: a dict from name to (steps, losses).
-
-    Steps and losses are arrays `(N,)`. If there is no loss, or one is not finite, `ValueError` is raised.
-    """
+    """Return the curves of a `history`, in any form that `losses` accepts: a dict from name to (steps, losses)."""
     if _is_log(history):
         curves = _curves_of_log(history)
     elif isinstance(history, Mapping):
@@ -217,10 +214,7 @@ def _curves_of_log(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[NDAr
 
 
 def _checked_sequences(given: Mapping[str, Any]) -> list[NDArray[np.float64]]:
-    """Return the inputs, the truth and the prediction of `sequences` as float64 arrays `(N, points, 2)`.
-
-    `given` has these three arguments by name, in this order. `ValueError` is raised if their shapes do not match.
-    """
+    """Return the inputs, the truth and the prediction of `sequences` as float64 arrays `(N, points, 2)`."""
     found = {}
     for name, points in given.items():
         values = as_finite(points, name, "torch.randn(8, 4, 2)")

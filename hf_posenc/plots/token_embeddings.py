@@ -229,11 +229,7 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
 def _vectors(
     tokenizer: AnyTokenizer, module: PositionalEmbedding, text: str, *, add_special_tokens: bool
 ) -> tuple[list[str], torch.Tensor]:
-    """Return the T tokens of a text and their embeddings `(1, T, D)`, as they are in the table: unscaled, no positions.
-
-    Raises:
-        ValueError: if there is no token, there are more than 64, or an id is not in the table.
-    """
+    """Return the tokens of a text and their rows of the table, (1, T, D): unscaled, without positions."""
     if not isinstance(text, str):
         raise type_error("text must be one sentence, a str", got=shorten(text), fix='"a king is a man"')
     mine = private_copy(tokenizer)
@@ -256,10 +252,7 @@ def _vectors(
 
 
 def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, in_order: bool) -> None:
-    """Draw a dot for each point `(N, 2)`, with its word beside it; points at the same place share a dot and a label.
-
-    With `in_order`, a line joins the points in their order.
-    """
+    """Draw a dot for each point `(N, 2)`, with its word beside it; points at the same place share a dot and a label."""
     near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
     groups: dict[tuple[float, ...], list[int]] = {}
     for number, place in enumerate((points / near).round().tolist()):
@@ -273,11 +266,7 @@ def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *,
 
 
 def _label(group: Sequence[int], words: Sequence[str]) -> str:
-    """Return the label of a dot that stands for one token or several.
-
-    `group` has the indices of these tokens in `words`. If they are different words, the first three are listed. If they
-    are one word, which `words` has more than once, the label is the word and the first four indices in parentheses.
-    """
+    """Return the label of a dot that stands for one token or several."""
     names = list(dict.fromkeys(words[number] for number in group))
     if len(names) > 1:
         return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -219,11 +219,8 @@ def label_points(
 def _best_box(
     dot: NDArray[np.float64], size: NDArray[np.float64], taken: NDArray[np.float64], inside: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the box in which to write a word of a given size beside a dot, as near as possible.
-
-    A box is (left, bottom, right, top), in points. `dot` and `size` are (x, y). The box should be inside the box
-    `inside`, and not overlap a box of `taken` `(N, 4)`. If no place fits, the one with the least overlap is returned.
-    """
+    """Return the box in which to write a word of a given size beside a dot, as near as possible."""
+    # A box is (left, bottom, right, top), in points. If no place fits, the one with the least overlap is taken.
     offsets = np.repeat(_OFFSETS, len(_DIRECTIONS))[:, None]
     middles = dot + np.tile(_DIRECTIONS, (len(_OFFSETS), 1)) * (size / 2 + offsets)
     boxes = np.concatenate([middles - size / 2, middles + size / 2], axis=1)  # (C, 4)
@@ -232,9 +229,6 @@ def _best_box(
 
 
 def _overlap(ones: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the area of the intersection of boxes `(..., 4)` with other boxes, broadcast against each other.
-
-    A box is (left, bottom, right, top).
-    """
+    """Return the area of the intersection of boxes `(..., 4)` with other boxes, broadcast against each other."""
     sides = np.minimum(ones[..., 2:], others[..., 2:]) - np.maximum(ones[..., :2], others[..., :2])
     return sides.clip(min=0).prod(axis=-1)  # type: ignore[no-any-return]

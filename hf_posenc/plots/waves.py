@@ -244,12 +244,7 @@ def _visible_columns(table: Sinusoids, length: int) -> NDArray[np.int64]:
 
 
 def _checked_columns(columns: object, d_model: int) -> NDArray[np.int64]:
-    """Return the argument `columns` of `curves`, one or several indices, as an int64 array `(C,)`.
-
-    Raises:
-        TypeError: if they are not integers.
-        ValueError: if one is not from 0 to `d_model` - 1.
-    """
+    """Return the argument `columns` of `curves`, one or several indices, as an int64 array `(C,)`."""
     last = d_model - 1
     chosen = as_integers(columns, "columns", f"[0, {last}]" if last else "[0]", least=-d_model)
     for column in chosen.tolist():

@@ -87,23 +87,7 @@ def clear_cache() -> None:
 def _table(
     encoding: Encoding, length: int, dtype: torch.dtype, device: torch.device, *, count: int
 ) -> torch.Tensor | None:
-    r"""Return the cached table of an encoding with at least `length` rows, after computing its missing rows.
-
-    Row p is the encoding of position p. Never write to the table: it is shared.
-
-    Args:
-        encoding (`Encoding`): convention, width and base.
-        length (`int`): minimum number of rows.
-        dtype (`torch.dtype`), device (`torch.device`): dtype and device of the table.
-        count (`int`): number of rows that the caller reads.
-
-    Returns:
-        `torch.Tensor` `(R, D)`; R >= `length` is a power of two. In two cases it is `None`, and the caller must compute
-        its rows without a table:
-
-        - if `length` is above 2**18,
-        - if the number of missing rows is above 256, and also above `16 * count`.
-    """
+    """Return the cached table of an encoding with at least `length` rows, after computing its missing rows."""
     key = (encoding, dtype, device)
     cached = _tables[0].get(key)
     present = 0 if cached is None else len(cached)
@@ -204,12 +188,7 @@ def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bo
 def _table_for(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int
 ) -> torch.Tensor | None:
-    """Return a cached table with the rows of all `positions`, or `None` if they should be computed without a table.
-
-    The result is `None` for positions of a floating-point dtype, for negative ones, if there are no positions, and if
-    `_table` returns `None`. Raise `ValueError` if a position is not below `limit`. `bound` and `limit` are those of
-    `rows_at`.
-    """
+    """Return a cached table with the rows of all `positions`, or `None` if they should be computed without a table."""
     is_integer = not positions.is_floating_point()
     lowest, highest = 0.0, bound - 1.0
     if positions.numel() and (not is_integer or bound < 0):
@@ -228,11 +207,7 @@ def _table_for(
 def _traced_rows(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int, first: int
 ) -> torch.Tensor:
-    """Return the encodings of `positions` whose values cannot be read, for example in compiled code.
-
-    `bound` and `limit` are those of `rows_at`; a program of `torch.export` does not check `limit`. Give `first` >= 0 if
-    the positions are `first`, `first` + 1, and so on, otherwise -1.
-    """
+    """Return the encodings of `positions` whose values cannot be read, for example in compiled code."""
     if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():  # torch.export
         return exact_rows_in_graph(positions, encoding.waves, dtype).to(positions.device)
     rows: torch.Tensor = _rows(positions, encoding.key, encoding.d_model, dtype, bound, limit, first)
@@ -243,11 +218,8 @@ def _traced_rows(
 def _rows(
     positions: torch.Tensor, key: str, d_model: int, dtype: torch.dtype, bound: int, limit: int, first: int
 ) -> torch.Tensor:
-    """Return the encodings of `positions`, as an operator of torch: compilers call it, and do not compile its code.
-
-    Compiled code would take three times as long for the float64 angles. `key` and `d_model` are those of an `Encoding`;
-    the other arguments are those of `_traced_rows`.
-    """
+    """Return the encodings of `positions`, as an operator of torch: compilers call it, and do not compile its code."""
+    # Compiled code would take three times as long for the float64 angles.
     encoding = _from_key(key, d_model)
     if first >= 0 and len(positions):
         last = first + len(positions)
@@ -258,10 +230,8 @@ def _rows(
 
 
 def _copy(rows: torch.Tensor) -> torch.Tensor:
-    """Return a copy of `rows`.
-
-    NumPy copies small CPU tensors on one core. torch would use all cores, and wait for those that are busy.
-    """
+    """Return a copy of `rows`."""
+    # NumPy copies small CPU tensors on one core. torch would use all cores, and wait for those that are busy.
     if rows.device.type != "cpu" or rows.numel() > _SMALL_COPY:
         return rows.clone()
     return torch.from_numpy(rows.view(torch.uint8).numpy().copy()).view(rows.dtype)

@@ -220,16 +220,7 @@ class PositionalEmbedding(nn.Module):
     def _runs(
         self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None
     ) -> list[tuple[int, int]] | None:
-        """Return the first column and the number of real tokens of each row; `None` if `_add_runs` cannot be used.
-
-        `keep` `(B, T)` is True at real tokens. `position_ids` are those given to `forward`; `None` means that the
-        tokens are counted. `_add_runs` needs the following:
-
-        - The embedding is a plain `nn.Embedding`, and the encoding plain sinusoids without `max_length`.
-        - The real tokens of each row are contiguous, with positions that count from `first_position` by ones.
-        - There is no dropout and no gradient, padding becomes 0, and the tensors are on the CPU.
-        - An earlier call has compared the spread, and warned if necessary.
-        """
+        """Return the first column and the number of real tokens of each row; `None` if `_add_runs` cannot be used."""
         encoding, weight = self.encoding, self.embedding.weight
         # Checked first, because a compiled graph must not depend on the attributes that are read below.
         if not (_can_check_values(keep) and _can_check_values(weight) and ids.numel()):
@@ -261,11 +252,8 @@ class PositionalEmbedding(nn.Module):
         return list(zip(starts.tolist(), counts.tolist(), strict=True))
 
     def _add_runs(self, ids: torch.Tensor, runs: list[tuple[int, int]], out: torch.Tensor | None) -> torch.Tensor:
-        """Return the embeddings of `ids` plus encodings, `(B, T, D)`, computed only for real tokens; padding is 0.
-
-        `runs` is the result of `_runs`. `out` is memory for the result; `None` allocates it. The rows are computed one
-        by one, to stay in the CPU cache.
-        """
+        """Return the embeddings of `ids` plus encodings, `(B, T, D)`, computed only for real tokens; padding is 0."""
+        # The rows are computed one by one, to stay in the CPU cache.
         weight = self.embedding.weight
         is_new = out is None
         if out is None:  # np.zeros writes no memory, so memory pages of padding are never touched
@@ -293,11 +281,8 @@ class PositionalEmbedding(nn.Module):
         return self._is_plain and not (torch.is_grad_enabled() and learns)
 
     def _compare_spread(self, embedded: torch.Tensor, keep: torch.Tensor | None) -> None:
-        """Warn once, at the first call, if the encoding is much larger than the token embeddings `embedded`.
-
-        Warn too if sinusoids, which cannot grow, are much smaller. Only tokens where `keep` is True are compared. The
-        constructor does not compare them, because a checkpoint may be loaded later.
-        """
+        """Warn once, at the first call, if the encoding is much larger than the token embeddings `embedded`."""
+        # The constructor does not compare them, because a checkpoint may be loaded later.
         if without_values(embedded) or self._spread_seen:  # in this order: compiled graphs must not read the attribute
             return
         real = embedded.detach() if keep is None else embedded.detach()[keep]

@@ -191,10 +191,7 @@ def _is_run(positions: torch.Tensor) -> bool:
 
 
 def _write_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
-    """Write the sines and cosines of any `positions` `(N,)` to `out` `(N, F, 2)`, for F pairs of columns.
-
-    The last dimension is (sine, cosine), or (cosine, sine) if `cosine_first` is set in the convention.
-    """
+    """Write the sines and cosines of any `positions` `(N,)` to `out` `(N, F, 2)`, for F pairs of columns."""
     step = max(1, _BLOCK // len(waves.whole))
     for start in range(0, len(positions), step * _BLOCKS):
         values = _values(positions[start : start + step * _BLOCKS], waves)
@@ -205,12 +202,10 @@ def _write_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
 
 
 def _write_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
-    r"""Write the sines and cosines of consecutive integers `positions` `(N,)` to `out` `(N, F, 2)`.
-
-    This is six times as fast as `_write_each`, with the same values bit for bit. A row is the complex product of two
-    rows that `_values` computed. A product has a small error. Where that could change the rounded number, the number is
-    computed again, from `_angles`.
-    """
+    """Write the sines and cosines of consecutive integers `positions` `(N,)` to `out` `(N, F, 2)`."""
+    # Six times as fast as `_write_each`, with the same values bit for bit: a row is the complex product of two rows
+    # that `_values` computed. Where the error of a product could change the rounded number, it is computed again, from
+    # `_angles`.
     # Sines and cosines from `_values` err by at most 2**-51, and the sine and cosine of one angle add up to at most √2.
     # So a product errs by at most 2·√2·2**-51 because of its factors and 2**-52 because of its roundings. It differs by
     # less than 2**-48 from the exact number, and from the number that `_values` gives. If both ends of this interval
@@ -246,10 +241,7 @@ def _write_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None
 
 
 def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
-    """Return the sines and cosines of `positions` `(N,)` at F frequencies, as a float64 tensor `(2, N, F)`.
-
-    Index 0 holds the sines and index 1 the cosines; the other way round if `cosine_first` is set in the convention.
-    """
+    """Return the sines and cosines of `positions` `(N,)` at F frequencies, as a float64 tensor `(2, N, F)`."""
     values = positions.new_empty(2, len(positions), len(waves.whole))
     step = max(1, _BLOCK // len(waves.whole))
     for start in range(0, len(positions), step):
@@ -260,12 +252,8 @@ def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
 
 
 def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two tensors of angles `(N, F)` in radians, whose sines are the numbers of the encoding.
-
-    The sines of the first tensor are the sine columns, those of the second the cosine columns; the other way round if
-    `cosine_first` is set in the convention. For each position and frequency, the absolute values of the two angles add
-    up to a quarter turn.
-    """
+    """Return two tensors of angles `(N, F)` in radians, whose sines are the numbers of the encoding."""
+    # For each position and frequency, the absolute values of the two angles add up to a quarter turn.
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
     turns, error = _product(column, upper, waves.whole, waves.head)
@@ -289,10 +277,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
 
 
 def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Return angles in radians: `turns` times `radians`, which contains 2π or -2π for each angle.
-
-    Turns of at most `noise` in absolute value give exactly 0.
-    """
+    """Return angles in radians: `turns` times `radians`, which contains 2π or -2π for each angle."""
     angles = torch.where(turns.abs() <= noise, 0.0, turns)
     return angles.mul_(radians).add_(0.0)  # + 0.0 turns -0.0 into 0.0
 
@@ -300,10 +285,7 @@ def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor)
 def _product(
     column: torch.Tensor, upper: torch.Tensor, by: NDArray[np.float64], by_upper: NDArray[np.float64]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two tensors `(N, F)`: the product `column * by`, rounded to float64, and the error of its rounding.
-
-    `upper` and `by_upper` are the results of `_upper_half` for `column` and `by`.
-    """
+    """Return two tensors `(N, F)`: the product `column * by`, rounded to float64, and the error of its rounding."""
     whole, head = torch.from_numpy(by), torch.from_numpy(by_upper)
     tail, lower = whole - head, column - upper
     product = column * whole

@@ -192,10 +192,7 @@ _Column = tuple[str, tuple[float, float, float]]
 
 
 def _columns(convention: Convention, d_model: int) -> list[_Column]:
-    """Return a tuple for each column: "sine", "cosine" or "zero", and its frequency in turns per position.
-
-    The frequency is a sum of three float64 numbers, as in `Waves`.
-    """
+    """Return a tuple for each column: "sine", "cosine" or "zero", and its frequency in turns per position."""
     split = waves(convention, d_model, convention.check_fit(d_model))
     turns = list(zip(split.whole.tolist(), split.low.tolist(), split.last.tolist(), strict=True))
     described: list[_Column] = [("zero", (0.0, 0.0, 0.0))] * d_model

@@ -191,23 +191,7 @@ class PositionalEncoding(nn.Module):
         return f"max_length={needed}, or max_length=None: the encoding itself has no limit"
 
     def _check_positions(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:
-        r"""Raise if a position is not allowed; otherwise return a number that is larger than all positions, or -1.
-
-        Values that cannot be read (see `without_values`) are not checked.
-
-        Args:
-            positions (`torch.Tensor` `(...)`, integer or float): on any device.
-            bound (`int`): give it if all positions are from 0 to `bound` - 1, otherwise -1. With a `bound` that
-                `max_length` allows, the positions are not read, and the call does not wait for an accelerator.
-            negative (`bool`, *optional*, defaults to `True`): False if negative positions are not allowed.
-
-        Returns:
-            `int`: `bound`, if it was given and `max_length` allows it. Otherwise the largest position plus 1, or -1 if
-            the positions were not read, are not integers, or contain a negative one.
-
-        Raises:
-            ValueError: if a position is beyond `max_length`, or is negative and `negative` is False.
-        """
+        """Raise if a position is not allowed; otherwise return a number that is larger than all positions, or -1."""
         limit, is_integer = self._limit, not positions.is_floating_point()
         if without_values(positions) or not positions.numel():
             return -1
@@ -229,10 +213,7 @@ class PositionalEncoding(nn.Module):
         return highest + 1 if is_integer and lowest >= 0 else -1
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        """Return `x * scale` plus the vectors of `positions`, written to `out` if it is given.
-
-        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `rows`.
-        """
+        """Return `x * scale` plus the vectors of `positions`, written to `out` if it is given."""
         at_once = not self.has_table or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
         if out is None or at_once:
             rows = self.rows(positions, x, bound=bound)

@@ -218,10 +218,7 @@ def _exact(positions: torch.Tensor, formula: Convention, d_model: int) -> torch.
 
 
 def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> Identified:
-    """Compare the table `given` `(N, D)`, whose zero rows are marked, with the formula of `fit`.
-
-    `dtypes` can represent all numbers of the table, the coarsest is the last.
-    """
+    """Compare the table `given` `(N, D)`, whose zero rows are marked, with the formula of `fit`."""
     is_power = math.frexp(abs(fit.amplitude))[0] == 0.5
     exact_in = dtypes if is_power else []
     rounding = torch.finfo(dtypes[-1]).eps / 2 * (1.01 if is_power else 3.0)

@@ -139,12 +139,7 @@ class _Columns:
 
 
 def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
-    """Return a fast function that reads values of one column; `None` if the column is not supported.
-
-    The argument of the function is a list of pairs, one for each row: the index of a chunk, and of the row in the
-    chunk. Supported types are integers, float32, float64, and lists of integers except uint64; None is not supported.
-    `chunks` are the Arrow arrays of the column, and `kind` is their type.
-    """
+    """Return a fast function that reads values of one column; `None` if the column is not supported."""
     import pyarrow as pa
 
     has_lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)

@@ -180,12 +180,7 @@ class _PackWindow:
 
 
 def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
-    """Return the documents of `table` as `TokenRows`, one row for each document, without padding.
-
-    The field `sample` of the result is the row of each document in `table`. `column` is the column of tokens. With
-    `with_labels=True`, the tokens are the labels if the table has no labels. `indices` are the numbers of the table's
-    rows in the data set, for error messages.
-    """
+    """Return the documents of `table` as `TokenRows`, one row for each document, without padding."""
     lengths = list_lengths(table.column(column), column, indices)
     columns = {"input_ids": Ragged(_flat(table, column), lengths)}
     for name in ("labels", "token_type_ids", "attention_mask", "document_ids", "position_ids"):
@@ -212,11 +207,7 @@ def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_lab
 
 
 def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> Any:
-    """Return the columns `rows` as a `pyarrow.Table`; each row is padded at the end to `capacity` values.
-
-    The value of padding is `fills[column]`, or 0 for a column that is not in `fills`. The column `attention_mask` is
-    added, with the text that takes the place of a mask, see `pack_dataset`.
-    """
+    """Return the columns `rows` as a `pyarrow.Table`; each row is padded at the end to `capacity` values."""
     import pyarrow as pa
 
     count = len(rows["input_ids"])
@@ -237,10 +228,7 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
 
 
 def _column_names(dataset: Any, column: str) -> list[str]:
-    """Return the column names of a data set; of a stream without names, the keys of its first row.
-
-    Raise `ValueError` if `column` is not one of them, and `TypeError` for a `DatasetDict` or another class.
-    """
+    """Return the column names of a data set; of a stream without names, the keys of its first row."""
     require_rows(dataset)
     if not callable(getattr(dataset, "map", None)) or not hasattr(dataset, "with_format"):
         raise type_error("pack_dataset packs a data set of datasets", got=type(dataset).__name__, fix=TO_DATASET)
@@ -257,10 +245,7 @@ def _column_names(dataset: Any, column: str) -> list[str]:
 
 
 def _check_per_token(name: str, counts: NDArray[np.int64], lengths: NDArray[np.int64], numbers: Sequence[int]) -> None:
-    """Raise `ValueError` if a document has other than one value per token in column `name`.
-
-    `counts` and `lengths` are the numbers of values and of tokens of each document, `numbers` their row numbers.
-    """
+    """Raise `ValueError` if a document has other than one value per token in column `name`."""
     wrong = np.flatnonzero(counts != lengths)
     if len(wrong):
         first = int(wrong[0])
@@ -272,10 +257,7 @@ def _check_per_token(name: str, counts: NDArray[np.int64], lengths: NDArray[np.i
 
 
 def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
-    """Raise or warn, depending on `too_long`, if rows of `column` have more than `capacity` tokens; see `_report_long`.
-
-    `names` are the columns of the data set. If `attention_mask` is one of them, padding does not count.
-    """
+    """Raise or warn, depending on `too_long`, if rows of `column` have more than `capacity` tokens."""
     lengths = lengths_of(dataset, column)
     if int(lengths.max(initial=0)) <= capacity:
         return
@@ -294,12 +276,7 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
 def _report_long(
     lengths: NDArray[np.int64], capacity: int, too_long: TooLong, numbers: Sequence[int], *, counted: bool
 ) -> None:
-    """Raise `ValueError` or warn because at least one document has more than `capacity` tokens.
-
-    `too_long="error"` raises, `"truncate"` warns, and `"split"` does neither. `lengths` are the lengths of all
-    documents, short and long. `numbers` are their row numbers in the data set, for the error message. With
-    `counted=True`, the warning contains the number of long documents.
-    """
+    """Raise `ValueError` or warn because at least one document has more than `capacity` tokens."""
     beyond = int((lengths > capacity).sum())
     if too_long == "error":
         longest = int(lengths.argmax())
@@ -314,10 +291,7 @@ def _report_long(
 
 
 def _flat(table: Any, name: str) -> NDArray[Any]:
-    """Return the values of a table's column `name`, which contains lists, as one flat array, row after row.
-
-    Raise `TypeError` if they are not integers or bools, or if one is None.
-    """
+    """Return the values of a table's column `name`, which contains lists, as one flat array, row after row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

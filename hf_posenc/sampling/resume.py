@@ -79,14 +79,7 @@ class PlanState:
         return int(hashed[:15], 16)
 
     def _callback_class(self) -> Any:
-        """Return a callback class for `Trainer` that stores and checks this state.
-
-        - Saving: Trainer writes the result of the callback's `state()` to trainer_state.json of each checkpoint.
-        - Resuming: the callback calls `check`, unless the training arguments set `ignore_data_skip`.
-        - Each epoch: the callback sets the epoch of the sampler. Trainer itself does not in a resumed run of several
-          processes.
-        - End of a stream: the callback stops training.
-        """
+        """Return a callback class for `Trainer` that stores and checks this state."""
         from transformers import TrainerCallback
         from transformers.trainer_callback import ExportableState
 
@@ -112,10 +105,8 @@ class PlanState:
 
 
 def _require_same_order(saved: str | None, here: str | None) -> None:
-    """Raise `ValueError` if a stream of `datasets` is resumed with another version of it: 5.2 shuffles otherwise.
-
-    The hashes of a stream are of its lengths, so they do not show this if all rows have the same length.
-    """
+    """Raise `ValueError` if a stream of `datasets` is resumed with another version of it: 5.2 shuffles otherwise."""
+    # The hashes of a stream are of its lengths, so they do not show this if all rows have the same length.
     if saved and here and saved != here:
         raise value_error(
             "another version of datasets may shuffle a stream in another order, so rows would be repeated or left out",

@@ -221,10 +221,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @lock_free_cache
     def _digests(self) -> dict[str, Any]:
-        """The hashes in `identity`: of the lengths and costs, or of the `BatchPlan` that the sampler was made from.
-
-        They are cached, because some loaders call `state_dict` after every batch.
-        """
+        """The hashes in `identity`: of the lengths and costs, or of the `BatchPlan` that the sampler was made from."""
+        # They are cached, because some loaders call `state_dict` after every batch.
         plan = self.plan
         if self._plan_given is not None:
             return {"rank": plan.rank, "batches": digest_of(plan.order, plan.batch_offsets)}

@@ -291,12 +291,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         self._expected = None
 
     def _windows(self, ranks: int) -> Iterator[list[Numbered]]:
-        """Read the stream in windows: lists of rows that are then divided into batches together.
-
-        Each row is a pair: its number in the stream, from 0 in each pass, and the row itself. A window has `window`
-        rows, rounded up to a multiple of `ranks`, the number of processes. Only the last window of a pass can
-        differ: it has at most `ranks - 1` rows more, and at least `ranks` rows if the pass has so many.
-        """
+        """Read the stream in windows: lists of rows that are then divided into batches together."""
         size = -(-self._window // ranks) * ranks
         waiting: list[Numbered] = []
         rows_of_first = 0
@@ -334,10 +329,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 del waiting[:last]
 
     def _pass(self, epoch: int) -> Iterator[Any]:
-        """Call `set_epoch(epoch)` of the stream, if it has this method, and yield its rows once.
-
-        If the stream raises an error, raise `RuntimeError` with the number of the row.
-        """
+        """Call `set_epoch(epoch)` of the stream, if it has this method, and yield its rows once."""
         if hasattr(self._rows, "set_epoch"):
             self._rows.set_epoch(epoch)
         number = 0
@@ -388,10 +380,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         )
 
     def _check(self, lengths: NDArray[np.int64], window: list[Numbered]) -> None:
-        """Raise `ValueError` if a row in `window` has no tokens or costs more than the budget.
-
-        The message contains the number of the row in the stream.
-        """
+        """Raise `ValueError` if a row in `window` has no tokens or costs more than the budget."""
         shortest, longest = int(lengths.argmin()), int(lengths.argmax())
         if lengths[shortest] <= 0:
             raise value_error(

@@ -224,11 +224,8 @@ class TokenBudgetMixin:
         return (loss, *outputs) if return_outputs else loss
 
     def _count_labels(self, batch: Any) -> torch.Tensor:
-        """Return the number of labels of a batch that the loss uses, as an integer tensor `()`.
-
-        Labels of -100 are not counted. If the model shifts labels, the first label of each row is not counted either.
-        For a batch without labels, the result is its number of rows.
-        """
+        """Return the number of labels of a batch that the loss uses, as an integer tensor `()`."""
+        # If the model shifts labels, the first label of each row is not predicted.
         labels = batch.get("shift_labels", batch.get("labels"))
         if not isinstance(labels, torch.Tensor):
             return torch.tensor(len(next(iter(batch.values()))))
@@ -238,11 +235,9 @@ class TokenBudgetMixin:
 
 
 def _shifts_labels(trainer: Any) -> bool:
-    """Return True if the model of the trainer shifts labels by one in its loss, as causal language models do.
-
-    Trainer recognizes most of these models by their loss function; others, such as GPT-2, are recognized here by their
-    class name. The result is False for encoder-decoder models.
-    """
+    """Return True if the model of the trainer shifts labels by one in its loss, as causal language models do."""
+    # Trainer recognizes most of these models by their loss function; others, such as GPT-2, are recognized here by
+    # their class name.
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     model = opened(trainer.model)
@@ -252,14 +247,7 @@ def _shifts_labels(trainer: Any) -> bool:
 
 
 def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:
-    """Raise `ValueError` if one of the `TrainingArguments` cannot be combined with a token budget.
-
-    - `train_sampling_strategy` is not "random".
-    - `split_batches` or `dispatch_batches` of accelerate is set.
-    - Workers may return batches in another order, or context parallelism is set up.
-    - With `reads_stream=True`: the strategy of evaluation, saving or logging is "epoch". A stream is read again and
-      again as one epoch, so Trainer does not see its end.
-    """
+    """Raise `ValueError` if one of the `TrainingArguments` cannot be combined with a token budget."""
     if (other := other_sampling(args)) is not None:
         raise value_error(
             "a token budget excludes another argument that decides which rows share a batch",
@@ -370,10 +358,7 @@ def _check_padding(collator: Collator, setting: str) -> None:
 
 
 def _changed(collator: Any, settings: dict[str, Any]) -> Collator:
-    """Return a copy of `collator` in which the fields in `settings` are changed; `collator` itself is unchanged.
-
-    The copy is made by the collator's own method `replace` if it has one, and else by `dataclasses.replace`.
-    """
+    """Return a copy of `collator` in which the fields in `settings` are changed; `collator` itself is unchanged."""
     change = getattr(collator, "replace", None)
     if callable(change):
         changed: Collator = change(**settings)

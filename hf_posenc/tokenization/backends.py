@@ -144,10 +144,7 @@ class FastBackend:
         return self._different(texts, self._ids(texts), range(len(texts)))
 
     def _ids(self, texts: Sequence[Any]) -> Ragged:
-        """Return the token ids of `texts`: from the fast library, or from `tokenizers` for texts that need it.
-
-        In a forked child, and after every `most_tokens` tokens, the library's tokenizer is loaded again.
-        """
+        """Return the token ids of `texts`: from the fast library, or from `tokenizers` for texts that need it."""
         if self._tokens > self._most_tokens or self._process != os.getpid():
             self._start()
         slow: list[int] = []
@@ -268,10 +265,7 @@ _parsed: WeakValueDictionary[tuple[bytes, bool, bool], TokenizersBackend] = Weak
 
 @functools.lru_cache(maxsize=4)
 def _fast(text: str) -> FastBackend | Unsupported | ImportError:
-    """Return the fast backend of a tokenizer; if it has none, return (not raise) the error with the reason.
-
-    `text` is the content of a `tokenizer.json`.
-    """
+    """Return the fast backend of a tokenizer; if it has none, return (not raise) the error with the reason."""
     try:
         return FastBackend(text)
     except (Unsupported, ImportError) as error:

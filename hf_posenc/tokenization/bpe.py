@@ -158,11 +158,7 @@ def _check_room(vocab_size: int, reserved: int, alphabet: int, of_what: str) -> 
 
 
 def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
-    """Return the post-processor that adds special tokens to a text, for a tokenizer `rust` that contains them.
-
-    It adds the `cls_token` (or else the `bos_token`) before the text, and the `sep_token` (or else the `eos_token`)
-    after it. Return `None` if the mapping `roles` has none of these tokens.
-    """
+    """Return the post-processor that adds special tokens to a text, for a tokenizer `rust` that contains them."""
     from tokenizers import processors
 
     opening = roles.get("cls_token") or roles.get("bos_token")

@@ -116,10 +116,7 @@ class CallEncoder:
         return dict(row)
 
     def _overflowing_rows(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
-        """Call a fast tokenizer to split a text or pair that is too long for one row.
-
-        Return one dict for each row, with `input_ids` and, if the tokenizer makes them, `token_type_ids`.
-        """
+        """Call a fast tokenizer to split a text or pair that is too long for one row."""
         limits = self.limits
         several = self._call(
             text,
@@ -133,12 +130,7 @@ class CallEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
 
     def _windows(self, index: int, text: Text, pair: Text | None, window: int) -> list[dict[str, list[int]]]:
-        """Split a text that is too long for one row, because a slow tokenizer does not split texts.
-
-        A row has at most `window` tokens of the text, and the special tokens. Return one dict for each row, with
-        `input_ids` and, if special tokens are added, `token_type_ids`. Raise `ValueError` if `pair` is not `None`;
-        the message names the row `index`.
-        """
+        """Split a text that is too long for one row, because a slow tokenizer does not split texts."""
         if pair is not None:
             raise value_error(
                 f"return_overflowing_tokens with text pairs needs a fast tokenizer; row {index} is too long",

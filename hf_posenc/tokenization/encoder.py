@@ -165,10 +165,7 @@ class Encoder:
         return self._rows([{"input_ids": ids}])
 
     def _rows(self, columns: list[dict[str, Ragged]]) -> TokenRows:
-        """Return truncated rows with special tokens.
-
-        `columns` has one dict for single texts, and two for pairs: the columns of the first and of the second texts.
-        """
+        """Return truncated rows with special tokens."""
         template, side = self._templates[len(columns) - 1], self.tokenizer.truncation_side
         return make_rows(columns, template, self.limits, side=side, types=self._has_types, dtype=self.dtype)
 
@@ -180,10 +177,8 @@ class Encoder:
         return limits.max_length if is_cut else None
 
     def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
-        """Return the column `input_ids` of texts, without special tokens, and the column `word_ids` if it is needed.
-
-        If `shorten` is True, the end of a very long text may be left out, because truncation would remove its tokens.
-        """
+        """Return the column `input_ids` of texts, without special tokens, and the column `word_ids` if it is needed."""
+        # If `shorten` is True, the end of a very long text may be left out, because truncation would remove its tokens.
         with _tokenizer_errors(texts):
             is_long = max(map(len, texts), default=0) > LONG_TEXT and self._pieces.reason is None
             if is_long and shorten and (enough := self._enough) is not None:
@@ -317,11 +312,7 @@ class _Parts(NamedTuple):
 
 
 def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
-    """Return the range of tokens that each row contains, so that no row exceeds the limit.
-
-    `lengths` has the numbers of tokens of the texts; for pairs, two arrays. `special` is the number of special tokens
-    in a row, and `side` is the truncation side.
-    """
+    """Return the range of tokens that each row contains, so that no row exceeds the limit."""
     sample = np.arange(len(lengths[0]))
     whole = _Parts([], lengths, [], sample, 0)
     if limits.max_length is None or not limits.truncates:
@@ -351,15 +342,9 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
-    """Return for each row the index of its text or pair, and the numbers of the windows that it contains.
-
-    Long texts are split into windows. A row contains one window of a text, or one of each text of a pair. `counts` has
-    the number of windows of each text: one array for single texts, two for pairs. The second result is always two
-    arrays: for each row, the number of its window in the first text, and in the second text (0 for single texts).
-
-    A pair gives one row for each combination of windows of its two texts, in the order of `tokenizers`. If the texts
-    have 2 and 3 windows, the rows are (0, 0), (1, 0), (1, 1), (1, 2), (0, 1) and (0, 2).
-    """
+    """Return for each row the index of its text or pair, and the numbers of the windows that it contains."""
+    # A pair gives one row for each combination of windows of its two texts, in the order of `tokenizers`: for 2 and 3
+    # windows (0, 0), (1, 0), (1, 1), (1, 2), (0, 1) and (0, 2).
     second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
     rows = counts[0] * second
     sample = np.repeat(np.arange(len(rows)), rows)
@@ -371,12 +356,7 @@ def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
 
 
 def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
-    """Return the number of tokens of each text after truncation: one array `(B,)` for B single texts, two for B pairs.
-
-    `lengths` has the numbers before truncation, in the same form, and `special` is the number of special tokens in a
-    row. Only texts or pairs at which `too_long` `(B,)` is True are truncated. Raise `ValueError` if one of them cannot
-    be truncated to the limit.
-    """
+    """Return the number of tokens of each text after truncation: one array (B,) for texts, two for pairs."""
     assert limits.max_length is not None
     limit = limits.max_length - special
     first, second = lengths[0], lengths[-1]

@@ -277,10 +277,7 @@ class _Folder:
 
 
 def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
-    """Replace the Rust tokenizer inside `loaded` by the one in `content`, a `tokenizer.json`; return `loaded`.
-
-    Nothing is replaced if `loaded` is a slow tokenizer, or if `content` is `None`.
-    """
+    """Replace the Rust tokenizer inside `loaded` by the one in `content`, a `tokenizer.json`; return `loaded`."""
     if loaded.is_fast and content is not None:
         remove_state(loaded.backend_tokenizer)
         if loaded.backend_tokenizer.to_str(pretty=True) != content.decode():
@@ -315,10 +312,7 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
 
 
 def _with_small_ids(tokenizer: Any) -> Any:
-    """Return a tokenizer unchanged; raise `ValueError` if a copy would need too much memory, because of large ids.
-
-    Ids up to `_LARGEST_ID` are allowed, and larger ones up to twice the number of tokens in the vocabulary.
-    """
+    """Return a tokenizer unchanged; raise `ValueError` if a copy would need too much memory, because of large ids."""
     vocabulary = tokenizer.get_vocab() if getattr(tokenizer, "is_fast", True) else {}
     largest = max(vocabulary.values(), default=0)
     if largest > _LARGEST_ID and largest > 2 * len(vocabulary):
@@ -371,10 +365,7 @@ def _copying(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Iterator[None]:
 
 
 def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise `ValueError` if an attribute has an impossible value, such as `padding_side="middle"`.
-
-    transformers does not check the values that it reads from `tokenizer_config.json`.
-    """
+    """Raise `ValueError` if an attribute has an impossible value, such as `padding_side="middle"`."""
     names = tokenizer.model_input_names
     sides, unknown, limit = ("left", "right"), tokenizer.unk_token, tokenizer.model_max_length
     is_known = unknown is None or not tokenizer.is_fast

@@ -162,11 +162,7 @@ class Pieces:
         return text[:end]
 
     def _cut(self, text: str, start: int) -> int | None:
-        """Return a position, `start` or later, to cut the text without changing its tokens; `None` if there is none.
-
-        Positions before a space or line feed are tried first, then those after a line feed, then those before
-        punctuation, each within `SEARCHED` characters after `start`.
-        """
+        """Return a position, `start` or later, to cut the text without changing its tokens; `None` if there is none."""
         for pattern in _CUTS if self.reason is None else ():
             for found, _ in zip(pattern.finditer(text, start, start + SEARCHED), range(_TRIED), strict=False):
                 if self._is_safe(text, found.start()):
@@ -232,10 +228,7 @@ def _reason(rust: RustTokenizer) -> str | None:
 
 
 def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the dict of a normalizer or pre-tokenizer, as in `tokenizer.json`; for a `Sequence`, the dict of each part.
-
-    Yield nothing for `None`.
-    """
+    """Yield the dict of a normalizer or pre-tokenizer; for a `Sequence`, that of each part."""
     waiting = [] if component is None else [json.loads(component.__getstate__())]
     while waiting:
         part = waiting.pop(0)
@@ -247,19 +240,13 @@ def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_run(pattern: Mapping[str, str]) -> bool:
-    """Return True if a pattern matches only one character, or a run of one character or character class, as `[a-z]+`.
-
-    `pattern` is `{"String": ...}` or `{"Regex": ...}`, as in `tokenizer.json`.
-    """
+    """Return True if a pattern matches one character, or a run of one character or class, as `[a-z]+`."""
     return _RUN.fullmatch(pattern["Regex"]) is not None if "Regex" in pattern else len(set(pattern["String"])) == 1
 
 
 def _is_known(split: Mapping[str, Any]) -> bool:
-    """Return True if all alternatives in the regular expression of a `Split` pre-tokenizer occur in `_KNOWN`.
-
-    The alternatives in `_KNOWN` never match across the positions that `_CUTS` finds. `split` is the pre-tokenizer as a
-    dict, as in `tokenizer.json`.
-    """
+    """Return True if all alternatives in the regular expression of a `Split` pre-tokenizer occur in `_KNOWN`."""
+    # The alternatives in `_KNOWN` never match across the positions that `_CUTS` finds.
     return "Regex" in split["pattern"] and _alternatives(split["pattern"]["Regex"]) <= _KNOWN_ALTERNATIVES
 
 

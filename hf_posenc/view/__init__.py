@@ -178,11 +178,7 @@ class _Window:
         }
 
     def _documents_and_reasons(self) -> tuple[torch.Tensor, dict[str, NDArray[np.int8]]]:
-        """Return the document number of each shown token, -1 at padding, and the codes of the cells of each mask.
-
-        The codes are a dict from the name of a mask to `(B, T, T)` int8, as `_reasons` returns it. A mask for one
-        kind of layer has the name of the kind, such as "sliding_attention"; a mask for all layers has the name "".
-        """
+        """Return the document number of each shown token, -1 at padding, and the codes of the cells of each mask."""
         names = ("attention_mask", "document_ids", "position_ids")
         rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
         if not rows:
@@ -197,12 +193,7 @@ class _Window:
         return documents, {name: _reasons(documents, full, look_ahead=mask.look_ahead) for name, full in masks.items()}
 
     def _full_masks(self) -> dict[str, torch.Tensor | None]:
-        """Return the shown part of each 4D `attention_mask` as bool `(B, T, T)`, True where attention is allowed.
-
-        The dict has a mask for each kind of layer, such as "sliding_attention", or one for all layers with the key "".
-        If a mask is missing or not 4D, its value is `None`. In the batch, a 4D mask is bool, or additive, with 0 where
-        attention is allowed.
-        """
+        """Return the shown part of each 4D `attention_mask` as bool `(B, T, T)`, True where attention is allowed."""
         given = self.batch.get("attention_mask")
         masks: dict[str, torch.Tensor | None] = {}
         for name, mask in (given if isinstance(given, Mapping) else {"": given}).items():  # one for each kind of layer
@@ -228,12 +219,7 @@ class _Window:
 
 
 def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: bool) -> NDArray[np.int8]:
-    """Return a code `(B, T, T)` for each query and key, to draw the mask: 0 if the query may attend to the key.
-
-    Other codes are reasons why it may not, such as `_PADDING` (1). `documents` `(B, T)` are the document numbers of the
-    tokens, -1 at padding. `full` `(B, T, T)` is a bool mask, True where attention is allowed. If it is `None`, a query
-    may attend to the keys of its own document; with `look_ahead`, not to later ones.
-    """
+    """Return a code `(B, T, T)` for each query and key, to draw the mask: 0 if the query may attend to the key."""
     later = torch.ones(2 * documents.shape[1:], dtype=torch.bool).triu(1)
     keys, queries = documents[:, None, :], documents[:, :, None]
     is_later = later & (look_ahead or (full is not None and not bool((full & later).any())))
@@ -251,11 +237,7 @@ def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: 
 
 
 def _vectors(rows: torch.Tensor, width: int | None = None) -> dict[str, Any]:
-    """Return the first 64 columns of vectors `(..., D)` for the script of the page, as a dict.
-
-    `values` are the numbers as base64 of little-endian float32, `columns` is the number of columns, and `width` is the
-    full width: D, or the argument `width` if the vectors were truncated before.
-    """
+    """Return the first 64 columns of vectors `(..., D)` for the script of the page, as a dict."""
     shown = rows[..., :_COLUMNS].detach().to("cpu", torch.float32).contiguous().numpy()
     values = base64.b64encode(shown.astype("<f4").tobytes()).decode()
     return {"columns": shown.shape[-1], "width": width or rows.shape[-1], "values": values}
@@ -277,10 +259,7 @@ def _table_of_facts(rows: list[list[str]]) -> str:
 
 
 def _plain_tables(data: dict[str, Any]) -> str:
-    """Return HTML tables of shapes and tokens, which are shown where scripts do not run.
-
-    `data` is the result of `_Window.data`.
-    """
+    """Return HTML tables of shapes and tokens, which are shown where scripts do not run."""
     gray = "color:#999;background:rgba(128,128,128,.15)"
     rows = "".join(
         "<tr>"
