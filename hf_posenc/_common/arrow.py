@@ -26,12 +26,6 @@ def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
     The size of a row is the sum of the sizes of its values, see `value_sizes`, plus one byte. So it is never 0.
 
-    Args:
-        batch (`pyarrow.RecordBatch`): any columns.
-
-    Returns:
-        `np.ndarray` `(rows,)` int64. The size depends on the values of a row, not on how they are stored or sliced.
-
     Example:
         >>> import pyarrow as pa
         >>> batch = pa.record_batch({"text": ["I ride", None], "n": pa.array([1, 2], pa.int16())})
@@ -50,16 +44,6 @@ def runs(sizes: NDArray[Any], most: int, most_rows: int | None = None) -> Iterat
     The sizes are added up from row 0 on, not from the start of the run. A run ends where this sum reaches or passes
     the next multiple of `most`.
 
-    Args:
-        sizes (`np.ndarray` `(N,)` of integers): size of each row, in any unit.
-        most (`int`): desired total size of a run, in the same unit; not a maximum. A run can be larger or smaller by up
-            to the size of one row, and the last run can be smaller.
-        most_rows (`int`, *optional*): maximum number of rows of a run; a run with more rows is divided. By default
-            there is no maximum.
-
-    Returns:
-        Iterator over pairs `(start, stop)`: a run is the rows `start` to `stop - 1`. Empty if there are no rows.
-
     Example:
         >>> list(runs(np.array([3, 3, 3, 9, 1]), 6)), list(runs(np.array([3, 3, 3, 9, 1]), 6, 1))
         ([(0, 2), (2, 4), (4, 5)], [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)])
@@ -75,12 +59,6 @@ def value_sizes(values: Any) -> Sizes:
 
     A text has the size of its UTF-8 bytes. A list or struct has the total size of its items. A null text, list or
     struct has size 0; a null number has the same size as any other number of its type.
-
-    Args:
-        values (`pyarrow.Array`): array of any type.
-
-    Returns:
-        `np.ndarray` `(values,)` float64.
 
     Example:
         >>> import pyarrow as pa

@@ -72,15 +72,6 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
 def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
     r"""Return the error message for an unknown keyword argument; it suggests the keyword to use instead.
 
-    Args:
-        name (`str`): the unknown keyword.
-        known (sequence of `str`): the existing keywords. The most similar one is suggested, or all if none is similar.
-        called_here (mapping from `str` to `str`): keywords of other libraries, each with the text to print as the fix,
-            such as `{"max_tokens": "token_budget=..."}`. If `name` is one of them, its fix is suggested.
-
-    Returns:
-        `str`, ready for a `TypeError`.
-
     Example:
         >>> print(unknown_keyword("max_lenght", ["max_length", "stride"], {}))
         there is no argument 'max_lenght'
@@ -93,19 +84,6 @@ def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, s
 
 def as_integer(value: object, name: str, *, minimum: int | None = None, example: object) -> int:
     r"""Check an integer argument and return it as an `int`.
-
-    Args:
-        value (`object`): the given value; integers of NumPy and torch are accepted, bools are not.
-        name (`str`): name of the argument.
-        minimum (`int`, *optional*): the smallest allowed value. By default every integer is allowed.
-        example (`object`): an allowed value, suggested in the error message.
-
-    Returns:
-        `int`.
-
-    Raises:
-        TypeError: if `value` is not an integer.
-        ValueError: if `value` is less than `minimum`.
 
     Example:
         >>> as_integer(3, "length", minimum=0, example=512)

@@ -29,14 +29,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Readers see the old file or the new one, never part of one, even if the process is killed or power fails. After an
     error the temporary file is removed and the old file is unchanged.
 
-    Args:
-        path (`Path`): the file to create or replace. Its folder must exist.
-
     Yields:
         `Path`: a hidden temporary file in the same folder, to write to.
-
-    Raises:
-        OSError: if the file cannot be written.
 
     Example:
         >>> import tempfile
@@ -73,9 +67,6 @@ def path_inside(folder: Path, name: object) -> Path:
     r"""Return `folder / name`; raise if this path could lie outside `folder`.
 
     Use it for names that were read from a file, such as a manifest, because anyone may have written the file.
-
-    Raises:
-        ValueError: if `name` is absolute, contains `..` or a null character, or is not a string.
 
     Example:
         >>> path_inside(Path("saved"), "vocab/merges.txt").as_posix()

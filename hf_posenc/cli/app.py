@@ -106,13 +106,6 @@ app.add_typer(pictures, name="plot")
 def main(arguments: Sequence[str] | None = None) -> None:
     r"""Run a command of `hf-posenc`; errors in arguments, files and texts are printed without a traceback.
 
-    Args:
-        arguments (sequence of `str`, *optional*): the name of the command and its arguments; by default `sys.argv[1:]`.
-
-    Raises:
-        SystemExit: at the end of the command, with its exit status. This is 0 for success, 1 if `check` or `verify`
-            found a fault, 2 for wrong arguments, files or texts, and 130 if Ctrl-C stopped `encode`.
-
     Example:
         >>> main(["show"])  # its argument TEXT is missing
         Traceback (most recent call last):

@@ -114,11 +114,6 @@ class ProgressLine(Callbacks):
         The text of `tokens` includes the speed if this run finished a shard. The numbers of truncated and rejected
         documents are left out if they are 0.
 
-        Args:
-            totals (mapping from `str` to `int`): numbers of the whole job, with the keys of the example. `cut` is the
-                number of truncated documents.
-            output (`Path`): the output folder.
-
         Example:
             >>> totals = {"documents": 3, "rows": 2, "tokens": 9, "shards": 1, "bytes": 2_000_000, "rejected": 1}
             >>> for name, value in ProgressLine(Screen()).summary(totals | {"cut": 0}, Path("out")).items():

@@ -84,14 +84,7 @@ class Screen:
     def batch(
         self, batch: Batch, tokens: Sequence[Sequence[str]], texts: Sequence[str], *, max_tokens: int | None = None
     ) -> None:
-        r"""Print each row of a batch as a table with one line per token, and the look-ahead mask of the longest row.
-
-        Args:
-            batch (`Batch`): with `input_ids` and `attention_mask`; padding is printed in gray.
-            tokens (`B` rows of `T` `str`): from `collate.tokens(batch)`.
-            texts (`B` `str`): headings of the rows.
-            max_tokens (`int`, *optional*): maximum number of tokens to print for each row.
-        """
+        r"""Print each row of a batch as a table with one line per token, and the look-ahead mask of the longest row."""
         is_token = [[bool(value) for value in row] for row in batch["attention_mask"].tolist()]
         columns = {name: batch[name].tolist() for name in _COLUMNS if name in batch}
         for number, text in enumerate(texts):

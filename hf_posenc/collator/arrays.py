@@ -132,22 +132,6 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
 def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
     r"""Convert a label column to an array, or to a `Ragged` (a flat array with row lengths) for one label per token.
 
-    Args:
-        values (sequence): the label column. Each row is a number, or a list of integers with one label per token, or a
-            list of C floats with C labels of the whole text. All rows must have the same of these three forms.
-        lengths (`np.ndarray` `(B,)`): number of tokens of each row.
-        name (`str`, *optional*, defaults to `"labels"`): the column, for error messages.
-
-    Returns:
-        - For numbers: `np.ndarray` `(B,)`, int64 or float32.
-        - For lists of integers: `Ragged` of int64.
-        - For lists of floats: `np.ndarray` `(B, C)` float32.
-
-    Raises:
-        TypeError: if the value of a row is not a number or a list of numbers.
-        ValueError: if some rows have a number and others a list, if lists of floats differ in length, or if a list of
-            integers does not have one label for each token of its row.
-
     Example:
         >>> given_labels([1, 0], np.array([5, 7]))
         array([1, 0])

@@ -176,15 +176,6 @@ def written_tokens(
 ) -> list[list[str]] | None:
     r"""Return the ids of a batch as token strings.
 
-    Args:
-        batch (mapping): a `Batch`. Other mappings return `None`.
-        name (`str`, *optional*, defaults to `"input_ids"`): key of the ids `(B, T)`.
-        rows (`slice`, *optional*): the rows to convert; by default all.
-
-    Returns:
-        One list of `T` `str` per row. `None` if the batch has no `tokens_of`, as after pickling, or if the ids are
-        missing or not `(B, T)`.
-
     Example:
         >>> batch = Batch({"input_ids": torch.tensor([[5, 6]])}, tokens_of=lambda row: [f"token {id}" for id in row])
         >>> written_tokens(batch), written_tokens(dict(batch))

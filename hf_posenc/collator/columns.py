@@ -38,12 +38,6 @@ def to_columns(
 
     A new column with values per token is a `Ragged` (a flat array with row lengths), or a padded array with
     `padding="max_length"`. `to_mapping` and `to_table` convert the result for the user.
-
-    Args:
-        config (`Config`): the configuration of the collator.
-        tokenized (`Tokenized`): the tokenized rows.
-        embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`; by default they are not added.
-        carried (`bool`, *optional*, defaults to `True`): include the columns of the input, such as the texts.
     """
     rows, ids, length = tokenized.rows, tokenized.rows.ids, config.fixed_length
 

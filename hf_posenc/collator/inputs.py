@@ -95,10 +95,6 @@ def read(given: object, settings: Settings) -> Given:
 
     `settings` contains the names of the text columns. Their texts are checked.
 
-    Raises:
-        TypeError: for a row of the wrong type, with its number and column.
-        ValueError: for an empty batch, a missing column, rows with different keys, or columns of different lengths.
-
     Example:
         >>> from hf_posenc.collator.settings import Settings
         >>> read(["I ride bike", "bike ride I"], Settings(tokenizer=None)).count

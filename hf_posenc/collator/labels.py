@@ -189,16 +189,6 @@ def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: Pa
 
     So each label is predicted from the ones before it.
 
-    Args:
-        labels (`np.ndarray` `(B, T)` int64): the labels, -100 at padding and at tokens that are not predicted.
-        start (`int`): id of the start token.
-        padding (`int`): id of the padding token.
-        side (`"left"` or `"right"`): side of the padding.
-
-    Returns:
-        `dict` of two arrays `(B, T)` int64: `decoder_input_ids`, and `decoder_attention_mask`, which is 1 at the start
-        token and at labels. A row without labels has only its start token.
-
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.
 

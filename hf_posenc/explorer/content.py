@@ -33,18 +33,6 @@ _LOCK = threading.RLock()
 def answer(values: object) -> dict[str, Any]:
     r"""Return everything that the page of `hf-posenc explore` shows for given settings, as a dict of JSON values.
 
-    Args:
-        values (mapping): the settings by name, such as `{"text": "I ride bike"}`; see `Settings`.
-
-    Returns:
-        `dict` with these keys: `batch`, the batch as HTML; `real`, the number of its real tokens and the number of all
-        its tokens; `encoding`, `attention` and `merges`, data for the page's sections of these names; `dots`, the dot
-        products of the rows of the encoding; `python`, a script that makes the batch; `notes`, a list of warnings.
-        Without texts, there are only `encoding`, `dots` and `notes`.
-
-        No error is raised. For a wrong setting the dict is `{"error": message}`. For any other exception the message
-        states that this is a bug, and the traceback is printed to stderr.
-
     Example:
         >>> sorted(answer({"text": "I ride bike", "d_model": 1}))  # the page allows d_model from 2 to 512
         ['error']

@@ -36,17 +36,7 @@ _HEADERS = {
 
 
 def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str], object] = print) -> None:
-    r"""Serve the page of `hf-posenc explore` on this computer until Ctrl-C or a termination signal.
-
-    Args:
-        port (`int`, *optional*): port to listen on. By default the first free port from 7860 to 7959.
-        browser (`bool`, *optional*, defaults to `True`): open the page in the browser.
-        say (callable, *optional*): called once with the line of text that contains the address of the page. By default
-            `print`.
-
-    Raises:
-        ValueError: if `port` is not free; without `port`, if none of the default ports is.
-    """
+    r"""Serve the page of `hf-posenc explore` on this computer until Ctrl-C or a termination signal."""
     server = _bound(port)
     address = f"http://{HOST}:{server.server_port}"
     before = {}

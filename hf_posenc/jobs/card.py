@@ -70,13 +70,6 @@ def write_card(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> bool:
     r"""Write the data card, `README.md`, to the output folder; keep an existing file that the user wrote or edited.
 
     The YAML header of the card makes `load_dataset(folder)` read the shards.
-
-    Args:
-        manifest (`Manifest`): the manifest of the folder.
-        tokenizer (`PreTrainedTokenizerBase`): the tokenizer of the job.
-
-    Returns:
-        `bool`: True if the card was written, False if the file of the user was kept.
     """
     path = manifest.folder / CARD
     if path.is_symlink() or (path.exists() and not _is_unchanged(path)):

@@ -129,19 +129,7 @@ class DataSet:
 
 
 def from_object(given: Any, split: str | None, name: str | None = None) -> list[DataSet]:
-    r"""Return a list of `DataSet`: one for a data set object, or one for each chosen split of a dictionary.
-
-    Args:
-        given (`Dataset`, `IterableDataset`, or a `dict` of them by split): the data set object or dictionary.
-        split (`str`, *optional*): one split of a dictionary, several joined by `+`, or `"all"`. Without it, the
-            dictionary must have only one split. Ignored if `given` is not a dictionary.
-        name (`str`, *optional*): name of the data set in messages and in the output; by default its class name.
-
-    Raises:
-        TypeError: if `given` is an empty dictionary or an object of another type.
-        ValueError: if a dictionary has several splits and `split` is `None`; if it lacks the chosen split; if a
-            `Dataset` has a transform (`with_transform`), because its columns are unknown.
-    """
+    r"""Return a list of `DataSet`: one for a data set object, or one for each chosen split of a dictionary."""
     import datasets
 
     name = name or type(given).__name__
@@ -167,16 +155,7 @@ def from_object(given: Any, split: str | None, name: str | None = None) -> list[
 
 
 def from_saved_folder(name: str, split: str | None) -> list[ArrowFile]:
-    r"""Return the Arrow files of a folder that `save_to_disk` wrote; an empty list for any other folder, file or name.
-
-    Args:
-        name (`str`): path of the folder.
-        split (`str`, *optional*): one split, several joined by `+`, or `"all"`. Without it, the folder must have only
-            one split.
-
-    Raises:
-        ValueError: if the folder has several splits and `split` is `None`, or if it lacks the chosen split.
-    """
+    r"""Return the Arrow files of a folder that `save_to_disk` wrote; an empty list for any other name."""
     folder = Path(name).expanduser()
     folders = [folder]
     if (folder / "dataset_dict.json").is_file():
@@ -207,20 +186,7 @@ def _from_json(path: Path, read: Callable[[Any], _Read]) -> _Read:
 
 
 def from_hub(name: str, config: str | None, split: str | None) -> list[DataSet]:
-    r"""Open a data set by its name on the Hub: streamed, or from the cache if `HF_HUB_OFFLINE` is set.
-
-    Args:
-        name (`str`), config (`str`, *optional*): the name and the configuration, as for `load_dataset`.
-        split (`str`, *optional*): one split, several joined by `+`, or `"all"`. Without it, the data set must have only
-            one split.
-
-    Returns:
-        `list` of `DataSet`, one for each chosen split: two for `"train+test"`.
-
-    Raises:
-        ValueError: if the data set is not found or cannot be opened, has several splits and `split` is `None`, or lacks
-            the chosen split.
-    """
+    r"""Open a data set by its name on the Hub: streamed, or from the cache if `HF_HUB_OFFLINE` is set."""
     import datasets
 
     builder = _load(name, datasets.load_dataset_builder, name, config)

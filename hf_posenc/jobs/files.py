@@ -88,11 +88,7 @@ class InputFile:
         return None if is_url(self.name) else Path(self.name).expanduser()
 
     def open(self) -> IO[bytes] | Any:
-        """Open the file for reading its stored bytes, which may be compressed.
-
-        Raises:
-            OSError: if it does not exist or cannot be read.
-        """
+        """Open the file for reading its stored bytes, which may be compressed."""
         try:
             return self.path.open("rb") if self.path is not None else filesystem(self.name)[0].open(self.name, "rb")
         except OSError as error:
@@ -102,10 +98,6 @@ class InputFile:
         """Yield the decompressed bytes of the file, from byte `offset` on, in blocks of up to 1 MiB.
 
         For a compressed file, `offset` must be 0. A damaged file gives the same blocks before the error in every run.
-
-        Raises:
-            DamagedError: after the last good block, if the rest cannot be decompressed.
-            OSError: if the file does not exist or cannot be read.
         """
         with self.open() as raw:
             raw.seek(offset)
@@ -149,10 +141,6 @@ class InputFile:
         `mtime` alone does not show every change, because copying and unpacking may set it to an old value. Only the
         operating system sets `ctime`. For a URL, inode and `ctime` are `None`; `mtime` is a `str`, or `None` if
         unknown.
-
-        Raises:
-            OSError: if a local file does not exist or cannot be read.
-            ValueError: if the size of a URL is unknown.
         """
         if self.path is not None:
             try:
@@ -186,12 +174,7 @@ class ByteRange:
     digest: str
 
     def blocks(self) -> Iterator[bytes]:
-        """Read the bytes and yield them in blocks; a compressed file is decompressed from its beginning.
-
-        Raises:
-            OSError: if the file cannot be read.
-            ValueError: after the last block, if the digest of the bytes is not `digest`, because the file changed.
-        """
+        """Read the bytes and yield them in blocks; a compressed file is decompressed from its beginning."""
         digest, is_stored = xxhash.xxh3_128(), self.file.compression is None
         first = 0 if is_stored else self.offset
         blocks, passed = self.file.blocks(self.offset if is_stored else 0), 0
@@ -234,12 +217,7 @@ class DamagedError(Exception):
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    r"""Return the `fsspec` file system of a URL, and the path within that file system.
-
-    Raises:
-        ValueError: for a protocol that `fsspec` does not have.
-        ImportError: if the package for the protocol is not installed.
-    """
+    r"""Return the `fsspec` file system of a URL, and the path within that file system."""
     try:
         system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
@@ -250,21 +228,7 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
-    r"""Find the files that a path, folder, glob pattern or URL refers to; subfolders of a folder are searched too.
-
-    Args:
-        name (`str`): path, folder, glob pattern or URL.
-        every (`bool`): for a folder, return files of any extension; otherwise only of known ones.
-
-    Returns:
-        A tuple of two lists: the names of the files to read, sorted (in a local folder, files before subfolders), and
-        the names of files in a folder that are skipped because of their extension. `None` if there is no such file and
-        `name` does not look like a path or URL; it may then be the name of a data set.
-
-    Raises:
-        OSError: if `name` looks like a path or URL and does not exist, or if no file matches the pattern.
-        ValueError: if a folder has no data files, or if the path is a pipe or a device.
-    """
+    r"""Find the files that a path, folder, glob pattern or URL refers to; subfolders of a folder are searched too."""
     if is_url(name):
         return _remote(name, every=every)
     path = Path(name).expanduser()

@@ -100,10 +100,6 @@ def output_file(path: Path) -> Iterator[Path]:
     r"""Yield a temporary path to write to, and rename that file to `path` when the block ends without an error.
 
     This is `atomic_write` with clearer error messages.
-
-    Raises:
-        OSError: with a clear message if the disk is full, or if the folder cannot be written to or is gone; other
-            errors are raised unchanged.
     """
     with _plain_errors(path), atomic_write(path) as temporary:
         yield temporary
@@ -173,13 +169,6 @@ def output_folder(path: Path) -> Iterator[None]:
     - If the folder is new, and the block raises an error before a shard is written, the folder is removed again.
     - The operating system releases the lock when the process ends, even if it is killed. If the file system has no
       locks, a warning is issued instead.
-
-    Args:
-        path (`Path`): a new or empty folder, or the output of an earlier run.
-
-    Raises:
-        ValueError: if the path is a file, or if the folder holds other files but no output of an earlier run.
-        OSError: if another run uses the folder, or it cannot be written to.
 
     Example:
         >>> import tempfile

@@ -199,13 +199,7 @@ class Job(Options):
 def with_options(
     function: Callable[..., Any], annotate: Callable[[Field[Any], Any], Any] = lambda option, hint: hint
 ) -> inspect.Signature:
-    r"""Return the signature of a function, with its `**options` replaced by a keyword for each field of `Options`.
-
-    Args:
-        function (callable): function with a parameter `**options`.
-        annotate (callable, *optional*): returns the annotation of a keyword, given its dataclass field and the type of
-            the field; by default the annotation is that type.
-    """
+    r"""Return the signature of a function, with its `**options` replaced by a keyword for each field of `Options`."""
     signature, hints = inspect.signature(function, eval_str=True), get_type_hints(Options)
     keywords = [
         inspect.Parameter(
@@ -229,26 +223,7 @@ def choices_of(hint: Any) -> tuple[str, ...]:
 
 
 def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrainedTokenizerBase, int, list[str]]:
-    r"""Check the options of a job, and complete them from its tokenizer or collator.
-
-    Args:
-        given (mapping): options by name; `None` counts as not given.
-        tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): name on the Hub, folder, or
-            object. The settings of a collator are used for options that are not given.
-
-    Returns:
-        A tuple of four values:
-
-        - the `Options`; their `max_length` is the smallest of these numbers, or `None` without any: the given
-          `max_length`, the limits of tokenizer and collator, and `pack`, the length of packed rows;
-        - a private copy of the tokenizer;
-        - the position id of the first token of a document;
-        - messages for the user.
-
-    Raises:
-        TypeError: for an option that does not exist, or a value of the wrong type.
-        ValueError: for another wrong value, or a collator with settings that shards do not support.
-    """
+    r"""Check the options of a job, and complete them from its tokenizer or collator."""
     from ..tokenization import Limits
     from ..tokenization.loading import private_copy, stated_limit
 

@@ -99,13 +99,6 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
 
     Documents of shards that earlier runs wrote are copied from the existing `rejected.jsonl`. If no document was
     rejected, no file is written.
-
-    Args:
-        folder (`Path`): the output folder.
-        shards (mapping from `int` to `dict`): the record of each shard, by its number.
-
-    Raises:
-        ValueError: if the rejected documents of a shard are missing or changed.
     """
     found = find_rejected(folder, shards)
     for shard, reason in found.bad.items():

@@ -57,9 +57,6 @@ def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None
 
     The type is `None` for a name without one. Text after a colon that is not an Arrow type belongs to the name.
 
-    Args:
-        columns (sequence of `str`, *optional*): the names; by default none, and the result is empty.
-
     Example:
         >>> named_columns(["id", "label:int64", "dc:title"])
         {'id': None, 'label': DataType(int64), 'dc:title': None}
@@ -80,21 +77,6 @@ def carried_columns(
     r"""Check that every source has the text columns and the columns to copy; return the schema of the columns to copy.
 
     Columns of JSON lines are known from the first lines only; a column to copy may be missing if its type is given.
-
-    Args:
-        sources (sequence of `SourceColumns`): the columns of each source.
-        texts (sequence of `str`): names of the text columns.
-        named (mapping from `str` to `pyarrow.DataType` or `None`): the columns to copy, and the type to cast each to;
-            `None` keeps the type of the sources. Text columns among them are ignored.
-
-    Returns:
-        `pyarrow.Schema` in the order of `named`. Its metadata holds the features that `datasets` stored for the columns
-        whose type is kept.
-
-    Raises:
-        ValueError: if a source lacks a column or has it twice; if the types of columns to copy are unknown; or if there
-            is no common type for a column that has different types in two sources.
-        TypeError: if a text column does not hold strings, or Parquet or `datasets` cannot store a column to copy.
     """
     named = {name: kind for name, kind in named.items() if name not in texts}
     for source in sources:

@@ -67,12 +67,6 @@ def schema_of(job: Job) -> pa.Schema:
     - `source` and `row`, the origin of each document, with the option `source_columns`; lists for packed rows;
     - `length`, the number of tokens of the row;
     - the columns copied from the input.
-
-    Args:
-        job (`Job`): the settings.
-
-    Returns:
-        `pyarrow.Schema`. Its metadata holds the features that `datasets` stored for the copied columns.
     """
     fields = [pa.field("input_ids", _TOKENS)]
     if job.text_pair_column is not None:
@@ -90,18 +84,7 @@ def schema_of(job: Job) -> pa.Schema:
 
 
 def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
-    r"""Convert documents to the rows of a shard, packed if `job.pack` is set; yield a table for each Parquet row group.
-
-    Args:
-        job (`Job`): the settings.
-        block (`Block`): the documents; those without tokens are left out of packed rows.
-        schema (`pyarrow.Schema`): the result of `schema_of`.
-        seed (`int`): random seed to shuffle packed rows.
-
-    Returns:
-        Iterator over pairs: a `pyarrow.Table` of this schema with at least one row, and an int64 array with the number
-        of tokens of each row.
-    """
+    r"""Convert documents to the rows of a shard; yield a table for each Parquet row group."""
     columns, plan = dict(block.columns), None
     ids = columns["input_ids"]
     if job.labels is not None:

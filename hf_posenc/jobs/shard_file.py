@@ -33,17 +33,6 @@ def write_shard(
 ) -> dict[str, Any]:
     r"""Write a shard: a Parquet file with one row group for each table; the footer holds the record and settings.
 
-    Args:
-        path (`Path`): the file to write.
-        tables (iterable of `pyarrow.Table`): the row groups.
-        schema (`pyarrow.Schema`): the schema of the tables.
-        finish (callable): called after the last table; returns the record (counts and checksums) as JSON values.
-        settings (mapping of JSON values): the settings of the job, stored in the footer with the record.
-        carried (`list` of `str`): names of the columns to write with dictionary encoding and Parquet statistics.
-
-    Returns:
-        `dict`: the result of `finish`, with the size (`bytes`) and `sha256` of the whole file added.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -88,18 +77,7 @@ class _HashedFile(io.BufferedWriter):
 
 
 def read_footer(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    r"""Return the record in a shard's footer, and the settings of its job, without reading the rows.
-
-    Args:
-        path (`Path`): the shard.
-
-    Returns:
-        `tuple` of two `dict`: the record that `write_shard` returned, without `sha256`; and the settings.
-
-    Raises:
-        ValueError: if the file is missing, or is not a shard of this format.
-        OSError: if the file exists and cannot be opened.
-    """
+    r"""Return the record in a shard's footer, and the settings of its job, without reading the rows."""
     content, _ = _footer(path)
     return {**content["record"], "bytes": path.stat().st_size}, content["settings"]
 
@@ -136,13 +114,6 @@ def damage(path: Path, record: dict[str, Any]) -> str | None:
 
     Size and checksum are compared. A record from `read_footer` has no `sha256`: then the checksum in the footer of the
     shard is used, and if the shard is intact, the SHA-256 of the file is added to `record`.
-
-    Args:
-        path (`Path`): the shard.
-        record (`dict`): the record of the shard; only its `bytes` and `sha256` are used.
-
-    Raises:
-        OSError: if the file exists and cannot be read.
     """
     try:
         if path.is_dir():

@@ -49,17 +49,6 @@ class ShardWriter:
         r"""Tokenize the documents of a task and write them to its shard; write rejected documents to a separate file.
 
         The shard is written atomically: its file exists only when it is complete.
-
-        Args:
-            task (`Task`): the documents.
-
-        Returns:
-            `dict` of JSON values: the record of the shard. The same task gives the same record, and the same bytes, in
-            every process.
-
-        Raises:
-            ValueError: for a bad document, if `on_bad_row` is `"error"`; the message has file, line and reason.
-            OSError: if the shard cannot be written.
         """
         job, counted, lengths = self.job, Counted(), [np.zeros(0, np.int64)]
 

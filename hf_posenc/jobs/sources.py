@@ -102,17 +102,6 @@ class Sources:
         2. Without such messages, each source is read again whose fingerprint differs, or whose stamp (size, inode and
            times) changed or is lost. The digest of each of its shards must be the same; the first other one gives a
            message.
-
-        Args:
-            before (sequence of `dict`, *optional*): the fingerprint of each source in the manifest; `None` if the
-                manifest is lost, so that all sources are read again.
-            stamps (sequence, *optional*): the value of `stamps` in the earlier run; `None` if it is lost.
-            shards (mapping from `int` to `dict`): the records of the finished shards, with `begins`, `ends`, `digest`.
-            shard_bytes (`int`): maximum size of a task in bytes, as in the earlier run.
-            names (`bool`): compare the names of the sources as well; needed if the shards store these names.
-
-        Returns:
-            `list[str]`, empty if the finished shards were made from these inputs.
         """
         inputs = self.fingerprints
         if before is None:
@@ -148,15 +137,7 @@ class Sources:
         return []
 
     def check_unchanged(self, first: int = 0, last: int | None = None) -> None:
-        r"""Raise if the size, inode or modification time of a source changed since it was opened.
-
-        Args:
-            first, last (`int`, *optional*): indices of the first and last source to check; by default all sources are
-                checked, which is slow if there are many.
-
-        Raises:
-            ValueError: if a source changed; the message names it.
-        """
+        r"""Raise if the size, inode or modification time of a source changed since it was opened."""
         some = slice(first, None if last is None else last + 1)
         for file, before in zip(self.files[some], self.stamps[some], strict=True):
             now = file.stamp()
@@ -167,20 +148,7 @@ class Sources:
     def tasks(
         self, shard_bytes: int, done: Mapping[int, Cursor] | None = None, *, longest: int = LONGEST
     ) -> Iterator[Task]:
-        r"""Cut the corpus into tasks of at most `shard_bytes` bytes (but at least one document), one for each shard.
-
-        Args:
-            shard_bytes (`int`): maximum size of the texts and copied columns of a task, in bytes.
-            done (mapping from `int` to `Cursor`, *optional*): the end of each finished shard, by its number. The tasks
-                of these shards are skipped; the others are the same as without this argument.
-            longest (`int`, *optional*, defaults to 256 MiB): a document of more bytes raises `ValueError`.
-
-        Returns:
-            Iterator over `Task`. Each byte of text is in exactly one task.
-
-        Raises:
-            ValueError: if the inputs hold no document, a document is too long, or a table cannot be read.
-        """
+        r"""Cut the corpus into tasks of at most `shard_bytes` bytes (but at least one document), one for each shard."""
         some = bool(done)
         for task in self._cut(shard_bytes, done or {}, longest):
             some = some or not all(part.payload.isspace() for part in task.parts)

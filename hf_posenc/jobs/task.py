@@ -112,9 +112,6 @@ class Task:
 
         The record of the shard stores it. If the input is unchanged, the same task in a later run has the same digest.
 
-        Returns:
-            `str`: the xxh3_128 digest of the bytes of all documents, and of the column names of CSV, in hexadecimal.
-
         Example:
             >>> Task(0, (Part("a.txt", "lines", 1, b"I ride"),), Cursor(), Cursor(1)).digest()
             'bc10d0ef596d546c11bd9d6d8459a518'

@@ -59,10 +59,6 @@ class TextFile(InputFile):
 
         The names are the keys in the first JSON lines (up to 1000), or the header of CSV. Other text has one column,
         named `texts[0]`; `texts` are the names of the text columns in the settings.
-
-        Raises:
-            ValueError: if a JSON file is not JSON lines, if the header of a CSV file has another delimiter than commas
-                (tabs for `"tsv"`), or if a JSON or CSV file is in UTF-16.
         """
         if self.kind in ("lines", "paragraphs", "file"):
             self.bytes()  # raises if the file does not exist
@@ -132,17 +128,6 @@ class TextReader:
         r"""Return a part with as many of the next documents as fit into `limit` bytes.
 
         The result depends only on the file, the position (`offset`, `row`) and the arguments, not on earlier calls.
-
-        Args:
-            limit (`int`): maximum total size of the documents in bytes; more than 64 MiB counts as 64 MiB.
-            must (`bool`): return at least one document, even if it is longer than `limit`.
-
-        Returns:
-            `Part`; `None` if no document fits, or after the last one. For a damaged file, the last part has the kind
-            `"unreadable"`.
-
-        Raises:
-            ValueError: for a document that is longer than `longest`.
         """
         limit = min(limit, _LARGEST)
         self._fill(limit + 1)

@@ -74,19 +74,7 @@ class TaskEncoder:
         self._empty = self._encoder.tokenize([""], None if pair is None else [""]).ids.values
 
     def tokenize(self, task: Task, counted: Counted) -> Iterator[Block]:
-        r"""Parse and tokenize the documents of a task, and yield them in batches.
-
-        Args:
-            task (`Task`): the task.
-            counted (`Counted`): counts, updated in place.
-
-        Returns:
-            Iterator over `Block`.
-
-        Raises:
-            ValueError: for a bad document, with file, line and reason, unless the job skips bad documents or replaces
-                them by empty texts.
-        """
+        r"""Parse and tokenize the documents of a task, and yield them in batches."""
         for found in read_documents(task, self._columns):
             if isinstance(found, LongDocument):
                 rows, refused = self._tokenize_long(found)

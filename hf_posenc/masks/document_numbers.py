@@ -86,13 +86,6 @@ def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> tor
 
     A document begins where positions fall back to the smallest of their row; see `documents_by_positions`.
 
-    Args:
-        real (`torch.Tensor` `(B, T)` bool): True at real tokens.
-        positions (`torch.Tensor` `(B, T)` or `(1, T)`, integer): position ids.
-
-    Returns:
-        `torch.Tensor` `(B, T)` int64 on the device of `real`; numbers begin at 0 in each row, and are -1 at padding.
-
     Example:
         >>> documents_from_positions(torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 0, 0]]))
         tensor([[ 0,  0,  1, -1]])
@@ -208,14 +201,6 @@ def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int
 
 def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
     r"""Raise if a query of cross-attention has no key in its document, because its softmax would be NaN.
-
-    Args:
-        queries (`torch.Tensor` `(B, Q)`, integer): documents of the queries; negative at padding, which is not checked.
-        keys (`torch.Tensor` `(B, K)`, integer): documents of the keys; negative at padding. A row whose keys are all
-            padding does not raise, because its queries may then attend to all of them.
-
-    Raises:
-        ValueError: if a query has no key (the message names its row and document), or if the numbers of rows differ.
 
     Example:
         >>> check_cross(torch.tensor([[0, 0, -1]]), torch.tensor([[0, -1]]))     # document 0 has a key

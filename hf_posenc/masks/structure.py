@@ -65,9 +65,6 @@ def layout_of(
 
     A look-ahead, window or prefix that changes nothing for this batch is reported as `False` or `None`.
 
-    Args:
-        documents, queries, look_ahead, window, prefix: the fields of an `AttentionMask`.
-
     Example:
         >>> layout = layout_of(torch.tensor([[0, 0, 0, -1]]), None, True, window=9, prefix=None)
         >>> layout.full, layout.from_the_start, layout.window     # a window of 9 hides none of 4 tokens
@@ -133,10 +130,6 @@ def queries_without_keys(documents: torch.Tensor, layout: Layout) -> torch.Tenso
     """Return a mask `(B, T)` bool, True at queries from which look-ahead and window hide all real tokens.
 
     All such queries are padding, because real tokens see themselves. `None` if `layout` excludes such queries.
-
-    Args:
-        documents (`torch.Tensor` `(B, T)`, integer): document number of each token, negative at padding.
-        layout (`Layout`): result of `layout_of` for this mask.
     """
     if layout.window is None and (not layout.look_ahead or layout.from_the_start):
         return None
@@ -174,13 +167,6 @@ class Numbers(NamedTuple):
 
 def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest: int) -> Numbers:
     r"""Renumber documents to small integers, so that a table with one entry per document stays small.
-
-    Args:
-        documents, queries: the fields of an `AttentionMask`.
-        highest (`int`): the highest document number; -1 if all tokens are padding.
-
-    Returns:
-        `Numbers`: 0 at padding, else at least 1. In a row, numbers are equal exactly where documents are equal.
 
     Example:
         >>> small_numbers(torch.tensor([[7000, 7000, -1, 12]]), None, 7000)
@@ -255,13 +241,6 @@ def key_ranges(
 
     Gaps come only from interleaved documents, padding between real tokens, and prefixes that are not at the beginning
     of their document.
-
-    Args:
-        documents, queries, prefix: the fields of an `AttentionMask`.
-        layout (`Layout`): result of `layout_of` for this mask.
-
-    Returns:
-        `KeyRanges` on the device of `documents`, or `None`.
 
     Example:
         >>> documents = torch.tensor([[0, 0, 1, 1, -1]])     # the last query is padding, and sees all real keys

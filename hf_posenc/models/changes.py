@@ -64,9 +64,6 @@ class Changes:
         """Revert all changes; return True, or False if there are none to revert.
 
         The model may have been moved to another device or dtype since the changes.
-
-        Raises:
-            RuntimeError: if a written table is no longer in the model, such as after lengthening. Nothing is reverted.
         """
         if not self._restore:
             return False
@@ -102,17 +99,6 @@ def lengthen(
 
     A second model of the same class is built with the new length. The new rows are copied from it; existing rows keep
     their values. Configuration, buffers and attributes that depend on the length are changed too.
-
-    Args:
-        model (`PreTrainedModel`): without wrappers; changed in place.
-        positions (`ModelPositions`): result of `find_positions` for this model. Position tables that token ids do not
-            read, such as LUKE's table for entities, become longer too if they have the same configuration key.
-        tables (`tuple` of `PositionTable`): the model's learned position tables.
-        max_positions (`int`): new maximum number of tokens in a sequence. If it is the present one, nothing changes.
-        changes (`Changes`): recorder of the changes, to undo them.
-
-    Raises:
-        ValueError: if every table is already longer, or the model's configuration cannot express the new length.
     """
     shortest = min(tables, key=lambda table: table.max_length)
     if max_positions < shortest.max_length:

@@ -62,10 +62,6 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
 
     The result is `False` for models that raise for a 4D mask or ignore it, for encoder-decoders and models of fixed
     length, and for flex attention on the CPU.
-
-    Args:
-        probe (`Probe`): the model, with methods that run it on sample tokens.
-        positions (`ModelPositions`): result of `find_positions` for this model.
     """
     implementations = {getattr(each, "_attn_implementation", None) for each in configurations(probe.model.config)}
     if probe.device.type == "cpu" and "flex_attention" in implementations:
@@ -100,15 +96,6 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
     They are those names in `FLAT_KEYS` that the model's forward has, or declares for its `**kwargs`. The model is run
     to test that these arguments together isolate the documents. "use_cache" is one of them if the forward takes it in
     its `**kwargs` only: with a cache, documents see each other.
-
-    Args:
-        probe (`Probe`): the model, with methods that run it on sample tokens.
-        positions (`ModelPositions`): result of `find_positions` for this model.
-        isolates (`bool`): result of `isolates_by_positions`. If it is True, the test is skipped.
-
-    Returns:
-        Two values: a `tuple` of argument names, such as "position_ids" and "cu_seq_lens_q", empty if the test fails;
-        and the error that the model raised in the test, otherwise `None`.
     """
     names = {*probe.names, *declared_names(probe.model)}
     names -= set() if positions.takes_position_ids else {"position_ids"}
@@ -172,10 +159,6 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
     A 4D mask replaces the model's own mask, so it must include the model's window. To find the window, the model is run
     on seven tokens with a window of two: first with its own mask, then with each 4D mask that may have the same effect.
     The result is `None` if none has, as for attention in chunks, or if the model takes no 4D mask.
-
-    Args:
-        probe (`Probe`): the model, with methods that run it on sample tokens.
-        positions (`ModelPositions`): result of `find_positions` for this model.
     """
     if not takes_4d_mask(probe, positions):
         return None

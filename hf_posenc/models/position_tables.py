@@ -153,10 +153,6 @@ def position_lookups(model: nn.Module, tables: Collection[str]) -> Iterator[tupl
 
     The first run has no padding. The second has two rows, one padded on the left and one on the right.
 
-    Args:
-        model (`PreTrainedModel`): any device and dtype; it is not changed.
-        tables (collection of `str`): parameter names of the tables.
-
     Yields:
         For each read, three values: name of the table, indices `(...)` int64 of the table rows, and the values
         `(..., D)` that were returned for them.
@@ -386,15 +382,7 @@ _ROTARY = re.compile(r"rotary|rope(?![a-z])|RoFormer", re.IGNORECASE)
 
 
 def kinds_of(model: nn.Module, tables: tuple[PositionTable, ...]) -> tuple[PositionKind, ...]:
-    r"""Return the kinds of positions of a model, such as "learned", from its tables and the names in its modules.
-
-    Args:
-        model (`PreTrainedModel`): without wrappers.
-        tables (`tuple` of `PositionTable`): its position tables, found by running it.
-
-    Returns:
-        `tuple` of names, empty for a model without positions, such as a recurrent one (Mamba, RWKV) or a bag of words.
-    """
+    r"""Return the kinds of positions of a model, such as "learned", from its tables and the names in its modules."""
     kinds: list[PositionKind] = []
     if any(table.is_learned for table in tables):
         kinds.append("learned")

@@ -364,11 +364,7 @@ def _hidden_states(out: Any) -> torch.Tensor:
 
 
 def check_weights(model: nn.Module) -> None:
-    r"""Raise if some weights of a model are not available in this process.
-
-    Raises:
-        ValueError: for parameters on the meta device, or sharded over processes.
-    """
+    r"""Raise if some weights of a model are not available in this process."""
     # Shards are flat: FSDP stores a matrix in one dimension, and DeepSpeed leaves an empty row.
     matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear | nn.Embedding)}
     for name, tensor in model.named_parameters():

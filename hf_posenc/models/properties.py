@@ -30,12 +30,6 @@ LENGTH_KEYS = (
 def opened(model: Any) -> Any:
     r"""Return `model` without its wrappers, such as DDP, FSDP, DeepSpeed, PEFT and `torch.compile`.
 
-    Args:
-        model (`nn.Module`): wrapped any number of times, or not at all.
-
-    Returns:
-        The innermost model, not a copy.
-
     Example:
         >>> from torch import nn
         >>> layer = nn.Linear(2, 2)
@@ -60,15 +54,7 @@ def _inside(model: Any) -> Any:
 
 
 def virtual_tokens(model: Any) -> tuple[int, int]:
-    r"""Return the numbers of virtual tokens (learned prompts) that PEFT adds to each input row and each decoder row.
-
-    Args:
-        model (`nn.Module`): with or without wrappers, such as those of PEFT.
-
-    Returns:
-        Two `int`: tokens for each row of `input_ids`, and for each row of the decoder. Only prefix tuning of an
-        encoder-decoder adds tokens to the decoder. Both are 0 if PEFT adds no virtual tokens.
-    """
+    r"""Return the numbers of virtual tokens (learned prompts) that PEFT adds to each input row and each decoder row."""
     rows = targets = 0
     while (inner := _inside(model)) is not None:
         config: Any = getattr(model, "active_peft_config", None) if type(model).__module__.startswith("peft.") else None
@@ -89,15 +75,6 @@ def is_hugging_face(model: Any) -> bool:
 
 def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
     r"""Return the error message for a value given in place of a model; it suggests code that makes a model from it.
-
-    Args:
-        rule (`str`): the first line of the message.
-        value (`object`): any value, such as a name or folder, a configuration, a model class, a `Trainer` or pipeline.
-        trained (`bool`, *optional*, defaults to `True`): if `value` is a name, suggest code that loads the weights of
-            the model; `False` suggests code that makes the model with new weights.
-
-    Returns:
-        `str`, ready for a `TypeError`.
 
     Example:
         >>> print(not_a_model("model= takes the model itself", "bert-base-uncased"))
@@ -213,19 +190,7 @@ def fixed_length(config: Any) -> int | None:
 
 
 def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any, set[str]]:
-    r"""Load a model with `AutoModel.from_pretrained`, without log messages, progress bars and remote code.
-
-    Args:
-        name (`str`): a name on the Hub, or a folder.
-        instead (`str`, *optional*): text to append to the error message, such as `"; or pass a model"`.
-        **settings: arguments of `AutoModel.from_pretrained`.
-
-    Returns:
-        The model, and the names of its parameters that are missing from the checkpoint.
-
-    Raises:
-        ValueError: if the model cannot be loaded.
-    """
+    r"""Load a model with `AutoModel.from_pretrained`, without log messages, progress bars and remote code."""
     import transformers
 
     logging = transformers.utils.logging

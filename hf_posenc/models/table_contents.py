@@ -45,29 +45,13 @@ class Formula:
     scale: float = 1.0
 
     def rows(self, steps: torch.Tensor, d_model: int, dtype: torch.dtype) -> torch.Tensor:
-        r"""Return the sinusoids of tokens, given their indices in the sequence.
-
-        Args:
-            steps (`torch.Tensor` `(...)` int64): indices of the tokens; the first token of a sequence has 0.
-            d_model (`int`): width D.
-            dtype (`torch.dtype`): dtype of the result.
-
-        Returns:
-            `torch.Tensor` `(..., D)` on the device of `steps`.
-        """
+        r"""Return the sinusoids of tokens, given their indices in the sequence."""
         positions = steps + self.convention.first_position
         rows = sinusoidal_encoding(positions, d_model, convention=self.convention, base=self.base, dtype=dtype)
         return rows * self.scale
 
     def table(self, like: torch.Tensor, first_row: int) -> torch.Tensor:
         r"""Return a whole table: zeros before `first_row`, then the sinusoids of one position per row.
-
-        Args:
-            like (`torch.Tensor` `(rows, D)`): tensor with the shape and dtype of the result; its values are not used.
-            first_row (`int`): index of the table row that the first token reads.
-
-        Returns:
-            `torch.Tensor` `(rows, D)` on the CPU.
 
         Example:
             >>> Formula(Convention("vaswani")).table(torch.empty(3, 2), first_row=1)
@@ -83,9 +67,6 @@ class Formula:
         r"""Return True if `rows` are exactly this formula's sinusoids of the first N positions.
 
         Sinusoids that were rounded to bfloat16, float16 or float32 match too.
-
-        Args:
-            rows (`torch.Tensor` `(N, D)`, floating): rows of a table, beginning with the row of the first token.
 
         Example:
             >>> Formula(Convention("vaswani")).matches(torch.tensor([[0.0, 1.0], [0.84147096, 0.5403023]]))
@@ -116,25 +97,7 @@ class Formula:
 def table_content(
     model: nn.Module, table: PositionTable, chosen: Formula, recorded: Formula | None, replace_trained: bool
 ) -> str:
-    r"""Return a description of the content of a table; raise if it must not be overwritten.
-
-    Args:
-        model (`nn.Module`): the model of the table.
-        table (`PositionTable`): the table, before anything is written to it.
-        chosen (`Formula`): the formula to write.
-        recorded (`Formula`, *optional*): the formula that an earlier call recorded in the model's configuration.
-        replace_trained (`bool`): True if trained rows and other sinusoids may be overwritten.
-
-    Returns:
-        One of these texts:
-
-        - for sinusoids of the formula `chosen` or `recorded`, that formula, such as "vaswani, base 30 sinusoids";
-        - "random" for newly initialized rows;
-        - "other sinusoids" or "trained", only with `replace_trained=True`.
-
-    Raises:
-        ValueError: if the table was trained or contains other sinusoids, and `replace_trained` is False.
-    """
+    r"""Return a description of the content of a table; raise if it must not be overwritten."""
     rows = table.tensor[table.first_row :]
     # Check this first, because forty rows of two columns are too few numbers to distinguish sinusoids from random ones.
     for formula in (chosen, recorded):
@@ -161,15 +124,6 @@ def table_content(
 
 def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
     r"""Return the clearest sign that `rows` were trained, as text; an empty string if they look newly initialized.
-
-    Args:
-        rows (`torch.Tensor` `(N, D)`, floating): rows of consecutive positions; rows of zeros are ignored.
-        drawn (`torch.Tensor` `(N, D)`, *optional*): new rows from the model's own initializer, for comparison. Some
-            initializers produce signs of training, for example if all numbers are positive. A sign that `drawn` has
-            too counts only if it is more than twice as clear in `rows`.
-
-    Returns:
-        `str`: for messages; a sign names the number of rows that show it, and the measured value.
 
     Example:
         >>> fresh = torch.randn(512, 64, generator=torch.Generator().manual_seed(0))

@@ -12,16 +12,6 @@ from ..ragged import offsets_of
 def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
     r"""Check the lengths of documents and return them as a new int64 array.
 
-    Args:
-        lengths (array-like of integers `(N,)`): number of tokens of each document, at least 1. May be empty.
-
-    Returns:
-        `np.ndarray` `(N,)` int64, a new array.
-
-    Raises:
-        ValueError: if a length is less than 1.
-        TypeError: if the lengths are not integers, or not one-dimensional.
-
     Example:
         >>> checked_lengths([5, 3])
         array([5, 3])

@@ -25,22 +25,6 @@ def best_shapes(
     so a few padded lengths save compilations. Lengths chosen for the documents waste about half as much as equally
     spaced ones.
 
-    Args:
-        lengths (array-like of integers `(N,)`): number of tokens of each document, at least 1.
-        count (`int`): number of padded lengths, K. The result has fewer if the documents have fewer different lengths.
-        multiple_of (`int`, *optional*): every padded length is a multiple of it.
-        cost (callable, *optional*): function from an array of padded lengths to the cost of a row of each length. The
-            result then has the lowest total cost instead of the least padding. By default, the cost is the length.
-
-    Returns:
-        `np.ndarray` `(K,)` int64, ascending; the last is enough for the longest document. No K other lengths cost less.
-
-    Raises:
-        ValueError: if `count`, `multiple_of` or a length is not positive, or if `cost` is not positive, or is lower for
-            a longer row.
-        TypeError: if `lengths`, `count` or `multiple_of` are not integers, or `cost` does not return an array of one
-            number per length.
-
     Source:
         Exact, by dynamic programming: each step adds one padded length, for all D different document lengths. Divide
         and conquer needs D log D operations for a step, because the best next smaller length never decreases as the

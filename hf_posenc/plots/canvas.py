@@ -67,9 +67,6 @@ def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Pictu
     If the caller of the plot function passes axes as `ax`, the text colors of the current matplotlib style are kept.
     Without `ax`, a notebook displays the returned axes or figure as an image.
 
-    Raises:
-        ImportError: when the decorated function is called, if matplotlib is not installed.
-
     Example:
         >>> picture(lambda: new_axes()).__name__
         '<lambda>'
@@ -137,9 +134,6 @@ def new_figure(width: float, height: float) -> Figure:
 
 def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
     r"""Return `ax` if it is given, else the axes of a new figure of `width` by `height` inches.
-
-    Raises:
-        TypeError: if `ax` is not matplotlib axes.
 
     Example:
         >>> new_axes(width=4, height=3).figure.get_size_inches()
@@ -268,20 +262,7 @@ def heat_map(
     extent: tuple[float, float, float, float] | None = None,
     name: str | None = None,
 ) -> Any:
-    r"""Draw a matrix of numbers as a heat map, first row on top, with integer ticks on both axes.
-
-    Args:
-        ax (`Axes`): the axes to draw into.
-        values (`np.ndarray` `(R, C)`): finite numbers.
-        limits (two `float`, *optional*): numbers that get the first and the last color. By default 0 and the largest
-            number. If the first is negative, the middle color is white; with (-x, x), 0 is white.
-        extent (four `float`, *optional*): left, right, bottom and top edge of the image on the axes. By default each
-            number is at its column and row index.
-        name (`str`, *optional*): label of the color bar. By default there is no bar.
-
-    Returns:
-        `matplotlib.image.AxesImage`
-    """
+    r"""Draw a matrix of numbers as a heat map, first row on top, with integer ticks on both axes."""
     low, high = limits or (0.0, float(values.max()) or 1.0)
     # If there are more numbers than pixels, average the numbers, not their colors: a mean of orange and purple would
     # be a brown that is not in the color bar.
@@ -344,9 +325,6 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
     r"""Return the format of a picture's file, "png" or "svg", by the suffix of `path`.
-
-    Raises:
-        ValueError: if the suffix is not .png or .svg.
 
     Example:
         >>> check_suffix("decay.SVG")

@@ -35,10 +35,6 @@ def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDAr
 
     The error messages contain `name`, the argument's name, and `example`, a correct value.
 
-    Raises:
-        TypeError: if `value` is not numeric.
-        ValueError: if a number is NaN or infinite.
-
     Example:
         >>> as_finite([1, 2], "losses", "[0.5, 0.4]")
         array([1., 2.])
@@ -75,10 +71,6 @@ def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) ->
 
     The error messages contain `name`, the argument's name, and `example`, a correct value.
 
-    Raises:
-        TypeError: if `value` is not an integer.
-        ValueError: if it is below 1 or above `most`.
-
     Example:
         >>> as_count(np.int64(3), "length", 100)
         3
@@ -93,10 +85,6 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
     r"""Return an integer, or a list, tuple, range or array of integers, as an int64 array `(N,)`.
 
     The error messages contain `name`, the argument's name, and `example`, a correct value.
-
-    Raises:
-        TypeError: if a value is not an integer, or there are no values.
-        ValueError: if an integer is below `least`.
 
     Example:
         >>> as_integers(3, "columns", "[0, 1]")
@@ -115,17 +103,6 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
 
 def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[int]:
     r"""Return one or several indices, such as the argument `layer` of a plot, as a list of `int` from 0 to `count` - 1.
-
-    Args:
-        wanted (`int`; if `others` is given, also a list, tuple or range of `int`, or `"all"`): value of the argument.
-            Negative indices count from the end.
-        count (`int`): number of items, such as layers.
-        name (`str`): name of the argument, for the error message.
-        others (`str`, *optional*): the other allowed values, in words: the end of an error message such as 'layer must
-            be an integer from 0 to 2, several, or "all"'. By default only a single index is allowed.
-
-    Raises:
-        ValueError: if an index is out of range, or `wanted` has another type or is empty.
 
     Example:
         >>> as_indices([0, -1], 3, "layer", ', several, or "all"'), as_indices("all", 3, "layer", ', or "all"')

@@ -197,14 +197,6 @@ def crowding(
 def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     r"""Return the coordinates of points in the plane of their largest variance (PCA).
 
-    Args:
-        points (`np.ndarray` `(N, D)`): one point per row.
-
-    Returns:
-        Two `np.ndarray` float64: the coordinates `(N, 2)` along the first two principal components, and the shares
-        `(2,)` of the total variance along each. If a component has no variance, both are 0. The sign of a component is
-        fixed: its entry with the largest absolute value is positive.
-
     Source:
         Pearson 1901, "On lines and planes of closest fit to systems of points in space".
 

@@ -68,16 +68,6 @@ def token_labels(
     The labels are `tokens` if given, else the tokens that a `Batch` can decode, else the ids. If the batch has no ids
     of this shape, they are the column numbers.
 
-    Args:
-        batch (mapping): a `Batch`, or another mapping with ids.
-        tokens (`B` lists of `T` `str`, *optional*): the result of `collate.tokens(batch)`.
-        shape (two `int`): B and T, the number of rows and of tokens per row.
-        rows, span (`slice`, *optional*): rows and columns to label. By default all.
-        name (`str`, *optional*, defaults to `"input_ids"`): the key of the ids in the batch.
-
-    Raises:
-        ValueError: if `tokens` has another shape.
-
     Example:
         >>> token_labels({"input_ids": np.array([[5, 6]])}, None, (1, 2), span=slice(1, 2))
         [['6']]
@@ -105,9 +95,6 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
 
     `span` is (start, stop), for the tokens from index start to stop - 1. Negative numbers count from the end, and
     numbers above `length` are replaced by `length`. `None` selects all tokens.
-
-    Raises:
-        ValueError: if the slice contains no token, or more than 64; if `span` is not two integers.
 
     Example:
         >>> span_of((8, 100), 20)
@@ -142,14 +129,7 @@ def label_matrix(
     real_across: Sequence[bool],
     real_down: Sequence[bool],
 ) -> None:
-    r"""Label the columns and rows of a drawn matrix with tokens; labels of padding tokens are gray.
-
-    Args:
-        ax (`Axes`): axes with the matrix; each cell is one unit wide and high.
-        across, down (sequences of `str`): the labels of the columns and of the rows.
-        cell (`float`): approximate width of a cell in inches.
-        real_across, real_down (sequences of `bool`): False for labels of padding tokens.
-    """
+    r"""Label the columns and rows of a drawn matrix with tokens; labels of padding tokens are gray."""
     ax.yaxis.set_ticks(range(len(down)), labels=list(down), fontsize=_TOKEN_SIZE)
     ax.tick_params(length=0)
     label_columns(ax, across, cell)
@@ -189,12 +169,6 @@ def label_points(
     If a word must be further away from its point, a thin line joins both. If every place overlaps, the one with the
     least overlap is used. Call this function last, after `figure.draw_without_rendering()`, because it needs the final
     size of the axes.
-
-    Args:
-        ax (`Axes`): axes in which the points are drawn.
-        points (`np.ndarray` `(N, 2)`): the points, in data coordinates.
-        words (`N` `str`): the labels.
-        clear_of (`np.ndarray` `(M, 2)`, *optional*): other points that words should not cover. By default none.
     """
     from matplotlib.patheffects import withStroke
 

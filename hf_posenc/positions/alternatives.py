@@ -212,17 +212,6 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]) -> PositionalEncoding:
     r"""Return `encoding` if it is a module of width `d_model`; if it is the name of a kind, return a new module.
 
-    Args:
-        encoding (`str` or `PositionalEncoding`): name of a kind, as in `positional_encoding`, or a module, which is
-            returned unchanged.
-        d_model (`int`): width D of the token embedding. A given module must have the same width.
-        settings (mapping): keyword arguments for a new module; must be empty if `encoding` is a module.
-
-    Raises:
-        ValueError: if the kind is unknown, the width differs, or a module is given together with settings.
-        TypeError: if `encoding` is neither a name nor a module; if a setting does not exist for the kind, or has the
-            wrong type.
-
     Example:
         >>> resolve_encoding("none", 8, {})
         NoPositionalEncoding(8, scale=None, dropout=0.0, max_length=None)

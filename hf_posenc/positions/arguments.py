@@ -52,16 +52,6 @@ def check_special_position(position: Any, name: str, *, minimum: int | None) -> 
 def check_number(value: Any, name: str, *, above: float = -math.inf, fix: str) -> float:
     r"""Return `value` as a finite `float` larger than `above`.
 
-    Args:
-        value (`Any`): a real number of Python or NumPy, but not a bool.
-        name (`str`): name of the argument, for the message.
-        above (`float`, *optional*): lower limit, exclusive.
-        fix (`str`): advice in the message.
-
-    Raises:
-        TypeError: if `value` is not a real number.
-        ValueError: if `value` is infinite, NaN, or not larger than `above`.
-
     Example:
         >>> check_number(np.float32(2), "base", above=1, fix="base=10000")
         2.0
@@ -192,19 +182,7 @@ def check_tensor_range(positions: torch.Tensor, name: str) -> None:
 
 
 def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
-    r"""Return `positions` as a tensor of integers or floats, after checking them.
-
-    Args:
-        positions (`object`): a tensor, which stays on its device, or an array or a sequence, which is copied to a CPU
-            tensor of dtype int64 or float64.
-        name (`str`): name of the argument, for the message.
-
-    Raises:
-        TypeError: if `positions` are a single Python or NumPy number, or not real numbers.
-        ValueError: if they require a gradient, or are lists of unequal lengths; if a position is infinite, NaN, or
-            beyond 2**53 in absolute value. Not checked for this: integer tensors on an accelerator (except uint64), and
-            tensors whose values cannot be read.
-    """
+    r"""Return `positions` as a tensor of integers or floats, after checking them."""
     # A tuple, as in every test of types that a compiler can trace: Dynamo reads `A | B` only from torch 2.7 on.
     if isinstance(positions, (bool, int, float, np.integer, np.floating)):
         count = max(int(positions), 1) if math.isfinite(positions) else 100
@@ -254,18 +232,7 @@ def _from_sequence(positions: Any, name: str) -> torch.Tensor:
 
 
 def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: bool) -> torch.Tensor:
-    r"""Return `position_ids` as a tensor on the device of `x`; raise if their shape does not fit `x`.
-
-    Args:
-        position_ids (`object`): tensor, array or sequence `(B, T)`, `(1, T)` or `(T,)`.
-        x (`torch.Tensor` `(B, T, D)`): input of the module.
-        keep_float64 (`bool`): matters only for float64 positions and an `x` on mps, which has no float64. True
-            returns them on their own device instead; False converts them to float32, and moves them.
-
-    Raises:
-        ValueError: if the shape does not fit `x`, or a position is not finite or is beyond 2**53.
-        TypeError: if `position_ids` are not real numbers.
-    """
+    r"""Return `position_ids` as a tensor on the device of `x`; raise if their shape does not fit `x`."""
     positions = as_positions(position_ids, "position_ids")
     batch, length = x.shape[:2]
     # One dimension at a time: a comparison of whole shapes would tie B to T in an exported program.

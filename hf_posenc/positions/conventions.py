@@ -296,10 +296,6 @@ def fixed_bases(*bases: float) -> Convention:
 def resolve_convention(convention: str | Convention) -> Convention:
     r"""Return the preset of a given name, or a given `Convention` unchanged.
 
-    Raises:
-        ValueError: if no preset has that name.
-        TypeError: if the argument is neither a name nor a `Convention`.
-
     Example:
         >>> resolve_convention("tensor2tensor").spacing
         'ends'

@@ -123,14 +123,6 @@ def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
 def exact_rows(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
     r"""Return the encodings of the given positions: a row of sines and cosines for each.
 
-    Args:
-        positions (`torch.Tensor` `(...)` float64, on the CPU).
-        waves (`Waves`): frequencies and layout.
-        dtype (`torch.dtype`): float32, bfloat16, float16 or float64.
-
-    Returns:
-        `torch.Tensor` `(..., D)` of `dtype`, on the CPU, not a view. A row depends on its own position only.
-
     Example:
         >>> from hf_posenc.positions.conventions import CONVENTIONS
         >>> some = torch.tensor([0.0, 1.0], dtype=torch.float64)

@@ -86,22 +86,6 @@ def sinusoidal_table(
 ) -> torch.Tensor:
     r"""Return a table whose row p is the encoding of position p; the row of the convention's padding position is zero.
 
-    Args:
-        num_positions (`int`): number of rows N, for positions 0 to N - 1 in every convention, also in one
-            with another first position.
-        d_model (`int`): width D >= 1.
-        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order and frequencies of the columns.
-        base (number, *optional*, defaults to 10000): the lowest frequency is about 1/base, see `sinusoidal_encoding`.
-        dtype (`torch.dtype`, *optional*, defaults to float32): dtype of the table.
-        device (*optional*, defaults to the CPU): device of the table.
-
-    Returns:
-        `torch.Tensor` `(N, D)` of `dtype` on `device`, in new memory.
-
-    Raises:
-        ValueError: if `num_positions` or `d_model` is not positive, or `base` is not larger than 1.
-        TypeError: if `num_positions` or `d_model` is not an integer.
-
     Example:
         >>> sinusoidal_table(3, 4, convention="fairseq")
         tensor([[ 0.0000e+00,  0.0000e+00,  1.0000e+00,  1.0000e+00],

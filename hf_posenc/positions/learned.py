@@ -161,15 +161,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         return self._compute(positions).to(like.dtype)
 
     def features(self, positions: torch.Tensor) -> torch.Tensor:
-        r"""Return the Fourier features: cosines, then sines, of positions times learned frequencies, divided by √F.
-
-        Args:
-            positions (`torch.Tensor` `(...)`): any real numbers.
-
-        Returns:
-            `torch.Tensor` `(..., F)` in the dtype of the weights. Angles are computed in float64 if positions or
-            weights are float64, otherwise in float32.
-        """
+        r"""Return the Fourier features: cosines, then sines, of positions times learned frequencies, divided by √F."""
         is_double = torch.float64 in (positions.dtype, self.frequencies.dtype)
         dtype = torch.float64 if is_double else torch.float32
         angles = positions.to(dtype).unsqueeze(-1) * self.frequencies.to(dtype)  # (..., F/2)

@@ -18,18 +18,6 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
     Of a `datasets.Dataset` only the offsets of the lists are read, not the tokens. This takes milliseconds for a
     million rows. Any other data set is read row by row.
 
-    Args:
-        dataset (`datasets.Dataset`, `pandas.DataFrame`, or anything with a length whose rows are mappings): tokenized
-            rows.
-        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
-
-    Returns:
-        `np.ndarray` `(N,)` int64, in the order of the rows.
-
-    Raises:
-        ValueError: if the column is missing, or if one of its values is None or not a list.
-        TypeError: if the data set has no length, or is a mapping such as a `datasets.DatasetDict`.
-
     Example:
         >>> lengths_of([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}])
         array([3, 1])
@@ -118,20 +106,7 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
 
 
 def list_lengths(values: Any, column: str, numbers: Sequence[int] | None = None) -> NDArray[np.int64]:
-    r"""Return the number of values in each list of an Arrow column.
-
-    Args:
-        values (`pyarrow.ChunkedArray` or `pyarrow.Array`): the lists.
-        column (`str`): name of the column, for error messages.
-        numbers (sequence of `int`, *optional*): the number of each row, for error messages. By default, rows are
-            numbered from 0.
-
-    Returns:
-        `np.ndarray` `(N,)` int64.
-
-    Raises:
-        ValueError: if a row is None instead of a list.
-    """
+    r"""Return the number of values in each list of an Arrow column."""
     import pyarrow.compute as pc
 
     lengths = pc.list_value_length(values)

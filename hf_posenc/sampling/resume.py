@@ -119,9 +119,6 @@ def _require_same_order(saved: str | None, here: str | None) -> None:
 def require_same_digests(digests: torch.Tensor) -> None:
     r"""Raise `ValueError` if the hashes of the processes differ, because they then read different rows.
 
-    Args:
-        digests (`torch.Tensor` `(processes,)`): the result of `PlanState.digest` in each process.
-
     Example:
         >>> require_same_digests(torch.tensor([7, 7]))      # equal: no error
     """

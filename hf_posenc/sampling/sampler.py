@@ -266,15 +266,6 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
 
     The message lists the keys that differ, are missing or are unknown.
 
-    Args:
-        saved (mapping): the saved state: settings and hashes.
-        here (mapping): the present state, with the same keys.
-        found (`str`): description of the present state, for the error message.
-
-    Raises:
-        ValueError: if a value differs, or a key is only in one of the two.
-        TypeError: if `saved` is not a mapping.
-
     Example:
         >>> require_same_plan({"seed": 1}, {"seed": 1}, "3 steps here")     # equal: no error
     """

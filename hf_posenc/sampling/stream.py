@@ -257,14 +257,6 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         r"""Return the number of windows of the stream up to a step, and a hash of their batches, for a checkpoint.
 
         A window is `window` consecutive rows of the stream, which are divided into batches together.
-
-        Args:
-            steps (`int`): number of finished steps. It must not be smaller than in an earlier call.
-
-        Returns:
-            `dict` of JSON values: `windows`, the number of windows up to the one of the next step, or up to the last
-            one that was read; and `digest`, a hash of the row lengths and batches of these windows. They are 0 and `""`
-            if nothing was read, or with `repeats=False`.
         """
         while len(self._plans) > 1 and self._plans[1][0] <= steps:
             del self._plans[0]

@@ -214,24 +214,7 @@ def choose_backend(
     is_split_into_words: bool = False,
     word_ids: bool = False,
 ) -> Backend:
-    r"""Return the backend that encodes texts for a tokenizer; log its name unless `backend` is `"tokenizers"`.
-
-    Args:
-        text (`str`): the content of a `tokenizer.json`.
-        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"fast"` is nanotoken or gigatoken. `"auto"` is the
-            same if it is installed and supports this tokenizer, else `tokenizers`.
-        split_special_tokens, is_split_into_words (`bool`, *optional*, default to `False`): as in transformers. A fast
-            backend is used only if both are False.
-        word_ids (`bool`, *optional*, defaults to `False`): True if the index of each token's word is needed. A fast
-            backend is used only if this is False.
-
-    Returns:
-        `FastBackend` or `TokenizersBackend`.
-
-    Raises:
-        ValueError: if `backend` is `"fast"` and there is no fast backend for this tokenizer and these settings.
-        ImportError: if `backend` is `"fast"` and its library is not installed.
-    """
+    r"""Return the backend that encodes texts for a tokenizer; log its name unless `backend` is `"tokenizers"`."""
     if backend not in ("auto", "fast", "tokenizers"):
         raise ValueError(one_of("backend", backend, ("auto", "fast", "tokenizers")))
     if backend != "tokenizers":

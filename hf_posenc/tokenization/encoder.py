@@ -119,21 +119,7 @@ class Encoder:
             )
 
     def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> TokenRows:
-        r"""Tokenize and truncate a batch of texts or pairs, and return `TokenRows`.
-
-        Args:
-            texts (sequence of `str`, or of lists of words with `is_split_into_words`): the texts.
-            pairs (the same, *optional*): the second text of each pair.
-
-        Returns:
-            `TokenRows` with the ids of `tokenizer(texts, pairs, ...)`. A long text gives several rows if `limits` has
-            `overflow`.
-
-        Raises:
-            ValueError: if a text contains a lone surrogate, if `max_length` is too small for the special tokens, or if
-                a pair cannot be truncated to `max_length`.
-            DifferentIds: if the fast backend returned other ids than `tokenizers`.
-        """
+        r"""Tokenize and truncate a batch of texts or pairs, and return `TokenRows`."""
         self.limits.check_special_tokens(self._special[pairs is not None])
         if self.backend is None:
             return self._calls.tokenize(texts, pairs)
@@ -146,16 +132,6 @@ class Encoder:
         The blocks are read and tokenized one after another. If truncation removes the end of the text, reading stops
         soon after the last token that is kept. If `word_ids` is True, or `reason_not_cut` is not `None`, all blocks are
         joined first, which needs more memory.
-
-        Args:
-            blocks (iterator of `str`): the text in consecutive blocks of any size.
-
-        Returns:
-            `TokenRows`, with the ids of the whole text.
-
-        Raises:
-            ValueError: as in `tokenize`.
-            DifferentIds: as in `tokenize`.
         """
         if self.backend is None or self.word_ids or self._pieces.reason is not None:
             return self.tokenize(["".join(blocks)])

@@ -55,20 +55,6 @@ _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "s
 def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> PreTrainedTokenizerBase:
     r"""Load or copy a tokenizer. Padding and truncation are turned off in the result.
 
-    Args:
-        tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name on the Hub, a folder, the
-            path of a `tokenizer.json`, or a tokenizer.
-        pad_token (`str`, *optional*): the padding token, a token of the vocabulary. `"eos"` means the end-of-sequence
-            token, if the tokenizer has one. By default the tokenizer's own; for a `tokenizers.Tokenizer` or
-            `tokenizer.json` without one, a token of the vocabulary with a usual name, such as `"<pad>"`.
-
-    Returns:
-        `PreTrainedTokenizerBase` that shares no state with the argument.
-
-    Raises:
-        TypeError: if `tokenizer` has another type.
-        ValueError: if the tokenizer cannot be loaded or copied, or `pad_token` is not in the vocabulary.
-
     Example:
         >>> from tokenizers import Tokenizer, models
         >>> raw = Tokenizer(models.WordLevel({"<pad>": 0, "<unk>": 1, "hi": 2}, unk_token="<unk>"))
@@ -224,17 +210,6 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
 
     For some model families, `AutoTokenizer` would choose the class by the model's `config.json` in the same folder, and
     that class may split texts differently.
-
-    Args:
-        name (`str` or `Path`): a folder or a repository on the Hub, with the files of `save_pretrained` or `to_files`.
-        **hub: arguments of `AutoTokenizer.from_pretrained`, such as `revision` and `token`.
-
-    Returns:
-        `PreTrainedTokenizerBase`. If transformers has no class of that name, `AutoTokenizer` chooses the class.
-
-    Raises:
-        OSError: if there is no `tokenizer_config.json`.
-        ValueError: if the named class is not a tokenizer.
     """
     import transformers
 

@@ -78,20 +78,6 @@ def bpe_merges(
     Among equally frequent pairs, the one with the older tokens is merged first. Characters are older than merged
     tokens, and are ordered by code point. The tokenizers library and `train_bpe` find the same merges.
 
-    Args:
-        texts (iterable of `str`): the corpus; a few lines are enough.
-        num_merges (`int`): maximal number of steps. There are fewer if no pair occurs `min_frequency` times any more.
-        byte_level (`bool`, *optional*, defaults to `True`): bytes or characters, as in `train_bpe`. A space before a
-            word is shown as `Ġ` for bytes, and as `▁` for characters.
-        min_frequency (`int`, *optional*, defaults to 2): smallest number of occurrences of a pair to merge.
-
-    Returns:
-        iterator of `MergeStep`; each prints as four lines.
-
-    Raises:
-        TypeError: if `texts` is a single `str`, or contains a value that is not `str`; if `num_merges` is no integer.
-        ValueError: if `num_merges` is negative, or there is no text.
-
     Source:
         Sennrich, Haddow and Birch 2016, "Neural Machine Translation of Rare Words with Subword Units", algorithm 1.
         arXiv:1508.07909.
@@ -134,16 +120,6 @@ def _rounds(counts: Counter[str], num_merges: int, min_frequency: int) -> Iterat
 
 def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> list[list[Symbols]]:
     r"""Return the stages of encoding each word of a text: first its characters, then its symbols after each merge.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a fast tokenizer whose model is BPE.
-        text (`str`): the text.
-
-    Returns:
-        `list` with one entry per word: the list of its stages, each a `tuple[str, ...]`.
-
-    Raises:
-        TypeError: if the tokenizer is not a BPE.
 
     Example:
         >>> from hf_posenc.tokenization.bpe import train_bpe

@@ -27,21 +27,6 @@ def pack_rows(
 ) -> dict[str, Ragged]:
     r"""Pack tokenized documents into rows: one or more documents per row, with at most `capacity` tokens in total.
 
-    Args:
-        documents (mapping from `str` to `Ragged`): `input_ids`, and further columns of the same lengths. Documents
-            without tokens are left out.
-        capacity (`int`): maximal number of tokens in a row.
-        seed (`int`, *optional*): seed to shuffle the rows, see `pack`. By default rows with the longest documents come
-            first.
-        first_position (`int`, *optional*, defaults to 0): position of a document's first token.
-
-    Returns:
-        `dict` with the packed columns and `document_ids`, which count from 0 in each row. If `documents` has no
-        `position_ids`, they are added, and restart at each document.
-
-    Raises:
-        ValueError: if a document has more than `capacity` tokens.
-
     Example:
         >>> rows = pack_rows({"input_ids": Ragged.from_rows([[5, 6], [7], [8, 9, 4]])}, 4)
         >>> rows["input_ids"].pad(0)
@@ -84,10 +69,6 @@ def ignore_document_starts(labels: Ragged, documents: Ragged | None = None) -> R
 
     A causal model predicts each label from the token before it, so it would predict the first token of a document from
     the end of another document.
-
-    Args:
-        labels (`Ragged` of int64): one label per token.
-        documents (`Ragged` of int64, *optional*): document number of each token; by default each row is one document.
 
     Example:
         >>> ignore_document_starts(Ragged.from_rows([[5, 6, 7], [8, 9]])).values

@@ -98,10 +98,6 @@ class Pieces:
         r"""Yield the pieces of a text. All but the last have at least `size` characters, and usually only a few more.
 
         If no cut is found in the `SEARCHED` (16,384) characters after the first `size`, the whole rest is one piece.
-
-        Args:
-            text (`str` or iterator of `str`): any text, or its consecutive blocks; a block is read when it is needed.
-            size (`int`): minimal number of characters of a piece, at least 1.
         """
         blocks = iter([text]) if isinstance(text, str) else text
         window, start, is_end = "", 0, False

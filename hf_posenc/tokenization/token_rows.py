@@ -49,12 +49,6 @@ class Limits:
         r"""Raise if `max_length` is too small for the special tokens of a row, the stride and one more token.
 
         The stride counts only with `overflow`. Nothing is checked if rows are not truncated.
-
-        Args:
-            special (`int`): number of special tokens in a row.
-
-        Raises:
-            ValueError: the message has the smallest sufficient `max_length`.
         """
         stride = self.stride if self.overflow else 0
         needed = special + stride + 1
@@ -185,15 +179,7 @@ class TokenRows:
         return self.where(keep)
 
     def truncate(self, limits: Limits, *, side: str = "right") -> TokenRows:
-        r"""Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`.
-
-        Args:
-            limits (`Limits`): the limit. Special tokens are truncated like any other token.
-            side (`"left"` or `"right"`, *optional*, defaults to `"right"`): the end that loses tokens.
-
-        Returns:
-            `TokenRows`; the same object if no row is too long.
-        """
+        r"""Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`."""
         ids, limit = self.ids, limits.max_length
         if limit is None or not limits.truncates or ids.longest <= limit:
             return self
@@ -224,12 +210,6 @@ class TokenRows:
 
 def window_offsets(length: int, window: int, stride: int, side: str) -> list[tuple[int, int]]:
     r"""Return the start and stop of each window over a sequence. Consecutive windows share `stride` tokens.
-
-    Args:
-        length (`int`): number of tokens in the sequence, at least 1.
-        window (`int`): number of tokens in a window; the last window may have fewer.
-        stride (`int`): tokens shared by consecutive windows, fewer than `window`.
-        side (`"left"` or `"right"`): truncation side; with `"left"` the first window ends at the end of the sequence.
 
     Example:
         >>> window_offsets(10, 4, 1, "right"), window_offsets(10, 4, 0, "left")
