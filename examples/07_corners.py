@@ -82,7 +82,7 @@ class CornerModel(nn.Module):
         """Predict the point after the beginning and after each of the points (B, T, 2): (B, T + 1, 2)."""
         points = torch.cat([self.begin.expand(len(path), -1, -1), path], dim=1)
         mask = AttentionMask.from_lengths([points.shape[1]], look_ahead=True, device=points.device)
-        decoded = self.decoder(self.positions(self.read(points)), memory, **mask.for_transformer_decoder_layer())
+        decoded = self.decoder(self.positions(self.read(points)), memory, **mask.for_transformer_decoder())
         return self.write(decoded)
 
 

@@ -140,7 +140,7 @@ class TorchForms(Description):
     def for_transformer_decoder(
         self, memory: Self | None = None, num_heads: int | None = None
     ) -> dict[str, torch.Tensor]:
-        r"""Return keyword arguments for the forward of `torch.nn.TransformerDecoder`; `self` is the mask of its target.
+        r"""Return keyword arguments for `torch.nn.TransformerDecoder`, or one of its layers; `self` masks its target.
 
         Args:
             memory (`AttentionMask`, *optional*): mask of the encoder's batch, or a mask made by `cross`. Without it,
@@ -175,20 +175,6 @@ class TorchForms(Description):
                 fix="target.for_transformer_decoder(source), with the mask of the encoder's batch",
             )
         return arguments | across._named(num_heads, padding="memory_key_padding_mask", matrix="memory_mask")
-
-    def for_transformer_decoder_layer(
-        self, memory: Self | None = None, num_heads: int | None = None
-    ) -> dict[str, torch.Tensor]:
-        r"""Return keyword arguments for the forward of one `torch.nn.TransformerDecoderLayer`.
-
-        They are the same as for a whole decoder: see `for_transformer_decoder` for the arguments and errors.
-
-        Example:
-            >>> from hf_posenc import AttentionMask
-            >>> AttentionMask.from_lengths([2]).for_transformer_decoder_layer()
-            {}
-        """
-        return self.for_transformer_decoder(memory, num_heads)
 
     def block_mask(self, block_size: int = 128) -> BlockMask:
         r"""Return the `block_mask` argument for torch's `flex_attention`; all heads share it.
