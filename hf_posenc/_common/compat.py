@@ -1,11 +1,13 @@
-"""Differences between the supported versions of torch, transformers and datasets, with one function for each.
+"""Differences between versions of torch, transformers and datasets, and private names of these libraries.
 
-Nothing else in this package asks for a version. Each function says which versions differ, so that it can go with them.
+No other module asks for a version or uses a private name, except for `_parameters`, `_buffers` and
+`_load_from_state_dict`, which subclasses of `nn.Module` may use. These are the functions to check for a new version.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,9 @@ from .errors import shorten, value_error
 
 if TYPE_CHECKING:
     import torch
+    from tokenizers import Tokenizer
+    from torch import nn
+    from transformers import PreTrainedTokenizerBase
 
 
 def apply_chat_template(processor: Any, conversation: Any, settings: Mapping[str, Any]) -> Any:
@@ -90,3 +95,113 @@ def default_device() -> torch.device:
     if contexts and contexts[-1].device.index is not None:
         return contexts[-1].device  # without asking the accelerator, which may not be here
     return torch.empty(0).device if contexts else torch.get_default_device()
+
+
+# ------------------------------------------------------------------------------------------------ private: transformers
+
+
+def has_target_mode(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return True for Marian, mBART, NLLB, M2M100 and the like, which tokenize targets in another mode than inputs."""
+    return hasattr(tokenizer, "_switch_to_target_mode")
+
+
+def switch_mode(tokenizer: PreTrainedTokenizerBase, *, targets: bool) -> None:
+    """Switch a tokenizer to its mode for targets or for inputs, if it has one; see `has_target_mode`."""
+    switch = getattr(tokenizer, "_switch_to_target_mode" if targets else "_switch_to_input_mode", None)
+    if switch is not None:
+        switch()
+
+
+def has_own_call(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return True if the class of a fast tokenizer overrides `tokenizer(...)` with steps in Python."""
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+    kind = type(tokenizer)
+    return (
+        kind.__call__ is not PreTrainedTokenizerBase.__call__
+        or kind._encode_plus is not PreTrainedTokenizerFast._encode_plus
+    )
+
+
+def replace_rust_part(tokenizer: PreTrainedTokenizerBase, rust: Tokenizer) -> None:
+    """Replace the Rust tokenizer inside a fast tokenizer."""
+    tokenizer._tokenizer = rust
+
+
+def large_parts(tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+    """Return the Rust tokenizer and the vocabulary inside a tokenizer, nearly all of its size."""
+    return [value for name, value in vars(tokenizer).items() if name in ("_tokenizer", "_vocab", "_merges")]
+
+
+def attention_implementation(config: Any) -> str | None:
+    """Return the name of a configuration's attention, such as "sdpa"."""
+    name: str | None = getattr(config, "_attn_implementation", None)
+    return name
+
+
+def initialize(fresh: nn.Module, model: nn.Module, module: nn.Module) -> None:
+    """Draw the weights of `fresh`, a copy of a `module` of `model`, as the model draws those of the module."""
+    # In an encoder-decoder of two models, the innermost one initializes the module.
+    owners: list[Any] = [each for each in model.modules() if hasattr(each, "_init_weights")]
+    next(each for each in reversed(owners) if module in set(each.modules()))._init_weights(fresh)
+
+
+def loss_shifts_labels(trainer: Any) -> bool:
+    """Return True if `Trainer` knows that the loss function of its model shifts labels."""
+    return bool(getattr(trainer, "_loss_shifts_labels", False))
+
+
+# --------------------------------------------------------------------------------------- private: datasets, accelerate
+
+
+def leave_out_of_fingerprints(kind: type) -> None:
+    """Make the fingerprints of `datasets` ignore objects of a class, if `datasets` is imported."""
+    register = getattr(sys.modules.get("datasets.utils._dill"), "pklregister", None)
+    if register is not None:
+        register(kind)(lambda pickler, _: pickler.save(None))
+
+
+def indices_of(dataset: Any) -> Any:
+    """Return the Arrow table of the row numbers of a selected, shuffled or sorted data set; `None` for all rows."""
+    return dataset._indices
+
+
+def node_of(stream: Any) -> Any:
+    """Return `rank` and `world_size` of a stream made by `split_dataset_by_node`, as an object; otherwise `None`."""
+    return getattr(stream, "_distributed", None)
+
+
+def processes_of_accelerate() -> int:
+    """Return accelerate's number of processes, without importing accelerate; 1 if accelerate is not initialized."""
+    module = sys.modules.get("accelerate.state")
+    state = {} if module is None else module.PartialState._shared_state
+    return int(state.get("num_processes", 1))
+
+
+# ------------------------------------------------------------------------------------------------------- private: torch
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Return True for a tensor without values: a fake tensor, or one wrapped by torch.func."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(tensor, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def has_forward_hooks(module: nn.Module) -> bool:
+    """Return True if a hook runs before or after the forward of a module, also one for all modules."""
+    from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
+
+    return any((module._forward_hooks, module._forward_pre_hooks, _global_forward_hooks, _global_forward_pre_hooks))
+
+
+def uncompiled(model: Any) -> Any:
+    """Return the module inside the result of `torch.compile(model)`; `None` for other objects."""
+    return model._orig_mod if "_orig_mod" in getattr(model, "_modules", {}) else None
+
+
+def run_without_compiling(module: nn.Module) -> None:
+    """Undo `module.compile()`."""
+    if "_compiled_call_impl" in vars(module):
+        module._compiled_call_impl = None

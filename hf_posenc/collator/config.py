@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from .._common.compat import has_target_mode
 from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import explain, value_error
 from ..models import ModelSpec
@@ -90,8 +91,8 @@ class Config:
         self.encoder = Encoder(tokenizer, self.limits, word_ids=whole_words, **options)
         self.target_encoder = None
         if settings.text_target_column is not None:
-            has_modes = hasattr(tokenizer, "_switch_to_target_mode")
-            own = tokenizer if calls_only_rust(tokenizer) and not has_modes else private_copy(tokenizer)
+            is_shared = calls_only_rust(tokenizer) and not has_target_mode(tokenizer)
+            own = tokenizer if is_shared else private_copy(tokenizer)
             self.target_encoder = Encoder(own, self.target_limits, targets=True, **options)
         self.label_kind = None if settings.label_name is None else LABEL_KINDS[settings.label_name]
         self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import torch
 
+from .._common.compat import leave_out_of_fingerprints
 from .._common.errors import shorten, type_error, unknown_keyword, value_error
 from .._common.files import atomic_write, path_inside, read_whole
 from ..models import ModelSpec
@@ -78,9 +78,7 @@ def pickled_backend(name: str) -> PickledBackend:
 
     All backends return the same ids, so the fingerprint must not depend on the backend.
     """
-    register = getattr(sys.modules.get("datasets.utils._dill"), "pklregister", None)
-    if register is not None:
-        register(PickledBackend)(lambda pickler, _: pickler.save(None))
+    leave_out_of_fingerprints(PickledBackend)
     return PickledBackend(name)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import torch
 
+from .._common.compat import attention_implementation
 from .position_tables import ModelPositions
 from .probe import Probe, relative_difference, unchanged
 from .properties import configurations, declared_names, forward_names, takes_use_cache
@@ -63,7 +64,7 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
     The result is `False` for models that raise for a 4D mask or ignore it, for encoder-decoders and models of fixed
     length, and for flex attention on the CPU.
     """
-    implementations = {getattr(each, "_attn_implementation", None) for each in configurations(probe.model.config)}
+    implementations = {attention_implementation(each) for each in configurations(probe.model.config)}
     if probe.device.type == "cpu" and "flex_attention" in implementations:
         return False  # not tried: a float mask aborts the process
     if "attention_mask" not in probe.names:

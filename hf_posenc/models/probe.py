@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from .._common.compat import run_without_compiling
 from .._common.errors import shorten, value_error
 from .properties import (
     configurations,
@@ -442,8 +443,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         logger.handlers, logger.propagate = [logging.NullHandler()], False
         for module, _, _ in before:
             module.training = False
-            if "_compiled_call_impl" in vars(module):
-                module._compiled_call_impl = None  # compiling for a few tokens would take minutes
+            run_without_compiling(module)  # compiling for a few tokens would take minutes
         with torch.random.fork_rng(devices):
             yield
     finally:

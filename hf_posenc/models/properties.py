@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, is_typeddict
 
+from .._common.compat import uncompiled
 from .._common.errors import explain, shorten, value_error
 
 # Python modules of wrapper classes with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
@@ -44,8 +45,8 @@ def opened(model: Any) -> Any:
 def _inside(model: Any) -> Any:
     """Return the model inside the outermost wrapper of `model`; `None` if `model` is not wrapped."""
     home = f"{type(model).__module__}."
-    if "_orig_mod" in getattr(model, "_modules", {}):  # torch.compile
-        return model._orig_mod
+    if (inside := uncompiled(model)) is not None:
+        return inside
     if home.startswith("peft.") and hasattr(model, "get_base_model"):
         return model.get_base_model()
     if home.startswith(_HAS_MODULE) and hasattr(model, "module"):

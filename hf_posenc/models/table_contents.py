@@ -8,11 +8,11 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
+from .._common.compat import initialize
 from .._common.errors import value_error
 from ..positions import Convention, identify, sinusoidal_encoding
 from .position_tables import PositionTable
@@ -182,7 +182,5 @@ def _freshly_drawn(model: nn.Module, table: PositionTable) -> torch.Tensor | Non
     with torch.random.fork_rng([]), torch.no_grad():
         fresh = copy.deepcopy(table.module).cpu()
         fresh.reset_parameters()
-        # In an encoder-decoder of two models, the innermost one initializes the table.
-        owners: list[Any] = [each for each in model.modules() if hasattr(each, "_init_weights")]
-        next(each for each in reversed(owners) if table.module in set(each.modules()))._init_weights(fresh)
+        initialize(fresh, model, table.module)
     return fresh.weight[table.first_row :]

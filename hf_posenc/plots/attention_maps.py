@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from .._common.compat import attention_implementation
 from .._common.errors import one_of, shorten, type_error, value_error
 from ..collator import real_tokens
 from ..masks import AttentionMask
@@ -273,7 +274,7 @@ def _of_hugging_face(model: Any, batch: Any) -> _Weights:
             if weights is not None:
                 found.append((kind, f"layer {number}", as_numpy(weights)))
     if not found:
-        used = getattr(model.config, "_attn_implementation", None)
+        used = attention_implementation(model.config)
         eager = 'model.set_attn_implementation("eager"), or from_pretrained(..., attn_implementation="eager")'
         raise value_error(
             f"this {type(model).__name__} returns no attention weights",

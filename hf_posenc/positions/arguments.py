@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 
+from .._common.compat import is_fake
 from .._common.errors import as_integer, explain, one_of, shorten, type_error, value_error
 
 Scale = Literal["sqrt_d"] | float | None
@@ -141,12 +141,7 @@ def without_values(tensor: torch.Tensor) -> bool:
 
     This is the case in compiled code, and for fake tensors, tensors on the meta device or wrapped by torch.func.
     """
-    return (
-        torch.compiler.is_compiling()
-        or isinstance(tensor, FakeTensor)
-        or tensor.is_meta
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    )
+    return torch.compiler.is_compiling() or tensor.is_meta or is_fake(tensor)
 
 
 def check_range(positions: NDArray[Any], name: str) -> None:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .._common.compat import has_forward_hooks
 from .._common.errors import explain, shorten, type_error, value_error
 from .alternatives import Kind, resolve_encoding
 from .arguments import Scale, check_out, without_values
@@ -229,7 +230,7 @@ class PositionalEmbedding(nn.Module):
             self._is_plain
             and type(encoding) is SinusoidalPositionalEncoding
             and type(weight) in (torch.Tensor, nn.Parameter)
-            and not (encoding._forward_hooks or encoding._forward_pre_hooks)
+            and not has_forward_hooks(encoding)
         )
         has_more_to_do = (
             not self.zero_padding
@@ -272,8 +273,7 @@ class PositionalEmbedding(nn.Module):
     @property
     def _is_plain(self) -> bool:
         """True if the embedding is a plain `nn.Embedding`: no subclass, no forward hooks."""
-        hooks = (self.embedding._forward_hooks, nn.modules.module._global_forward_hooks)
-        return type(self.embedding) is nn.Embedding and not any(hooks)
+        return type(self.embedding) is nn.Embedding and not has_forward_hooks(self.embedding)
 
     def _is_ours(self, embedded: torch.Tensor) -> bool:
         """Return True if the result may overwrite `embedded`: no gradient needs it, and nothing else refers to it."""

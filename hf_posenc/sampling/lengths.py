@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.compat import indices_of
 from .._common.errors import shorten, type_error, value_error
 
 
@@ -101,7 +102,7 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
             fix="tokenize first: dataset.map(collate, batched=True)",
         )
     counted = list_lengths(values, column)
-    indices = dataset._indices  # of a selected, shuffled or sorted data set
+    indices = indices_of(dataset)
     return counted if indices is None else counted[indices.column(0).to_numpy()]
 
 

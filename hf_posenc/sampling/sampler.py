@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -13,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from .._common.compat import processes_of_accelerate
 from .._common.errors import as_integer, shorten, type_error, value_error
 from ..packing import BatchPlan, Cost, checked_lengths, padded, plan_batches, row_costs
 from ..ragged import lock_free_cache
@@ -321,10 +321,3 @@ def _holds_numbers(source: Any) -> bool:
         return not len(source) or isinstance(source[0], numbers.Number)
     # Series and indices of pandas, arrays of Arrow. `source[0]` is not the first of a series with another index.
     return hasattr(source, "__array__") and np.asarray(source).dtype.kind != "O"
-
-
-def processes_of_accelerate() -> int:
-    """Return accelerate's number of processes, without importing accelerate; 1 if accelerate is not initialized."""
-    module = sys.modules.get("accelerate.state")
-    state = {} if module is None else module.PartialState._shared_state
-    return int(state.get("num_processes", 1))

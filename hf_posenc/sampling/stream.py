@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
+from .._common.compat import node_of, processes_of_accelerate
 from .._common.errors import as_integer, explain, shorten, type_error, value_error
 from ..collator import DataCollatorWithPositionalEncoding
 from ..packing import Cost, padded, plan_batches, row_costs
 from .lengths import require_rows
-from .sampler import digest_of, processes_of_accelerate, require_same_epoch
+from .sampler import digest_of, require_same_epoch
 
 Numbered = tuple[int, Any]  # a row and its number in the stream
 
@@ -165,7 +166,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 fix="shapes=(64, 128, 256, 512), or plan_batches(lengths_of_a_sample, token_budget, shapes=8).shapes",
             )
         require_rows(rows)
-        node = getattr(rows, "_distributed", None)  # of datasets.distributed.split_dataset_by_node
+        node = node_of(rows)
         if node is not None and node.world_size > 1:
             raise value_error(
                 "every process reads the whole stream, and keeps its own batches",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import torch
 from torch.utils.data import DataLoader
 
-from .._common.compat import other_sampling
+from .._common.compat import loss_shifts_labels, other_sampling
 from .._common.constants import IGNORED
 from .._common.errors import shorten, type_error, unknown_keyword, value_error
 from ..models import opened
@@ -243,7 +243,7 @@ def _shifts_labels(trainer: Any) -> bool:
     model = opened(trainer.model)
     is_causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
     is_seq2seq = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
-    return not is_seq2seq and (is_causal or bool(getattr(trainer, "_loss_shifts_labels", False)))
+    return not is_seq2seq and (is_causal or loss_shifts_labels(trainer))
 
 
 def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:

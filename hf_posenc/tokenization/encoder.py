@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.compat import switch_mode
 from .._common.errors import value_error
 from ..ragged import Ragged, lock_free_cache, run_indices
 from .backends import Backend, BackendName, DifferentIds, choose_backend
@@ -75,8 +76,8 @@ class Encoder:
         self.tokenizer, self.dtype = tokenizer, dtype
         self.limits = limits or Limits()
         self.word_ids = word_ids
-        if targets and hasattr(tokenizer, "_switch_to_target_mode"):
-            tokenizer._switch_to_target_mode()
+        if targets and not isinstance(tokenizer, RustOnlyTokenizer):
+            switch_mode(tokenizer, targets=True)
         if word_ids and not tokenizer.is_fast:
             raise value_error(
                 "whole_word_mask needs a fast tokenizer, because a slow one does not return the words of tokens",

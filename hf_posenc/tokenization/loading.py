@@ -17,6 +17,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from .._common.compat import large_parts, replace_rust_part, switch_mode
 from .._common.errors import explain, shorten, type_error, value_error
 from .._common.files import path_inside, read_whole
 from .rust import copy_scores, remove_state, rust_from
@@ -84,9 +85,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     _check_attributes(mine)
     if mine.is_fast:
         remove_state(mine.backend_tokenizer)
-    # Marian, mBART, NLLB and M2M100 have a source mode and a target mode; input texts need the source mode.
-    if hasattr(mine, "_switch_to_input_mode"):
-        mine._switch_to_input_mode()
+    switch_mode(mine, targets=False)
     if pad_token is not None:
         mine.pad_token = _known_token(mine, pad_token)
     # transformers saves an attribute only if it was an argument, and these are often set later.
@@ -99,8 +98,7 @@ def sharing_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 
     `tokenizer` is a result of `private_copy`. The next `private_copy` of the copy returns the copy itself.
     """
-    large = [value for name, value in vars(tokenizer).items() if name in ("_tokenizer", "_vocab", "_merges")]
-    mine = copy.deepcopy(tokenizer, {id(value): value for value in large})
+    mine = copy.deepcopy(tokenizer, {id(value): value for value in large_parts(tokenizer)})
     mine.init_kwargs.update({name: getattr(mine, name) for name in _ATTRIBUTES})
     mine._hf_posenc_is_private = True
     return mine
@@ -256,7 +254,7 @@ def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> P
     if loaded.is_fast and content is not None:
         remove_state(loaded.backend_tokenizer)
         if loaded.backend_tokenizer.to_str(pretty=True) != content.decode():
-            loaded._tokenizer = rust_from(content.decode())
+            replace_rust_part(loaded, rust_from(content.decode()))
             remove_state(loaded.backend_tokenizer)
     return loaded
 

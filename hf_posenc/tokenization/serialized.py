@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .._common.compat import has_own_call
 from .loading import from_files, to_files
 from .template import has_template
 
@@ -21,14 +22,7 @@ def calls_only_rust(tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer) -> b
     """Return True if calling `tokenizer` only runs its Rust tokenizer; a few model families add steps in Python."""
     if isinstance(tokenizer, RustOnlyTokenizer):
         return True
-    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
-
-    return (
-        bool(tokenizer.is_fast)
-        and type(tokenizer).__call__ is PreTrainedTokenizerBase.__call__
-        and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
-        and has_template(tokenizer.backend_tokenizer)
-    )
+    return bool(tokenizer.is_fast) and not has_own_call(tokenizer) and has_template(tokenizer.backend_tokenizer)
 
 
 @dataclass(frozen=True)
