@@ -12,6 +12,7 @@ import gc
 import importlib.resources
 import importlib.util
 import inspect
+import io
 import json
 import os
 import shutil
@@ -482,3 +483,28 @@ def chromium() -> Iterator[Any]:
         browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def two_modes(tmp_path: Path, sentences: list[str]) -> Any:
+    """A slow tokenizer with a source and a target mode: M2M100 over a small sentencepiece model."""
+    spm = pytest.importorskip("sentencepiece", reason="slow tokenizers need sentencepiece")
+    model = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter([text for text in sentences if text.isascii()] * 3),
+        model_writer=model,
+        vocab_size=200,
+        model_type="unigram",
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    import transformers
+
+    (tmp_path / "spm.model").write_bytes(model.getvalue())
+    pieces = spm.SentencePieceProcessor(model_proto=model.getvalue())
+    names = ["<s>", "<pad>", "</s>", "<unk>"]
+    names += [piece for piece in (pieces.id_to_piece(i) for i in range(len(pieces))) if piece not in names]
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: index for index, piece in enumerate(names)}))
+    return transformers.M2M100Tokenizer(
+        str(tmp_path / "vocab.json"), str(tmp_path / "spm.model"), src_lang="en", tgt_lang="fr"
+    )

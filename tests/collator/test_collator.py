@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -1266,3 +1267,83 @@ def test_rows_are_read_without_adding_keys_to_them(word_level) -> None:
     with pytest.raises(ValueError, match="row 1 does not have the columns of row 0"):
         C(word_level)(rows)
     assert rows[1] == {"text": "b"}
+
+
+# --------------------------------------------------------------------------------------------------- rows of few values
+
+
+def test_padding_of_given_rows_is_not_counted_as_tokens(bert) -> None:
+    row = {"input_ids": [0, 0, 0, 0, 101, 5, 6, 102], "attention_mask": [0, 0, 0, 0, 1, 1, 1, 1], "labels": [7] * 8}
+    batch = C(bert, max_length=6)([row])
+    assert batch["input_ids"].tolist() == [[101, 5, 6, 102]]
+    assert batch["labels"].tolist() == [[7] * 4]
+    pieces = C(bert, max_length=6, return_overflowing_tokens=True)([row])
+    assert pieces["input_ids"].tolist() == [[101, 5, 6, 102]]
+    assert C(bert, max_length=4, truncation=False)([row])["input_ids"].shape == (1, 4)
+
+
+def test_a_mask_of_true_and_false_will_do(bert) -> None:
+    row = {"input_ids": [101, 5, 102, 0], "attention_mask": np.array([True, True, True, False])}
+    assert C(bert)([row])["attention_mask"].tolist() == [[1, 1, 1, 0]]
+
+
+def test_rows_without_tokens_need_no_padding(word_level) -> None:
+    batch = C(word_level, padding=False, empty="keep")(["", ""])
+    assert {name: tuple(value.shape) for name, value in batch.items()} == {
+        "input_ids": (2, 0),
+        "attention_mask": (2, 0),
+        "position_ids": (2, 0),
+        "look_ahead_mask": (2, 1, 0, 0),
+    }
+    flat = C(word_level, packing="flat", look_ahead=True, empty="keep")([""])
+    assert tuple(flat["look_ahead_mask"].shape) == (1, 1, 0, 0)
+
+
+def test_rows_without_tokens_are_padded_to_a_multiple_too(word_level) -> None:
+    batch = C(word_level, pad_to_multiple_of=8, empty="keep")(["", ""])
+    assert batch["input_ids"].shape == (2, 8)
+
+
+def test_a_text_without_words_has_the_special_tokens_of_a_slow_tokenizer(slow) -> None:
+    batch = C(slow, is_split_into_words=True)([[], ["ab"]])
+    assert batch["input_ids"].tolist() == [[1, 0, 0], slow("ab")["input_ids"]]
+
+
+def test_rows_of_true_and_false_are_no_ids_and_negative_numbers_are_values(bert) -> None:
+    with pytest.raises(TypeError, match="row 0 of column 'text' is list, expected str"):
+        C(bert)([[True, False]])
+    rows = [{"input_ids": [101], "x": -1000}, {"input_ids": [101], "x": 0.5}]
+    assert C(bert)(rows)["x"].tolist() == [-1000, 0.5]
+
+
+def test_a_column_that_a_batch_makes_itself_is_refused_beside_texts(bert) -> None:
+    with pytest.raises(ValueError, match="column 'position_ids' came with the texts"):
+        C(bert)([{"text": "a", "position_ids": 3}])
+
+
+@pytest.mark.parametrize("value", [np.array("a"), np.array(3), torch.tensor(1.5)])
+def test_an_array_without_dimensions_is_no_batch(word_level, value: Any) -> None:
+    with pytest.raises(TypeError, match="is not a batch: expected texts, rows or columns\n  got: "):
+        C(word_level)(value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "words"),
+    [
+        ({"mlm_probability": Decimal(1)}, TypeError, "mlm_probability must be a number"),
+        ({"mlm_probability": True}, TypeError, "mlm_probability must be a number"),
+        ({"mlm_probability": np.array([0.1, 0.2])}, TypeError, "mlm_probability must be a number"),
+        ({"look_ahead": Decimal(1)}, ValueError, "look_ahead must be one of None, True, False"),
+        ({"packing": np.array([1, 2])}, ValueError, "packing must be one of False, True, 'flat'"),
+        ({"padding": np.array([1, 2])}, ValueError, "padding must be one of True, False"),
+    ],
+)
+def test_a_setting_that_could_not_be_saved_is_refused(word_level, settings: Any, kind: type, words: str) -> None:
+    with pytest.raises(kind, match=f"{words}.*\n  got: .*\n  fix: "):
+        C(word_level, **settings)
+
+
+def test_a_numpy_bool_is_a_bool(word_level) -> None:
+    collate = C(word_level, look_ahead=np.bool_(False))
+    assert pickle.loads(pickle.dumps(collate)) == collate
+    assert "look_ahead_mask" not in collate(["I ride"])

@@ -501,3 +501,19 @@ def test_a_table_saved_on_cuda_is_made_on_the_cpu_of_a_machine_without(wordpiece
     saved = json.loads((tmp_path / "hf_posenc.json").read_text())
     (tmp_path / "hf_posenc.json").write_text(json.dumps({**saved, "device": None}))
     assert torch.equal(C.from_pretrained(tmp_path)(TEXTS)["inputs_embeds"], expected)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_stored_embeddings_are_padded_with_their_ids(bert, side: str) -> None:
+    store = C(bert, embedding=4, store_embeddings=True, padding_side=side)
+    with pytest.warns(UserWarning, match="store_embeddings writes 16 bytes per token"):
+        columns = store({"text": ["a b", "c d e f"]})
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(2)]
+    read = C(bert, pad_to_multiple_of=8, padding_side=side)(rows)
+    live = store.replace(pad_to_multiple_of=8)(["a b", "c d e f"])
+    assert read["inputs_embeds"].shape == (2, 8, 4)
+    assert torch.equal(read["inputs_embeds"], live["inputs_embeds"])
+    assert torch.equal(store.replace(pad_to_multiple_of=8)(rows)["inputs_embeds"], live["inputs_embeds"])
+    rows[1]["inputs_embeds"] = rows[1]["inputs_embeds"][:2]
+    with pytest.raises(ValueError, match=r"row 1: 'inputs_embeds' of shape \(2, 4\) for 6 tokens"):
+        C(bert)(rows)

@@ -593,3 +593,25 @@ def test_lists_of_floats_of_different_lengths_are_refused_with_both_lengths(word
         ValueError, match=r"column 'labels' has lengths 2 and 3, all floats\n  fix: one number, or lists"
     ):
         C(word_level).batch(columns)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_a_text_without_tokens_can_be_masked(bert, seed: int | None, whole_words: bool) -> None:
+    collate = C(bert, labels=MaskedLM(whole_word_mask=whole_words), seed=seed, empty="keep", add_special_tokens=False)
+    batch = collate(["unsurprisingly so", ""])
+    assert batch["attention_mask"][1].sum() == 0
+    assert (batch["labels"][1] == -100).all()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_of_given_rows_changes_no_mask(bert, side: str) -> None:
+    collate = C(bert, labels="masked_lm", seed=1, mlm_probability=0.5, padding_side=side)
+    text = "a b c d e f g h i j k l m"
+    bare = collate([text])
+    came = bert([text], padding="max_length", max_length=24, padding_side=side)
+    padded = collate([{name: came[name][0] for name in ("input_ids", "attention_mask")}])
+    real = padded["attention_mask"][0].bool()
+    assert padded["labels"].shape == (1, 24)
+    assert padded["labels"][0][real].tolist() == bare["labels"][0].tolist()
+    assert padded["input_ids"][0][real].tolist() == bare["input_ids"][0].tolist()

@@ -619,3 +619,83 @@ def test_torch_saves_and_loads_it_without_weights(wordpiece) -> None:
     file.seek(0)
     again = torch.load(file, weights_only=False)["collate"]
     _assert_same(again(TEXTS), C(wordpiece)(TEXTS))
+
+
+@pytest.mark.filterwarnings("ignore:position_ids count from 0")
+def test_a_slow_tokenizer_that_reads_files_survives_pickling_and_replacing(two_modes) -> None:
+    collate = C(two_modes)
+    again = pickle.loads(pickle.dumps(collate))
+    assert again == collate
+    assert (
+        again.replace(max_length=32)(["one house"])["input_ids"].tolist()
+        == collate(["one house"])["input_ids"].tolist()
+    )
+
+
+@pytest.mark.parametrize("model_type", ["qwen2", "phi3", "mistral"])
+def test_a_models_config_beside_the_collator_does_not_change_its_tokenizer(
+    bert, byte_bpe, tmp_path, model_type
+) -> None:
+    """`AutoTokenizer` would take the class of the model for some families, and that class splits texts otherwise."""
+    transformers.AutoConfig.for_model(model_type).save_pretrained(tmp_path)
+    for number, (tokenizer, pad) in enumerate([(bert, None), (byte_bpe, "eos")]):
+        collate = C(tokenizer, pad_token=pad)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "config.json").write_text((tmp_path / "config.json").read_text())
+        collate.save_pretrained(folder)
+        again = C.from_pretrained(folder)
+        assert again == collate
+        text = ["It's 2024, DON'T café", "x = 12345;\n\n\n  y"]
+        assert torch.equal(again(text)["input_ids"], collate(text)["input_ids"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("truncation_side", "left"), ("padding_side", "left"), ("split_special_tokens", True)],
+)
+def test_attributes_set_on_a_tokenizer_are_part_of_the_value(bert, name: str, value: Any) -> None:
+    before = C(bert, max_length=4)
+    setattr(bert, name, value)
+    after = C(bert, max_length=4)
+    assert after != before
+    again = pickle.loads(pickle.dumps(after))
+    assert again == after
+    assert getattr(again.tokenizer, name) == value
+
+
+def test_named_chat_templates_are_saved_and_read_back(byte_bpe, tmp_path: Path) -> None:
+    byte_bpe.chat_template = {"default": "A", "tool": "B"}
+    collate = C(byte_bpe, pad_token="eos")
+    collate.save_pretrained(tmp_path)
+    assert C.from_pretrained(tmp_path) == collate
+
+
+def test_a_table_that_does_more_than_look_up_does_not_travel(bert) -> None:
+    table = torch.nn.Embedding(30522, 4, max_norm=1.0).requires_grad_(False)
+    with pytest.raises(ValueError, match="does more than look up rows"):
+        pickle.dumps(C(bert, embedding=table, store_embeddings=True))
+    plain = torch.nn.Embedding(30522, 4, _weight=table.weight, _freeze=True)
+    other_norm = torch.nn.Embedding(30522, 4, max_norm=1.0, norm_type=1.0, _weight=table.weight, _freeze=True)
+    assert C(bert, embedding=table) not in (C(bert, embedding=plain), C(bert, embedding=other_norm))
+    one, other = (
+        C(bert, embedding=PositionalEmbedding(plain, encoding=positional_encoding("exponential", 4, base=base)))
+        for base in (100, 1000)
+    )
+    assert one != other
+
+
+@pytest.mark.parametrize("number", [np.array(3), torch.tensor(3), np.int8(3)])
+def test_an_integer_of_any_kind_is_stored_as_an_int(word_level, number: Any) -> None:
+    collate = C(word_level, pad_to_multiple_of=number)
+    assert type(collate.pad_to_multiple_of) is int
+    assert pickle.loads(pickle.dumps(collate)) == collate
+
+
+@pytest.mark.parametrize("saved", [True, "no such device", [], 0.5])
+def test_a_saved_device_that_is_none_is_refused(word_level, tmp_path: Path, saved: Any) -> None:
+    C(word_level).save_pretrained(tmp_path)
+    path = tmp_path / "hf_posenc.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "device": saved}))
+    with pytest.raises(ValueError, match=r"'device' in .* is not what save_pretrained wrote\n  got: .*(\n.*)*  fix: "):
+        C.from_pretrained(tmp_path)

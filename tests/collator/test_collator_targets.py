@@ -313,3 +313,10 @@ def test_a_target_without_tokens_has_only_its_start_token(word_level, side: Any)
     assert batch["decoder_attention_mask"].tolist() == [[0, 1] if side == "left" else [1, 0], [1, 1]]
     start = batch["decoder_input_ids"][1, 0]
     assert batch["decoder_input_ids"][0, -1 if side == "left" else 0] == start
+
+
+@pytest.mark.filterwarnings("ignore:position_ids count from 0")
+def test_targets_are_tokenized_in_the_target_mode_of_a_slow_tokenizer(two_modes) -> None:
+    batch = C(two_modes, text_target_column="target")([{"text": "one house", "target": "two houses"}])
+    assert batch["labels"][0].tolist() == two_modes(text_target="two houses")["input_ids"]
+    assert batch["input_ids"][0].tolist() == two_modes("one house")["input_ids"]
