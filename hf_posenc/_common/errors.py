@@ -1,12 +1,8 @@
-"""Functions that format the error messages of this package (rule, value, fix), and a check of integer arguments.
-
-Other arguments are checked where they are used.
-"""
+"""Error messages of this package: the rule, the value and the fix."""
 
 from __future__ import annotations
 
 import difflib
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 
@@ -82,27 +78,6 @@ def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, s
     return explain(f"there is no argument '{name}'", fix=fix)
 
 
-def as_integer(value: object, name: str, *, minimum: int | None = None, example: object) -> int:
-    r"""Check an integer argument and return it as an `int`.
-
-    Example:
-        >>> as_integer(3, "length", minimum=0, example=512)
-        3
-    """
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None:
-        if isinstance(value, str) and value.isdecimal():
-            example = int(value)
-        raise TypeError(explain(f"{name} must be an integer", got=shorten(value), fix=f"{name}={example}"))
-    if minimum is not None and number < minimum:
-        rule = {0: "must not be negative", 1: "must be positive"}.get(minimum, f"must be at least {minimum}")
-        raise ValueError(explain(f"{name} {rule}", got=number, fix=f"{name}={example}"))
-    return number
-
-
 def shorten(value: object, limit: int = 60) -> str:
     r"""Return `repr(value)` for a message, shortened to about `limit` characters by leaving out its middle.
 
@@ -139,3 +114,12 @@ def counted(number: int, noun: str) -> str:
         ('1 document', '2,000 shards')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def lone_surrogate(text: str) -> int | None:
+    """Return the index of the first lone surrogate, which no tokenizer can encode; `None` if there is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None

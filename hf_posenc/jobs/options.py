@@ -14,7 +14,8 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from .._common.errors import as_integer, explain, one_of, type_error, unknown_keyword, value_error
+from .._common.errors import explain, one_of, type_error, unknown_keyword, value_error
+from .._common.integers import as_integer
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.constants import PaddingSide
-from .._common.errors import as_integer, shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
+from .._common.integers import as_integer
 from ..ragged import lock_free_cache
 from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
 from .functions import additive_mask, additive_value, as_integer_tensor, check_matrix, padding_mask

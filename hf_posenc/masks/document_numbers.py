@@ -13,8 +13,9 @@ import torch
 
 from .._common.constants import PaddingSide
 from .._common.errors import shorten, type_error, value_error
+from .._common.integers import as_integers
 from ..packing import documents_by_positions
-from ..positions import lengths_as_array, row_length
+from ..positions import row_length
 from ..ragged import Ragged, check_padding_side
 from ..tokenization import is_no_mask
 from .functions import as_integer_tensor
@@ -109,7 +110,7 @@ def documents_of_lengths(
     """
     check_padding_side(padding_side)
     rows = [
-        lengths_as_array(row, f"the document lengths of row {index}", example=_FROM_DOCUMENTS)
+        as_integers(row, f"the document lengths of row {index}", minimum=0, fix=_FROM_DOCUMENTS)
         for index, row in enumerate(documents)
     ]
     for index, row in enumerate(rows):

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.constants import PaddingSide
-from .._common.errors import as_integer, in_bytes, shorten, type_error, value_error
-from ..positions import lengths_as_array, row_length
+from .._common.errors import in_bytes, shorten, type_error, value_error
+from .._common.integers import as_integer, as_integers
+from ..positions import row_length
 from ..ragged import check_padding_side
 
 # Tokens of the longest row with a mask of T×T values. As bool it takes 4.3 GB; one of a million tokens would take 1 TB.
@@ -75,7 +76,7 @@ def padding_mask(
                   [ True, False, False]]]])
     """
     check_padding_side(padding_side)
-    array = lengths_as_array(lengths, "lengths", example="padding_mask([3, 1])")
+    array = as_integers(lengths, "lengths", minimum=0, fix="padding_mask([3, 1])")
     width = row_length(array, max_length)
     device = lengths.device if isinstance(lengths, torch.Tensor) else torch.device("cpu")
     counts, columns = torch.from_numpy(array).to(device), torch.arange(width, device=device)  # (B,), (T,)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
-from .._common.errors import as_integer, value_error
+from .._common.errors import value_error
+from .._common.integers import as_integer
 from .description import NO_MATRIX, Description
 from .functions import check_matrix
 from .structure import KeyRanges, band, key_ranges, visible_keys

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import as_integer, explain, value_error
+from .._common.errors import explain, value_error
+from .._common.integers import as_integer
 from ..ragged import offsets_of, run_indices
 from .shapes import Cost, padded, row_costs
 

@@ -5,36 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._common.errors import type_error, value_error
+from .._common.integers import as_integers
 from ..ragged import offsets_of
 
 
 def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
-    r"""Check the lengths of documents and return them as a new int64 array.
-
-    Example:
-        >>> checked_lengths([5, 3])
-        array([5, 3])
-    """
-    try:
-        sizes = np.asarray(lengths)
-    except ValueError:  # rows of unequal lengths
-        sizes = np.empty((0, 0), dtype=object)
-    if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
-        raise type_error(
-            "lengths must be a flat list of integers, one per document",
-            got=f"{type(lengths).__name__}: {sizes.ndim}-dimensional values of {sizes.dtype}",
-            fix='lengths=[len(ids) for ids in documents], or dataset["length"] of rows tokenized by the collator',
-        )
-    sizes = sizes.astype(np.int64)
-    if len(sizes) and sizes.min() <= 0:
-        bad = np.flatnonzero(sizes <= 0)
-        raise value_error(
-            f"every document needs at least one token; document {bad[0]} has length {sizes[bad[0]]}",
-            got=f"{len(bad)} bad of {len(sizes)} lengths",
-            fix="drop them first: kept = np.flatnonzero(np.asarray(lengths) > 0)",
-        )
-    return sizes
+    """Return the numbers of tokens of documents as a new int64 array `(N,)`; raise if one is smaller than 1."""
+    fix = 'lengths=[len(ids) for ids in documents], or dataset["length"]; drop documents without tokens first'
+    return as_integers(lengths, "lengths", minimum=1, fix=fix)
 
 
 def histogram(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

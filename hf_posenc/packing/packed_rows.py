@@ -14,7 +14,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._common.errors import as_integer, one_of, value_error
+from .._common.errors import one_of, value_error
+from .._common.integers import as_integer
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram, sorted_order
 

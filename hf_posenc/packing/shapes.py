@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._common.errors import as_integer, shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
+from .._common.integers import as_integer
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram
 

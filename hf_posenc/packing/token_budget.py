@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._common.errors import as_integer, shorten, value_error
+from .._common.errors import shorten, value_error
+from .._common.integers import as_integer
 from ..ragged import offsets_of, run_indices
 from .batch_plan import BatchPlan, checked_rank
 from .document_lengths import checked_lengths, histogram, sorted_order

@@ -5,12 +5,15 @@ The error messages contain the argument's `name`, and an `example` or a `fix`. T
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import as_integer, shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
+from .._common.integers import as_integer
+from .._common.integers import as_integers as _as_integers
 
 _LARGEST = 2**24  # number of positions; more would fill the memory
 
@@ -90,15 +93,11 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
         >>> as_integers(3, "columns", "[0, 1]")
         array([3])
     """
-    try:
-        array = np.atleast_1d(np.asarray(list(values) if isinstance(values, range) else values))
-    except ValueError:  # nested lists of different lengths
-        array = np.array([None])
-    if array.dtype.kind not in "iu" or array.ndim != 1 or not array.size:
-        raise type_error(f"{name} must be integers", got=shorten(values), fix=f"{name}={example}")
-    if array.min() < least:
-        raise value_error(f"{name} must be at least {least}", got=int(array.min()), fix=f"{name}={example}")
-    return array.astype(np.int64)
+    given = values if isinstance(values, Sequence) or getattr(values, "ndim", None) else [values]
+    array = _as_integers(given, name, minimum=least, fix=f"{name}={example}")
+    if not len(array):
+        raise value_error(f"{name} must not be empty", got=shorten(values), fix=f"{name}={example}")
+    return array
 
 
 def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[int]:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .._common.compat import is_fake
-from .._common.errors import as_integer, explain, one_of, shorten, type_error, value_error
+from .._common.errors import explain, one_of, shorten, type_error, value_error
+from .._common.integers import as_integer
 
 Scale = Literal["sqrt_d"] | float | None
 

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._common.errors import as_integer, type_error, value_error
+from .._common.errors import type_error, value_error
+from .._common.integers import as_integer
 from .arguments import Scale, as_index, check_length, check_number, check_std
 from .module import PositionalEncoding
 

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.constants import PaddingSide
-from .._common.errors import as_integer, shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
+from .._common.integers import as_integer, as_integers
 from ..ragged import Ragged, check_padding_side, run_indices
 
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
@@ -114,7 +115,7 @@ def position_ids_from_lengths(
                [0, 0, 0, 0]])
     """
     check_padding_side(padding_side)
-    counts = lengths_as_array(lengths, "lengths", example="position_ids_from_lengths([3, 1])")
+    counts = as_integers(lengths, "lengths", minimum=0, fix="position_ids_from_lengths([3, 1])")
     width = row_length(counts, max_length)
     begin = as_integer(start, "start", example=0)
     return _like(Ragged(run_indices(begin, counts), counts).pad(begin, width, side=padding_side), lengths)
@@ -159,7 +160,7 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
     """
     rows = list(documents)
     parts = [
-        lengths_as_array(row, f"the document lengths of row {index}", example="[[3, 2], [4]]")
+        as_integers(row, f"the document lengths of row {index}", minimum=0, fix="[[3, 2], [4]]")
         for index, row in enumerate(rows)
     ]
     totals = np.array([part.sum() for part in parts], dtype=np.int64)
@@ -178,22 +179,6 @@ def unchecked_position_ids(keep: _Array, start: int) -> _Array:
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
     ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start
     return ids
-
-
-def lengths_as_array(values: object, name: str, *, example: str) -> NDArray[np.int64]:
-    """Return `values`, a sequence of lengths, as an int64 array `(N,)`; raise if one is negative or not an integer.
-
-    For the error message, `name` is the name of the argument, and `example` is a valid value.
-    """
-    array = np.asarray(_on_cpu(values))
-    if array.ndim == 0 or (array.dtype.kind not in "iu" and array.size):
-        got = f"a tensor of {values.dtype}" if isinstance(values, torch.Tensor) else shorten(values)
-        raise type_error(f"{name} must be a sequence of integers", got=got, fix=example)
-    if array.ndim != 1:
-        raise value_error(f"{name} must have 1 dimension", got=f"shape {array.shape}", fix=example)
-    if array.size and array.min() < 0:
-        raise value_error(f"{name} must not be negative", got=f"{array.min()} at index {array.argmin()}", fix=example)
-    return array.astype(np.int64)
 
 
 def row_length(totals: NDArray[np.int64], max_length: int | None) -> int:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
-from .._common.errors import as_integer, one_of, type_error, value_error
+from .._common.errors import one_of, type_error, value_error
+from .._common.integers import as_integer
 from ..ragged import Ragged
 from ..tokenization import NO_MASK, Limits, TokenRows, ignore_document_starts, is_no_mask, pack_rows
 from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, list_lengths, require_rows

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from .._common.errors import as_integer, explain, value_error
+from .._common.errors import explain, value_error
+from .._common.integers import as_integer
 from .sampler import TokenBudgetBatchSampler, require_same_plan
 from .stream import StreamBatchSampler
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from .._common.compat import processes_of_accelerate
-from .._common.errors import as_integer, shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
+from .._common.integers import as_integer
 from ..packing import BatchPlan, Cost, checked_lengths, padded, plan_batches, row_costs
 from ..ragged import lock_free_cache
 from .lengths import is_dataset, lengths_of

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from .._common.compat import node_of, processes_of_accelerate
-from .._common.errors import as_integer, explain, shorten, type_error, value_error
+from .._common.errors import explain, shorten, type_error, value_error
+from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
 from ..packing import Cost, padded, plan_batches, row_costs
 from .lengths import require_rows

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
-from .._common.errors import as_integer, one_of, shorten, type_error, value_error
+from .._common.errors import one_of, shorten, type_error, value_error
+from .._common.integers import as_integer
 from .merges import checked_texts, pre_tokenizer
 
 if TYPE_CHECKING:

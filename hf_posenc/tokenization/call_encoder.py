@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._common.errors import shorten, value_error
+from .._common.errors import lone_surrogate, shorten, value_error
 from .rust import ragged_ids
 from .token_rows import Limits, TokenRows, window_offsets
 
@@ -163,12 +163,9 @@ def check_surrogates(index: int, given: object) -> None:
     for text in given if isinstance(given, (tuple, list)) else [given]:
         if isinstance(text, (tuple, list)):
             check_surrogates(index, text)
-        elif isinstance(text, str):
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise value_error(
-                    f"row {index} contains a lone surrogate, which is not valid Unicode",
-                    got=f"{shorten(text)}, character {error.start}",
-                    fix="text.encode('utf-8', 'replace').decode('utf-8')",
-                ) from error
+        elif isinstance(text, str) and (at := lone_surrogate(text)) is not None:
+            raise value_error(
+                f"row {index} contains a lone surrogate, which is not valid Unicode",
+                got=f"{shorten(text)}, character {at}",
+                fix="text.encode('utf-8', 'replace').decode('utf-8')",
+            )

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from .._common.errors import as_integer, shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
+from .._common.integers import as_integer
+from .call_encoder import check_surrogates
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -211,14 +213,7 @@ def _each_text(texts: Iterable[object]) -> Iterator[str]:
                 got=shorten(text),
                 fix="(t for t in texts if isinstance(t, str)), or the column of texts: ds['text']",
             )
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise value_error(
-                f"row {row} of texts contains a lone surrogate, which is not valid Unicode",
-                got=f"{shorten(text[error.start : error.end])} at character {error.start}",
-                fix='text.encode("utf-8", "replace").decode("utf-8")',
-            ) from None
+        check_surrogates(row, text)
         empty = empty and not text
         yield text
     if empty:

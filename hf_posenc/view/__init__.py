@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._common.errors import as_integer, value_error
+from .._common.errors import value_error
+from .._common.integers import as_integer
 from ..masks import AttentionMask
 from ..positions import sinusoidal_encoding
 

@@ -680,9 +680,9 @@ def test_long_packed_rows_with_prefixes_have_block_masks(side: Any) -> None:
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: padding_mask([3, 5, 1], 4), ValueError, ["row 1 has 5 tokens, max_length is 4", "1 of 3", "max_length=5"]),
     (lambda: padding_mask([3, -2]), ValueError, ["lengths must not be negative", "-2 at index 1"]),
-    (lambda: padding_mask([1.5]), TypeError, ["lengths must be a sequence of integers", "[1.5]"]),
-    (lambda: padding_mask(torch.tensor([True])), TypeError, ["lengths must be a sequence of integers", "torch.bool"]),
-    (lambda: padding_mask([[1, 2]]), ValueError, ["lengths must have 1 dimension", "(1, 2)"]),
+    (lambda: padding_mask([1.5]), TypeError, ["lengths must be a flat list of integers", "[1.5]"]),
+    (lambda: padding_mask(torch.tensor([True])), TypeError, ["lengths must be a flat list of integers", "torch.bool"]),
+    (lambda: padding_mask([[1, 2]]), TypeError, ["lengths must be a flat list of integers", "2-dimensional"]),
     (lambda: padding_mask([1], padding_side="lft"), ValueError, ["'left', 'right'", "'lft'"]),
     (lambda: padding_mask([1], 2.5), TypeError, ["max_length must be an integer", "2.5"]),
     (lambda: padding_mask_from_ids([[1, 2], [1]], 0), ValueError, ["ids must have rows of the same length"]),

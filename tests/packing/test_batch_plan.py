@@ -328,7 +328,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     ),
     (lambda: plan_batches([5], 0), ValueError, ["token_budget must be positive", "got: 0"]),
     (lambda: plan_batches([5], 8.5), TypeError, ["token_budget must be an integer", "got: 8.5"]),
-    (lambda: plan_batches([5, 0, 1, -1], 8), ValueError, ["document 1 has length 0", "2 bad of 4 lengths"]),
+    (lambda: plan_batches([5, 0, 1, -1], 8), ValueError, ["lengths must be at least 1", "0 at index 1, 2 such of 4"]),
     (lambda: plan_batches([5.0], 8), TypeError, ["lengths must be a flat list of integers", "float64"]),
     (lambda: plan_batches([5], 8, window=0), ValueError, ["window must be positive", "got: 0"]),
     (lambda: plan_batches([5], 8, seed=-1), ValueError, ["seed must not be negative", "got: -1"]),

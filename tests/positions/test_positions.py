@@ -110,7 +110,7 @@ def test_the_mask_is_not_changed() -> None:
         (lambda: position_ids_from_lengths([3, -1]), ValueError, "-1 at index 1"),
         (lambda: position_ids_from_lengths([3, 9], 4), ValueError, "row 1 has 9 tokens, max_length is 4"),
         (lambda: position_ids_from_lengths([1.5]), TypeError, "integers"),
-        (lambda: position_ids_from_lengths([[1, 2]]), ValueError, "1 dimension"),
+        (lambda: position_ids_from_lengths([[1, 2]]), TypeError, "2-dimensional"),
         (
             lambda: position_ids_from_lengths([1], padding_side="top"),
             ValueError,
@@ -160,22 +160,26 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
         (
             lambda: position_ids_from_lengths(torch.tensor([1.5])),
             [
-                "lengths must be a sequence of integers",
-                "  got: a tensor of torch.float32",
+                "lengths must be a flat list of integers",
+                "  got: Tensor tensor([1.5000]), 1-dimensional values of torch.float32",
                 "  fix: position_ids_from_lengths([3, 1])",
             ],
         ),
         (
             lambda: position_ids_from_lengths([1.5]),
             [
-                "lengths must be a sequence of integers",
-                "  got: [1.5]",
+                "lengths must be a flat list of integers",
+                "  got: list [1.5], 1-dimensional values of float64",
                 "  fix: position_ids_from_lengths([3, 1])",
             ],
         ),
         (
             lambda: position_ids_from_lengths([[1, 2]]),
-            ["lengths must have 1 dimension", "  got: shape (1, 2)", "  fix: position_ids_from_lengths([3, 1])"],
+            [
+                "lengths must be a flat list of integers",
+                "  got: list [[1, 2]], 2-dimensional values of int64",
+                "  fix: position_ids_from_lengths([3, 1])",
+            ],
         ),
         (
             lambda: position_ids_from_lengths([3, -1]),
