@@ -129,13 +129,14 @@ def use_sinusoidal_positions(
     if max_positions is not None:
         max_positions = check_length(max_positions, "max_positions")
     model = _opened(model)
-    positions = find_positions(model)
+    probe = Probe(model)
+    positions = find_positions(probe)
     tables = tuple(table for table in positions.tables if table.is_learned)
     if not tables:
         raise ValueError(_no_table(model, positions))
     for table in tables:
         chosen.check_fit(table.tensor.shape[1], base)
-    is_normalized = _is_normalized(model)
+    is_normalized = _is_normalized(probe)
     freeze = (is_normalized or recipe == "paper") if freeze is None else freeze
     tokens = _token_tables(model)
     recorded, factor = _recorded(model, tables)
@@ -291,10 +292,9 @@ def _matched(
     return Formula(convention, base, 2.0 ** round(math.log2(size * multiply * math.sqrt(2)))), multiply
 
 
-def _is_normalized(model: Any) -> bool:
+def _is_normalized(probe: Probe) -> bool:
     """Return True if a LayerNorm follows the sum of the embeddings, so that only the ratio of its parts matters."""
     # Then twice as large embeddings give the same outputs, apart from the epsilon of the LayerNorm.
-    probe = Probe(model)
     inputs = with_masks(probe.samples)
     tables = list({id(each.table): each.table for each in probe.run(inputs)[0] if each.is_added}.values())
     outputs, larger = [], 1
