@@ -22,7 +22,7 @@ from .config import Config
 from .fit import check_label_values
 from .inputs import LABEL_COLUMNS, Given, Values, as_list, is_arrow, label_names, read
 from .labels import Labels, pad_targets, supervised_rows, truncate_targets
-from .packed import documents_to_pack, flat_row, predicts_next
+from .packed_batches import documents_to_pack, flat_row, predicts_next
 from .token_ids import check_ids, count_from_0, read_ids, truncate_rows, unmasked_row
 
 Arrays = dict[str, NDArray[Any]]

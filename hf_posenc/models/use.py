@@ -129,8 +129,7 @@ def use_sinusoidal_positions(
     if max_positions is not None:
         max_positions = check_length(max_positions, "max_positions")
     model = _opened(model)
-    probe = Probe(model)
-    positions = find_positions(probe)
+    positions = find_positions(probe := Probe(model))
     tables = tuple(table for table in positions.tables if table.is_learned)
     if not tables:
         raise ValueError(_no_table(model, positions))
