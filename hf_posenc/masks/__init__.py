@@ -27,6 +27,7 @@ itself if it would see none. All forms agree on every real token. At padding the
 
 from .attention_mask import AttentionMask
 from .functions import additive_mask, look_ahead_mask, look_ahead_of_batch, padding_mask, padding_mask_from_ids
+from .reasons import reasons
 from .torch_forms import Varlen
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "look_ahead_of_batch",
     "padding_mask",
     "padding_mask_from_ids",
+    "reasons",
 ]

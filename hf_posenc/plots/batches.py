@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._common.errors import counted, shorten, type_error, value_error
 from ..collator import real_tokens
-from ..masks import AttentionMask
+from ..masks import AttentionMask, reasons
 from .canvas import (
     BLUE,
     FADED,
@@ -48,6 +48,7 @@ _KEYS = ("key", "query")  # across and down
 
 # Values of the cells of a mask, in the order of `_COLORS` and `_MEANINGS`.
 _HIDDEN, _PADDING, _LATER, _OTHER, _FROM_PADDING, _ALLOWED = range(6)
+_OF_REASON = np.array([_ALLOWED, _PADDING, _LATER, _OTHER, _HIDDEN, _PADDING])  # in the order of `masks.reasons`
 _COLORS = (HIDDEN, PADDING, LATER, OTHER_DOCUMENT, "#8FBCDD", BLUE)
 _MEANINGS = (
     *("hidden by the mask", "padding", "later token (look-ahead)", "other document"),
@@ -296,35 +297,29 @@ class _Contents:
         real = self.real[row, part]
         both = real & real[:, None]  # (N, N): query and key are real
         is_later, is_other = np.triu(np.ones_like(both), 1), np.zeros_like(both)
-        later, padding = (_LATER, is_later), (_PADDING, ~both)
+        ids = None if self.documents is None else self.documents[row, part]
 
-        def cells(allowed: NDArray[np.bool_], *reasons: tuple[int, NDArray[np.bool_]]) -> NDArray[np.int8]:
-            """Return the numbers of the cells of a mask, from 0 to 5, as the docstring of `masks` explains them.
-
-            `allowed` is the mask. Each of the `reasons` is a number and a bool matrix: a hidden cell gets the number
-            if the matrix is True there. If several are True, the last one is used; without any, the number is 0.
-            """
-            codes = np.where(allowed, np.where(real[:, None], _ALLOWED, _FROM_PADDING), _HIDDEN).astype(np.int8)
-            for code, applies in reasons:
-                codes[~allowed & applies] = code
-            return codes
+        def cells(allowed: NDArray[np.bool_], *, later: bool = False, alone: bool = False) -> NDArray[np.int8]:
+            """Return the numbers of the cells of a mask, from 0 to 5, as the docstring of `masks` explains them."""
+            # A look-ahead mask `alone` hides nothing else.
+            codes = reasons(allowed, np.ones_like(real) if alone else real, None if alone else ids, later=later)
+            return np.where(allowed & ~real[:, None], _FROM_PADDING, _OF_REASON[codes]).astype(np.int8)
 
         combined = is_key = np.broadcast_to(real, both.shape)
-        found, names = {"padding mask": cells(is_key, padding)}, ["padding"]
+        found, names = {"padding mask": cells(is_key)}, ["padding"]
         if look_ahead or (look_ahead is None and self.batch.get("look_ahead_mask") is not None):
             allowed = ~is_later
             if self.batch.get("look_ahead_mask") is not None:
                 mask = self.look_ahead_mask()
                 _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
                 allowed = _allowed(mask[part, part])
-            found["look-ahead mask"] = cells(allowed, later)
+            found["look-ahead mask"] = cells(allowed, later=True, alone=True)
             names.append("look-ahead")
             combined = combined & allowed
-        if self.documents is not None:
-            ids = self.documents[row, part]
+        if ids is not None:
             same = ids[:, None] == ids
             is_other = ~same & both
-            found["same document"] = cells(same & (ids >= 0), (_OTHER, is_other), padding)
+            found["same document"] = cells(same & (ids >= 0))
             names.append("document")
             combined = combined & same
         visible = np.zeros_like(both)  # for at least one kind of layer
@@ -333,15 +328,13 @@ class _Contents:
             if mask is not None:
                 allowed = combined & _allowed(mask[row, part if mask.shape[1] > 1 else slice(None), part])
             visible |= allowed
-            reasons = [(_OTHER, is_other), padding]
-            if not (allowed & is_later).any():
-                reasons.insert(0, later)
+            hidden_cells = cells(allowed, later=not (allowed & is_later).any())
             if len(self.full) > 1:
-                found[f"mask of {kind}"] = cells(allowed, *reasons)
+                found[f"mask of {kind}"] = hidden_cells
             elif len(names) > 1:
-                found[" and ".join(names) if len(names) == 2 else "all combined"] = cells(allowed, *reasons)
+                found[" and ".join(names) if len(names) == 2 else "all combined"] = hidden_cells
             elif not np.array_equal(allowed, is_key):
-                found["attention_mask of 4 dimensions"] = cells(allowed, *reasons)
+                found["attention_mask of 4 dimensions"] = hidden_cells
         hidden = {"padding": ~is_key, "a later token": is_later & is_key, "another document": is_other}
         seen = visible & real[:, None]  # queries at padding do not count
         never = [

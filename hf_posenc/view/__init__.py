@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .._common.errors import value_error
 from .._common.integers import as_integer
-from ..masks import AttentionMask
+from ..masks import AttentionMask, reasons
 from ..positions import sinusoidal_encoding
 
 # Functions from a row of ids to its tokens, and from position ids (N,) to the rows (N, D) of an encoding.
@@ -29,9 +29,6 @@ EncodingOf = Callable[[torch.Tensor], torch.Tensor]
 
 _ROWS, _TOKENS, _COLUMNS = 8, 32, 64  # of the window
 _WIDTH = 64  # of the encoding shown for a batch without embeddings
-
-# Reasons why a query may not attend to a key, in the order of the digits sent to the page; 0 means that it may.
-_ALLOWED, _PADDING, _LATER, _OTHER_DOCUMENT, _HIDDEN, _PADDING_QUERY = range(6)
 
 
 def batch_html(
@@ -220,21 +217,15 @@ class _Window:
 
 
 def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: bool) -> NDArray[np.int8]:
-    """Return a code `(B, T, T)` for each query and key, to draw the mask: 0 if the query may attend to the key."""
-    later = torch.ones(2 * documents.shape[1:], dtype=torch.bool).triu(1)
-    keys, queries = documents[:, None, :], documents[:, :, None]
-    is_later = later & (look_ahead or (full is not None and not bool((full & later).any())))
-    reasons = torch.zeros(len(documents), *later.shape, dtype=torch.int8)
-    if full is not None:
-        reasons[~full] = _HIDDEN
-    for reason, applies in (
-        (_LATER, is_later.expand_as(reasons)),
-        (_OTHER_DOCUMENT, (keys != queries).expand_as(reasons)),
-        (_PADDING, (keys < 0).expand_as(reasons)),
-        (_PADDING_QUERY, (queries < 0).expand_as(reasons)),
-    ):
-        reasons[applies if full is None else applies & ~full] = reason
-    return reasons.numpy()
+    """Return the reason why each query may not attend to each key, `(B, T, T)`; 0 if it may."""
+    numbers = documents.numpy()
+    later = ~np.tri(numbers.shape[1], dtype=bool)
+    if full is None:
+        allowed = (numbers[:, None, :] == numbers[:, :, None]) & (numbers >= 0)[:, None, :] & ~(later & look_ahead)
+    else:
+        allowed = full.numpy()
+        look_ahead = look_ahead or not (allowed & later).any()
+    return reasons(allowed, numbers >= 0, numbers, later=look_ahead)
 
 
 def _vectors(rows: torch.Tensor, width: int | None = None) -> dict[str, Any]:

@@ -1,0 +1,35 @@
+"""Reasons why the cells of an attention mask are hidden, for pictures and the linked view of a batch. NumPy only."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The scripts of the view have the same numbers.
+ALLOWED, PADDING, LATER, OTHER_DOCUMENT, HIDDEN, PADDING_QUERY = range(6)
+
+
+def reasons(
+    allowed: NDArray[np.bool_], real: NDArray[np.bool_], documents: NDArray[np.int64] | None = None, *, later: bool
+) -> NDArray[np.int8]:
+    r"""Return for each query and key the reason why it is hidden, `(..., T, T)`; `ALLOWED` where it is not.
+
+    `allowed` `(..., T, T)` is the mask. `real` `(..., T)` is False at padding, and `documents` `(..., T)` are the
+    document numbers. With `later`, keys behind their query are hidden by the look-ahead mask. If several reasons hold,
+    the last of these is returned: the key is later, of another document, padding; the query is padding.
+
+    Example:
+        >>> reasons(np.tri(3, dtype=bool), np.array([True, True, False]), later=True)
+        array([[0, 2, 1],
+               [0, 0, 1],
+               [0, 0, 0]], dtype=int8)
+    """
+    codes = np.where(allowed, ALLOWED, HIDDEN).astype(np.int8)
+    found = [(PADDING, ~real[..., None, :]), (PADDING_QUERY, ~real[..., :, None])]
+    if documents is not None:
+        found.insert(0, (OTHER_DOCUMENT, documents[..., :, None] != documents[..., None, :]))
+    if later:
+        found.insert(0, (LATER, ~np.tri(allowed.shape[-1], dtype=bool)))
+    for code, applies in found:
+        codes[~allowed & applies] = code
+    return codes
