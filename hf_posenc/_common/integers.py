@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from .errors import shorten, type_error, value_error
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def as_integer(value: object, name: str, *, minimum: int | None = None, example: object) -> int:
@@ -39,6 +40,8 @@ def as_integers(values: Any, name: str, *, minimum: int, fix: str) -> NDArray[np
         >>> as_integers([5, 3], "lengths", minimum=1, fix="lengths=[5, 3]")
         array([5, 3])
     """
+    import numpy as np  # here, because the command line loads this module, and not NumPy
+
     try:
         array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     except (ValueError, TypeError):  # lists of unequal lengths; a tensor of bfloat16
