@@ -197,7 +197,8 @@ class DataCollatorWithPositionalEncoding(Processor):
     def __post_init__(self) -> None:
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
         config = Config(Settings(**given))
-        vars(self).update(config.effective_settings, _config=config, _warnings=Warnings())
+        objects = {"tokenizer": config.tokenizer, "embedding": config.settings.embedding}
+        vars(self).update(config.saved | config.limits_in_use() | objects, _config=config, _warnings=Warnings())
 
     @property
     def first_position(self) -> int:
@@ -457,8 +458,7 @@ class DataCollatorWithPositionalEncoding(Processor):
 
         Raises:
             TypeError: for an argument that does not exist.
-            ValueError: if an `nn.Embedding` or a width replaces an embedding whose positions are not sinusoids, or are
-                sinusoids with a `max_length`.
+            ValueError: if an `nn.Embedding` or a width replaces a `PositionalEmbedding` with settings of its own.
         """
         check_exchange(self.embedding, changes.get("embedding"))
         limits = ("max_length", "max_target_length") if changes.keys() & {"model", "tokenizer", "embedding"} else ()
@@ -537,9 +537,10 @@ class DataCollatorWithPositionalEncoding(Processor):
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
-            embedding (*optional*): the embedding table, if the collator had one, because weights are not saved. If its
-                positions were not sinusoids, pass a `PositionalEmbedding` of the same kind. Without a table, the first
-                batch warns, and batches have no embeddings. A width is saved and need not be passed.
+            embedding (*optional*): the embedding table, if the collator had one, because weights are not saved. In
+                place of a `PositionalEmbedding`, pass one with the same settings; a bare table raises with the line to
+                write. Without a table, the first batch warns, and batches have no embeddings. A width is saved and need
+                not be passed.
             model (*optional*): replaces the saved `ModelSpec`, which is used by default.
             **hub: `cache_dir`, `force_download`, `local_files_only`, `proxies`, `revision`, `subfolder` and `token`, as
                 in `AutoTokenizer.from_pretrained`. Remote code is never run.

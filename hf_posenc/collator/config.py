@@ -115,27 +115,19 @@ class Config:
         The limits `max_length` and `max_target_length` are those in use, but `None` if the user did not set them.
         """
         settings = self.settings.settings()
-        limits = {name: limit for name, limit in self._effective_limits().items() if settings[name] is not None}
+        limits = {name: limit for name, limit in self.limits_in_use().items() if settings[name] is not None}
         return {**settings, "model": self.model, **limits}
-
-    @property
-    def effective_settings(self) -> dict[str, Any]:
-        """All arguments by name, with the values in use. They become attributes of the collator.
-
-        For example, `max_length` is the smallest limit of the argument, the tokenizer, the model and the embedding.
-        """
-        objects = {"tokenizer": self.tokenizer, "embedding": self.settings.embedding}
-        return {**self.saved, **objects, **self._effective_limits()}
 
     def limited_by(self, name: str) -> str | None:
         """Return the name of the model if the limit in use is the model's, otherwise `None`.
 
         `name` is the setting with the limit: `"max_length"` or `"max_target_length"`.
         """
-        limit, model = self._effective_limits()[name], self.model
+        limit, model = self.limits_in_use()[name], self.model
         return model.name if model is not None and limit is not None and getattr(model, name) == limit else None
 
-    def _effective_limits(self) -> dict[str, int | None]:
+    def limits_in_use(self) -> dict[str, int | None]:
+        """Return `max_length` and `max_target_length`: the smallest of argument, tokenizer, model and embedding."""
         return {"max_length": self.limits.max_length, "max_target_length": self.target_limits.max_length}
 
     def _limits(self) -> tuple[Limits, Limits]:
@@ -151,7 +143,7 @@ class Config:
         return rows, Limits(_smallest(settings.max_target_length, on_targets), truncation)
 
     def _warn_of_lower_limits(self) -> None:
-        for name, limit in self._effective_limits().items():
+        for name, limit in self.limits_in_use().items():
             given = getattr(self.settings, name)
             if given is None or limit is None or limit >= given:
                 continue
