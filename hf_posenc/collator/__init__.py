@@ -1,10 +1,10 @@
 """The data collator: turns texts, rows or columns into padded batches or tokenized columns.
 
 `config` resolves the settings once. A call reads its input (`inputs`), then tokenizes and pads it (`pipeline`). Beside
-this way lie tokenized input (`token_ids`), labels (`labels`), packed batches (`packed_batches`), further columns
-(`arrays`) and tokenized columns (`columns`). `embed` adds embeddings, `fit` removes keys that the model does not
-accept, `save` reads and writes collators, `processor` makes the class a processor of transformers, and `inference`
-makes batches by a token budget.
+this way lie tokenized input (`token_ids`), labels (`labels`), targets (`targets`), packed batches (`packed_batches`),
+further columns (`arrays`) and tokenized columns (`columns`). `embed` adds embeddings, `fit` removes keys that the model
+does not accept, `save` reads and writes collators, `processor` makes the class a processor of transformers, and
+`inference` makes batches by a token budget.
 """
 
 from .batch import Batch, real_tokens, written_tokens

@@ -1,4 +1,4 @@
-"""Labels for language modeling, made from the ids, and targets: labels that are separate token sequences.
+"""Labels for language modeling, made from the ids.
 
 transformers masks the tokens, with random numbers from this module if there is a seed, and from torch otherwise.
 """
@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.constants import IGNORED, PaddingSide
+from .._common.constants import IGNORED
 from .._common.errors import value_error
-from ..ragged import Ragged, round_up
-from ..tokenization import Limits, TokenRows
+from ..ragged import Ragged
+from ..tokenization import TokenRows
 from .settings import LabelName, MaskedLM, Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from .config import Config
 
 
 Labels = NDArray[Any] | Ragged | None  # one value per row, one per token, or none
@@ -147,123 +145,3 @@ LABEL_KINDS: dict[LabelName, LabelKind] = {
     "causal_lm": LabelKind(lambda settings, tokenizer: causal_labels, predicts_next=True),
     "masked_lm": LabelKind(MaskedLabels, predicts_next=False),
 }
-
-
-# -------------------------------------------------------------------- targets: labels that are sequences of their own
-
-
-def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
-    r"""Truncate targets, the token sequences to predict, to `limits.max_length`.
-
-    Return them and the number of targets that lost tokens. If a target is too long, labels of -100 at both ends are
-    removed before any token is. If it is still too long and truncation is off, raise a `ValueError`. If the limit is a
-    model's, `model` is its name, for the message.
-
-    Example:
-        >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)
-        >>> targets.values, lost
-        (array([5, 6, 8]), 1)
-    """
-    limit = limits.max_length
-    if limit is None or targets.longest <= limit:
-        return targets, 0
-    rows, lost = [], 0
-    for index, target in enumerate(targets):
-        row = target
-        if len(row) > limit:
-            real = np.flatnonzero(row != IGNORED)
-            row = row[real[0] : real[-1] + 1] if len(real) else row[:0]
-        if len(row) > limit and not limits.truncates:
-            raise value_error(
-                f"the target of row {index} has {len(row)} tokens, limit {limit}",
-                got="truncation off" + (f", and {model} takes no more" if model is not None else ""),
-                fix="truncation=True, or drop such rows first",
-            )
-        lost += len(row) > limit
-        rows.append(row[:limit])
-    return Ragged.from_rows(rows, name="labels"), lost
-
-
-def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: PaddingSide) -> dict[str, NDArray[Any]]:
-    r"""Return the inputs of a decoder for training: for each row a start token, then its labels without the last one.
-
-    So each label is predicted from the ones before it.
-
-    Source:
-        Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.
-
-    Example:
-        >>> made = decoder_inputs(np.array([[5, 6, 7], [8, -100, -100]]), 1, 0, "right")
-        >>> made["decoder_input_ids"], made["decoder_attention_mask"]
-        (array([[1, 5, 6],
-               [1, 0, 0]]), array([[1, 1, 1],
-               [1, 0, 0]]))
-    """
-    rows, length = labels.shape
-    real = labels != IGNORED  # (B, T)
-    first = np.where(real.any(axis=1), real.argmax(axis=1), 0 if side == "right" else length - 1)
-    last = length - 1 - real[:, ::-1].argmax(axis=1)
-    before = np.full_like(labels, IGNORED)
-    before[:, 1:] = labels[:, :-1]
-    is_input = (before != IGNORED) & (np.arange(length) <= last[:, None])  # (B, T)
-    ids = np.where(is_input, before, padding)
-    starts = np.arange(rows), first
-    ids[starts], is_input[starts] = start, True
-    return {"decoder_input_ids": ids, "decoder_attention_mask": is_input.astype(np.int64)}
-
-
-def pad_targets(config: Config, targets: Ragged) -> dict[str, NDArray[Any]]:
-    """Return targets, the token sequences to predict, as padded `labels` `(B, T)`.
-
-    `decoder_input_ids` and `decoder_attention_mask` are added if the model does not make the inputs of its decoder.
-    Raise a `ValueError` if rounding up to `pad_to_multiple_of` exceeds the model's limit.
-    """
-    limit, multiple = config.target_limits.max_length, config.settings.pad_to_multiple_of
-    longest = limit if config.padding == "max_length" else None
-    width = round_up(max(longest or targets.longest, 1), multiple)
-    model = config.limited_by("max_target_length")
-    if model is not None and limit is not None and width > limit:
-        raise value_error(
-            f"targets of {targets.longest} tokens would be padded to {width}, limit {limit}",
-            got=f"pad_to_multiple_of={multiple}, and {model} takes no more",
-            fix=f"max_target_length={width - (multiple or 0)}",
-        )
-    labels = targets.pad(IGNORED, width, side=config.side)
-    if config.decoder_start is None:
-        return {"labels": labels}
-    return {**decoder_inputs(labels, config.decoder_start, config.fills["input_ids"], config.side), "labels": labels}
-
-
-def supervised_rows(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.int64] | None:
-    """Return the indices of the rows to keep in a batch; `None` if all are kept.
-
-    The setting `unsupervised` applies to rows whose labels are all -100: `"drop"` leaves them out, `"keep"` keeps them,
-    and `"error"` raises a `ValueError`. By default such a row raises too, unless it has masked labels or no tokens, or
-    is a packed document of one token. `"drop"` also raises if no row is left.
-    """
-    settings, kind = config.settings, config.label_kind
-    default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
-    is_read = config.accepts is None or "labels" in config.accepts
-    if not is_read or (settings.unsupervised or default) == "keep":
-        return None
-    is_label = labels.values != IGNORED
-    if is_label.all() and labels.shortest:
-        return None
-    has_label = labels.where(is_label).lengths > 0
-    if settings.unsupervised is None:
-        # Kept by default: rows of padding, for empty="keep", and packed documents whose only token is not predicted.
-        has_label |= rows.without_padding().ids.lengths <= (1 if settings.packing else 0)
-    kept = np.flatnonzero(has_label)
-    if len(kept) == len(has_label):
-        return None
-    if settings.unsupervised == "drop" and len(kept):
-        return kept
-    row, name = int(has_label.argmin()), "max_target_length" if config.has_targets else "max_length"
-    limit = (config.target_limits if config.has_targets else config.limits).max_length
-    raise value_error(
-        f"row {rows.sample[row]} has nothing to learn: its {labels.lengths[row]} labels are all -100"
-        if settings.unsupervised != "drop"
-        else "no row of the batch has a label other than -100, so none would be left",
-        got=f"{len(has_label) - len(kept)} such rows of {len(has_label)}; {name}={limit}",
-        fix=f'a larger {name}, if it truncated the labels; unsupervised="drop" leaves such rows out, "keep" keeps them',
-    )

@@ -11,7 +11,8 @@ from ..ragged import Ragged, offsets_of
 from ..tokenization import TokenRows, ignore_document_starts
 from .arrays import are_copies
 from .config import Config
-from .labels import Labels, supervised_rows
+from .labels import Labels
+from .targets import supervised_rows
 
 
 def documents_to_pack(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:

@@ -21,8 +21,9 @@ from .arrays import are_copies, as_array, given_labels, stored_embeddings, to_fl
 from .config import Config
 from .fit import check_label_values
 from .inputs import LABEL_COLUMNS, Given, Values, as_list, is_arrow, label_names, read
-from .labels import Labels, pad_targets, supervised_rows, truncate_targets
+from .labels import Labels
 from .packed_batches import documents_to_pack, flat_row, predicts_next
+from .targets import pad_targets, supervised_rows, truncate_targets
 from .token_ids import check_ids, count_from_0, read_ids, truncate_rows, unmasked_row
 
 Arrays = dict[str, NDArray[Any]]
