@@ -317,29 +317,65 @@ def test_token_labels_do_not_overlap_and_are_inside_the_figure(length: int) -> N
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
-def test_errors_for_missing_layers_heads_and_rows_name_the_existing_ones(x: torch.Tensor) -> None:
-    model = nn.Transformer(8, 2, 2, 2, 16, batch_first=True)
-    batch = (x, x)
-    with pytest.raises(
-        ValueError, match=r"layer must be an integer from 0 to 1, several, or \"all\"\n  got: 5\n  fix: layer=1"
-    ):
-        plots.attention(model, batch, layer=5)
-    with pytest.raises(ValueError, match=r"head must be an integer from 0 to 1, several, .*\"mean\"\n  got: 2"):
-        plots.attention(model, batch, head=[0, 2])
-    with pytest.raises(ValueError, match=r"layer must be.*\n  got: 'mean'"):
-        plots.attention(model, batch, layer="mean")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"head must not be empty\n  got: \[\]"):
-        plots.attention(model, batch, head=[])
-    with pytest.raises(ValueError, match=r"kind must be one of 'encoder', 'decoder', 'cross'\n  got: 'self'"):
-        plots.attention(model, batch, kind="self")
-    with pytest.raises(ValueError, match=r"row must be an integer from 0 to 1\n  got: 2"):
-        plots.attention(model, batch, row=2)
-    with pytest.raises(ValueError, match=r"ax has room for one panel\n  got: 3 panels"):
-        plots.attention(model, batch, ax=Figure().subplots())
-    with pytest.raises(ValueError, match=r"tokens must be 2 lists of 5 tokens"):
-        plots.attention(model, batch, kind="encoder", tokens=[["a"]])
-    with pytest.raises(ValueError, match=r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: span=\(0, 64\)"):
-        plots.attention(nn.MultiheadAttention(8, 2, batch_first=True), torch.zeros(1, 65, 8))
+def two_layers(x: torch.Tensor, **settings: Any) -> Any:
+    return plots.attention(nn.Transformer(8, 2, 2, 2, 16, batch_first=True), (x, x), **settings)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (
+            lambda x: two_layers(x, layer=5),
+            ValueError,
+            r"layer must be an integer from 0 to 1, several, or \"all\"\n  got: 5\n  fix: layer=1",
+        ),
+        (
+            lambda x: two_layers(x, head=[0, 2]),
+            ValueError,
+            r"head must be an integer from 0 to 1, several, .*\"mean\"\n  got: 2",
+        ),
+        (
+            lambda x: two_layers(x, layer="mean"),
+            ValueError,
+            r"layer must be.*\n  got: 'mean'",
+        ),
+        (
+            lambda x: two_layers(x, head=[]),
+            ValueError,
+            r"head must not be empty\n  got: \[\]",
+        ),
+        (
+            lambda x: two_layers(x, kind="self"),
+            ValueError,
+            r"kind must be one of 'encoder', 'decoder', 'cross'\n  got: 'self'",
+        ),
+        (
+            lambda x: two_layers(x, row=2),
+            ValueError,
+            r"row must be an integer from 0 to 1\n  got: 2",
+        ),
+        (
+            lambda x: two_layers(x, ax=Figure().subplots()),
+            ValueError,
+            r"ax has room for one panel\n  got: 3 panels",
+        ),
+        (
+            lambda x: two_layers(x, kind="encoder", tokens=[["a"]]),
+            ValueError,
+            r"tokens must be 2 lists of 5 tokens",
+        ),
+        (
+            lambda x: plots.attention(nn.MultiheadAttention(8, 2, batch_first=True), torch.zeros(1, 65, 8)),
+            ValueError,
+            r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: span=\(0, 64\)",
+        ),
+    ],
+)
+def test_errors_for_missing_layers_heads_and_rows_name_the_existing_ones(
+    x: torch.Tensor, call: Any, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        call(x)
 
 
 def test_models_and_batches_without_weights_are_refused(x: torch.Tensor, small: dict[str, Any]) -> None:

@@ -562,33 +562,55 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
-def test_wrong_arguments_of_masks_are_refused() -> None:
-    batch = padded()
-    with pytest.raises(ValueError, match=r"row must be an integer from 0 to 2\n  got: 3\n  fix: row=2"):
-        plots.masks(batch, row=3)
-    with pytest.raises(ValueError, match=r"row must be an integer from 0 to 2\n  got: \[0, 1\]"):
-        plots.masks(batch, row=[0, 1])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"span contains none of the 4 tokens\n  got: \(4, 9\)\n  fix: span=\(0, 4\)"):
-        plots.masks(batch, span=(4, 9))
-    with pytest.raises(ValueError, match=r"span must be two integers"):
-        plots.masks(batch, span=("a", "b"))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"span must be two integers\n  got: \(0, 4, 2\)"):
-        plots.masks(batch, span=(0, 4, 2))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]"):
-        plots.masks(batch, [["a"]])
-    with pytest.raises(
-        ValueError, match=r"this batch has no decoder inputs.*\n.*\n  fix: .*text_target_column=\"...\"\)$"
-    ):
-        plots.masks(batch, decoder=True)
-    with pytest.raises(
-        ValueError, match=r"text_target_column=\"...\"\), without model=, which leaves them to the model"
-    ):
-        plots.masks(batch | {"labels": torch.ones(3, 4)}, decoder=True)
-    with pytest.raises(ValueError, match=r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]"):
-        plots.masks({"labels": torch.ones(2, 2)})
-    with pytest.raises(ValueError, match=r"'input_ids' must have 2 dimensions"):
-        plots.masks({"input_ids": torch.ones(3)})
-    with pytest.raises(ValueError, match=r"'look_ahead_mask' does not fit.*\n  got: shape \(3, 3\), expected \(4, 4\)"):
-        plots.masks(batch | {"look_ahead_mask": torch.ones(3, 3)})
-    with pytest.raises(ValueError, match=r"'attention_mask' does not fit"):
-        plots.masks(batch | {"attention_mask": torch.ones(3, 3)})
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (
+            lambda: plots.masks(padded(), row=3),
+            ValueError,
+            r"row must be an integer from 0 to 2\n  got: 3\n  fix: row=2",
+        ),
+        (lambda: plots.masks(padded(), row=[0, 1]), ValueError, r"row must be an integer from 0 to 2\n  got: \[0, 1\]"),
+        (
+            lambda: plots.masks(padded(), span=(4, 9)),
+            ValueError,
+            r"span contains none of the 4 tokens\n  got: \(4, 9\)\n  fix: span=\(0, 4\)",
+        ),
+        (lambda: plots.masks(padded(), span=("a", "b")), ValueError, r"span must be two integers"),
+        (lambda: plots.masks(padded(), span=(0, 4, 2)), ValueError, r"span must be two integers\n  got: \(0, 4, 2\)"),
+        (
+            lambda: plots.masks(padded(), [["a"]]),
+            ValueError,
+            r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]",
+        ),
+        (
+            lambda: plots.masks(padded(), decoder=True),
+            ValueError,
+            r"this batch has no decoder inputs.*\n.*\n  fix: .*text_target_column=\"...\"\)$",
+        ),
+        (
+            lambda: plots.masks(padded() | {"labels": torch.ones(3, 4)}, decoder=True),
+            ValueError,
+            r"text_target_column=\"...\"\), without model=, which leaves them to the model",
+        ),
+        (
+            lambda: plots.masks({"labels": torch.ones(2, 2)}),
+            ValueError,
+            r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]",
+        ),
+        (lambda: plots.masks({"input_ids": torch.ones(3)}), ValueError, r"'input_ids' must have 2 dimensions"),
+        (
+            lambda: plots.masks(padded() | {"look_ahead_mask": torch.ones(3, 3)}),
+            ValueError,
+            r"'look_ahead_mask' does not fit.*\n  got: shape \(3, 3\), expected \(4, 4\)",
+        ),
+        (
+            lambda: plots.masks(padded() | {"attention_mask": torch.ones(3, 3)}),
+            ValueError,
+            r"'attention_mask' does not fit",
+        ),
+    ],
+)
+def test_wrong_arguments_of_masks_are_refused(call: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        call()

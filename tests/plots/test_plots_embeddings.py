@@ -221,22 +221,53 @@ def test_crowding_has_a_label_for_every_token(word_level: Any) -> None:
 
 
 @pytest.mark.parametrize("picture", [plots.embeddings, plots.crowding])
-def test_wrong_texts_and_embeddings_are_refused(picture: Any, word_level: Any) -> None:
-    with pytest.raises(ValueError, match=r"the text has no tokens\n  got: ''"):
-        picture(word_level, table(), "")
-    with pytest.raises(TypeError, match=r"text must be one sentence, a str\n  got: \['a'\]"):
-        picture(word_level, table(), ["a"])
-    with pytest.raises(ValueError, match=r"token 'the' has id \d+, but the embedding has 2 rows"):
-        picture(word_level, table(2), "the")
-    with pytest.raises(ValueError, match=r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: a shorter text"):
-        picture(word_level, table(), "the " * 65)
-    broken = nn.Embedding(1800, 8, _weight=torch.full((1800, 8), torch.nan))
-    with pytest.raises(ValueError, match=r"embeddings must be finite"):
-        picture(word_level, broken, "the a")
-    with pytest.raises(TypeError, match=r"embedding must be an nn\.Embedding"):
-        picture(word_level, np.ones((3, 4)), "the")
-    with pytest.raises(ValueError, match="convention must be one of"):
-        picture(word_level, table(), "the", convention="none")
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (
+            lambda picture, word_level: picture(word_level, table(), ""),
+            ValueError,
+            r"the text has no tokens\n  got: ''",
+        ),
+        (
+            lambda picture, word_level: picture(word_level, table(), ["a"]),
+            TypeError,
+            r"text must be one sentence, a str\n  got: \['a'\]",
+        ),
+        (
+            lambda picture, word_level: picture(word_level, table(2), "the"),
+            ValueError,
+            r"token 'the' has id \d+, but the embedding has 2 rows",
+        ),
+        (
+            lambda picture, word_level: picture(word_level, table(), "the " * 65),
+            ValueError,
+            r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: a shorter text",
+        ),
+        (
+            lambda picture, word_level: picture(
+                word_level, nn.Embedding(1800, 8, _weight=torch.full((1800, 8), torch.nan)), "the a"
+            ),
+            ValueError,
+            r"embeddings must be finite",
+        ),
+        (
+            lambda picture, word_level: picture(word_level, np.ones((3, 4)), "the"),
+            TypeError,
+            r"embedding must be an nn\.Embedding",
+        ),
+        (
+            lambda picture, word_level: picture(word_level, table(), "the", convention="none"),
+            ValueError,
+            "convention must be one of",
+        ),
+    ],
+)
+def test_wrong_texts_and_embeddings_are_refused(
+    picture: Any, word_level: Any, call: Any, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        call(picture, word_level)
 
 
 def test_the_error_for_a_whole_model_names_get_input_embeddings(word_level: Any) -> None:

@@ -60,25 +60,34 @@ def test_a_logarithmic_scale_has_plain_numbers() -> None:
     assert {"0.1", "1", "0.2", "0.5"} <= written
 
 
-def test_wrong_losses_are_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"losses of 'training' must be finite.*\n  got: nan at \[0\].*\n  fix: np.isfinite\(values"
-    ):
-        plots.losses([{"loss": float("nan"), "step": 1}])
-    with pytest.raises(ValueError, match=r"losses of 'a' must be finite"):
-        plots.losses({"a": [1.0, float("inf")]})
-    with pytest.raises(ValueError, match=r"there is no loss to draw\n  got: \[\{'epoch': 1\}\]\n  fix: plots.losses\("):
-        plots.losses([{"epoch": 1}])
-    with pytest.raises(TypeError, match=r"history must be a log history, or losses by name\n  got: 'loss'"):
-        plots.losses("loss")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"losses of 'a' must be numbers\n  got: \['x'\]"):
-        plots.losses({"a": ["x"]})
-    with pytest.raises(ValueError, match=r"'a' must be a list of losses\n  got: shape \(\)"):
-        plots.losses({"a": 3.0})
-    with pytest.raises(ValueError, match=r"must be positive for a logarithmic scale\n  got: -1.0\n  fix: log=False"):
-        plots.losses({"a": [-1.0]}, log=True)
-    with pytest.raises(ValueError, match=r"at most 14 curves.*\n  got: 15"):
-        plots.losses({str(name): [1.0] for name in range(15)})
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (
+            lambda: plots.losses([{"loss": float("nan"), "step": 1}]),
+            ValueError,
+            r"losses of 'training' must be finite.*\n  got: nan at \[0\].*\n  fix: np.isfinite\(values",
+        ),
+        (lambda: plots.losses({"a": [1.0, float("inf")]}), ValueError, r"losses of 'a' must be finite"),
+        (
+            lambda: plots.losses([{"epoch": 1}]),
+            ValueError,
+            r"there is no loss to draw\n  got: \[\{'epoch': 1\}\]\n  fix: plots.losses\(",
+        ),
+        (lambda: plots.losses("loss"), TypeError, r"history must be a log history, or losses by name\n  got: 'loss'"),
+        (lambda: plots.losses({"a": ["x"]}), TypeError, r"losses of 'a' must be numbers\n  got: \['x'\]"),
+        (lambda: plots.losses({"a": 3.0}), ValueError, r"'a' must be a list of losses\n  got: shape \(\)"),
+        (
+            lambda: plots.losses({"a": [-1.0]}, log=True),
+            ValueError,
+            r"must be positive for a logarithmic scale\n  got: -1.0\n  fix: log=False",
+        ),
+        (lambda: plots.losses({str(name): [1.0] for name in range(15)}), ValueError, r"at most 14 curves.*\n  got: 15"),
+    ],
+)
+def test_wrong_losses_are_refused(call: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        call()
 
 
 @pytest.fixture
@@ -119,24 +128,37 @@ def test_a_single_sequence_is_drawn_on_axes(squares: Any) -> None:
     assert len(three.axes) == 3
 
 
-def test_points_that_do_not_fit_are_refused(squares: Any) -> None:
-    read, true, said = squares
-    with pytest.raises(ValueError, match=r"truth must be points in the plane.*\n  got: shape \(12, 2, 1\)"):
-        plots.sequences(read, true[..., :1], said)
-    with pytest.raises(
-        ValueError, match=r"equal lengths\n  got: inputs \(12, 2, 2\), truth \(12, 2, 2\), prediction \(12, 1"
-    ):
-        plots.sequences(read, true, said[:, :1])
-    with pytest.raises(ValueError, match="equally many sequences"):
-        plots.sequences(read[:3], true, said)
-    with pytest.raises(ValueError, match=r"prediction must be finite"):
-        plots.sequences(read, true, said * np.nan)
-    with pytest.raises(TypeError, match=r"inputs must be numbers"):
-        plots.sequences("corners", true, said)
-    with pytest.raises(ValueError, match=r"most must be positive\n  got: 0\n  fix: most=8"):
-        plots.sequences(*squares, most=0)
-    with pytest.raises(TypeError, match=r"most must be an integer\n  got: 2.5\n  fix: most=8"):
-        plots.sequences(*squares, most=2.5)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (
+            lambda read, true, said: plots.sequences(read, true[..., :1], said),
+            ValueError,
+            r"truth must be points in the plane.*\n  got: shape \(12, 2, 1\)",
+        ),
+        (
+            lambda read, true, said: plots.sequences(read, true, said[:, :1]),
+            ValueError,
+            r"equal lengths\n  got: inputs \(12, 2, 2\), truth \(12, 2, 2\), prediction \(12, 1",
+        ),
+        (lambda read, true, said: plots.sequences(read[:3], true, said), ValueError, "equally many sequences"),
+        (lambda read, true, said: plots.sequences(read, true, said * np.nan), ValueError, r"prediction must be finite"),
+        (lambda read, true, said: plots.sequences("corners", true, said), TypeError, r"inputs must be numbers"),
+        (
+            lambda read, true, said: plots.sequences(read, true, said, most=0),
+            ValueError,
+            r"most must be positive\n  got: 0\n  fix: most=8",
+        ),
+        (
+            lambda read, true, said: plots.sequences(read, true, said, most=2.5),
+            TypeError,
+            r"most must be an integer\n  got: 2.5\n  fix: most=8",
+        ),
+    ],
+)
+def test_points_that_do_not_fit_are_refused(squares: Any, call: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        call(*squares)
 
 
 def test_a_single_step_has_an_integer_tick() -> None:
