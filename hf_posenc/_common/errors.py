@@ -73,8 +73,8 @@ def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, s
         there is no argument 'max_lenght'
           fix: max_length=...
     """
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    fix = called_here.get(name) or (f"{near[0]}=..." if near else f"one of {', '.join(known)}")
+    near = [name] if name in called_here else difflib.get_close_matches(name, [*known, *called_here], n=1, cutoff=0.6)
+    fix = called_here.get(near[0], f"{near[0]}=...") if near else f"one of {', '.join(known)}"
     return explain(f"there is no argument '{name}'", fix=fix)
 
 

@@ -201,7 +201,9 @@ class Settings:
         if not isinstance(self.labels, MaskedLM):
             names = (None, *get_args(LabelName))
             if not isinstance(self.labels, str | None) or self.labels not in names:
-                raise ValueError(one_of("labels", self.labels, [*names, "MaskedLM(...)"]))
+                if self.labels is MaskedLM:  # type: ignore[comparison-overlap]
+                    raise type_error("labels must be an instance of MaskedLM", got="the class", fix="labels=MaskedLM()")
+                raise ValueError(one_of("labels", self.labels, names))
         _share("mlm_probability", self.mlm_probability)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)

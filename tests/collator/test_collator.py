@@ -1097,6 +1097,8 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"look_ahead": 0}, ValueError, "look_ahead must be one of None, True, False\n  got: 0"),
         ({"truncation": "only_frist"}, ValueError, "(?s)truncation must be one of.*fix: truncation='only_first'"),
         ({"labels": "mlm"}, ValueError, "labels must be one of"),
+        ({"labels": MaskedLM}, TypeError, r"(?s)instance of MaskedLM.*fix: labels=MaskedLM\(\)"),
+        ({"conventoin": "marian"}, TypeError, r"(?s)conventoin.*PositionalEmbedding\(table, convention=...\)"),
         ({"labels": "causal"}, ValueError, "(?s)labels must be one of.*labels='causal_lm'"),
         ({"empty": "drop"}, ValueError, "empty must be one of 'error', 'keep'"),
         ({"return_tensors": "tf"}, ValueError, "return_tensors must be one of 'pt', 'np'"),
