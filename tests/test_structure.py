@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import importlib.metadata
 import json
 import os
@@ -129,6 +130,21 @@ def check_layers(package: Path) -> list[str]:
                 if target not in (None, room, *ROOMS[: ROOMS.index(room)]):
                     wrong.append(f"{inside}:{node.lineno}: {room} imports {target}, which does not stand above it")
     return wrong
+
+
+def check_circles(package: Path) -> list[str]:
+    """No modules import each other in a circle, not even for type checkers."""
+    graph: dict[Path, set[Path]] = {}
+    for inside, _, tree in modules(package):
+        asked = [node for node in nodes(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = [dotted.split(".")[1:] for node in asked for dotted in imported(node, inside)]
+        paths = {Path(*parts[:end]).with_suffix(".py") for parts in names for end in (1, 2, 3) if parts[:end]}
+        graph[inside] = {path for path in paths if (package / path).is_file()} - {inside}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return [" ← ".join(map(str, error.args[1]))]
+    return []
 
 
 def check_heavy_imports(package: Path) -> list[str]:
@@ -427,6 +443,10 @@ def test_a_module_imports_only_rooms_above_its_own() -> None:
     assert check_layers(REPO / "hf_posenc") == []
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert check_circles(REPO / "hf_posenc") == []
+
+
 def test_no_room_above_jobs_loads_a_heavy_library_and_the_numpy_rooms_no_torch() -> None:
     assert check_heavy_imports(REPO / "hf_posenc") == []
 
@@ -523,6 +543,12 @@ def test_meta_an_import_of_a_room_below_or_of_one_that_is_not_listed_is_seen(cop
     assert "positions imports masks" in found
     assert "ragged imports __init__" in found
     assert "room 'surprise' is not in ROOMS" in found
+
+
+def test_meta_a_circle_is_seen(copy: Path) -> None:
+    add(copy / "hf_posenc" / "ragged.py", "if TYPE_CHECKING:\n    from .packing.shapes import best_shapes")
+    add(copy / "hf_posenc" / "packing" / "shapes.py", "from ..ragged import Ragged")
+    assert len(check_circles(copy / "hf_posenc")) == 1
 
 
 def test_meta_a_docstring_that_opens_with_a_free_relative_is_seen(copy: Path) -> None:
