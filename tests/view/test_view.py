@@ -226,7 +226,7 @@ class TestInBrowser:
     def test_the_encoding_is_drawn_as_an_example_or_not_at_all_if_the_batch_has_none(
         self, opened: Callable[..., View], word_level: Any
     ) -> None:
-        settings: dict[str, dict[str, Any]] = {"encoding": {"embedding": 8, "scale": "sqrt_d"}, "example": {}}
+        settings: dict[str, dict[str, Any]] = {"encoding": {"embedding": 8}, "example": {}}
         for name, chosen in (*settings.items(), ("none", {"model": small_bert(word_level)})):
             view = opened(DataCollatorWithPositionalEncoding(word_level, **chosen)(TEXTS))
             view.token(0, 1).click()
