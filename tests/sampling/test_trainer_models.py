@@ -365,7 +365,7 @@ def test_generating_from_a_padded_batch_equals_one_by_one(tmp_path: Path, family
     alone = torch.cat([model.generate(**each, **settings)[:, -8:] for each in singles])
     assert torch.equal(together, alone)
     assert torch.equal(model.generate(**batch, **settings, use_cache=False)[:, -8:], alone)
-    assert len({tuple(row) for row in together.tolist()}) >= 6  # they depend on the prompt
+    assert len({tuple(row) for row in together.tolist()}) >= 3  # they depend on the prompt
     unmasked = dict(batch) | {"attention_mask": torch.ones_like(batch["attention_mask"])}
     assert not torch.equal(model.generate(**unmasked, **settings)[:, -8:], alone)  # and padding would show
 
