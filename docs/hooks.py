@@ -30,7 +30,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 # Functions whose options are added to their signature and docstring when they are imported.
-AS_IMPORTED = {"hf_posenc.jobs.encoding.encode"}
+AS_IMPORTED = {"hf_posenc.corpus.encode.encode"}
 LINK = re.compile(r"(?<=\]\()(?!https?://|#|mailto:)([^)#\s]+)")
 VIEW = "<!-- view of the batch -->"
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

@@ -6,7 +6,8 @@ of the local engine.
 
 Run it with `python examples/08_ray.py`. It needs `pip install "hf-posenc[ray]"`, downloads nothing, and starts Ray on
 this machine. With an address (`python examples/08_ray.py auto`, or `host:6379`) it uses a cluster, and must be run in a
-folder that all of its machines share. The texts are the docstrings of the standard library.
+folder that all of its machines share: each of them opens the corpus and writes shards. The texts are the docstrings of
+the standard library.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from datasets import load_dataset
 from torch.utils.data import DataLoader
 
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe
-from hf_posenc.jobs import encode, verify
+from hf_posenc.corpus import encode, verify
 from hf_posenc.testing import standard_library_docstrings
 
 WORKERS = 2

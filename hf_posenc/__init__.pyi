@@ -1,6 +1,6 @@
 # The public names, each written here and nowhere else: `__init__.py` reads this file and loads a name on first use.
 
-from . import jobs as jobs
+from . import corpus as corpus
 from . import plots as plots
 from . import testing as testing
 from .collator import Batch as Batch

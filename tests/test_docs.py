@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import hf_posenc
-from hf_posenc import jobs
+from hf_posenc import corpus as corpora
 
 REPO = Path(__file__).resolve().parent.parent
 installed = all(importlib.util.find_spec(name) for name in ("mkdocs", "material", "mkdocstrings_handlers"))
@@ -58,7 +58,7 @@ def test_the_reference_shows_arguments_and_examples_of_docstrings(site: Path) ->
     page = (site / "reference" / "positions.html").read_text(encoding="utf-8")
     assert "<strong>d_model</strong> (<code>int</code>)" in page
     assert "&gt;&gt;&gt; </span>" in page
-    page = (site / "reference" / "jobs.html").read_text(encoding="utf-8")
+    page = (site / "reference" / "corpus.html").read_text(encoding="utf-8")
     assert "<strong>shard_bytes</strong>" in page  # an option that is in no docstring of the source
 
 
@@ -152,7 +152,7 @@ def test_the_files_for_other_trainers_hold_the_ids_of_the_tokenizer(
     page = (REPO / "docs" / "corpora.md").read_text(encoding="utf-8")
     section = page.partition("## Other trainers\n")[2].partition("\n## ")[0]
     code = "".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
-    names = {"jobs": jobs, "texts": texts, "train_bpe": lambda *_, **__: tokenizer}
+    names = {"corpus": corpora, "texts": texts, "train_bpe": lambda *_, **__: tokenizer}
     exec(code, names)
     ids = [[*tokenizer(text)["input_ids"], vocabulary] for text in texts]
     assert Indexed.read("megatron") == (ids, [0, 1, 2, 3, 4])

@@ -22,7 +22,7 @@ from torch import nn
 
 import hf_posenc
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, fixed_bases
-from hf_posenc.jobs import Progress, encode, verify
+from hf_posenc.corpus import Progress, encode, verify
 
 DATA = Path(__file__).parent / "data"
 TEXTS = ["I ride bike", "bikes I ride, she said unsurprisingly", "é"]
@@ -48,9 +48,9 @@ def test_the_public_names() -> None:
         "__version__",
         "additive_mask",
         "audit",
+        "corpus",
         "fixed_bases",
         "frequencies",
-        "jobs",
         "look_ahead_mask",
         "pack",
         "pack_dataset",
@@ -184,10 +184,10 @@ def _encode_again(name: str) -> list[str]:
 
 
 def test_a_later_version_verifies_a_corpus_and_makes_no_shard_of_it(corpora: Path) -> None:
-    found = verify("format-2", inputs="texts.txt")
-    assert str(found) == "format-2: 3 shards, 9 rows, 60 tokens, all as they were written"
-    assert _encode_again("format-2") == []
-    (corpora / "format-2" / "data" / "shard-000001.parquet").unlink()
-    assert [str(bad) for bad in verify("format-2").bad] == ["data/shard-000001.parquet: is missing"]
+    found = verify("format-3", inputs="texts.txt")
+    assert str(found) == "format-3: 3 shards, 9 rows, 60 tokens, all as they were written"
+    assert _encode_again("format-3") == []
+    (corpora / "format-3" / "data" / "shard-000001-000.parquet").unlink()
+    assert [str(bad) for bad in verify("format-3").bad] == ["data/shard-000001-000.parquet: is missing"]
     with pytest.raises(ValueError, match=r"made the others\n  got: hf-posenc: '0\.2\.0\.dev0' before"):
-        _encode_again("format-2")
+        _encode_again("format-3")

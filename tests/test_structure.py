@@ -30,7 +30,7 @@ from packaging.utils import canonicalize_name
 REPO = Path(__file__).resolve().parent.parent
 
 # A room is a module or folder at the top of the package. It imports only rooms that stand above it in the table of
-# CONTRIBUTING.md; those from "jobs" on may import heavy libraries. `__init__` names every public object, so only the
+# CONTRIBUTING.md; those from "corpus" on may import heavy libraries. `__init__` names every public object, so only the
 # page and the command line may import it.
 ROOMS = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
 ROOMS.insert(ROOMS.index("explorer"), "__init__")
@@ -148,10 +148,10 @@ def check_circles(package: Path) -> list[str]:
 
 
 def check_heavy_imports(package: Path) -> list[str]:
-    """No room above "jobs" loads a library that costs seconds or may be missing when it is imported."""
+    """No room above "corpus" loads a library that costs seconds or may be missing when it is imported."""
     wrong = []
     for inside, room, tree in modules(package):
-        is_light = room not in ROOMS[ROOMS.index("jobs") :] or room == "__init__"
+        is_light = room not in ROOMS[ROOMS.index("corpus") :] or room == "__init__"
         for node, at_load in imports(tree):
             for dotted in imported(node, inside):
                 library = dotted.split(".")[0]
@@ -307,10 +307,12 @@ _UNSAFE_MODULES = {
 _UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.hub.load"}
 # What a module may import all the same, with the reason.
 _SAFE = {
-    ("jobs/processes.py", "pickle"): "a worker reads the bytes that its parent process pickled",
-    ("jobs/on_ray.py", "pickle"): "a task on Ray gets the bytes that such a worker gets",
-    ("jobs/on_ray.py", "socket"): "a test connection to the Ray cluster that the user names",
-    ("jobs/folder.py", "socket"): "the name of the machine, for the message about a second run in the same folder",
+    ("corpus/engines.py", "pickle"): "workers and tasks on Ray get the bytes that this process pickled",
+    ("corpus/worker.py", "pickle"): "a worker reads the bytes that its parent process pickled",
+    ("corpus/tables.py", "pickle"): "the size of a pickled data set shows whether workers can open it",
+    ("corpus/engines.py", "subprocess"): "starts the workers: this interpreter, with a module of this package",
+    ("corpus/engines.py", "socket"): "a test connection to the Ray cluster that the user names",
+    ("corpus/output.py", "socket"): "the name of the machine, for the message about a second run in the same folder",
 }
 
 
@@ -447,7 +449,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert check_circles(REPO / "hf_posenc") == []
 
 
-def test_no_room_above_jobs_loads_a_heavy_library_and_the_numpy_rooms_no_torch() -> None:
+def test_no_room_above_corpus_loads_a_heavy_library_and_the_numpy_rooms_no_torch() -> None:
     assert check_heavy_imports(REPO / "hf_posenc") == []
 
 
@@ -479,15 +481,14 @@ def test_constraints_pin_everything_the_test_extra_installs_on_every_python_that
 
 
 def test_rooms_spoken_of_by_name_are_there_after_a_bare_import() -> None:
-    said = "import hf_posenc as p; print(p.audit.check, p.plots.__name__, p.testing.__name__, p.jobs.encode)"
+    said = "import hf_posenc as p; print(p.audit.check, p.plots.__name__, p.testing.__name__, p.corpus.encode)"
     ran = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
     assert "function check" in ran.stdout
     assert "hf_posenc.plots hf_posenc.testing <function encode" in ran.stdout
 
 
 def test_a_worker_of_a_job_starts_without_torch_transformers_and_datasets() -> None:
-    said = "import sys; from hf_posenc.jobs import processes; from hf_posenc.jobs import shard_writer; "
-    said += "from hf_posenc.jobs import encoding; print(*sys.modules)"
+    said = "import sys; from hf_posenc.corpus import worker, shards, encode; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True).stdout.split()
     assert not {"torch", "transformers", "datasets", "pandas", "ray", "rich"} & set(loaded)
     assert {"numpy", "pyarrow"} <= set(loaded)

@@ -36,9 +36,9 @@ from hf_posenc import (
     TokenBudgetMixin,
     additive_mask,
     audit,
+    corpus,
     fixed_bases,
     frequencies,
-    jobs,
     look_ahead_mask,
     pack,
     pack_dataset,
@@ -171,8 +171,8 @@ def models() -> None:
 def corpora(folder: Path) -> None:
     """Encode a corpus and verify it."""
     (folder / "a.txt").write_text("\n".join(TEXTS))
-    manifest: jobs.Manifest = jobs.encode(folder / "a.txt", folder / "collator", folder / "out", workers=0)
-    found: jobs.Verification = jobs.verify(folder / "out")
+    manifest: corpus.Manifest = corpus.encode(folder / "a.txt", folder / "collator", folder / "out", workers=0)
+    found: corpus.Verification = corpus.verify(folder / "out")
     assert found.sound
     assert found.rows == manifest.totals["rows"]
 

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from .._common.errors import shorten
+from .corpus import PlainHelp, encode, verify
 from .demo import demo, show
-from .jobs import PlainHelp, encode, verify
 from .plot import pictures
 from .terminal import Screen
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .._common.errors import counted, in_bytes
-from ..jobs.options import Progress as Callbacks
+from ..corpus.options import Progress as Callbacks
 from .terminal import Screen
 
 _SECONDS_PER_LINE = 60.0  # between two lines of progress, if the output is a file
 
 
 class ProgressLine(Callbacks):
-    r"""Display of the progress of `jobs.encode`: a bar if stderr is a terminal, else one line per minute.
+    r"""Display of the progress of `corpus.encode`: a bar if stderr is a terminal, else one line per minute.
 
-    It is a context manager, whose methods `jobs.encode` calls. The attribute `finished` is the number of shards that
+    It is a context manager, whose methods `corpus.encode` calls. The attribute `finished` is the number of shards that
     this and earlier runs finished, `tokens` the number of tokens of this run, and `text` the current line of progress.
 
     Args:
@@ -108,7 +107,7 @@ class ProgressLine(Callbacks):
         self.text = ", ".join([*share, counted(self.finished, "shard"), *rejected])
         self._show(", ".join([counted(self.finished, "shard"), *speed, *rejected]))
 
-    def summary(self, totals: Mapping[str, int], output: Path) -> dict[str, str]:
+    def summary(self, totals: Mapping[str, int], output: str) -> dict[str, str]:
         r"""Return the totals of a job, and code that loads its shards, as a dict from name to printable text.
 
         The text of `tokens` includes the speed if this run finished a shard. The numbers of truncated and rejected
@@ -116,13 +115,13 @@ class ProgressLine(Callbacks):
 
         Example:
             >>> totals = {"documents": 3, "rows": 2, "tokens": 9, "shards": 1, "bytes": 2_000_000, "rejected": 1}
-            >>> for name, value in ProgressLine(Screen()).summary(totals | {"cut": 0}, Path("out")).items():
+            >>> for name, value in ProgressLine(Screen()).summary(totals | {"cut": 0}, "out").items():
             ...     print(name, "-", value)
             documents - 3
             rows - 2
             tokens - 9
             shards - 1 in out, 2.0 MB, all by earlier runs
-            rejected - 1 document, listed in out/rejected.jsonl
+            rejected - 1 document, listed in out/rejected/
             read back - datasets.load_dataset("parquet", data_files="out/data/*.parquet", split="train")
         """
         speed = f", {short(self.tokens_a_second)} a second with {self.library}" if self.tokens_a_second else ""
@@ -137,8 +136,8 @@ class ProgressLine(Callbacks):
         if totals["cut"]:
             facts["truncated"] = counted(totals["cut"], "document")
         if totals["rejected"]:
-            facts["rejected"] = f"{counted(totals['rejected'], 'document')}, listed in {output / 'rejected.jsonl'}"
-        pattern = json.dumps(str(output / "data" / "*.parquet"), ensure_ascii=False)  # also a valid Python string
+            facts["rejected"] = f"{counted(totals['rejected'], 'document')}, listed in {output}/rejected/"
+        pattern = json.dumps(f"{output}/data/*.parquet", ensure_ascii=False)  # also a valid Python string
         facts["read back"] = f'datasets.load_dataset("parquet", data_files={pattern}, split="train")'
         return facts
 

@@ -44,9 +44,9 @@ def documents_to_pack(config: Config, rows: TokenRows, labels: Labels) -> tuple[
 def flat_row(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
     """Return a batch with all documents in a single row, one after another, like `DataCollatorWithFlattening`.
 
-    `documents` are the columns from `_documents`. Columns of the batch are `(1, N)` int64, and `seq_idx` `(1, N)` int32
-    has the number of each token's document. `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are the offsets of the
-    documents. `max_length_q` and `max_length_k`, `int`, are the length of the longest document.
+    `documents` are the columns from `documents_to_pack`. Columns of the batch are `(1, N)` int64, and `seq_idx`
+    `(1, N)` int32 has the number of each token's document. `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are the offsets
+    of the documents. `max_length_q` and `max_length_k`, `int`, are the length of the longest document.
     """
     ids = documents["input_ids"]
     lengths = ids.lengths[ids.lengths > 0]

@@ -27,7 +27,7 @@ def calls_only_rust(tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer) -> b
 
 @dataclass(frozen=True)
 class RustOnlyTokenizer:
-    r"""A fast tokenizer that needs no transformers: a `tokenizer.json`, and the attributes that `rows.Encoder` reads.
+    r"""A fast tokenizer that needs no transformers: a `tokenizer.json`, and the attributes that `Encoder` reads.
 
     Args:
         json (`str`): the content of a `tokenizer.json`, without padding and truncation.
@@ -83,5 +83,5 @@ class SerializedTokenizer:
         return cls(rust_only, digest.hexdigest())
 
     def load(self) -> PreTrainedTokenizerBase | RustOnlyTokenizer:
-        """Load the tokenizer: a `RustOnlyTokenizer` or a transformers tokenizer; `rows.Encoder` accepts both."""
+        """Load the tokenizer: a `RustOnlyTokenizer` or a transformers tokenizer; `Encoder` accepts both."""
         return self.content if isinstance(self.content, RustOnlyTokenizer) else from_files(*self.content)

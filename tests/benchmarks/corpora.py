@@ -34,7 +34,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hf_posenc import DataCollatorWithPositionalEncoding, jobs
+from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc import corpus as corpora
 from hf_posenc.testing import standard_library_docstrings
 
 from .measuring import Case, bert, must_equal, take_turns
@@ -101,13 +102,13 @@ def run(rounds: int) -> Iterator[Case]:
 
         def job() -> Path:
             output = tempfile.mkdtemp(dir=folder)
-            return jobs.encode(corpus, tokenizer, output, workers=0).folder / "data"
+            return corpora.encode(corpus, tokenizer, output, workers=0).folder / "data"
 
         runs: dict[str, Callable[[], Path]] = {
             "`map(tokenizer)`": lambda: mapped(lambda batch: tokenizer(batch["text"], **limits)),
             "`map(collate)`": lambda: mapped(collate),
             '`with_format("arrow").map(collate)`': lambda: mapped(collate, "arrow"),
-            "`jobs.encode(..., workers=0)`": job,
+            "`corpora.encode(..., workers=0)`": job,
         }
         found = [pyarrow.dataset.dataset(make()).to_table(["input_ids"])["input_ids"] for make in runs.values()]
         for ids in found[1:]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_posenc.jobs import verify
+from hf_posenc.corpus import verify
 
 from . import corpus
 from .phases import BUSY, SIGHTS, names_in, phases_of, wait_for, wait_long
@@ -76,7 +76,7 @@ class Trial:
         undisturbed = self.folder / "undisturbed" / "out"  # of one name: a card may have it in its heading
         undisturbed.parent.mkdir()
         run = Run(self._command(undisturbed), self.folder / "undisturbed.log")
-        wait_for("first manifest", 1, undisturbed, run.alive)
+        wait_for("the job is described", 1, undisturbed, run.alive)
         self.starting = time.monotonic() - before
         if code := run.wait():
             raise SystemExit(f"the undisturbed run ended with {code}:\n{run.said()}")
@@ -102,20 +102,15 @@ class Trial:
         log = output.parent / "log"
         while True:
             run = Run(self._command(output), log)
-            while pending is not None and self._wait(pending, run, output):
-                if self._kill(pending, run, output):
-                    pending = next(kills, None)
-                    break
+            if pending is not None and self._wait(pending, run, output):
+                self._kill(pending, run, output)
                 pending = next(kills, None)
             else:
-                code = run.wait()
-                if code == 0:
-                    if pending is not None:
-                        pending.missed += 1
-                    return pending
-                said = run.said()
-                if "workers in a row died" not in said:  # where all three kills hit the same task
-                    raise SystemExit(f"WRONG: a run that nobody killed ended with {code}\n{said}")
+                if code := run.wait():
+                    raise SystemExit(f"WRONG: a run that nobody killed ended with {code}\n{run.said()}")
+                if pending is not None:
+                    pending.missed += 1
+                return pending
 
     def _wait(self, kill: Kill, run: Run, output: Path) -> bool:
         """Wait for the moment of the kill; return False if the run has ended before."""
@@ -128,14 +123,11 @@ class Trial:
             time.sleep(self.chance.random() * 0.003)
         return found
 
-    def _kill(self, kill: Kill, run: Run, output: Path) -> bool:
-        """Kill, check and count; return True if the run is over."""
+    def _kill(self, kill: Kill, run: Run, output: Path) -> None:
+        """Kill, check and count."""
         after = time.time() - run.began
         phases = phases_of(output, run.began)
         way = run.kill(kill.way, self.chance)
-        if way == "worker":
-            self._note(way, kill, after, phases, "goes on", None, "")
-            return False
         code = run.wait()
         gone = run.seconds_until_gone()
         if gone is None:
@@ -146,11 +138,10 @@ class Trial:
             self.wrong.append(f"{way}: exit code {code}")
             print(run.said())
         self._note(way, kill, after, phases, str(code), gone, self._verified(output))
-        return True
 
     def _verified(self, output: Path) -> str:
-        if "manifest.json" not in names_in(output):
-            return "no manifest"
+        if "job.json" not in names_in(output):
+            return "no job"
         found = verify(output)
         if found.bad:
             self.wrong.append(str(found))

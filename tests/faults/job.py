@@ -10,7 +10,7 @@ import sys
 
 from tokenizers import Tokenizer
 
-from hf_posenc.jobs import encode
+from hf_posenc.corpus import encode
 
 
 def main() -> None:

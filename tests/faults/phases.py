@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
@@ -12,12 +11,12 @@ from pathlib import Path
 
 # Files whose appearance marks a phase. Temporary files exist only while a file is written, synced and renamed.
 SIGHTS = {
-    "first manifest": r"manifest\.json",
-    "a shard is written": r"\.shard-.*\.tmp",
+    "the job is described": r"job\.json",
+    "a shard is written": r"\.shard-.*\.parquet\..*\.tmp",
     "a shard is renamed": r"shard-.*\.parquet",
     "the manifest is saved": r"\.manifest\.json\..*\.tmp",
-    "rejected rows are joined": r"\.rejected\.jsonl\..*\.tmp",
-    "rejected rows are there": r"rejected\.jsonl",
+    "rejected rows are written": r"\.shard-.*\.jsonl\..*\.tmp",
+    "rejected rows are there": r"shard-.*\.jsonl",
     "the card is written": r"\.README\.md\..*\.tmp",
     "the card is there": r"README\.md",
 }
@@ -27,9 +26,9 @@ _POLL = 0.0003  # seconds; a rename after a sync takes about as long
 
 
 def names_in(folder: Path) -> set[str]:
-    """Return the names of the files in an output folder and in its `data/`; none if there is no folder yet."""
+    """Return the names of the files in an output folder, `data/` and `rejected/`; none if there is no folder yet."""
     names: set[str] = set()
-    for path in (folder, folder / "data"):
+    for path in (folder, folder / "data", folder / "rejected"):
         with contextlib.suppress(FileNotFoundError):
             names.update(os.listdir(path))  # noqa: PTH208  (several times as fast as iterdir, and time matters here)
     return names
@@ -68,31 +67,24 @@ def phases_of(folder: Path, since: float) -> list[str]:
     names = names_in(folder)
     new = {name for name in names if _changed(folder / name) >= since - _CLOCK}
     aside = {name.split(".")[1] for name in new if name.endswith(".tmp")}
-    if "manifest.json" not in names:
-        return ["first manifest is saved" if "manifest" in aside else "start-up"]
-    content = json.loads((folder / "manifest.json").read_text())
-    if content["finished"]:
-        return ["finished"]
+    if "job.json" not in names:
+        return ["the job is being described" if "job" in aside else "start-up"]
     found = []
     if any(name.startswith("shard-") for name in aside):
         found.append("a shard is written")
     if "manifest" in aside:
         found.append("the manifest is saved")
-    if any(name.startswith(".rejected.jsonl.") for name in new):
-        found.append("rejected rows are joined")
-    elif "rejected.jsonl" in new and "README.md" not in new:
-        found.append("joined, no card yet")
     if "README" in aside:
         found.append("the card is written")
     elif "README.md" in new:
-        found.append("all but the last save")
+        found.append("finished")
     if found:
         return found
     return ["between two steps" if any(name.startswith("shard-") for name in new) else "start-up"]
 
 
 def _changed(path: Path) -> float:
-    for one in (path, path.parent / "data" / path.name):
+    for one in (path, path.parent / "data" / path.name, path.parent / "rejected" / path.name):
         with contextlib.suppress(FileNotFoundError):
             return one.stat().st_mtime
     return 0.0

@@ -117,7 +117,7 @@ def _state(pid: int) -> str:
 
 def _is_worker(pid: int) -> bool:
     command = _read(pid, "cmdline")
-    return b"--multiprocessing-fork" in command or command.startswith(b"ray::")
+    return b"hf_posenc.corpus.worker" in command or command.startswith(b"ray::")
 
 
 def _signal(pid: int, number: int) -> None:

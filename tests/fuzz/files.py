@@ -23,8 +23,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc.corpus import encode, verify
 from hf_posenc.explorer import answer
-from hf_posenc.jobs import encode, verify
 
 from .collating import Refused, documented
 from .kinds import MODELS, ROLES, Kind

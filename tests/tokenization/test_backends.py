@@ -26,7 +26,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
-from hf_posenc.jobs import encode
+from hf_posenc.corpus import encode
 from hf_posenc.tokenization import (
     DifferentIds,
     Encoder,

@@ -1,0 +1,212 @@
+"""Sources: open the inputs of a job, check their columns, and divide them into tasks."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import xxhash
+
+from .._common.errors import value_error
+from ..ragged import lock_free_cache
+from .columns import Columns, carried_columns, named_columns
+from .documents import Part, Source
+from .files import InputFile, StorageOptions, find_files, format_of, no_such_file, recorded_names
+from .options import Options
+from .shards import Task
+from .tables import ArrowFile, DataSet, ParquetFile, from_hub, from_object, from_saved_folder
+from .text import DELIMITERS, TextFile
+
+# Kind of a text file for each value of `document`.
+_DOCUMENTS = {"line": "lines", "paragraph": "paragraphs", "file": "file"}
+# Maximum number of text files whose first lines are read, to find their columns, before the work begins.
+_OPENED = 16
+
+
+@dataclass
+class Sources:
+    r"""The inputs of a job, as `open_sources` returns them.
+
+    Args:
+        sources (sequence of `Source`): the files and data sets, in order.
+        columns (`Columns`): the columns to read.
+        notes (`list` of `str`): messages to show to the user before the work begins.
+    """
+
+    sources: Sequence[Source]
+    columns: Columns
+    notes: list[str]
+
+    @lock_free_cache
+    def size(self) -> int | None:
+        """Total number of bytes to read, or an estimate; `None` if it is unknown."""
+        sizes = [source.text_bytes(self.columns) for source in self.sources]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    @property
+    def identities(self) -> list[dict[str, Any]]:
+        """JSON object for each source, to recognize it in a later run."""
+        return [{"name": one.recorded, "kind": one.kind, **one.identity()} for one in self.sources]
+
+    def tasks(self, shard_bytes: int) -> Iterator[Task]:
+        """Divide the inputs into tasks: in order, and as many small files in one as fit into `shard_bytes` bytes."""
+        number, held, size = 0, list[Part](), 0
+        for source in self.sources:
+            for part in source.parts(shard_bytes, self.columns):
+                if held and (part.several or size + part.size > shard_bytes):
+                    yield _task(number, held)
+                    number, held, size = number + 1, [], 0
+                held.append(part)
+                size += part.size
+                if part.several:
+                    yield _task(number, held)
+                    number, held, size = number + 1, [], 0
+        if held:
+            yield _task(number, held)
+
+    def digests(self, task: Task, shard_bytes: int) -> dict[int, str]:
+        """Read a task, and return the digest of the documents of each of its shards, as their records hold it."""
+        found: dict[int, Any] = {0: xxhash.xxh3_128()}
+        for part in task.parts:
+            for documents in part.source.documents(part, self.columns, shard_bytes):
+                for shard in range(len(found), documents.shard + 1):
+                    found[shard] = xxhash.xxh3_128()
+                for buffer in documents.raw:
+                    found[documents.shard].update(buffer)
+        return {shard: digest.hexdigest() for shard, digest in found.items()}
+
+    def slow_notes(self, shard_bytes: int) -> list[str]:
+        """Return a message for each input that is most of the work and that one process must read."""
+        notes = []
+        for one in self.sources:
+            if isinstance(one, DataSet) and not one.is_in_files:
+                notes.append(
+                    f"{one.name} is read by this process alone, because it is a stream or in memory; "
+                    "data.save_to_disk(...), or Parquet files, are read by all workers"
+                )
+            elif isinstance(one, TextFile) and (size := one.text_bytes(self.columns) or 0) > max(
+                2 * shard_bytes, (self.size or size) // 2
+            ):
+                reason = one.compression or ("CSV" if one.kind in DELIMITERS else "" if one.can_seek else "sent whole")
+                if reason and one.kind != "file":
+                    notes.append(
+                        f"{one.shown} is most of the input, and is read by one worker, because it is {reason}; "
+                        "several files, or Parquet, are read by all workers"
+                    )
+        return notes
+
+
+def _task(number: int, parts: list[Part]) -> Task:
+    is_inside = isinstance(parts[0].source, TextFile) and parts[0].begin
+    return Task(number, tuple(parts), first_line=None if is_inside else 1)
+
+
+def open_sources(inputs: Any, options: Options, storage: StorageOptions) -> Sources:
+    r"""Find the inputs of a job, check that they have the columns to read, and return them as `Sources`.
+
+    Without `options.format`, the extension of a file, compressed or not, gives its format; a file with an unknown
+    extension is read as text, but skipped in a folder. A folder is a data set that `save_to_disk` wrote, or all files
+    below it, sorted by name. Columns of text files are checked in at most 16 files, and only in their first lines.
+
+    Args:
+        inputs (`str`, `Path`, a data set of `datasets`, or a list of these): files, folders, patterns, addresses, names
+            of data sets on the Hub, data sets; an input may be given twice.
+        options (`Options`): the columns to read, the formats of files, the splits of data sets.
+        storage (mapping): storage options of `fsspec`, for addresses.
+
+    Returns:
+        `Sources`.
+
+    Raises:
+        ValueError: if a source cannot be read, or lacks a column or split; the message names it.
+        TypeError: for a column that does not hold text, or that shards cannot store.
+        OSError: for a file that does not exist.
+    """
+    given_inputs: Sequence[Any] = inputs if isinstance(inputs, list | tuple) else [inputs]
+    if not given_inputs:
+        raise value_error("inputs must be a list of at least one", got=repr(inputs), fix='["corpus.txt"]')
+    sources: list[Any] = []
+    notes: list[str] = []
+    has_splits = has_config = False
+    has_several = sum(not isinstance(given, str | os.PathLike) for given in given_inputs) > 1
+    for number, given in enumerate(given_inputs):
+        if not isinstance(given, str | os.PathLike):
+            sources += from_object(given, options.split, f"inputs[{number}]" if has_several else None)
+            has_splits |= isinstance(given, dict)
+            continue
+        name = os.fspath(given)
+        if saved := from_saved_folder(name, options.split):
+            sources += saved
+            has_splits = True
+        elif (found := find_files(name, every=options.format is not None, options=storage)) is not None:
+            sources += [_source(one, options) for one in found[0]]
+            if found[1]:
+                notes.append(_unknown_endings(name, found[1]))
+        elif isinstance(given, os.PathLike):
+            raise FileNotFoundError(no_such_file(name))
+        else:
+            sources += from_hub(name, options.dataset_config, options.split)
+            has_splits = has_config = True
+    recorded = iter(recorded_names([one.name for one in sources if isinstance(one, InputFile)]))
+    sources = [replace(one, recorded=next(recorded)) if isinstance(one, InputFile) else one for one in sources]
+    paths = Counter(one.path.resolve() if one.path else one.name for one in sources if isinstance(one, InputFile))
+    if twice := [str(path) for path, number in paths.items() if number > 1]:
+        more = f" and {len(twice) - 3} more" if len(twice) > 3 else ""
+        notes.append(f"given more than once, and encoded each time: {', '.join(twice[:3])}{more}")
+    _check_options(sources, options, has_splits=has_splits, has_config=has_config)
+    text_files = [id(one) for one in sources if isinstance(one, TextFile) and one.kind not in DELIMITERS]
+    skipped = set(text_files[_OPENED:])
+    opened = [source for source in sources if id(source) not in skipped]
+    known = [one for source in opened if (one := source.read_columns(options.texts)) is not None]
+    carried = carried_columns(known, options.texts, named_columns(options.columns))
+    others = dict.fromkeys(name for one in known for name in one.schema.names if name not in options.texts)
+    if others and options.columns is None and options.pack is None:
+        first, some = next(iter(others)), ", ".join([*others][:5]) + ", ..." * (len(others) > 5)
+        notes.append(f"columns that are not carried: {some}; columns=[{first!r}] (--column {first}) carries one")
+    return Sources(sources, Columns(options.texts, carried), notes)
+
+
+def _check_options(sources: Sequence[Source], options: Options, *, has_splits: bool, has_config: bool) -> None:
+    """Raise `ValueError` if an option does not fit the kinds of the inputs."""
+    if options.split is not None and not has_splits:
+        raise value_error(
+            "only a data set has splits",
+            got=f"split={options.split!r}, and no input with splits: {', '.join([one.shown for one in sources][:3])}",
+            fix="leave split out, and name the files to read",
+        )
+    if options.dataset_config is not None and not has_config:
+        got = f"dataset_config={options.dataset_config!r}, and no input from the Hub"
+        raise value_error("only a data set on the Hub has configurations", got=got, fix="leave it out")
+    document, other = options.document, next((one for one in sources if one.kind not in _DOCUMENTS.values()), None)
+    if document != "line" and other is not None:
+        raise value_error(
+            f"only text files are read by {document}; each row of other files and data sets is a document",
+            got=f"document={document!r}, and {other.shown} is read as {other.kind}",
+            fix=f'document="line"; or encode the text files alone; or format="text" if {other.shown} is text',
+        )
+
+
+def _source(file: InputFile, options: Options) -> InputFile:
+    """Return a file as a `TextFile`, `ParquetFile` or `ArrowFile`."""
+    by_ending, compression = format_of(file.name)
+    form = options.format or by_ending or "text"
+    if form in ("parquet", "arrow") and compression is not None:
+        rule = f"{file.shown}: {form} files are compressed inside, and cannot be read from a file compressed again"
+        raise value_error(rule, fix="unpack it first: gunzip, zstd -d, bunzip2, unxz")
+    kind = {
+        "text": _DOCUMENTS[options.document],
+        "json": "jsonl",
+        "csv": "tsv" if "tsv" in file.name.lower().split(".") else "csv",
+    }.get(form, form)
+    made: type[InputFile] = {"parquet": ParquetFile, "arrow": ArrowFile}.get(form, TextFile)
+    return made(**{**vars(file), "kind": kind, "compression": compression})
+
+
+def _unknown_endings(folder: str, names: Sequence[str]) -> str:
+    """Return the message for files in a folder that are not read, because their names have unknown extensions."""
+    some = ", ".join(os.path.basename(name) for name in names[:3]) + ", ..." * (len(names) > 3)  # noqa: PTH119
+    files = "1 file has" if len(names) == 1 else f"{len(names):,} files have"
+    return f"{folder}: {files} an unknown ending and will not be read: {some}; --format text reads all files"
