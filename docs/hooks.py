@@ -2,7 +2,8 @@
 
 Pages link to files of the repository by relative paths, which also work where the repository itself is read. Here a
 link to a page becomes a link inside the site, a picture is copied into the site, and other files are linked on GitHub.
-The comment `<!-- view of the batch -->` becomes the interactive view of the `batch` that the code block above it makes.
+The comment `<!-- view of the batch -->` becomes the interactive view of the `batch` that the code block above it makes,
+and `<!-- the lab -->` the Input Lab.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ PAGES = {
 AS_IMPORTED = {"hf_posenc.corpus.encode.encode"}
 LINK = re.compile(r"(?<=\]\()(?!https?://|#|mailto:)([^)#\s]+)")
 VIEW = "<!-- view of the batch -->"
+LAB = "<!-- the lab -->"
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(
     r"^(?P<title>Args|Attributes|Returns|Yields|Raises|Source|Example):\n(?P<body>(?:(?:    .*)?\n)*)", re.MULTILINE
@@ -83,6 +85,21 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
     names: dict[str, Any] = {}
     exec(re.findall(r"^```python\n(.*?)^```", above, re.MULTILINE | re.DOTALL)[-1], names)
     return html.replace(VIEW, names["batch"].to_html())
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Replace the comment in a page by the Input Lab: after the search index, which would take in its scripts."""
+    if LAB not in output:
+        return output
+    from hf_posenc import train_bpe
+    from hf_posenc._common.sample_texts import bert_folder
+    from hf_posenc.testing import standard_library_docstrings
+    from hf_posenc.tokenization import private_copy
+    from hf_posenc.view import lab_html
+
+    folder = bert_folder()
+    tokenizer = private_copy(folder) if folder else train_bpe(standard_library_docstrings(), 8_000)
+    return output.replace(LAB, lab_html(tokenizer))
 
 
 class MarkdownSections(griffe.Extension):

@@ -6,6 +6,7 @@ The commands `check` and `explore` are defined here, the other commands in modul
 from __future__ import annotations
 
 import warnings
+import webbrowser
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Annotated
 import typer
 
 from .._common.errors import shorten
+from .common import Tokenizer, default_texts, default_tokenizer
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, show
 from .plot import pictures
@@ -86,18 +88,29 @@ def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
 
 @app.command()
 def explore(
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="By default the first free one from 7860 on.")
-    ] = None,
+    tokenizer: Tokenizer = None,
+    text: Annotated[Path | None, typer.Option(help="Show the first eight lines of this file.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("input-lab.html"),
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Open an interactive page about texts, masks and positions, with sliders.
+    """Write the Input Lab, a page about tokens, masks, attention and positions, and open it.
 
-    The page is served on this machine only, until Ctrl-C.
+    WordPiece tokenizers as BERT's and byte-level BPEs as GPT-2's run in the page. For other tokenizers, give --text.
     """
-    from ..explorer import serve
+    from .._common.sample_texts import bert_folder
+    from ..tokenization import private_copy
+    from ..view import lab_html, page_of
 
-    serve(port, browser=browser, say=Screen().say)
+    chosen = tokenizer or bert_folder() or default_tokenizer(default_texts())[0]
+    texts = None
+    if text is not None:
+        lines = (line.strip() for line in text.read_text(encoding="utf-8", errors="replace").splitlines())
+        texts = list(islice(filter(None, lines), 8))
+    page = page_of(lab_html(private_copy(chosen), texts), "The Input Lab")
+    output.write_text(page, encoding="utf-8", errors="surrogateescape")
+    Screen().facts({"page": str(output.resolve())})
+    if browser:
+        webbrowser.open(output.resolve().as_uri())
 
 
 app.add_typer(pictures, name="plot")

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from .._common.errors import explain, type_error
-from ..view import EncodingOf, TokensOf, batch_html, facts, page_of
+from ..positions import SinusoidalPositionalEncoding
+from ..view import TokensOf, batch_html, facts, page_of
 
 
 class Batch(dict[str, Any]):
@@ -24,10 +25,10 @@ class Batch(dict[str, Any]):
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors; by default none.
         tokens_of (callable, *optional*): from a list of ids to their tokens, for display; by default ids are displayed.
         special_ids (collection of `int`, *optional*): ids of special tokens, for display; by default none.
-        encoding_of (callable, *optional*): from position ids `(N,)` to their encodings `(N, D)`, for display; by
-            default sinusoids of width 64, labeled as an example, or none if there is an `encoding_note`.
-        encoding_note (`str`, *optional*): line that states what the displayed encodings are, if they are not part of
-            the batch, or why none are displayed.
+        encoding (`SinusoidalPositionalEncoding`, *optional*): the encoding of the positions, for display; by default
+            sinusoids of width 64, labeled as an example, or none if there is an `encoding_note`.
+        encoding_note (`str`, *optional*): line that states what the displayed encoding is, if it is not part of the
+            batch, or why none is displayed.
 
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
@@ -50,12 +51,12 @@ class Batch(dict[str, Any]):
         *,
         tokens_of: TokensOf | None = None,
         special_ids: Collection[int] = (),
-        encoding_of: EncodingOf | None = None,
+        encoding: SinusoidalPositionalEncoding | None = None,
         encoding_note: str | None = None,
     ) -> None:
         super().__init__(data or {})
         self._view: dict[str, Any] = {"tokens_of": tokens_of, "special_ids": special_ids}
-        self._view |= {"encoding_of": encoding_of, "encoding_note": encoding_note}
+        self._view |= {"encoding": encoding, "encoding_note": encoding_note}
 
     def __getattr__(self, name: str) -> Any:
         if name in self:

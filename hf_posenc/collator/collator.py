@@ -14,6 +14,7 @@ import torch
 
 from .._common.errors import explain, shorten, type_error, value_error
 from ..models import ModelSpec
+from ..positions import SinusoidalPositionalEncoding
 from ..ragged import lock_free_cache
 from ..tokenization.loading import number_of_ids, sharing_copy, to_files
 from ..tokenization.serialized import calls_only_rust
@@ -654,18 +655,16 @@ class DataCollatorWithPositionalEncoding(Processor):
         """Arguments of `Batch` for its display in a notebook."""
         settings, model = self._config.settings, self.model
         view = {"tokens_of": self._tokens_of, "special_ids": frozenset(self.tokenizer.all_special_ids)}
-        if settings.embedding is not None:
-            return view | {"encoding_of": self._encoding_of}
+        if settings.embedding is not None and self._config.embedder.missing is None:
+            encoding = self._config.embedder.module.encoding
+            if isinstance(encoding, SinusoidalPositionalEncoding):
+                return view | {"encoding": encoding}
+            return view | {"encoding_note": f"No encoding is shown: {type(encoding).__name__} is not sinusoidal."}
         if model is None:  # the page shows example sinusoids
             return view
         kind = "its own positions" if model.positions else "no known positions"
         note = f"No encoding is shown: the batch contains none, and {model.name} has {kind}."
         return view | {"encoding_note": note}
-
-    def _encoding_of(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return the encodings `(N, D)` of position ids `(N,)` that `embedding` adds."""
-        module = self._config.embedder.ready()
-        return module.encoding.rows(positions.to(module.embedding.weight.device), module.embedding.weight)
 
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:
         tokens = self.tokenizer.convert_ids_to_tokens([max(token, 0) for token in ids])

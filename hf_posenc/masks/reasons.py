@@ -1,11 +1,11 @@
-"""Reasons why the cells of an attention mask are hidden, for pictures and the linked view of a batch. NumPy only."""
+"""Reasons why the cells of an attention mask are hidden, for pictures and the view of a batch. NumPy only."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-# The scripts of the view have the same numbers.
+# hf_posenc/view/attention.js has the same numbers.
 ALLOWED, PADDING, LATER, OTHER_DOCUMENT, HIDDEN, PADDING_QUERY = range(6)
 
 

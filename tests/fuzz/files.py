@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.corpus import encode, verify
-from hf_posenc.explorer import answer
 
 from .collating import Refused, documented
 from .kinds import MODELS, ROLES, Kind
@@ -289,19 +288,3 @@ def damaged_corpora(data: st.DataObject) -> int:
                     raise AssertionError("an error without a file") from error
         assert _read(folder) == before, "verify changed a file"
     return 1
-
-
-def page_requests(data: st.DataObject) -> int:
-    """Settings of the page, damaged in any way, are answered with content or with a documented error."""
-    calls = data.draw(st.integers(1, 8))
-    for _ in range(calls):
-        settings = {"text": "I ride bike\nbike", "tokenizer": "folder", "folder": "", "d_model": 8, "max_length": 8}
-        settings |= {"convention": "vaswani", "base": 10_000, "scale": "none", "padding_side": "left", "packing": False}
-        try:
-            values = json.loads(mutate(data.draw, json.dumps(settings).encode()))
-        except (ValueError, RecursionError):
-            continue
-        found = answer(values)
-        assert "this is a bug" not in str(found.get("error", "")), found
-        json.dumps(found)
-    return calls

@@ -36,7 +36,6 @@ PARTS = {
     "rows": Part(collating.wrong_rows, 3),
     "collator folders": Part(files.damaged_collators, 1, True),
     "corpus folders": Part(files.damaged_corpora, 1, True),
-    "page": Part(files.page_requests, 2, True),
 }
 
 

@@ -1,0 +1,237 @@
+"""A batch as interactive HTML: its tokens, its masks with their reasons, and the angles of its positions.
+
+At most 8 rows and 32 tokens of a batch are shown, and the page states which.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .._common.errors import value_error
+from .._common.integers import as_integer
+from ..masks import AttentionMask, reasons
+from ..positions import SinusoidalPositionalEncoding, frequencies
+from .lab import with_script
+
+TokensOf = Callable[[Sequence[int]], list[str]]  # from a row of ids to its tokens
+
+_ROWS, _TOKENS = 8, 32  # of the window
+_WIDTH = 64  # of the encoding shown for a batch without embeddings
+
+
+def batch_html(
+    batch: Mapping[str, Any],
+    *,
+    tokens_of: TokensOf | None = None,
+    special_ids: Collection[int] = (),
+    encoding: SinusoidalPositionalEncoding | None = None,
+    encoding_note: str | None = None,
+    first_row: int = 0,
+    first_token: int = 0,
+) -> str:
+    r"""Return a batch as HTML: a chosen token shows its position, and each key that it may or may not attend to.
+
+    The result is a fragment, for a notebook or to be placed in a page. Where scripts do not run, as on GitHub, plain
+    tables are shown. At most 8 rows and 32 tokens of each are shown. With an encoding, the page also shows the weights
+    of an attention head that reads positions only.
+
+    Args:
+        batch (mapping): a batch with `input_ids` or `inputs_embeds`. All its keys are listed with shape, dtype and
+            device; masks, position ids, labels and token types are also drawn. If it has neither `input_ids` nor
+            `inputs_embeds`, the result is only that list, a table.
+        tokens_of (callable, *optional*): function from a list of ids to the list of their tokens. By default ids are
+            shown.
+        special_ids (collection of `int`, *optional*): ids of special tokens, which are marked. By default none.
+        encoding (`SinusoidalPositionalEncoding`, *optional*): the encoding of the positions; its formula and width are
+            used. By default sinusoids of width 64, labeled as an example; none if there is an `encoding_note`.
+        encoding_note (`str`, *optional*): line that states what the encoding is, if it is not part of the batch, or
+            why none is shown.
+        first_row, first_token (`int`, *optional*, default to 0): index of the first row and of the first token to show.
+
+    Returns:
+        `str`, a fragment of HTML.
+
+    Raises:
+        ValueError: if `first_row` or `first_token` is not an index of the batch.
+        TypeError: if one of these is not an integer.
+
+    Example:
+        >>> page = batch_html({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.tensor([[1, 1]])})
+        >>> page.startswith("<div"), "<script" in page
+        (True, True)
+    """
+    if "input_ids" not in batch and "inputs_embeds" not in batch:
+        return _table_of_facts([[str(name), *facts(value)] for name, value in batch.items()])
+    window = _Window(batch, first_row, first_token)
+    if encoding is None and encoding_note is None:
+        encoding = SinusoidalPositionalEncoding(_WIDTH)
+        encoding_note = f"The encoding is an example, not part of the batch: sinusoids of width {_WIDTH}."
+    data = window.data(tokens_of, frozenset(special_ids))
+    data |= {"note": encoding_note, "encoding": None if encoding is None else _formula(encoding)}
+    return with_script("showBatch", data, ("tokens.js", "attention.js", "views.js"), _plain_tables(data))
+
+
+def _formula(encoding: SinusoidalPositionalEncoding) -> dict[str, Any]:
+    """Return an encoding in the form of `paperEncoding` in tokens.js."""
+    width, convention = encoding.d_model, encoding.convention
+    sines, cosines = convention.columns(width)
+    return {
+        "width": width,
+        "frequencies": frequencies(width, convention=convention, base=encoding.base).tolist(),
+        "sines": [sines.start, sines.step],
+        "cosines": [cosines.start, cosines.step],
+    }
+
+
+class _Window:
+    """Part of a batch that `batch_html` shows: at most 8 rows and 32 tokens, from `first_row` and `first_token` on.
+
+    `rows` and `tokens` are the slices of the batch, and `shape` is the shape `(B, T)` of the whole batch.
+    """
+
+    def __init__(self, batch: Mapping[str, Any], first_row: int, first_token: int) -> None:
+        self.batch = batch
+        main: Any = batch.get("input_ids", batch.get("inputs_embeds"))
+        self.shape = tuple(main.shape[:2])  # (B, T)
+        for name, first, size in zip(("first_row", "first_token"), (first_row, first_token), self.shape, strict=True):
+            as_integer(first, name, minimum=0, example="0")
+            if first >= max(size, 1):
+                raise value_error(f"{name} must be one of the batch", got=f"{first}, and the batch has {size}")
+        self.rows = slice(first_row, min(first_row + _ROWS, self.shape[0]))
+        self.tokens = slice(first_token, min(first_token + _TOKENS, self.shape[1]))
+
+    def numbers(self, name: str, tokens: slice | None = None) -> torch.Tensor | None:
+        """Return the shown part of the batch's entry `name`, on the CPU; `None` if it is missing or not `(B, T)`.
+
+        By default the part has the shown tokens. The slice `tokens` selects others, such as all with `slice(None)`.
+        """
+        value: Any = self.batch.get(name)
+        if not hasattr(value, "shape") or tuple(value.shape) != self.shape:
+            return None
+        return torch.as_tensor(value[self.rows, tokens or self.tokens]).cpu()
+
+    def data(self, tokens_of: TokensOf | None, special_ids: frozenset[int]) -> dict[str, Any]:
+        """Return the rows that the HTML shows, as a dict of JSON values; the arguments are those of `batch_html`."""
+        ids, positions = self.numbers("input_ids"), self.numbers("position_ids")
+        documents, reasons = self._documents_and_reasons()  # reasons by kind of layer
+        real = documents >= 0
+        positions = (real.cumsum(1) - 1 if positions is None else positions).long()
+        types, labels = self.numbers("token_type_ids"), self.numbers("labels")
+        entries = {"ids": ids, "positions": positions, "documents": documents, "real": real.long(), "types": types}
+        rows = []
+        for index in range(len(documents)):
+            row: dict[str, Any] = {
+                name: None if value is None else value[index].tolist() for name, value in entries.items()
+            }
+            row["special"] = None if ids is None else [int(number in special_ids) for number in row["ids"]]
+            words = tokens_of or (lambda row: list(map(str, row)))
+            if ids is None:
+                row["tokens"] = [f"[{number}]" for number in range(self.tokens.start, self.tokens.stop)]
+            else:
+                row["tokens"] = words(row["ids"])
+            row["targets"] = None if labels is None else _targets(labels[index], ids, index, words)
+            row["reasons"] = ["".join(map(str, each[index].ravel().tolist())) for each in reasons.values()]
+            rows.append(row)
+        return {
+            "facts": [[str(name), *facts(value)] for name, value in self.batch.items()],
+            "window": [
+                *(self.rows.start, self.rows.stop, self.shape[0]),
+                *(self.tokens.start, self.tokens.stop, self.shape[1]),
+            ],
+            "rows": rows,
+            "masks": list(reasons),
+        }
+
+    def _documents_and_reasons(self) -> tuple[torch.Tensor, dict[str, NDArray[np.int8]]]:
+        """Return the document number of each shown token, -1 at padding, and the codes of the cells of each mask."""
+        names = ("attention_mask", "document_ids", "position_ids")
+        rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
+        if not rows:
+            rows = {"attention_mask": torch.ones(self.rows.stop - self.rows.start, self.shape[1])}
+        masks = self._full_masks()
+        first = next(iter(masks.values()))
+        mask = AttentionMask.from_batch(rows, look_ahead="look_ahead_mask" in self.batch)
+        documents = mask.documents[:, self.tokens]
+        if first is not None and "attention_mask" not in rows and "document_ids" not in rows:
+            real = first.any(1) & first.diagonal(dim1=1, dim2=2)  # no query attends to padding
+            documents = torch.where(real, documents, -1)
+        return documents, {name: _reasons(documents, full, look_ahead=mask.look_ahead) for name, full in masks.items()}
+
+    def _full_masks(self) -> dict[str, torch.Tensor | None]:
+        """Return the shown part of each 4D `attention_mask` as bool `(B, T, T)`, True where attention is allowed."""
+        given = self.batch.get("attention_mask")
+        masks: dict[str, torch.Tensor | None] = {}
+        for name, mask in (given if isinstance(given, Mapping) else {"": given}).items():  # one for each kind of layer
+            masks[str(name)] = None
+            if mask is not None and mask.ndim == 4:
+                queries = self.tokens if mask.shape[2] > 1 else slice(None)  # or one row for all queries
+                shown = torch.as_tensor(mask[self.rows, 0, queries, self.tokens]).cpu()
+                shown = shown.expand(-1, self.tokens.stop - self.tokens.start, -1)
+                masks[str(name)] = shown if shown.dtype == torch.bool else shown == 0
+        return masks or {"": None}
+
+
+def _targets(labels: torch.Tensor, ids: torch.Tensor | None, index: int, words: TokensOf) -> list[str | None]:
+    """Return the token that each token predicts, `None` where there is no loss.
+
+    Labels that repeat the ids are those of a causal model, which shifts them: a token predicts the label after it.
+    """
+    counts = labels >= 0
+    if ids is not None and bool(counts.any()) and torch.equal(labels[counts], ids[index][counts].to(labels.dtype)):
+        labels, counts = labels.roll(-1), torch.cat([counts[1:], counts.new_zeros(1)])
+    tokens = words(labels.clamp(min=0).tolist())
+    return [token if real else None for token, real in zip(tokens, counts.tolist(), strict=True)]
+
+
+def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: bool) -> NDArray[np.int8]:
+    """Return the reason why each query may not attend to each key, `(B, T, T)`; 0 if it may."""
+    numbers = documents.numpy()
+    later = ~np.tri(numbers.shape[1], dtype=bool)
+    if full is None:
+        allowed = (numbers[:, None, :] == numbers[:, :, None]) & (numbers >= 0)[:, None, :] & ~(later & look_ahead)
+    else:
+        allowed = full.numpy()
+        look_ahead = look_ahead or not (allowed & later).any()
+    return reasons(allowed, numbers >= 0, numbers, later=look_ahead)
+
+
+def facts(value: Any) -> tuple[str, str, str]:
+    """Return shape, dtype and device of a tensor or array as text; for another value `("", name of its type, "")`."""
+    if not hasattr(value, "shape"):
+        return "", type(value).__name__, ""
+    return str(tuple(value.shape)), str(value.dtype).removeprefix("torch."), str(getattr(value, "device", "cpu"))
+
+
+def _table_of_facts(rows: list[list[str]]) -> str:
+    lines = "".join(
+        f"<tr><td><code>{html.escape(name)}</code></td>{''.join(f'<td>{html.escape(fact)}</td>' for fact in rest)}</tr>"
+        for name, *rest in rows
+    )
+    return f"<table><tr><th>name</th><th>shape</th><th>dtype</th><th>device</th></tr>{lines}</table>"
+
+
+def _plain_tables(data: dict[str, Any]) -> str:
+    """Return HTML tables of shapes and tokens, which are shown where scripts do not run."""
+    gray = "color:#999;background:rgba(128,128,128,.15)"
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f'<td style="{"" if real else gray}">{html.escape(token)}</td>'
+            for token, real in zip(row["tokens"], row["real"], strict=True)
+        )
+        + "</tr>"
+        for row in data["rows"]
+    )
+    first_row, end_row, count, first_token, end_token, length = data["window"]
+    hidden = end_row - first_row < count or end_token - first_token < length
+    note = f"Rows {first_row} to {end_row - 1} of {count}, tokens {first_token} to {end_token - 1} of {length}"
+    return (
+        f'{_table_of_facts(data["facts"])}<div style="overflow-x:auto"><table>{rows}</table></div>'
+        f"{f'<p>{note}</p>' if hidden else ''}"
+    )

@@ -1,0 +1,190 @@
+"""The page of `hf-posenc explore` and of the documentation: typed texts, one attention head, eleven questions.
+
+WordPiece and byte-level BPE run in the page's script; texts of other tokenizers are tokenized beforehand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from .._common.errors import value_error
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TEXTS = ("The cat sat, and the dog ran.", "I ride my bike.", "Unhappily, no.")
+_MOST_TOKENS = 64_000  # of a vocabulary in the page: about 1 MB
+_BYTES = 256  # first letters of a byte-level BPE
+
+
+def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = None) -> str:
+    r"""Return the Input Lab as HTML: typed texts become a batch, which one attention head reads.
+
+    The result is a fragment, to be placed in a page; `page_of` makes a page of it. It makes no request. WordPiece
+    tokenizers as BERT's and byte-level BPEs as GPT-2's, of up to 64,000 tokens, run in the page. For any other
+    tokenizer the page shows `texts`, and no others can be typed.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): the tokenizer.
+        texts (sequence of `str`, *optional*): the first texts. By default three short ones.
+
+    Returns:
+        `str`, a fragment of HTML.
+
+    Raises:
+        ValueError: without `texts`, for a tokenizer that does not run in the page; if `texts` is empty.
+
+    Example:
+        >>> from hf_posenc import train_bpe
+        >>> fragment = lab_html(train_bpe(["low lower"], 300))
+        >>> fragment.startswith("<div"), "Why 10000?" in fragment
+        (True, True)
+    """
+    in_page, why = _in_page(tokenizer)
+    if in_page is None and texts is None:
+        raise value_error(
+            f"the page cannot run this tokenizer: {why}",
+            got=f"{type(tokenizer).__name__}, and no texts",
+            fix="texts=[...] (--text FILE): the page shows them, tokenized beforehand",
+        )
+    chosen = list(TEXTS if texts is None else texts)[:8]
+    if not chosen:
+        raise value_error("texts must be a list of at least one text", got=repr(texts), fix=repr([TEXTS[0]]))
+    padding = tokenizer.pad_token or tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    data = {
+        "tokenizer": in_page,
+        "texts": chosen,
+        "lists": None if in_page else [_tokens(tokenizer, text) for text in chosen],
+        "why": in_page is None and f"The texts were tokenized beforehand and cannot be changed here: {why}.",
+        "padding": {"token": padding, "id": tokenizer.convert_tokens_to_ids(padding)},
+    }
+    return with_script("showLab", data, ("tokens.js", "attention.js", "views.js", "page.js"), "", source("lab.html"))
+
+
+def with_script(show: str, data: dict[str, Any], scripts: Sequence[str], fallback: str, *arguments: str) -> str:
+    r"""Return an element that shows `fallback`, and a script that calls `show(element, data, style, *arguments)`.
+
+    Names of the scripts are not visible to the page. The same element may occur several times in a page.
+    """
+    values = [
+        json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in (data, source("lab.css"), *arguments)
+    ]
+    given = ", ".join(value.replace("<", "\\u003c") for value in values)
+    name = "hf-posenc-" + hashlib.blake2b(given.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    script = "\n".join(map(source, scripts))
+    return (
+        f'<div id="{name}">{fallback}</div>\n<script>(() => {{{script}\n'
+        f"for (const host of document.querySelectorAll('[id=\"{name}\"]')) "
+        f"if (!host.shadowRoot) {show}(host, {given});}})()</script>"
+    )
+
+
+def page_of(fragment: str, title: str) -> str:
+    """Return a complete HTML document: `title` as its heading, and below it `fragment`, the HTML to show.
+
+    Its colors are light or dark, as the browser prefers.
+    """
+    style = (
+        "body{margin:0 auto;max-width:1400px;padding:12px;background:Canvas;color:CanvasText}"
+        "h1{font:600 1.3rem system-ui,sans-serif;overflow-wrap:anywhere;margin:0 0 4px}"
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{html.escape(title)}</title>'
+        f'<link rel="icon" href="data:,"><style>{style}</style>'
+        f"</head><body><h1>{html.escape(title)}</h1>{fragment}</body></html>\n"
+    )
+
+
+@lru_cache(maxsize=8)
+def source(name: str) -> str:
+    """Return the text of a file of this room."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> list[dict[str, Any]]:
+    """Return the tokens of a text in the form of `tokenizerOf` in tokens.js."""
+    offsets = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
+    encoded: Any = tokenizer(text, truncation=True, **offsets)
+    ids, special = encoded["input_ids"], set(tokenizer.all_special_ids)
+    spans = encoded["offset_mapping"] if tokenizer.is_fast else [(0, 0)] * len(ids)
+    return [
+        # JavaScript counts letters in UTF-16, Python in code points.
+        {
+            "token": str(token),
+            "id": id,
+            "begin": _utf16(text[:begin]),
+            "end": _utf16(text[:end]),
+            "special": id in special,
+        }
+        for token, id, (begin, end) in zip(tokenizer.convert_ids_to_tokens(ids), ids, spans, strict=True)
+    ]
+
+
+def _utf16(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _in_page(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, Any] | None, str]:
+    """Return the tokenizer for tokens.js; or `None`, and the reason why that cannot run it."""
+    if not tokenizer.is_fast:
+        return None, "it is not one of the library tokenizers"
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    model, normalizer, splitter = parts["model"], parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
+    ids = tokenizer.get_vocab()
+    if len(ids) > _MOST_TOKENS:
+        return None, f"it has {len(ids):,} tokens, and the page takes at most {_MOST_TOKENS:,}"
+    vocabulary: list[str | None] = [None] * (max(ids.values()) + 1)
+    for token, number in ids.items():
+        vocabulary[number] = token
+    rules = ("single_word", "lstrip", "rstrip", "normalized")
+    for one in parts["added_tokens"]:
+        if any(one[rule] for rule in rules):
+            return None, f"its token {one['content']} has rules of its own"
+    alone = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    begin = next((at for at in range(len(whole)) if whole[at : at + len(alone)] == alone), None)
+    if begin is None or not alone:
+        return None, "it adds special tokens in a way of its own"
+    common = {
+        "vocabulary": vocabulary,
+        "added": [one["content"] for one in parts["added_tokens"]],
+        "before": tokenizer.convert_ids_to_tokens(whole[:begin]),
+        "after": tokenizer.convert_ids_to_tokens(whole[begin + len(alone) :]),
+    }
+    if (model["type"], normalizer.get("type"), splitter.get("type")) == (
+        "WordPiece",
+        "BertNormalizer",
+        "BertPreTokenizer",
+    ):
+        strip, lower = normalizer["strip_accents"], normalizer["lowercase"]
+        return {
+            **common,
+            "kind": "wordpiece",
+            "unknown": model["unk_token"],
+            "prefix": model["continuing_subword_prefix"],
+            "longest": model["max_input_chars_per_word"],
+            "lower": lower,
+            "strip": lower if strip is None else strip,
+            "clean": normalizer["clean_text"],
+            "chinese": normalizer["handle_chinese_chars"],
+        }, ""
+    letters = sum(len(token) == 1 for token in model["vocab"])
+    plain = not any(
+        model.get(name)
+        for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
+    )
+    is_byte_level = splitter.get("type") == "ByteLevel" and splitter["use_regex"] and not normalizer
+    if model["type"] == "BPE" and is_byte_level and plain and letters >= _BYTES:
+        pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
+        merges = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
+        return {**common, "kind": "bpe", "merges": merges, "prefixSpace": splitter["add_prefix_space"]}, ""
+    kinds = [model["type"], *(part.get("type") for part in (normalizer, splitter) if part)]
+    return None, f"the page runs BERT's WordPiece and GPT-2's byte-level BPE, and this is {', '.join(kinds)}"

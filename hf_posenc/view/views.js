@@ -1,0 +1,342 @@
+// The four views of one batch: its rectangle, one query, all queries, and the dials of two positions. `showBatch` shows
+// a batch that Python made; page.js shows one that is made of typed texts.
+
+const REASONS = [ // class, word in a cell, sentence
+  ["yes", "", ""], ["padding", "padding", "the key is padding"],
+  ["later", "later", "the key comes later (look-ahead mask)"],
+  ["other", "other document", "the key belongs to another document"],
+  ["hidden", "mask", "the mask of the batch hides the key"],
+  ["padding", "query is padding", "the query is padding, and its output is not used"],
+];
+const MOST_DIALS = 16, RADIUS = 28;
+
+const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
+const minus = (text) => text.replace("-", "−");
+const fixed = (value, digits) => minus(Math.abs(value) < 1e5 ? value.toFixed(digits) : value.toExponential(1));
+const radians = (angle) =>
+  minus(angle && Math.abs(angle) < 0.01 ? String(Number(angle.toPrecision(2))) : angle.toFixed(2));
+const between = (value, low, high) => Math.max(low, Math.min(high, value));
+
+// Return an element. Attributes "onclick", "oninput" and so on are listeners.
+function make(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value);
+  }
+  node.append(...children);
+  return node;
+}
+// Return an element as HTML, which the browser draws faster; `content` is HTML.
+function tag(name, attributes, ...content) {
+  const written = Object.entries(attributes).filter(([, value]) => value !== "" && value !== undefined);
+  const attached = written.map(([key, value]) => ` ${key}="${escaped(value)}"`).join("");
+  return `<${name}${attached}>${content.join("")}</${name}>`;
+}
+
+// Return {node, draw}. `choose` is called with the changed parts of the state {row, query, key, shift, trained}.
+function makeViews(choose) {
+  let batch, state, result, row; // as they were drawn last
+  const grid = make("div", { class: "scroll batch" }), one = make("div", { class: "scroll one" });
+  const all = make("div", { class: "scroll all" }), dials = make("div", { class: "dials" });
+  const [text, legend] = ["text", "legend"].map((name) => make("p", { class: name }));
+  const [oneNote, allNote, dialNote] = [1, 2, 3].map(() => make("p", { class: "note" }));
+  const sentence = make("p", { class: "sentence", role: "status", "aria-live": "polite" });
+  const allTitle = make("h2");
+  function slider(name, words, low, high) {
+    const output = make("output");
+    const oninput = () => choose({ [name]: Number(input.value) });
+    const input = make("input", { type: "range", min: low, max: high, name, oninput });
+    const set = (value) => { input.value = output.value = value; };
+    return { node: make("label", {}, `${words} `, input, " ", output), set };
+  }
+  const shift = slider("shift", "Move both by", 0, 200);
+  const trained = slider("trained", "Positions seen in training", 2, 128);
+  const section = (id, title, ...children) => make("section", { id }, title, ...children);
+  const scored = [
+    section("one", make("h2", {}, "2. One query, every key"), oneNote, one),
+    section("dials", make("h2", {}, "4. The dials of two positions"), dialNote,
+      make("p", { class: "controls" }, shift.node, trained.node), dials),
+  ];
+  const node = make("div", { class: "views" },
+    section("batch", make("h2", {}, "1. The batch is a rectangle"), grid, text, sentence), scored[0],
+    section("all", allTitle, allNote, all, legend), scored[1]);
+
+  // --------------------------------------------------------------------------------------------------------- sentences
+
+  const placed = (index) => {
+    const position = row.positions[index];
+    return `“${row.tokens[index]}”${position === null ? "" : ` at position ${position}`}`;
+  };
+  function factsOf(of, index) {
+    const facts = [`column ${batch.firstToken + index}`];
+    if (of.ids) facts.push(`id ${of.ids[index]}`);
+    facts.push(of.real[index] ? `position ${of.positions[index]}` : "padding");
+    if (of.special?.[index] && of.real[index]) facts.push("special token");
+    if (Math.max(...of.documents) > 0 && of.real[index]) facts.push(`document ${of.documents[index]}`);
+    if (of.types && Math.max(...of.types)) facts.push(`token type ${of.types[index]}`);
+    const target = of.targets?.[index];
+    if (of.targets) facts.push(target ? `predicts “${target}”` : "label −100: no loss here");
+    return `“${of.tokens[index]}”: ${facts.join(", ")}.`;
+  }
+  function wordsOf(query, key) {
+    const reason = result.reasons[query][key], may = reason === ALLOWED;
+    const verb = may ? "may attend to" : "may not attend to", why = may ? "" : `: ${REASONS[reason][2]}`;
+    const first = `Query ${placed(query)} ${verb} key ${placed(key)}${why}.`;
+    if (!result.weights) return first;
+    const weight = result.weights[query][key], score = fixed(result.scores[query][key], 2);
+    const divided = batch.settings.divide ? `, divided by √${batch.encoding.width} ${score}` : "";
+    const kept = Number.isNaN(weight) ? "no key is left for the softmax" : `weight ${weight.toFixed(3)}`;
+    return `${first} q·k = ${fixed(result.products[query][key], 2)}${divided}; ${kept}.`;
+  }
+  const says = () => `${factsOf(row, state.query)} ${wordsOf(state.query, state.key)}`;
+
+  // ------------------------------------------------------------------------------------------------------------ tables
+
+  const cell = (kind, query, key, content, more = {}) => {
+    const chosen = query === state.query && key === state.key;
+    const names = { class: `${kind}${chosen ? " chosen" : ""}`, tabindex: chosen ? 0 : -1 };
+    return tag("td", { ...names, "data-query": query, "data-key": key, ...more }, content);
+  };
+  const head = (index, kind) => tag("th", {
+    scope: kind === "key" ? "col" : "row", class: state[kind] === index ? kind : "", title: row.tokens[index],
+  }, escaped(row.tokens[index]));
+  const columns = () => row.tokens.map((_, index) => index);
+  const line = (name, cells) => tag("tr", {}, tag("th", { scope: "row" }, name), ...cells);
+  const tableOf = (label, lines) => tag("table", { role: "grid", "aria-label": label }, ...lines);
+
+  function drawGrid() {
+    const packed = batch.rows.some((each) => Math.max(...each.documents) > 0);
+    function token(each, number, index) {
+      const isReal = each.real[index], document = each.documents[index], chosen = number === state.row;
+      const isQuery = chosen && index === state.query, target = each.targets?.[index];
+      const kinds = {
+        pad: !isReal, special: isReal && each.special?.[index], query: isQuery, key: chosen && index === state.key,
+        begins: packed && isReal && document !== each.documents[index - 1],
+      };
+      const below = `${each.positions[index] ?? "–"}${packed && isReal ? ` · doc ${document}` : ""}`;
+      const attributes = {
+        class: Object.keys(kinds).filter((kind) => kinds[kind]).join(" "), tabindex: isQuery ? 0 : -1,
+        "data-row": number, "data-token": index, title: each.tokens[index], "aria-label": factsOf(each, index),
+      };
+      return tag("td", attributes, tag("span", {}, escaped(each.tokens[index])), tag("small", {}, below),
+        each.targets ? tag("small", {}, target ? `→ ${escaped(target)}` : "no loss") : "");
+    }
+    const numbers = columns().map((index) => tag("th", { scope: "col" }, batch.firstToken + index));
+    grid.innerHTML = tableOf("Tokens of the batch, with position ids. Arrow keys choose the query.", [
+      line("column", numbers),
+      ...batch.rows.map((each, number) =>
+        line(`row ${batch.firstRow + number}`, each.tokens.map((_, index) => token(each, number, index)))),
+    ]);
+    const source = batch.texts?.[state.row], [begin, end] = row.spans?.[state.query] ?? [0, 0];
+    text.hidden = source === undefined;
+    if (text.hidden) return;
+    const marked = make("mark", {}, source.slice(begin, end));
+    text.replaceChildren(`Text of row ${state.row}: `, source.slice(0, begin), marked, source.slice(end));
+  }
+  function drawOne() {
+    const { query } = state, { addOnes, divide } = batch.settings, reasons = result.reasons[query];
+    const [yes, no] = addOnes ? ["+ 1", "+ 0"] : ["0", "−∞"];
+    const masked = (key) => {
+      const [kind, word] = REASONS[reasons[key]], may = reasons[key] === ALLOWED;
+      return tag("td", { class: may ? "" : kind }, may ? yes : no, tag("small", {}, word));
+    };
+    const weighted = (weight, key) => tag("td", { class: "weight" },
+      tag("i", { style: `width:${Math.round(100 * weight) || 0}%` }), Number.isNaN(weight) ? "–" : weight.toFixed(2),
+      tag("small", {}, reasons[key] !== ALLOWED && weight >= 0.005 ? "leaks" : ""));
+    const divided = columns().map((key) => tag("td", {}, fixed(result.scores[query][key], 2)));
+    one.innerHTML = tableOf("Scores of the chosen query. Arrow keys choose the key.", [
+      line("key", columns().map((key) => head(key, "key"))),
+      line("q·k", columns().map((key) => cell("", query, key, fixed(result.products[query][key], 1)))),
+      divide ? line(`÷ √${batch.encoding.width}`, divided) : "",
+      line("+ mask", columns().map(masked)), line("softmax", result.weights[query].map(weighted)),
+    ]);
+    oneNote.textContent = `Query: ${placed(query)}. ${headFormula(batch.settings, batch.encoding)}`;
+  }
+  function drawAll() {
+    const { weights } = result, written = (value) => (Number.isNaN(value) ? "–" : value.toFixed(2));
+    function square(query, key) {
+      const reason = result.reasons[query][key], [kind, word] = REASONS[reason], weight = weights?.[query][key] ?? 0;
+      if (reason !== ALLOWED) {
+        return cell(kind, query, key, weight >= 0.005 ? `<b>${weight.toFixed(2)}</b>` : "", { title: word });
+      }
+      const style = weights ? `--weight:${Math.round(100 * weight) || 0}%` : "";
+      return cell(weight > 0.6 ? "yes much" : "yes", query, key, weights ? written(weight) : "", { style });
+    }
+    const total = (query) => written(weights[query].reduce((a, b) => a + b, 0));
+    const sum = (query) => (weights ? tag("td", { class: "sum" }, total(query)) : "");
+    all.innerHTML = tableOf("All queries and keys. Arrow keys choose both.", [
+      line("q ↓ k →", [...columns().map((key) => head(key, "key")), weights ? '<th scope="col">sum</th>' : ""]),
+      ...columns().map((query) => tag("tr", { class: query === state.query ? "query" : "" },
+        head(query, "query"), ...columns().map((key) => square(query, key)), sum(query))),
+    ]);
+    const used = new Set(result.reasons.flat().map((reason) => REASONS[reason][0]));
+    const kinds = REASONS.slice(0, PADDING_QUERY).filter(([kind]) => used.has(kind) || kind === "yes");
+    legend.innerHTML = kinds.map(([kind, word]) => tag("i", { class: kind }) + (word || "may attend")).join(" ");
+    allTitle.textContent = `${weights ? "3" : "2"}. All queries of row ${batch.firstRow + state.row}`;
+    allNote.textContent = weights
+      ? "Each line is one query: its softmax weights over the keys. Hidden cells are hatched."
+      : "Each line is one query: the keys to which it may attend are filled, hidden ones are hatched.";
+  }
+
+  // ------------------------------------------------------------------------------------------------------------- dials
+
+  const point = (angle, radius) =>
+    [radius * Math.cos(angle), -radius * Math.sin(angle)].map((value) => value.toFixed(2)).join(" ");
+  function dial(frequency, pair, query, key) {
+    const arc = Math.min((state.trained - 1) * frequency, 2 * Math.PI), wide = arc > Math.PI ? 1 : 0;
+    const seen = arc >= 2 * Math.PI ? tag("circle", { class: "seen", r: RADIUS })
+      : tag("path", { class: "seen", d: `M0 0L${RADIUS} 0A${RADIUS} ${RADIUS} 0 ${wide} 0 ${point(arc, RADIUS)}Z` });
+    const end = (position) => point((position + state.shift) * frequency, RADIUS - 2);
+    const hands = [[key, "key"], [query, "query"]].map(([position, kind]) =>
+      tag("path", { class: kind, d: `M0 0L${end(position)}` }));
+    const angle = radians((query - key) * frequency);
+    const attributes = { viewBox: "-30 -30 60 60", role: "img", "aria-label": `pair ${pair}: ${angle} radians apart` };
+    return tag("figure", {}, tag("svg", attributes, seen, tag("circle", { class: "rim", r: RADIUS }), ...hands),
+      tag("figcaption", {}, `pair ${pair}<br>ω = ${radians(frequency)}<br><b>${angle} rad</b>`));
+  }
+  function drawDials() {
+    const [query, key] = [state.query, state.key].map((index) => row.positions[index]);
+    const { frequencies } = batch.encoding, hidden = frequencies.length - MOST_DIALS;
+    shift.set(state.shift);
+    trained.set(state.trained);
+    if (query === null || key === null) {
+      dialNote.textContent = "Padding has no position here: choose two tokens of the text.";
+      dials.replaceChildren();
+      return;
+    }
+    dialNote.textContent =
+      "Each dial is one pair of dimensions: its hand stands at the angle position × ω, with the sine as height and " +
+      `the cosine as width. Solid: query, position ${query + state.shift}. Dashed: key, position ` +
+      `${key + state.shift}. The angle between the hands is ${minus(String(query - key))} × ω, wherever both stand. ` +
+      `The shaded arc holds the angles of positions 0 to ${state.trained - 1}.`;
+    dials.innerHTML = frequencies.slice(0, MOST_DIALS).map((one, pair) => dial(one, pair, query, key)).join("") +
+      (hidden > 0 ? tag("p", { class: "note" }, `and ${hidden} slower pairs`) : "");
+  }
+
+  // ---------------------------------------------------------------------------------------------------- choose, preview
+
+  const numbersOf = (target) => {
+    const found = target.closest?.("[data-token], [data-query]");
+    return found && Object.fromEntries(Object.entries(found.dataset).map(([name, value]) => [name, Number(value)]));
+  };
+  // A click on a token chooses the query; the key stays, unless the row is another one.
+  const chosen = (numbers) => (numbers.token === undefined ? numbers
+    : { row: numbers.row, query: numbers.token, key: numbers.row === state.row ? state.key : numbers.token });
+  node.addEventListener("click", ({ target }) => {
+    const numbers = numbersOf(target);
+    if (numbers) choose(chosen(numbers));
+  });
+  node.addEventListener("mouseover", ({ target }) => { // a preview, in words only
+    const numbers = numbersOf(target), isQuery = numbers && numbers.row === state.row && numbers.token === state.query;
+    if (!numbers || isQuery) sentence.textContent = says();
+    else if (numbers.token === undefined) sentence.textContent = wordsOf(numbers.query, numbers.key);
+    else sentence.textContent = factsOf(batch.rows[numbers.row], numbers.token);
+  });
+  node.addEventListener("mouseleave", () => { sentence.textContent = says(); });
+  node.addEventListener("keydown", (event) => {
+    const steps = {
+      ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -1e9], End: [0, 1e9],
+    };
+    const step = steps[event.key], numbers = step && numbersOf(event.target), most = row.tokens.length - 1;
+    if (!numbers) return;
+    event.preventDefault();
+    const [down, right] = step;
+    if (numbers.token === undefined) {
+      const query = between(numbers.query + (all.contains(event.target) ? down : 0), 0, most);
+      choose({ query, key: between(numbers.key + right, 0, most) });
+    } else {
+      const number = between(numbers.row + down, 0, batch.rows.length - 1);
+      choose(chosen({ row: number, token: between(numbers.token + right, 0, most) }));
+    }
+  });
+
+  // Draw {rows, encoding, settings, firstRow, firstToken, texts}; without an encoding no scores are computed.
+  function draw(newBatch, newState) {
+    [batch, state] = [newBatch, newState];
+    row = batch.rows[state.row];
+    node.hidden = !row;
+    if (!row) return;
+    result = batch.encoding ? attend(row, batch.settings, batch.encoding) : { reasons: row.reasons };
+    const { activeElement } = node.getRootNode();
+    const focused = [grid, one, all].find((each) => activeElement && each.contains(activeElement));
+    const widest = Math.max(...batch.rows.flatMap((each) => each.tokens.map((token) => token.length)));
+    node.style.setProperty("--cell", `${between(widest + 1, 7, 13)}ch`);
+    drawGrid();
+    drawAll();
+    for (const section of scored) section.hidden = !batch.encoding;
+    if (batch.encoding) { drawOne(); drawDials(); }
+    sentence.textContent = says();
+    focused?.querySelector("[tabindex='0']")?.focus();
+  }
+  return { node, draw };
+}
+
+// Return the sentences that state how queries and keys are made, with every factor.
+function headFormula({ head, back, gain }, { width }) {
+  const turned = `turned back by ${back} ${back === 1 ? "position" : "positions"} and multiplied by ${gain}`;
+  if (head === "random") {
+    return `q = ${gain} · Wq·x and k = Wk·x, with x = token + position, and random matrices (standard deviation ` +
+      `1/√${width}). Values are x.`;
+  }
+  if (head === "both") {
+    return `q is x = token + position, ${turned}; k = x. Values are x. Token vectors are random (standard deviation ` +
+      "½).";
+  }
+  return `q is the encoding of the query's position, ${turned}; k is the encoding of the key's position. ` +
+    "This head reads positions only, not tokens.";
+}
+
+// -------------------------------------------------------------------------------------------------- a batch of Python
+
+const HEAD = { head: "positions", back: 1, gain: 12, divide: true, addOnes: false, positions: "text" };
+
+// Set the attribute data-theme of `host` to "light" or "dark", as the color behind it is; follow its changes.
+function followTheme(host) {
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const update = () => {
+    let color = "";
+    for (let node = host; node && !color; node = node.parentElement) {
+      const found = getComputedStyle(node).backgroundColor;
+      if (!/^(transparent|rgba\(.*, 0\))$/.test(found)) color = found;
+    }
+    const [red, green, blue] = (color.match(/[\d.]+/g) || []).map(Number);
+    const dark = blue === undefined ? prefersDark.matches : 0.3 * red + 0.6 * green + 0.1 * blue < 128;
+    host.dataset.theme = dark ? "dark" : "light";
+  };
+  prefersDark.addEventListener("change", update);
+  new MutationObserver(update).observe(document.body, { attributes: true }); // a button may change a page's colors
+  update();
+}
+
+function showBatch(host, data, style) {
+  const [firstRow, endRow, allRows, firstToken, endToken, allTokens] = data.window, length = endToken - firstToken;
+  const begin = Math.max(data.rows[0]?.real.indexOf(1) ?? 0, 0);
+  const state = { row: 0, query: Math.min(begin + 1, length - 1), key: begin, shift: 0, trained: 32, mask: 0 };
+  const views = makeViews((change) => { Object.assign(state, change); draw(); });
+  function draw() {
+    const rows = data.rows.map((row) => {
+      const digits = row.reasons[state.mask], real = row.real.map(Boolean);
+      const reasons = real.map((_, query) => Array.from(digits.slice(query * length, (query + 1) * length), Number));
+      return { ...row, real, reasons, positions: row.positions.map((position, at) => (real[at] ? position : null)) };
+    });
+    views.draw({ rows, encoding: data.encoding, settings: HEAD, firstRow, firstToken }, state);
+  }
+  const count = (number) => number.toLocaleString("en-US");
+  const part = `; shown are rows ${count(firstRow)} to ${count(endRow - 1)} and tokens ${count(firstToken)} to ` +
+    count(endToken - 1);
+  const isPart = endRow - firstRow < allRows || length < allTokens;
+  const whole = `${count(allRows)} ${allRows === 1 ? "row" : "rows"} of ${count(allTokens)} tokens`;
+  const masks = make("select", { onchange: () => { state.mask = masks.selectedIndex; draw(); } },
+    ...data.masks.map((name) => make("option", {}, name)));
+  const choice = make("p", {}, make("label", {}, "Mask of the layers of kind ", masks));
+  const lines = [["name", "shape", "dtype", "device"], ...data.facts];
+  const table = make("table", { class: "facts" }, ...lines.map((facts, index) =>
+    make("tr", {}, ...facts.map((fact) => make(index ? "td" : "th", {}, fact)))));
+  host.attachShadow({ mode: "open" }).append(make("style", {}, style), make("div", { class: "lab" },
+    make("p", {}, make("b", {}, whole + (isPart ? part : ""))), ...(data.masks.length > 1 ? [choice] : []), views.node,
+    ...(data.note ? [make("p", { class: "note" }, data.note)] : []),
+    make("details", {}, make("summary", {}, "Keys of the batch"), table)));
+  if (data.rows.length && length) draw();
+  followTheme(host);
+}
