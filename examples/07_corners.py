@@ -112,14 +112,28 @@ def trained(model: CornerModel, train: Dataset, test: Dataset) -> Trainer:
 
 def draw(runs: dict[str, Trainer], test: Dataset, folder: Path) -> None:
     """Draw the losses, each model's predictions, and the attention weights of the model with positions."""
-    plots.save(
-        plots.losses({name: run.state.log_history for name, run in runs.items()}, log=True), folder / "losses.png"
-    )
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    axes = figure.subplots()
+    for name, run in runs.items():
+        for key, kind in (("loss", "training"), ("eval_loss", "evaluation")):
+            points = [(log["step"], log[key]) for log in run.state.log_history if key in log]
+            axes.semilogy(*zip(*points, strict=True), label=f"{name}, {kind}")
+    axes.set(xlabel="step", ylabel="loss")
+    axes.legend()
+    plots.save(figure, folder / "losses.png")
     seen, truth = test["corners"], test["labels"]
     for name, run in runs.items():
-        picture = plots.sequences(seen, truth, run.predict(test).predictions)
-        picture.get_figure(root=True).suptitle(name)
-        plots.save(picture, folder / f"{name.replace(' ', '_')}.png")
+        figure = Figure(figsize=(10, 5), layout="constrained")
+        figure.suptitle(name)
+        grid = figure.subplots(2, 4, sharex=True, sharey=True)
+        for axes, *points in zip(grid.flat, seen, truth, run.predict(test).predictions, strict=False):
+            for each, style, label in zip(points, ("s", "o", "x"), ("read", "truth", "prediction"), strict=True):
+                axes.plot(*each.T, style, fillstyle="none", label=label)
+            axes.set_aspect("equal")
+        grid[0, 0].legend(fontsize="small")
+        plots.save(figure, folder / f"{name.replace(' ', '_')}.png")
     picture = plots.attention(
         runs["with positions"].model,
         {"corners": torch.from_numpy(seen[:1])},

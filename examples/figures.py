@@ -27,12 +27,12 @@ def batch():
 
 
 def positions():
-    """Draw the encoding, some of its columns, and the distances and similarities of positions."""
+    """Draw the encoding, some of its dimensions, and the distances and similarities of positions."""
     figure = Figure(figsize=(8.4, 6.8), dpi=120, layout="constrained")
     panels = figure.subplots(2, 2)
     plots.encoding(64, 50, ax=panels[0, 0])
     plots.distances(64, 50, ax=panels[0, 1])
-    plots.curves(64, 50, columns=[4, 5, 12, 13], ax=panels[1, 0])
+    plots.curves(64, 50, dimensions=[4, 5, 12, 13], ax=panels[1, 0])
     plots.similarity(64, 50, starts=(0, 100), ax=panels[1, 1])
     return figure
 

@@ -81,7 +81,7 @@ def test_meta_a_missing_and_an_outdated_picture_are_found(today: Path, tmp_path:
         shutil.copy(today / name, tmp_path)
     assert outdated(tmp_path, today) == []
     stale, missing, *_ = sorted(figures().FIGURES)
-    plots.save(plots.frequencies(8), tmp_path / stale)
+    plots.save(plots.dials(8), tmp_path / stale)
     (tmp_path / missing).unlink()
     assert [line.split(":")[0] for line in outdated(tmp_path, today)] == [
         f"{stale} is outdated",
@@ -91,6 +91,6 @@ def test_meta_a_missing_and_an_outdated_picture_are_found(today: Path, tmp_path:
 
 def test_meta_another_encoding_is_another_picture() -> None:
     one, *others = (
-        drawn(plots.encoding(16, 40, **each)) for each in ({}, {}, {"base": 100.0}, {"convention": "marian"})
+        drawn(plots.encoding(16, 40, **each)) for each in ({}, {}, {"base": 100.0}, {"convention": "fairseq"})
     )
     assert [unlike(one, other) for other in others] == [False, True, True]

@@ -21,8 +21,8 @@ _BERT = BERT.replace("_", "-")
 
 _Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="One or several texts.", show_default=False)]
 _Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .png or .svg file.")]
-_Width = Annotated[int, typer.Option("--d-model", "-d", help="Width, the number of columns.")]
-_Convention = Annotated[str, typer.Option(help="Order of the columns and spacing of the frequencies.")]
+_Width = Annotated[int, typer.Option("--d-model", "-d", help="Width, the number of dimensions.")]
+_Convention = Annotated[str, typer.Option(help="Order of the dimensions and spacing of the frequencies.")]
 _Base = Annotated[float | None, typer.Option(help="Base of the frequencies; by default the convention's.")]
 _Side = Annotated[str | None, typer.Option(help="left or right; by default the tokenizer's.")]
 _MaxLength = Annotated[int | None, typer.Option(help="Truncate texts to this many tokens.")]
@@ -49,14 +49,13 @@ def _save(plots: Any, picture: Any, output: Path, **facts: str) -> None:
 def encoding(
     d_model: _Width = 128,
     length: Annotated[int, typer.Option("--length", "-n", help="Number of positions.")] = 100,
-    transpose: Annotated[bool, typer.Option("--transpose", help="Draw positions across and columns down.")] = False,
     convention: _Convention = "vaswani",
     base: _Base = None,
     output: _Output = Path("encoding.png"),
 ) -> None:
-    """Draw the encoding as a heat map: one row per position, one column per dimension."""
+    """Draw the sines and cosines of the encoding as heat maps: one row for each position."""
     plots = _plots(output)
-    picture = plots.encoding(d_model, length, transpose=transpose, convention=convention, base=base)
+    picture = plots.encoding(d_model, length, convention=convention, base=base)
     _save(plots, picture, output)
 
 
@@ -68,7 +67,7 @@ def dials(
     base: _Base = None,
     output: _Output = Path("dials.png"),
 ) -> None:
-    """Draw the angle of each pair of columns at each position as a clock with one hand."""
+    """Draw the angle of each pair of dimensions at each position as a clock with one hand."""
     plots = _plots(output)
     _save(plots, plots.dials(d_model, positions, convention=convention, base=base), output)
 

@@ -7,11 +7,9 @@ Importing this package does not import matplotlib.
 from .attention_maps import attention, attention_weights
 from .batches import batch, masks
 from .canvas import save
-from .heat_maps import distances, encoding, sine_and_cosine
-from .results import losses, sequences
-from .rotations import degrees, dials, frequencies, offsets
+from .heat_maps import distances, encoding
 from .token_embeddings import crowding, embeddings
-from .waves import curves, oscillation, similarity
+from .waves import curves, dials, oscillation, similarity
 
 __all__ = [
     "attention",
@@ -19,18 +17,12 @@ __all__ = [
     "batch",
     "crowding",
     "curves",
-    "degrees",
     "dials",
     "distances",
     "embeddings",
     "encoding",
-    "frequencies",
-    "losses",
     "masks",
-    "offsets",
     "oscillation",
     "save",
-    "sequences",
     "similarity",
-    "sine_and_cosine",
 ]

@@ -41,28 +41,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ENTRIES = ("input_ids", "attention_mask", "position_ids", "document_ids", "look_ahead_mask", "inputs_embeds")
-_STRIPS, _SQUARES = ("attention_mask", "position_ids"), ("look_ahead_mask", "inputs_embeds")
-_MOST_ROWS, _MOST_COLUMNS, _MOST_WIDTH = 16, 64, 512
-_WIDEST = 8.0  # inches
+_STRIPS, _SQUARES = ("attention_mask", "position_ids", "document_ids"), ("look_ahead_mask", "inputs_embeds")
+_MOST_ROWS, _MOST_TOKENS, _MOST_WIDTH = 16, 64, 512
+_WIDEST, _WIDEST_TOKEN = 8.0, 0.48  # inches
 _KEYS = ("key", "query")  # across and down
 
-# Values of the cells of a mask, in the order of `_COLORS` and `_MEANINGS`.
-_HIDDEN, _PADDING, _LATER, _OTHER, _FROM_PADDING, _ALLOWED = range(6)
-_OF_REASON = np.array([_ALLOWED, _PADDING, _LATER, _OTHER, _HIDDEN, _PADDING])  # in the order of `masks.reasons`
-_COLORS = (HIDDEN, PADDING, LATER, OTHER_DOCUMENT, "#8FBCDD", BLUE)
+# Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`. In pictures the last
+# number marks an allowed key of a query that is padding.
+_ALLOWED, _PADDING, _LATER, _OTHER, _HIDDEN, _PADDING_QUERY = range(6)
+_COLORS = (BLUE, PADDING, LATER, OTHER_DOCUMENT, HIDDEN, "#8FBCDD")
 _MEANINGS = (
-    *("hidden by the mask", "padding", "later token (look-ahead)", "other document"),
-    *("allowed, but the query is padding", "allowed"),
+    *("allowed", "padding", "later token (look-ahead)", "other document", "hidden by the mask"),
+    "allowed, but the query is padding",
 )
+_HATCHES = {_OTHER: "////"}
 
 
 @picture
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
     r"""Draw a batch: tokens, padding mask, look-ahead mask, position ids, and the embeddings of the first row.
 
-    There is one panel for each of these that the batch has. Padding is gray; tokens hidden by the look-ahead mask are
-    orange. At most 16 rows and 64 columns are drawn; long tokens leave room for fewer columns in the panel of tokens.
-    The picture states if some are left out.
+    There is one panel for each of these that the batch has, and one for the documents of packed rows. All panels show
+    the same tokens: as many as there is room for, the last ones if the padding is on the left. Padding is gray; tokens
+    hidden by the look-ahead mask are orange. At most 16 rows are drawn. The picture states if some are left out.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
@@ -75,7 +76,8 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
 
     Returns:
         `matplotlib.figure.Figure`; with `ax`, the figure that contains it. The image of a panel holds the numbers that
-        it shows as colors; the image of the tokens holds the padding mask.
+        it shows as colors; the image of the tokens holds the padding mask. The colors of embeddings end at the 99th
+        percentile of their absolute values, so that outliers do not make all others pale.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -91,45 +93,49 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         ['tokens', 'attention_mask']
     """
     contents = _Contents(batch)
-    rows, columns = min(contents.shape[0], _MOST_ROWS), min(contents.shape[1], _MOST_COLUMNS)
-    real = contents.real[:rows, :columns]
+    (count, length), rows = contents.shape, min(contents.shape[0], _MOST_ROWS)
     if tokens is None and batch.get("input_ids") is None:
-        words = [[""] * columns] * rows
+        words = [[""] * length] * rows
     else:
-        words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(columns))
-    if batch.get("inputs_embeds") is not None:
-        values = as_finite(batch["inputs_embeds"][0, :columns, :_MOST_WIDTH], "inputs_embeds")
+        words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(length))
+    room = _WIDEST - 0.9 if ax is None else width_of(ax)  # inches
+    widest = min(1.15 * inches_of([word for row in words for word in row]), _WIDEST_TOKEN)
+    columns = min(max(int(room / widest), 1), length, _MOST_TOKENS)
+    is_left = contents.real[:, -1].all() and not contents.real[:, 0].all()
+    part = slice(length - columns, length) if is_left else slice(columns)
+    real, letters = contents.real[:rows, part], int(room / columns / widest * _letters(words, widest))
+    title = f"tokens {part.start or 0} to {part.stop - 1} of {length}" if columns < length else "tokens"
+    style: dict[str, Any] = {"inks": np.where(real, INK, FADED), "lines": "#B0B0B0", "first": part.start or 0}
+    style["words"] = [[one if len(one) <= letters else one[: letters - 1] + "…" for one in row[part]] for row in words]
     if ax is not None:
-        _draw_tokens(new_axes(ax), words, real, contents.shape[1], width_of(ax))
+        _draw_cells(new_axes(ax), real, (PADDING, "#FFFFFF"), title, **style)
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
 
-    lines = [[name for name in names if batch.get(name) is not None] for names in (_STRIPS, _SQUARES)]
+    known = {"document_ids": contents.documents, "position_ids": contents.positions}
+    lines = [[name for name in names if known.get(name, batch.get(name)) is not None] for names in (_STRIPS, _SQUARES)]
     heights = [0.32 * rows + 0.75, *(0.22 * rows + 0.9 if names is lines[0] else 4.2 for names in lines if names)]
     figure = new_figure(_WIDEST, sum(heights) + 0.9)
-    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
-    _draw_tokens(figure.add_subplot(grid[0, :]), words, real, contents.shape[1], _WIDEST - 0.9)
+    grid = figure.add_gridspec(len(heights), 6, height_ratios=heights)
+    _draw_cells(figure.add_subplot(grid[0, :]), real, (PADDING, "#FFFFFF"), title, **style)
     for line, names in enumerate(filter(None, lines), 1):
+        share = 6 // len(names)
         for column, name in enumerate(names):
-            panel = figure.add_subplot(grid[line, column if len(names) == 2 else slice(None)])
+            panel, first = figure.add_subplot(grid[line, column * share : (column + 1) * share]), part.start or 0
             if name == "attention_mask":
-                _draw_cells(panel, real, (PADDING, BLUE), name)
-            elif name == "position_ids":
-                _draw_numbers(panel, name, contents.positions[:rows, :columns], real)  # type: ignore[index]
+                _draw_cells(panel, real, (PADDING, BLUE), name, first=first)
+            elif name in known:
+                _draw_numbers(panel, name, known[name][:rows, part], real, first)  # type: ignore[index]
             elif name == "look_ahead_mask":
-                mask = contents.look_ahead_mask()[:_MOST_COLUMNS, :_MOST_COLUMNS]  # a decoder's has another length
-                _draw_cells(panel, as_numpy(mask).astype(bool), (LATER, BLUE), name, _KEYS, lines=None)
+                mask = contents.look_ahead_mask()  # a decoder's has another length
+                cells = as_numpy(mask[part, part] if len(mask) == length else mask[:columns, :columns]).astype(bool)
+                _draw_cells(panel, cells, (LATER, BLUE), name, _KEYS, first=first, top=first, lines=None)
                 panel.set_aspect("equal")
             else:
-                full = int(batch[name].shape[-1])
-                more = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
-                largest = float(np.abs(values).max()) or 1.0
-                heat_map(panel, values, limits=(-largest, largest), name="value")
-                label(panel, f"{name} of row 0{more}", "dimension", "column", size=MEDIUM)
-    whole = zip((rows, columns), contents.shape, ("rows", "columns"), strict=True)
-    drawn = ", ".join(f"{few} of {all_} {name}" for few, all_, name in whole if few < all_)
-    note = f"{counted(contents.shape[0], 'row')} × {counted(contents.shape[1], 'token')}"
+                _draw_embeddings(panel, batch[name][0], part)
+    drawn = f"; the first {rows} rows are drawn" if rows < count else ""
+    drawn += f"; tokens {part.start or 0} to {part.stop - 1} are drawn" if columns < length else ""
     used = ({_PADDING} if not real.all() else set()) | ({_LATER} if batch.get("look_ahead_mask") is not None else set())
-    note += f"; the first {drawn} are drawn" if drawn else ""
+    note = f"{counted(count, 'row')} × {counted(length, 'token')}{drawn}"
     headline(figure, contents.title(), note, _legend(used | {_ALLOWED}))
     return figure
 
@@ -149,8 +155,8 @@ def masks(
 
     A blue cell means that its query (down) may attend to its key (across). It is pale blue if the query is padding, so
     that the result is not used. In all other cells the key is hidden: gray for padding, orange for a later token,
-    purple for another document, dark for another reason. Below the matrices, the padding, the position ids and the
-    documents of the batch are drawn, for its first 16 rows.
+    hatched purple for another document, dark for another reason. Below the matrices, the padding, the position ids and
+    the documents of the batch are drawn, for its first 16 rows.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
@@ -171,9 +177,9 @@ def masks(
             with masks for several kinds of layer, that of the last kind. By default a new figure shows everything.
 
     Returns:
-        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds a number for each cell. It is 5 if
-        the cell is allowed, and 4 if it is allowed but the query is padding. In hidden cells it is 3 for a key in
-        another document, 2 for a later key, 1 for padding, and 0 for another reason.
+        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds a number for each cell. It is 0 if
+        the cell is allowed, and 5 if it is allowed but the query is padding. In hidden cells it is 1 for padding, 2 for
+        a later key, 3 for a key in another document, and 4 for another reason.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -303,7 +309,8 @@ class _Contents:
             """Return the numbers of the cells of a mask, from 0 to 5, as the docstring of `masks` explains them."""
             # A look-ahead mask `alone` hides nothing else.
             codes = reasons(allowed, np.ones_like(real) if alone else real, None if alone else ids, later=later)
-            return np.where(allowed & ~real[:, None], _FROM_PADDING, _OF_REASON[codes]).astype(np.int8)
+            codes[codes == _PADDING_QUERY] = _PADDING
+            return np.where(allowed & ~real[:, None], _PADDING_QUERY, codes).astype(np.int8)
 
         combined = is_key = np.broadcast_to(real, both.shape)
         found, names = {"padding mask": cells(is_key)}, ["padding"]
@@ -398,13 +405,22 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
     return values == 0 if values.dtype.kind == "f" else values.astype(bool)
 
 
-def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool_], length: int, width: float) -> None:
-    """Draw the tokens of a batch as a table, with padding in gray."""
-    longest = 1.15 * inches_of([word for row in words for word in row])
-    columns = min(max(int(width / longest), 1), real.shape[1])
-    title = f"tokens, the first {columns} of {counted(length, 'column')}" if columns < length else "tokens"
-    style: dict[str, Any] = {"inks": np.where(real, INK, FADED), "lines": "#B0B0B0"}
-    _draw_cells(ax, real[:, :columns], (PADDING, "#FFFFFF"), title, words=[row[:columns] for row in words], **style)
+def _letters(words: Sequence[Sequence[str]], inches: float) -> int:
+    """Return the number of letters that fit into a cell of a width in inches; that of all tokens if they fit."""
+    longest = max((word for row in words for word in row), key=len)
+    return max(int(len(longest) * min(inches / (1.15 * inches_of([longest])), 1.0)), 2)
+
+
+def _draw_embeddings(ax: Axes, embeddings: Any, part: slice) -> None:
+    """Draw the embeddings `(T, D)` of one row as a heat map of the tokens `part`."""
+    values = as_finite(embeddings[part, :_MOST_WIDTH], "inputs_embeds")
+    full, end = int(embeddings.shape[-1]), float(np.percentile(np.abs(values), 99)) or 1.0
+    first = part.start or 0
+    extent = (-0.5, values.shape[1] - 0.5, first + len(values) - 0.5, first - 0.5)
+    heat_map(ax, values, limits=(-end, end), extent=extent, name="value")
+    more = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
+    beyond = f"\ncolors end at ±{end:.2g}, the 99th percentile" if np.abs(values).max() > end else ""
+    label(ax, f"inputs_embeds of row 0{more}{beyond}", "dimension", "token", size=MEDIUM)
 
 
 def _draw_numbers(
@@ -428,7 +444,15 @@ def _draw_numbers(
 def _draw_matrix(
     ax: Axes, title: str, cells: NDArray[np.int8], words: list[str], real: NDArray[np.bool_], width: float
 ) -> None:
+    from matplotlib.patches import Rectangle
+
+    style: dict[str, Any] = {"fill": False, "edgecolor": "#FFFFFF", "linewidth": 0, "alpha": 0.6}
     _draw_cells(ax, cells, _COLORS, title, _KEYS)
+    for code, hatch in _HATCHES.items():
+        for query, line in enumerate(cells == code):
+            ends = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0))
+            for begin, end in ends.reshape(-1, 2).tolist():
+                ax.add_patch(Rectangle((begin - 0.5, query - 0.5), end - begin, 1, hatch=hatch, **style))
     label_matrix(ax, words, words, cell=width, real_across=real.tolist(), real_down=real.tolist())
 
 
@@ -436,8 +460,10 @@ def _legend(used: set[int]) -> list[Any]:
     """Return legend handles for the colors of mask cells: one for each number in `used`, 0 to 5 as in `masks`."""
     from matplotlib.patches import Patch
 
-    chosen = [(_COLORS[code], _MEANINGS[code]) for code in sorted(used, reverse=True)]
-    return [Patch(facecolor=color, edgecolor="#909090", label=meaning) for color, meaning in chosen]
+    return [
+        Patch(facecolor=_COLORS[code], edgecolor="#909090", label=_MEANINGS[code], hatch=_HATCHES.get(code))
+        for code in sorted(used)
+    ]
 
 
 def _draw_cells(
@@ -445,11 +471,12 @@ def _draw_cells(
     values: NDArray[Any],
     colors: str | Sequence[str],
     title: str,
-    axes: tuple[str, str] = ("column", "row"),
+    axes: tuple[str, str] = ("token", "row"),
     *,
     words: Sequence[Sequence[object]] | None = None,
     inks: NDArray[Any] | None = None,
     first: int = 0,
+    top: int = 0,
     lines: str | None = "#C8C8C8",
 ) -> None:
     """Draw a matrix as colored cells, with lines between them."""
@@ -459,7 +486,7 @@ def _draw_cells(
     style: dict[str, Any] = {"cmap": colors}
     if not isinstance(colors, str):
         style = {"cmap": ListedColormap(list(colors)), "vmin": 0, "vmax": len(colors) - 1}
-    edges = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
+    edges = (first - 0.5, first + columns - 0.5, top + rows - 0.5, top - 0.5)
     ax.imshow(values, aspect="auto", interpolation="nearest", extent=edges, **style)
     place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "clip_on": True}
     for row, line in enumerate(words or ()):
@@ -469,6 +496,6 @@ def _draw_cells(
     integer_ticks(ax.xaxis, ax.yaxis, most=16)
     if lines is not None:
         ax.set_xticks(np.arange(first, first + columns + 1) - 0.5, minor=True)
-        ax.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+        ax.set_yticks(np.arange(top, top + rows + 1) - 0.5, minor=True)
         ax.grid(which="minor", color=lines, linewidth=0.5)
     ax.tick_params(which="both", length=0)

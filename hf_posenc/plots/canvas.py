@@ -49,7 +49,6 @@ _STYLE: dict[str, Any] = {
     "lines.linewidth": 1.3,
     "axes.grid": False,
 }
-_COLORS = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
 # Common system fonts for other scripts. None has color bitmaps, which matplotlib cannot draw.
 _OTHER_FONTS = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC"),
@@ -62,10 +61,10 @@ _ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings are global to the pr
 
 
 def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Picture]:
-    r"""Decorate a plot function, so that its picture gets the fonts, font sizes and colors of this package.
+    r"""Decorate a plot function, so that its picture gets the fonts and font sizes of this package.
 
-    If the caller of the plot function passes axes as `ax`, the text colors of the current matplotlib style are kept.
-    Without `ax`, a notebook displays the returned axes or figure as an image.
+    The colors of texts and of the background are those of the current matplotlib style. Without `ax`, a notebook
+    displays the returned axes or figure as an image.
 
     Example:
         >>> picture(lambda: new_axes()).__name__
@@ -79,7 +78,7 @@ def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Pictu
 
         theirs = settings.get("ax") is not None
         ours = _STYLE | {"font.family": list(fonts())}
-        with _ONE_AT_A_TIME, style.context(ours if theirs else ["default", ours | _COLORS]):
+        with _ONE_AT_A_TIME, style.context(ours):
             made = draw(*args, **settings)
             if not theirs:
                 for shown in (made, figure_of(made)):  # notebooks display both without `pyplot`
@@ -149,10 +148,7 @@ def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) ->
 
 
 def ink() -> str:
-    """Return the text color to use in a function decorated with `picture`.
-
-    It is dark in new figures. If the caller passed axes as `ax`, it is the text color of the current matplotlib style.
-    """
+    """Return the text color of the current matplotlib style."""
     from matplotlib import rcParams
 
     return str(rcParams["text.color"])
@@ -304,7 +300,7 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
         >>> import tempfile
         >>> from hf_posenc import plots
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save(plots.frequencies(64), Path(folder) / "decay.svg").name
+        ...     save(plots.dials(8), Path(folder) / "decay.svg").name
         'decay.svg'
     """
     from matplotlib import rc_context

@@ -1,4 +1,4 @@
-"""Heat maps of a sinusoidal encoding: the table, its sine and cosine columns, and the distances between positions."""
+"""Heat maps of a sinusoidal encoding: its sines and cosines, and the distances between positions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .sinusoids import Sinusoids, falls
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_DISTANCES = 500  # rows and columns of the matrix
-_WIDE = 3.2  # inches of a panel: enough for "cosines (odd columns)" above each half
+_MOST_DISTANCES = 500  # rows and dimensions of the matrix
+_WIDE = 3.2  # inches of a panel: enough for "cosines (odd dimensions)" above each half
 
 
 @picture
@@ -25,94 +25,46 @@ def encoding(
     d_model: int = 128,
     length: int = 100,
     *,
-    transpose: bool = False,
     convention: str | Convention = "vaswani",
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the encoding as a heat map: one row per position, one column per dimension.
+    r"""Draw the encoding as two heat maps side by side, its sines and its cosines: one row for each position.
+
+    Interleaved sines and cosines, as a row stores them, would blur to one color in a wide encoding.
 
     Args:
-        d_model (`int`): width, the number of columns.
+        d_model (`int`): width, the number of dimensions.
         length (`int`): number of positions from 0. An image has at most 2,000 rows, or 2**20 / `d_model` if this is
             less. For more positions, each row is the mean of several.
-        transpose (`bool`): True draws positions across and columns down.
-        convention (`str` or `Convention`): order of the columns and spacing of the frequencies; see
+        convention (`str` or `Convention`): order of the dimensions and spacing of the frequencies; see
             `sinusoidal_encoding`.
         base (`float`, *optional*): base of the frequencies. By default that of the convention.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
-        `matplotlib.axes.Axes`. `ax.images[0].get_array()` is the drawn encoding, float64. Its shape is
-        `(length, d_model)`, or `(d_model, length)` with `transpose`, if no positions are averaged.
+        `matplotlib.axes.Axes` with two images, the sines and the cosines of the encoding. Both are float64, and
+        `(length, dimensions)` if no positions are averaged. Without cosines, as with `d_model=1`, there is one image.
 
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if `d_model` or `length` is not positive.
 
     Example:
-        >>> encoding(128, 100).images[0].get_array().shape
-        (100, 128)
-    """
-    count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
-    values, step = table.mean_rows(count)
-    width, height, across, down = d_model, count, "column", "position"
-    if transpose:
-        values, width, height, across, down = values.T, height, width, down, across
-    ax = new_axes(ax, 6.5, 4.0)
-    title, way = "Sines and cosines along the positions", "top to bottom" if transpose else "left to right"
-    if falls(table.frequency):
-        title = f"Columns oscillate more slowly from {way}"
-    elif all(falls(table.frequency[half]) and (np.diff(half) == 1).all() for half in (table.sines, table.cosines)):
-        title = f"Columns oscillate more slowly from {way}, in each half"
-    elif not table.frequency.any():
-        title = "Every value of this encoding is 0"
-    averaged = f"; each {'column' if transpose else 'row'} is the mean of {step:,} positions" if step > 1 else ""
-    label(ax, title, across, down, note=f"{counted(count, 'position')}, {table}{averaged}")
-    extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # in positions, even if a row is the mean of several
-    heat_map(ax, values, limits=(-1, 1), extent=extent, name="value")
-    return ax
-
-
-@picture
-def sine_and_cosine(
-    d_model: int = 128,
-    length: int = 100,
-    *,
-    convention: str | Convention = "vaswani",
-    base: float | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    r"""Draw two heat maps side by side: the sine columns and the cosine columns.
-
-    Args:
-        d_model (`int`): width, the number of columns.
-        length (`int`): number of positions from 0. An image has at most 2,000 rows, or 2**20 / `d_model` if this is
-            less. For more positions, each row is the mean of several.
-        convention, base, ax: as in `encoding`.
-
-    Returns:
-        `matplotlib.axes.Axes` with two images, the sine and the cosine columns of the encoding. Both are float64, and
-        `(length, columns)` if no positions are averaged. Without cosine columns, as with `d_model=1`, there is one
-        image.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        ValueError: if `d_model` or `length` is not positive.
-
-    Example:
-        >>> [image.get_array().shape for image in sine_and_cosine(5, 100).images]
+        >>> [image.get_array().shape for image in encoding(5, 100).images]
         [(100, 3), (100, 2)]
     """
     count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
     values, step = table.mean_rows(count)
     halves = {name: kind for name, kind in (("sines", table.sines), ("cosines", table.cosines)) if len(kind)}
     ax = new_axes(ax, 6.5, 4.0)
-    title = "Cosine columns are a quarter turn ahead of sine columns"
+    title = "Sines and cosines along the positions"
+    if all(falls(table.frequency[half]) and (np.diff(half) > 0).all() for half in halves.values() if len(half) > 1):
+        title = "Dimensions oscillate more slowly from left to right"
     if len(halves) < 2:
-        title = "Sine columns along the positions" if halves else "Every value of this encoding is 0"
+        title = "Sine dimensions along the positions" if halves else "Every value of this encoding is 0"
     averaged = f"; each row is the mean of {step:,} positions" if step > 1 else ""
-    label(ax, title, "column", "position", note=f"{counted(count, 'position')}, {table}{averaged}", raised=13)
+    label(ax, title, "dimension", "position", note=f"{counted(count, 'position')}, {table}{averaged}", raised=13)
     above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom"}
     start, ticks = 0.0, {}
     for name, columns in (halves or {"zeros": np.arange(d_model)}).items():
@@ -122,7 +74,7 @@ def sine_and_cosine(
             ticks[start + 0.5 + i] = str(columns[i])
         parity = set((columns % 2).tolist())
         has_room = width_of(ax) > _WIDE and len(parity) == 1 < len(columns)
-        which = f" ({'odd' if 1 in parity else 'even'} columns)" if has_room else ""
+        which = f" ({'odd' if 1 in parity else 'even'} dimensions)" if has_room else ""
         ax.text((start + stop) / 2, 1.01, name + which, fontsize=SMALL, color=FADED, **above)
         for edge in (start, stop):
             ax.axvline(edge, color=FADED, linewidth=0.8)
@@ -145,7 +97,7 @@ def distances(
     r"""Draw the Euclidean distances between the encodings of all pairs of positions.
 
     Args:
-        d_model (`int`): width, the number of columns.
+        d_model (`int`): width, the number of dimensions.
         length (`int`): number of positions from 0. Above 500, only every n-th position is drawn, so that at most 500
             remain.
         convention, base, ax: as in `encoding`.

@@ -1,4 +1,4 @@
-"""Columns and rows of a sinusoidal encoding as arrays, reduced if there are more than a plot can show."""
+"""Dimensions and rows of a sinusoidal encoding as arrays, reduced if there are more than a plot can show."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MOST_COLUMNS = 2**17
 class Sinusoids:
     r"""Sinusoidal encoding of width `d_model` for the plots: its frequencies, and its values at any positions.
 
-    Column c has the value sin(p · `frequency`[c] + `phase`[c]) at position p. `sines` and `cosines` are the indices of
-    the sine and of the cosine columns. Pair i of them has the frequency `rates`[i], in radians per position. A column
+    Dimension c has the value sin(p · `frequency`[c] + `phase`[c]) at position p. `sines` and `cosines` are the indices
+    of the sines and of the cosines. Pair i of them has the frequency `rates`[i], in radians per position. A dimension
     of zeros, which some conventions have, belongs to no pair; its frequency and phase are 0.
 
     Example:
-        >>> columns = Sinusoids(4, "vaswani", base=500)
-        >>> print(columns, columns.sines, columns.cosines, columns.rates.round(4))
+        >>> dimensions = Sinusoids(4, "vaswani", base=500)
+        >>> print(dimensions, dimensions.sines, dimensions.cosines, dimensions.rates.round(4))
         d_model=4, vaswani, base 500 [0 2] [1 3] [1.     0.0447]
     """
 
@@ -46,7 +46,7 @@ class Sinusoids:
         return f"d_model={self.d_model}, {name}" + ("" if self.base is None else f", base {self.base:g}")
 
     def check_waves(self) -> None:
-        """Raise `ValueError` if all columns are zeros, as in some conventions with `d_model=1`."""
+        """Raise `ValueError` if all dimensions are zeros, as in some conventions with `d_model=1`."""
         if not len(self.rates):
             raise value_error("there is no sine or cosine to draw", got=f"zeros: {self}", fix="d_model=2")
 
@@ -60,7 +60,7 @@ class Sinusoids:
         r"""Return the encoding of the positions 0 to `length` - 1 for an image, and the number of positions per row.
 
         The encoding is `(R, d_model)` float64, with R at most 2,000, or 2**20 / `d_model` if this is less. For more
-        positions, each row is the mean of consecutive ones. Drawing every n-th position instead would show fast columns
+        positions, each row is the mean of consecutive ones. Drawing every n-th position instead would show fast waves
         as slow waves (aliasing).
 
         Example:
@@ -75,7 +75,7 @@ class Sinusoids:
         counts = np.minimum(step, length - starts)[:, None]
         # The sum of n turns by the angle w is a geometric series: (1 - e^(iwn)) / (1 - e^(iw)).
         turn = np.exp(1j * self.frequency)
-        whole = np.abs(turn - 1) < 1e-12  # the column has the same value at every position
+        whole = np.abs(turn - 1) < 1e-12  # the dimension has the same value at every position
         series = (1 - turn**counts) / np.where(whole, 1, 1 - turn) / counts
         first = np.exp(1j * (np.outer(starts, self.frequency) + self.phase))
         return (first * np.where(whole, 1, series)).imag, step

@@ -1,4 +1,4 @@
-"""Line plots of a sinusoidal encoding: columns over positions, positions over columns, similarity over distances."""
+"""Waves and clock hands of a sinusoidal encoding: its dimensions, its positions, and the similarity of positions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from ..positions import Convention
 from .canvas import (
     BLUE,
     DASHES,
+    FADED,
     GREEN,
     GRID,
     LINES,
     ORANGE,
     SKY,
     VERMILLION,
+    figure_of,
     ink,
     integer_ticks,
     label,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_BANDS, _MOST_STARTS = 12, 6
+_MOST_PAIRS, _MOST_POSITIONS = 16, 32  # of clock hands
 Measure = Literal["dot", "cosine"]
 
 
@@ -41,36 +44,36 @@ def curves(
     d_model: int = 128,
     length: int = 100,
     *,
-    columns: Iterable[int] | int | None = None,
+    dimensions: Iterable[int] | int | None = None,
     convention: str | Convention = "vaswani",
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw columns of the encoding as waves along the positions.
+    r"""Draw dimensions of the encoding as waves along the positions.
 
     Args:
-        d_model (`int`): width, the number of columns.
+        d_model (`int`): width, the number of dimensions.
         length (`int`): number of positions from 0. Above 2,000, a fast wave is drawn as a solid band between its lowest
             and highest values.
-        columns (one to seven `int`, *optional*): indices of the columns to draw. By default up to four columns, whose
+        dimensions (one to seven `int`, *optional*): indices of the dimensions to draw. By default up to four, whose
             waves make about 8, 4, 2 and 1 turns over the length.
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes` with one line per column: x the positions, y the values.
+        `matplotlib.axes.Axes` with one line per dimension: x the positions, y the values.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if `d_model` or `length` is not positive, a column does not exist, or there are more than seven
-            columns to draw.
+        ValueError: if `d_model` or `length` is not positive, a dimension does not exist, or there are more than seven
+            dimensions to draw.
 
     Example:
-        >>> [line.get_label() for line in curves(20, 100, columns=[4, 5]).lines]
-        ['column 4, sine, 39.6 positions a turn', 'column 5, cosine, 39.6 positions a turn']
+        >>> [line.get_label() for line in curves(20, 100, dimensions=[4, 5]).lines]
+        ['dimension 4, sine, 39.6 positions a turn', 'dimension 5, cosine, 39.6 positions a turn']
     """
     table, count = Sinusoids(d_model, convention, base), as_count(length, "length", 100)
-    chosen = _visible_columns(table, count) if columns is None else _checked_columns(columns, d_model)
-    check_count("columns", len(chosen), len(LINES), "columns=[0, 1]")
+    chosen = _visible_dimensions(table, count) if dimensions is None else _checked_dimensions(dimensions, d_model)
+    check_count("dimensions", len(chosen), len(LINES), "dimensions=[0, 1]")
     angles = np.outer(np.arange(count), table.frequency[chosen])  # (P, C); float64 errs by 1e-11 at 100,000
     positions, values, step = line_points(np.sin(angles + table.phase[chosen]))
     ax = new_axes(ax, 6.5, 3.6)
@@ -83,15 +86,15 @@ def curves(
             color=LINES[i],
             linestyle=DASHES[i % 4],
             marker="." if count == 1 else None,
-            label=f"column {column}, {'cosine' if column in table.cosines else 'sine'}, {wavelength}",
+            label=f"dimension {column}, {'cosine' if column in table.cosines else 'sine'}, {wavelength}",
         )
     ax.set_ylim(-1.1, 1.1)
     legend_below(ax)
     integer_ticks(ax.xaxis)
-    title, frequency = "Values of columns along the positions", table.frequency[chosen]
+    title, frequency = "Values of dimensions along the positions", table.frequency[chosen]
     if frequency.all():
         least, most = (turn(2 * np.pi / one) for one in (frequency.max(), frequency.min()))
-        which = f"Column {chosen[0]} is a wave" if len(chosen) == 1 else "Every column is a wave"
+        which = f"Dimension {chosen[0]} is a wave" if len(chosen) == 1 else "Every dimension is a wave"
         title = f"{which}: {'' if least == most else f'{least.split()[0]} to '}{most}"
     thinned = f"; lowest and highest value of every {2 * step:,} positions drawn" if step > 1 else ""
     label(ax, title, "position", "value", note=f"{counted(count, 'position')}, {table}{thinned}", grid=True)
@@ -107,15 +110,15 @@ def oscillation(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the encodings of several positions as waves over the columns: one band per position, below each other.
+    r"""Draw the encodings of several positions as waves over the dimensions: one band per position, below each other.
 
     Args:
-        d_model (`int`): width, the number of columns.
+        d_model (`int`): width, the number of dimensions.
         positions (`int`, or list of one to twelve `int`): one position, or several, to draw; each is 0 or more.
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes` with two lines per position, its sine columns and its cosine columns. The lines of
+        `matplotlib.axes.Axes` with two lines per position, its sine dimensions and its cosine dimensions. The lines of
         `positions[i]` are shifted down by 3 · i.
 
     Raises:
@@ -134,7 +137,7 @@ def oscillation(
     ax = new_axes(ax, 6.5, 1.4 + 0.7 * len(where))
     for i, row in enumerate(rows):
         ax.axhspan(-3 * i - 1, -3 * i + 1, color=GRID, alpha=0.4, linewidth=0)
-        kinds = (("sine columns", table.sines, BLUE, "-"), ("cosine columns", table.cosines, ORANGE, "--"))
+        kinds = (("sine dimensions", table.sines, BLUE, "-"), ("cosine dimensions", table.cosines, ORANGE, "--"))
         for name, columns, color, dashes in kinds:
             if len(columns):
                 ax.plot(
@@ -149,10 +152,10 @@ def oscillation(
     ax.set_ylim(1.5 - 3 * len(where), 1.5)
     legend_below(ax)
     integer_ticks(ax.xaxis)
-    title = "The encoding of a position, along its columns"
+    title = "The encoding of a position, along its dimensions"
     if 1 < len(where) == len(np.unique(rows.round(4), axis=0)):
         title = "Each position has a pattern of its own"
-    label(ax, title, "column", "position", note=f"{table}; each band is from -1 to 1")
+    label(ax, title, "dimension", "position", note=f"{table}; each band is from -1 to 1")
     return ax
 
 
@@ -169,11 +172,11 @@ def similarity(
 ) -> Axes:
     r"""Draw the dot product of the encodings of two positions over their distance, one line per starting position.
 
-    The lines coincide: the product is the sum of cos(distance · frequency) over the pairs of columns, which
+    The lines coincide: the product is the sum of cos(distance · frequency) over the pairs of dimensions, which
     depends on the distance alone. With an odd width the last sine has no cosine, and the lines differ a little.
 
     Args:
-        d_model (`int`): width, the number of columns.
+        d_model (`int`): width, the number of dimensions.
         length (`int`): number of distances from 0. Above 2,000, only every n-th distance is drawn, so that at most
             2,000 remain.
         starts (one to six `int`): starting positions, 0 or more. The other position is the start plus the distance.
@@ -235,21 +238,91 @@ def _similarities(table: Sinusoids, start: int, apart: NDArray[np.int64], measur
     return np.asarray(np.divide(dots, sizes, out=np.zeros_like(dots), where=sizes > 0))
 
 
-def _visible_columns(table: Sinusoids, length: int) -> NDArray[np.int64]:
-    """Return up to four columns, fastest first, whose waves make about 8, 4, 2 and 1 turns over `length` positions."""
+@picture
+def dials(
+    d_model: int = 8,
+    positions: int = 10,
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw the angle of each pair of dimensions at each position as a clock with one hand.
+
+    A hand points right at angle 0 and turns counterclockwise from position to position. The height of its tip is the
+    value of the sine dimension, and the horizontal offset that of the cosine dimension.
+
+    Args:
+        d_model (`int`): width, the number of dimensions, 1 to 32.
+        positions (`int`): number of positions, 1 to 32.
+        convention, base, ax: as in `encoding`.
+
+    Returns:
+        `matplotlib.axes.Axes`. The last collection holds the hands, pair by pair: for position p and pair i from the
+        point (p, -i) to that point plus 0.4 times (cosine, sine).
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if `d_model` or `positions` is not positive, or larger than 32.
+
+    Example:
+        >>> [text.get_text() for text in dials(4, 3).get_yticklabels()]
+        ['dimensions 0, 1\n6.28 positions a turn', 'dimensions 2, 3\n628 positions a turn']
+    """
+    from matplotlib.collections import LineCollection
+
+    length = as_count(positions, "positions", 10, most=_MOST_POSITIONS)
+    table = Sinusoids(d_model, convention, base)
+    table.check_waves()
+    count = len(table.rates)
+    check_count("pairs of dimensions", count, _MOST_PAIRS, f"d_model={2 * _MOST_PAIRS}")
+    size = min(0.5, 5.0 / length)
+    ax = new_axes(ax, max(2.0 + size * length, 4.2), 1.0 + size * count)
+    centers = np.stack(np.meshgrid(np.arange(length), -np.arange(count)), axis=-1).reshape(-1, 2)
+    around = np.linspace(0, 2 * np.pi, 49)
+    rims = 0.44 * np.stack([np.cos(around), np.sin(around)], axis=-1)  # (49, 2)
+    ax.add_collection(LineCollection(list(centers[:, None] + rims), colors=FADED, linewidths=0.6))
+    angles = np.outer(table.rates, np.arange(length)).reshape(-1)
+    tips = centers + 0.4 * np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+    ax.scatter(tips[:, 0], tips[:, 1], s=6, color=BLUE, zorder=3)
+    ax.add_collection(LineCollection(list(np.stack([centers, tips], axis=1)), colors=BLUE, linewidths=1.4))
+    ax.set_xlim(-0.6, length - 0.4)
+    ax.set_ylim(0.4 - count, 0.6)
+    ax.set_aspect("equal")
+    ax.set_anchor("W")  # aligned with the title
+    for side in ax.spines.values():
+        side.set_visible(False)
+    slower = count > 1 and (np.diff(table.rates) < 0).all()
+    title = f"{'Slower and slower clock hands' if slower else 'Clock hands'}: one for each pair of dimensions"
+    label(ax, title, "position", "", note=str(table))
+    names = [f"dimensions {sine}, {cosine}" for sine, cosine in zip(table.sines, table.cosines, strict=False)]
+    alone = [*table.sines[len(names) :], *table.cosines[len(names) :]]  # the last dimension of an odd width
+    names += [f"dimension {column}" for column in alone]
+    inside = ax.get_window_extent()
+    row = min(inside.height / count, inside.width / length) / figure_of(ax).dpi  # inches, about
+    if size > 0.4 and row > 0.35:  # room for two lines
+        names = [f"{name}\n{turn(2 * np.pi / rate)}" for name, rate in zip(names, table.rates, strict=True)]
+    ax.set_yticks(-np.arange(count), names)
+    ax.set_xticks(range(0, length, 1 if length <= 16 else 2))
+    ax.tick_params(length=0)
+    return ax
+
+
+def _visible_dimensions(table: Sinusoids, length: int) -> NDArray[np.int64]:
+    """Return up to four dimensions, fastest first, with about 8, 4, 2 and 1 turns over `length` positions."""
     with np.errstate(divide="ignore"):
         turns = np.log(table.frequency * length / (2 * np.pi))
     nearest = np.abs(turns[None, :] - np.log([[8], [4], [2], [1]])).argmin(axis=1)
     return np.array(sorted(set(nearest.tolist()), key=lambda column: -turns[column]))
 
 
-def _checked_columns(columns: object, d_model: int) -> NDArray[np.int64]:
-    """Return the argument `columns` of `curves`, one or several indices, as an int64 array `(C,)`."""
+def _checked_dimensions(columns: object, d_model: int) -> NDArray[np.int64]:
+    """Return the argument `dimensions` of `curves`, one or several indices, as an int64 array `(C,)`."""
     last = d_model - 1
-    chosen = as_integers(columns, "columns", f"[0, {last}]" if last else "[0]", least=-d_model)
+    chosen = as_integers(columns, "dimensions", f"[0, {last}]" if last else "[0]", least=-d_model)
     for column in chosen.tolist():
         if not 0 <= column <= last:
             nearest = min(max(column, 0), last)
-            rule = f"columns must be integers from 0 to {last} with d_model={d_model}"
-            raise value_error(rule, got=f"column {column}", fix=f"columns=[{nearest}]")
+            rule = f"dimensions must be integers from 0 to {last} with d_model={d_model}"
+            raise value_error(rule, got=f"dimension {column}", fix=f"dimensions=[{nearest}]")
     return chosen

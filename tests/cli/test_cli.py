@@ -307,7 +307,7 @@ def drawn_by(capsys: pytest.CaptureFixture[str]) -> Path:
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        (["encoding", "--transpose", "-d", 8, "-n", 9], {"d_model": 8, "length": 9, "transpose": True}),
+        (["encoding", "-d", 8, "-n", 9], {"d_model": 8, "length": 9}),
         (["encoding", "--convention", "fairseq", "--base", 100], {"convention": "fairseq", "base": 100.0}),
         (["dials", "--positions", 3], {"d_model": 8, "positions": 3}),
     ],
@@ -345,7 +345,7 @@ def test_the_help_lists_the_five_pictures_and_their_options(capsys: pytest.Captu
     assert all(name in out for name in ("encoding", "dials", "batch", "masks", "attention"))
     assert run("plot", "encoding", "--help") == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "Draw the encoding as a heat map" in out
+    assert "Draw the sines and cosines of the encoding as heat maps" in out
     assert "--convention" in out
     assert run("plot", "nothing") == 2
 
@@ -439,7 +439,7 @@ def test_a_refused_picture_writes_no_file_and_explains_in_three_lines(
         (["encoding", "-o", "x.pdf"], ("must end in .png or .svg", "got: 'x.pdf'", "fix: 'x.png'")),
         (["encoding", "-o", "no/x.png"], ("the picture cannot be written", "got: no/x.png", "  fix: ")),
         (["encoding", "--convention", "mine"], ("convention must be one of", "got: 'mine'")),
-        (["dials", "-d", "99"], ("pairs of columns", "  got: ", "fix: ")),
+        (["dials", "-d", "99"], ("pairs of dimensions", "  got: ", "fix: ")),
         (
             ["masks", "word " * 99, "-t", bert_folder],
             ("a picture can label at most 64 tokens", "got: 101", "span=(0, 64)"),

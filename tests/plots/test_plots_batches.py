@@ -16,7 +16,7 @@ from test_plots_positions import note
 
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSpec, plots
 
-HIDDEN, PADDING, LATER, OTHER, FROM_PADDING, ALLOWED = range(6)  # the numbers of a matrix: the picture's docstring
+ALLOWED, PADDING, LATER, OTHER, HIDDEN, FROM_PADDING = range(6)  # the numbers of a matrix: the picture's docstring
 GRAY = "#6A6A6A"  # labels of padding
 LENGTHS = [4, 2, 1]
 
@@ -64,12 +64,38 @@ def test_each_panel_shows_its_entry_of_the_batch() -> None:
     assert cells(panel(figure, "tokens")) == [str(token) for token in batch["input_ids"].flatten().tolist()]
     assert panel(figure, "position_ids").get_title() == "position_ids: 0 to 7"
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["allowed", "later token (look-ahead)", "padding"]
+    assert legend == ["allowed", "padding", "later token (look-ahead)"]
 
 
 def test_the_colors_of_embeddings_are_symmetric_around_zero() -> None:
-    image = panel(plots.batch(made([8, 3], 8, width=4)), "inputs_embeds").images[0]
-    assert image.get_clim() == (-2.0, 2.0)
+    batch = made([8, 3], 8, width=4)
+    values = np.abs(batch["inputs_embeds"][0].numpy())
+    axes = panel(plots.batch(batch), "inputs_embeds")
+    end = float(np.percentile(values, 99))
+    assert axes.images[0].get_clim() == pytest.approx((-end, end))
+    assert axes.get_title().endswith(f"colors end at ±{end:.2g}, the 99th percentile")
+
+
+def test_all_panels_show_the_same_tokens_on_the_padded_side() -> None:
+    for side in ("right", "left"):
+        batch = made([100, 5], 100, side=side, width=4)
+        figure = plots.batch(batch)
+        count = drawn(panel(figure, "tokens")).shape[1]
+        begin = 0 if side == "right" else 100 - count
+        shown = slice(begin, begin + count)
+        for name, values in (("tokens", batch["attention_mask"]), ("attention_mask", batch["attention_mask"])):
+            assert np.array_equal(drawn(panel(figure, name)), values[:, shown])
+        assert np.array_equal(drawn(panel(figure, "position_ids"))[0], batch["position_ids"][0, shown])
+        assert np.array_equal(drawn(panel(figure, "inputs_embeds")), batch["inputs_embeds"][0, shown])
+        assert np.array_equal(drawn(panel(figure, "look_ahead_mask")), np.tri(count, dtype=bool))
+        for name in ("tokens", "attention_mask", "look_ahead_mask"):
+            assert panel(figure, name).images[0].get_extent()[:2] == [begin - 0.5, begin + count - 0.5]
+
+
+def test_documents_of_packed_rows_are_drawn() -> None:
+    ids = torch.tensor([[0, 0, 1, 1], [0, 0, 0, -1]])
+    figure = plots.batch({"input_ids": torch.ones(2, 4, dtype=torch.long), "document_ids": ids})
+    assert cells(panel(figure, "document_ids")) == [str(number) for number in ids.flatten().tolist()]
 
 
 def test_tokens_are_shown_in_their_cells_with_padding_in_gray() -> None:
@@ -109,17 +135,17 @@ def test_packed_documents_are_real_tokens() -> None:
     assert np.array_equal(drawn(panel(figure, "tokens")), documents >= 0)
 
 
-def test_of_a_large_batch_the_first_rows_and_columns_are_drawn() -> None:
+def test_of_a_large_batch_the_first_rows_and_tokens_are_drawn() -> None:
     figure = plots.batch(made([90] * 40, 100, width=600))
     assert figure.get_suptitle() == "Padding fills every row"
     note = figure.legends[0].get_title().get_text()
-    assert note == "40 rows × 100 tokens; the first 16 of 40 rows, 64 of 100 columns are drawn"
     shown = drawn(panel(figure, "tokens")).shape[1]  # as many as can be read
     assert 8 <= shown < 64
-    assert panel(figure, "tokens").get_title() == f"tokens, the first {shown} of 100 columns"
-    assert drawn(panel(figure, "attention_mask")).shape == (16, 64)
-    assert drawn(panel(figure, "look_ahead_mask")).shape == (64, 64)
-    assert drawn(panel(figure, "inputs_embeds")).shape == (64, 512)
+    assert note == f"40 rows × 100 tokens; the first 16 rows are drawn; tokens 0 to {shown - 1} are drawn"
+    assert panel(figure, "tokens").get_title() == f"tokens 0 to {shown - 1} of 100"
+    assert drawn(panel(figure, "attention_mask")).shape == (16, shown)
+    assert drawn(panel(figure, "look_ahead_mask")).shape == (shown, shown)
+    assert drawn(panel(figure, "inputs_embeds")).shape == (shown, 512)
     assert "the first 512 of 600 dimensions" in panel(figure, "inputs_embeds").get_title()
 
 
@@ -245,7 +271,7 @@ def test_a_packed_batch_for_a_model_shows_its_padding(word_level) -> None:
 
 
 @pytest.mark.parametrize("style", ["dark_background", "ggplot"])
-def test_a_picture_is_dark_on_white_in_any_matplotlib_style(style: str, tmp_path: Path) -> None:
+def test_a_picture_has_the_colors_of_the_matplotlib_style(style: str, tmp_path: Path) -> None:
     from matplotlib import image, rcParams
     from matplotlib.style import context
 
@@ -256,14 +282,13 @@ def test_a_picture_is_dark_on_white_in_any_matplotlib_style(style: str, tmp_path
         curves = plots.curves(8, 20)
         for picture in (figure, curves):
             page = image.imread(plots.save(picture, tmp_path / "page.png"))
-            assert np.allclose(page[0, :, :3], 1.0)
+            assert np.allclose(page[0, :, :3], to_rgba(rcParams["figure.facecolor"])[:3])
         own = Figure(layout="constrained").subplots()
         assert plots.curves(8, 20, ax=own).get_facecolor() == own.get_facecolor() != (1.0, 1.0, 1.0, 1.0)
         assert dict(rcParams) == chosen
     for axes in (*figure.axes, curves):
-        words = [*axes.get_xticklabels(), *axes.get_yticklabels(), axes.xaxis.label, axes.yaxis.label]
-        assert axes.get_facecolor() in {(1.0, 1.0, 1.0, 1.0), to_rgba("#DCDCDC")}
-        assert all(max(to_rgba(word.get_color())[:3]) < 0.5 for word in words)
+        assert axes.title.get_color() == chosen["text.color"]
+        assert {word.get_color() for word in axes.get_yticklabels()} <= {chosen["ytick.color"], GRAY}
 
 
 def padded(side: str = "right", *, look_ahead: bool = True) -> dict[str, torch.Tensor]:
@@ -291,7 +316,7 @@ def labels(axes: Axes) -> tuple[list[str], list[str]]:
 
 def allowed(batch: Any, row: int = 0, **settings: Any) -> np.ndarray:
     """Return the matrix `(T, T)` of a row: True where the query, padding or not, may attend to the key."""
-    return codes(plots.masks(batch, row=row, ax=Figure().subplots(), **settings)) >= FROM_PADDING  # type: ignore[no-any-return,arg-type]
+    return codes(plots.masks(batch, row=row, ax=Figure().subplots(), **settings)) % FROM_PADDING == 0  # type: ignore[no-any-return,arg-type]
 
 
 def strip(figure: Any, name: str) -> Any:

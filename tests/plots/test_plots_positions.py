@@ -24,30 +24,18 @@ from hf_posenc.positions import CONVENTIONS, resolve_convention
 
 PICTURES = [
     "curves",
-    "degrees",
     "dials",
     "distances",
     "encoding",
-    "frequencies",
-    "offsets",
     "oscillation",
     "similarity",
-    "sine_and_cosine",
 ]
 # Every picture at its smallest, at a usual size, and where it has the most to say.
 SIZES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
-    "encoding": [((1, 1), {}), ((128, 100), {"base": 500_000.0}), ((17, 100_000), {"transpose": True})],
-    "curves": [((1, 1), {}), ((20, 100), {"columns": range(7)}), ((512, 100_000), {"columns": [0, 511]})],
-    "frequencies": [
-        ((1,), {}),
-        ((512,), {"convention": "tensor2tensor"}),
-        ((6,), {"convention": fixed_bases(4, 5, 7)}),
-    ],
-    "offsets": [((1, 1), {}), ((512, [10, 100, 1000]), {}), ((64, [1, 2, 3, 4, 5, 10**6]), {"convention": "marian"})],
-    "sine_and_cosine": [((1, 1), {}), ((128, 100), {}), ((1024, 100_000), {"convention": "fairseq"})],
+    "encoding": [((1, 1), {}), ((128, 100), {"base": 500_000.0}), ((1024, 100_000), {"convention": "fairseq"})],
+    "curves": [((1, 1), {}), ((20, 100), {"dimensions": range(7)}), ((512, 100_000), {"dimensions": [0, 511]})],
     "oscillation": [((1, 0), {}), ((128, [0, 1, 10, 100]), {}), ((9, range(12)), {"convention": "musicgen"})],
     "dials": [((), {}), ((1, 1), {}), ((32, 32), {"convention": "whisper"})],
-    "degrees": [((), {}), (((4.5,),), {"length": 1}), (((2, 3, 5, 7, 11, 13, 17),), {"length": 100_000})],
     "distances": [((1, 1), {}), ((128, 100), {}), ((17, 100_000), {})],
     "similarity": [((1, 1), {}), ((129, 100), {"measure": "cosine"}), ((64, 100_000), {"starts": range(6)})],
 }
@@ -89,9 +77,9 @@ def line(ax: Axes, number: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("d_model", [1, 2, 7, 16])
 def test_the_encoding_is_the_formula_of_the_paper(d_model: int) -> None:
     ax = plots.encoding(d_model, 30)
-    np.testing.assert_allclose(image(ax), table(30, d_model), atol=1e-12)
-    assert ax.images[0].get_clim() == (-1, 1)
-    np.testing.assert_array_equal(image(plots.encoding(d_model, 30, transpose=True)), image(ax).T)
+    for number, half in enumerate(ax.images):
+        np.testing.assert_allclose(image(ax, number), table(30, d_model)[:, number::2], atol=1e-12)
+        assert half.get_clim() == (-1, 1)
 
 
 @pytest.mark.parametrize("convention", [*CONVENTIONS, fixed_bases(4, 5, 7, 9), Convention("s", wavelengths=(1, 60))])
@@ -99,15 +87,14 @@ def test_every_convention_is_drawn_as_the_package_encodes_it(convention: str | C
     for d_model in (8,) if getattr(convention, "bases", None) else (1, 2, 5, 8):
         rows = sinusoidal_encoding(range(40), d_model, convention=convention).numpy()
         settings: dict[str, Any] = {"convention": convention}
-        np.testing.assert_allclose(image(plots.encoding(d_model, 40, **settings)), rows, atol=1e-6)
         for begin in range(0, d_model, 7):
             columns = range(begin, min(begin + 7, d_model))
-            ax = plots.curves(d_model, 40, columns=columns, **settings)
+            ax = plots.curves(d_model, 40, dimensions=columns, **settings)
             for one, column in zip(ax.lines, columns, strict=True):
                 np.testing.assert_allclose(one.get_ydata(), rows[:, column], atol=1e-6)
         kinds = resolve_convention(convention).columns(d_model)  # of sines and of cosines
         halves = [rows[:, kind] for kind in kinds if rows[:, kind].size] or [rows]  # of width 1, zeros alone
-        drawn = plots.sine_and_cosine(d_model, 40, **settings).images
+        drawn = plots.encoding(d_model, 40, **settings).images
         for one, half in zip(drawn, halves, strict=True):
             np.testing.assert_allclose(one.get_array(), half, atol=1e-6)
 
@@ -115,52 +102,32 @@ def test_every_convention_is_drawn_as_the_package_encodes_it(convention: str | C
 def test_a_base_changes_the_picture_and_is_in_the_note() -> None:
     ax = plots.encoding(8, 20, base=500.0)
     assert note(ax) == "20 positions, d_model=8, vaswani, base 500"
-    assert image(ax)[7, 5] == pytest.approx(paper(7, 5, 8, 500.0))
+    assert image(ax, 1)[7, 2] == pytest.approx(paper(7, 5, 8, 500.0))
 
 
 def test_sines_are_beside_cosines() -> None:
-    ax = plots.sine_and_cosine(7, 20)
+    ax = plots.encoding(7, 20)
     np.testing.assert_allclose(image(ax, 0), table(20, 7)[:, 0::2], atol=1e-12)
     np.testing.assert_allclose(image(ax, 1), table(20, 7)[:, 1::2], atol=1e-12)
     left, right = ax.images
     assert left.get_extent()[1] < right.get_extent()[0]
     shown = [text.get_text() for text in ax.texts if text.get_gid() != "note"]
-    assert shown == ["sines (even columns)", "cosines (odd columns)"]
+    assert shown == ["sines (even dimensions)", "cosines (odd dimensions)"]
 
 
 def test_curves_are_the_chosen_columns() -> None:
-    lines = plots.curves(20, 50, columns=[4, 5, 6]).lines
+    lines = plots.curves(20, 50, dimensions=[4, 5, 6]).lines
     for one, column in zip(lines, (4, 5, 6), strict=True):
         assert np.asarray(one.get_xdata()).tolist() == list(range(50))
         np.testing.assert_allclose(one.get_ydata(), table(50, 20)[:, column], atol=1e-12)
-    assert lines[0].get_label() == f"column 4, sine, {2 * math.pi * 10000 ** (4 / 20):.1f} positions a turn"
-    assert len(plots.curves(20, 50, columns=3).lines) == 1
+    assert lines[0].get_label() == f"dimension 4, sine, {2 * math.pi * 10000 ** (4 / 20):.1f} positions a turn"
+    assert len(plots.curves(20, 50, dimensions=3).lines) == 1
 
 
 def test_curves_by_default_make_eight_four_two_and_one_turns() -> None:
     labels = [str(one.get_label()) for one in plots.curves(512, 100).lines]
     turns = [100 / float(label.split(", ")[2].split()[0]) for label in labels]
     np.testing.assert_allclose(turns, [8, 4, 2, 1], rtol=0.05)
-
-
-def test_frequencies_decay_as_the_formula_says_and_wavelengths_are_on_the_right() -> None:
-    ax = plots.frequencies(64)
-    np.testing.assert_allclose(line(ax), [1 / 10000 ** (2 * i / 64) for i in range(32)])
-    assert ax.get_yscale() == "log"
-    (right,) = ax.child_axes
-    ax.get_figure(root=True).draw_without_rendering()  # type: ignore[union-attr]
-    np.testing.assert_allclose(sorted(right.get_ylim()), sorted(2 * np.pi / np.array(ax.get_ylim())))
-
-
-def test_the_angle_at_a_position_is_the_frequency_times_the_position() -> None:
-    rates = np.array([1 / 10000 ** (2 * (column // 2) / 16) for column in range(16)])
-    ax = plots.offsets(16, [3, 50])
-    for number, factor in enumerate((1, 3, 50)):
-        np.testing.assert_allclose(line(ax, number), factor * rates)
-    np.testing.assert_allclose(line(ax, 3), 2 * math.pi)  # one turn
-    halves = line(plots.offsets(16, 3, convention="marian"), 1)
-    assert np.flatnonzero(np.isnan(halves)).tolist() == [8]  # a gap where the sines end
-    np.testing.assert_allclose(halves[~np.isnan(halves)], 3 * np.tile(rates[::2], 2))
 
 
 def test_each_position_oscillates_in_its_own_band() -> None:
@@ -186,25 +153,8 @@ def test_clock_hands_point_at_cosine_and_sine() -> None:
                 [paper(position, 2 * pair + 1, 8), paper(position, 2 * pair, 8)]
             )
     labels = [text.get_text().split("\n")[0] for text in ax.get_yticklabels()]
-    assert labels == ["columns 0, 1", "columns 2, 3", "columns 4, 5", "columns 6, 7"]
-    assert plots.dials(7, 4).get_yticklabels()[-1].get_text().startswith("column 6\n")
-
-
-def test_angles_of_fixed_bases_repeat_after_their_least_common_multiple() -> None:
-    ax = plots.degrees((4, 5, 7), 281)
-    rows = sinusoidal_encoding(range(281), 6, convention=fixed_bases(4, 5, 7)).numpy()
-    for i, base in enumerate((4, 5, 7)):
-        angles = line(ax, i)[~np.isnan(line(ax, i))]  # with a gap before every turn
-        np.testing.assert_allclose(angles, [360 * (position % base) / base for position in range(281)])
-        np.testing.assert_allclose(np.sin(np.radians(angles)), rows[:, 2 * i], atol=1e-6)
-        np.testing.assert_array_equal(angles[:141], angles[140:])
-    assert ax.get_title().endswith("again after 140 positions")
-    meetings = np.asarray(ax.collections[0].get_offsets())
-    assert meetings.tolist() == [[0, 0], [140, 0], [280, 0]]
-    assert np.nanmax(np.asarray(plots.degrees((4, 5, 7)).lines[0].get_xdata())) == 140
-    for axes in (plots.degrees((4, 4.5), 3), plots.degrees((4, 5, 7), 140), plots.degrees((4, 9, 11, 13))):
-        assert "again" not in axes.get_title()
-        assert not axes.collections
+    assert labels == ["dimensions 0, 1", "dimensions 2, 3", "dimensions 4, 5", "dimensions 6, 7"]
+    assert plots.dials(7, 4).get_yticklabels()[-1].get_text().startswith("dimension 6\n")
 
 
 def test_distances_are_euclidean_and_depend_on_the_offset_alone() -> None:
@@ -236,15 +186,15 @@ def test_a_long_encoding_is_averaged() -> None:
     ax = plots.encoding(d_model, length)
     rows = table(length, d_model)
     for i, start in enumerate(range(0, length, 3)):
-        np.testing.assert_allclose(image(ax)[i], rows[start : start + 3].mean(axis=0), atol=1e-9)
+        np.testing.assert_allclose(image(ax)[i], rows[start : start + 3, ::2].mean(axis=0), atol=1e-9)
     assert note(ax).endswith("; each row is the mean of 3 positions")
-    assert ax.images[0].get_extent() == [-0.5, d_model - 0.5, length - 0.5, -0.5]
+    assert ax.images[0].get_extent() == [0, d_model / 2, length - 0.5, -0.5]
     assert np.abs(image(plots.encoding(2, 100_000))).max() < 0.05  # every 50th position would show slow waves
     assert image(plots.encoding(4096, 1000)).size <= 2**20  # a wide one takes no longer to draw
 
 
 def test_a_long_curve_keeps_its_highest_and_lowest_points() -> None:
-    ax = plots.curves(512, 100_000, columns=[0, 501])
+    ax = plots.curves(512, 100_000, dimensions=[0, 501])
     for one, column in zip(ax.lines, (0, 501), strict=True):
         positions = np.asarray(one.get_xdata()).astype(int)
         assert len(positions) == 2000
@@ -271,23 +221,18 @@ def test_of_many_distances_some_are_drawn() -> None:
 @pytest.mark.parametrize(
     ("drawn", "title"),
     [
-        (lambda: plots.encoding(8, 20), "Columns oscillate more slowly from left to right"),
-        (lambda: plots.encoding(8, 20, transpose=True), "Columns oscillate more slowly from top to bottom"),
-        (
-            lambda: plots.encoding(8, 20, convention="marian"),
-            "Columns oscillate more slowly from left to right, in each",
-        ),
+        (lambda: plots.encoding(8, 20), "Dimensions oscillate more slowly from left to right"),
+        (lambda: plots.encoding(8, 20, convention="marian"), "Dimensions oscillate more slowly from left to right"),
         (lambda: plots.encoding(6, 20, convention=fixed_bases(7, 5, 4)), "Sines and cosines along the positions"),
-        (lambda: plots.sine_and_cosine(1, 20), "Sine columns along the positions"),
-        (lambda: plots.curves(8, 50, columns=[0, 2]), "Every column is a wave: 6.28 to 62.8 positions a turn"),
-        (lambda: plots.curves(8, 50, columns=[2, 3]), "Every column is a wave: 62.8 positions a turn"),
-        (lambda: plots.curves(8, 50, columns=2), "Column 2 is a wave: 62.8 positions a turn"),
+        (lambda: plots.encoding(1, 20), "Sine dimensions along the positions"),
+        (lambda: plots.curves(8, 50, dimensions=[0, 2]), "Every dimension is a wave: 6.28 to 62.8 positions a turn"),
+        (lambda: plots.curves(8, 50, dimensions=[2, 3]), "Every dimension is a wave: 62.8 positions a turn"),
+        (lambda: plots.curves(8, 50, dimensions=2), "Dimension 2 is a wave: 62.8 positions a turn"),
         (lambda: plots.oscillation(8, [0, 1]), "Each position has a pattern of its own"),
         (
             lambda: plots.oscillation(2, [0, 4], convention=fixed_bases(4)),
-            "The encoding of a position, along its columns",
+            "The encoding of a position, along its dimensions",
         ),
-        (lambda: plots.offsets(8, 100), "By position 100, 4 of 8 columns have not yet made a full turn"),
         (lambda: plots.dials(4, 3), "Slower and slower clock hands"),
         (lambda: plots.dials(4, 3, convention=fixed_bases(5, 4)), "Clock hands"),
         (lambda: plots.distances(64, 50), "Near positions have close encodings"),
@@ -309,7 +254,8 @@ def test_a_title_set_later_replaces_the_title_and_covers_nothing() -> None:
     ax.set_title("mine")
     figure = ax.figure
     figure.canvas.draw()
-    title, below, down = (text.get_window_extent() for text in (ax.title, ax.texts[-1], ax.yaxis.label))
+    below = next(text for text in ax.texts if text.get_gid() == "note")
+    title, below, down = (text.get_window_extent() for text in (ax.title, below, ax.yaxis.label))
     assert ax.get_title() == "mine"
     assert below.y1 <= title.y0
     assert down.y1 <= title.y0
@@ -341,11 +287,11 @@ def test_in_small_panels_words_do_not_overlap_and_legends_cover_no_line() -> Non
     figure = Figure(figsize=(9, 9), dpi=120, layout="constrained")
     panels = figure.subplots(3, 2).flatten()
     plots.dials(ax=panels[0])
-    plots.sine_and_cosine(32, 40, ax=panels[1])
-    plots.offsets(32, 5, ax=panels[2])  # the line of one turn is the highest thing in it
+    plots.encoding(32, 40, ax=panels[1])
+    plots.oscillation(32, 5, ax=panels[2])
     plots.similarity(32, 40, ax=panels[3])
     plots.similarity(32, 40, measure="cosine", ax=panels[4])
-    plots.degrees(ax=panels[5])
+    plots.curves(32, 40, ax=panels[5])
     figure.draw_without_rendering()
     words = [text for text in _words(figure) if text.get_visible() and text.get_text().strip()]
     assert _upon_each_other([(text.get_text(), text.get_window_extent()) for text in words]) == []
@@ -380,7 +326,7 @@ def _words(figure: Figure) -> Iterator[Any]:
 def test_colors_are_distinct_with_any_color_vision() -> None:
     # Okabe and Ito 2008 without yellow, and two grays.
     allowed = {"#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000", "#6a6a6a", "#202020"}
-    for name in ("curves", "degrees", "frequencies", "offsets", "oscillation", "similarity"):
+    for name in ("curves", "oscillation", "similarity"):
         for args, settings in SIZES[name][:2]:
             assert {to_hex(line.get_color()) for line in draw(name, *args, **settings).lines} <= allowed
     assert plots.encoding(4, 4).images[0].get_cmap().name == "PuOr"
@@ -401,7 +347,7 @@ def test_a_picture_is_drawn_into_given_axes_and_returns_them(name: str) -> None:
 
 
 def test_pyplot_is_never_loaded_and_without_matplotlib_the_error_has_the_install_line(tmp_path: Path) -> None:
-    calls = {"encoding": (2, 3), "curves": (4, 9), "losses": ({"a": [1.0]},)}
+    calls = {"encoding": (2, 3), "curves": (4, 9), "dials": (4, 3)}
     script = f"""
 import sys
 from hf_posenc import plots
@@ -412,7 +358,7 @@ assert "matplotlib.pyplot" not in sys.modules
 sys.modules["matplotlib"] = None
 for name in sorted({{*plots.__all__}} - {{"attention_weights", "save"}}):
     try:
-        getattr(plots, name)({{}}, {{}}, {{}})
+        getattr(plots, name)(*[{{}}] * 2)
     except ImportError as error:
         print(error)
 """
@@ -423,7 +369,7 @@ for name in sorted({{*plots.__all__}} - {{"attention_weights", "save"}}):
 
 
 def test_notebooks_show_axes_and_figures_even_after_pickling() -> None:
-    ax = plots.frequencies(8)
+    ax = plots.dials(8)
     for shown in (ax, pickle.loads(pickle.dumps(ax.figure))):
         assert shown._repr_png_().startswith(b"\x89PNG")
 
@@ -442,7 +388,7 @@ def test_pictures_are_saved_as_png_or_svg_and_equal_pictures_give_equal_svg_file
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ax = plots.frequencies(8)
+    ax = plots.dials(8)
     old = tmp_path / "old.png"
     old.write_bytes(b"as it was")
 
@@ -461,13 +407,13 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["picture.jpg", "picture", "png", "picture.png.txt"])
 def test_other_suffixes_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"must end in \.png or \.svg\n  got: '{name}'\n  fix: .*\.png'"):
-        plots.save(plots.frequencies(8), tmp_path / name)
+        plots.save(plots.dials(8), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cannot be written\n  got: .*absent.*: No such file"):
-        plots.save(plots.frequencies(8), tmp_path / "absent" / "picture.png")
+        plots.save(plots.dials(8), tmp_path / "absent" / "picture.png")
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
@@ -477,57 +423,55 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     ("call", "error", "words"),
     [
         (
-            lambda: plots.curves(512, 10, columns=[3, 900]),
+            lambda: plots.curves(512, 10, dimensions=[3, 900]),
             ValueError,
-            "columns must be integers from 0 to 511 with d_model=512\n  got: column 900",
+            "dimensions must be integers from 0 to 511 with d_model=512\n  got: dimension 900",
         ),
         (
-            lambda: plots.curves(512, 10, columns=-1),
+            lambda: plots.curves(512, 10, dimensions=-1),
             ValueError,
-            "columns must be integers from 0 to 511 with d_model=512\n  got: column -1",
+            "dimensions must be integers from 0 to 511 with d_model=512\n  got: dimension -1",
         ),
         (
-            lambda: plots.curves(1, 10, columns=1),
+            lambda: plots.curves(1, 10, dimensions=1),
             ValueError,
-            "columns must be integers from 0 to 0 with d_model=1\n  got: column 1",
+            "dimensions must be integers from 0 to 0 with d_model=1\n  got: dimension 1",
         ),
         (lambda: plots.curves(512, 10**10), ValueError, "a picture shows length up to 16,777,216\n  got: 10000000000"),
         (lambda: plots.encoding(10**11, 10), ValueError, "a picture shows d_model up to 131,072\n  got: 100000000000"),
-        (lambda: plots.frequencies(10**11), ValueError, "a picture shows d_model up to 131,072"),
         (lambda: plots.distances(10**11, 10), ValueError, "a picture shows d_model up to 131,072"),
         (
-            lambda: plots.curves(512, 10, columns=["4"]),
+            lambda: plots.curves(512, 10, dimensions=["4"]),
             TypeError,
-            "columns must be a flat list of integers\n  got: list ['4']",
+            "dimensions must be a flat list of integers\n  got: list ['4']",
         ),
-        (lambda: plots.curves(512, 10, columns=[0.5]), TypeError, "columns must be a flat list of integers"),
-        (lambda: plots.curves(512, 10, columns=[]), ValueError, "columns must not be empty\n  got: []"),
-        (lambda: plots.curves(512, 10, columns=[[1], [2, 3]]), TypeError, "columns must be a flat list of integers"),
-        (lambda: plots.curves(512, 10, columns=range(8)), ValueError, "a picture can label at most 7 columns"),
+        (lambda: plots.curves(512, 10, dimensions=[0.5]), TypeError, "dimensions must be a flat list of integers"),
+        (lambda: plots.curves(512, 10, dimensions=[]), ValueError, "dimensions must not be empty\n  got: []"),
+        (
+            lambda: plots.curves(512, 10, dimensions=[[1], [2, 3]]),
+            TypeError,
+            "dimensions must be a flat list of integers",
+        ),
+        (lambda: plots.curves(512, 10, dimensions=range(8)), ValueError, "a picture can label at most 7 dimensions"),
         (lambda: plots.encoding(0, 10), ValueError, "d_model must be positive\n  got: 0"),
         (lambda: plots.encoding(8, 0), ValueError, "length must be positive\n  got: 0"),
         (lambda: plots.encoding(8, True), TypeError, "length must be an integer\n  got: True"),
         (lambda: plots.encoding(8, 2.5), TypeError, "length must be an integer\n  got: 2.5"),
         (lambda: plots.encoding(8, 4, convention="vaswany"), ValueError, "fix: convention='vaswani'"),
         (lambda: plots.encoding(8, 4, base=math.nan), ValueError, "base must be finite"),
-        (lambda: plots.offsets(8, 0), ValueError, "position must be at least 1"),
-        (lambda: plots.offsets(8, -3), ValueError, "position must not be negative\n  got: -3"),
-        (lambda: plots.offsets(8, range(1, 8)), ValueError, "a picture can label at most 6 positions"),
         (
             lambda: plots.oscillation(8, math.nan),
             TypeError,
             "positions must be a flat list of integers\n  got: list [nan]",
         ),
         (lambda: plots.oscillation(8, range(13)), ValueError, "a picture can label at most 12 positions"),
-        (lambda: plots.dials(34), ValueError, "a picture can label at most 16 pairs of columns"),
+        (lambda: plots.dials(34), ValueError, "a picture can label at most 16 pairs of dimensions"),
         (lambda: plots.dials(8, 33), ValueError, "a picture shows positions up to 32"),
-        (lambda: plots.degrees((4, 1)), ValueError, "larger than 1"),
-        (lambda: plots.degrees(range(2, 10)), ValueError, "a picture can label at most 7 bases"),
         (lambda: plots.similarity(8, 10, measure="dots"), ValueError, "fix: measure='dot'"),
         (lambda: plots.similarity(8, 10, starts=range(7)), ValueError, "a picture can label at most 6 starts"),
         *(
             (lambda name=name: draw(name, 1, convention="fairseq"), ValueError, "no sine or cosine to draw\n  got: ")
-            for name in ("frequencies", "offsets", "oscillation", "dials")
+            for name in ("oscillation", "dials")
         ),
     ],
 )
@@ -540,14 +484,9 @@ def test_wrong_arguments_are_refused(call: Any, error: type[Exception], words: s
 
 def test_a_refused_call_draws_nothing_into_given_axes() -> None:
     ax = Figure().subplots()
-    with pytest.raises(ValueError, match="column 900"):
-        plots.curves(512, 10, columns=[3, 900], ax=ax)
-    with pytest.raises(ValueError, match="at most 7 columns"):
-        plots.curves(512, 10, columns=range(8), ax=ax)
+    with pytest.raises(ValueError, match="dimension 900"):
+        plots.curves(512, 10, dimensions=[3, 900], ax=ax)
+    with pytest.raises(ValueError, match="at most 7 dimensions"):
+        plots.curves(512, 10, dimensions=range(8), ax=ax)
     assert not ax.has_data()
     assert not ax.get_title()
-
-
-def test_numbers_that_are_not_finite_are_refused_with_their_index() -> None:
-    with pytest.raises(ValueError, match=r"losses of 'a' must be finite.*\n  got: nan at \[1\]; 2 of 3 are NaN or inf"):
-        plots.losses({"a": [1.0, math.nan, math.inf]})
