@@ -83,8 +83,8 @@ def tidied(notebook: NotebookNode) -> NotebookNode:
     notebook.metadata = nbformat.from_dict(TIDY | TIDY_LANGUAGE)
     notebook.nbformat_minor = 5
     for cell in notebook.cells:
-        tags = cell.metadata.get("tags")
-        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        kept = {name: cell.metadata[name] for name in ("alt", "tags") if cell.metadata.get(name)}
+        cell.metadata = nbformat.from_dict(kept)
         for output in cell.get("outputs", []):
             output.pop("execution_count", None)
             if output.output_type == "execute_result":

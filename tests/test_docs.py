@@ -90,14 +90,17 @@ def test_a_page_shows_a_batch_that_answers_to_touch(served: str, chromium: Any, 
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda request: None if request.url.startswith(served) else wrong.append(request.url))
     page.goto(f"{served}/lessons.html")
-    view = page.locator(".hf-posenc-batch")
+    view = page.locator("[id^=hf-posenc]")
     assert view.get_attribute("data-theme") == scheme
-    view.locator("[role=gridcell][data-row='1'][data-token='1']").click()
-    assert view.locator("dd").first.inner_text().startswith("token 1 · ")
-    assert "Mask of row 1" in view.locator(".figures").inner_text()
+    view.locator("[data-row='1'][data-token='1']").click()
+    assert ": column 1, " in view.locator(".sentence").inner_text()
+    assert "All queries of row 1" in view.locator("#all").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.locator("label[for^=__palette]").locator("visible=true").first.click()  # the colors of the page
-    page.locator(f".hf-posenc-batch:not([data-theme={scheme}])").wait_for(timeout=60_000)
+    page.locator(f"[id^=hf-posenc]:not([data-theme={scheme}])").wait_for(timeout=60_000)
+    page.goto(f"{served}/lab.html#q=padding")
+    assert view.locator(".answer").locator("visible=true").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     context.close()
     assert wrong == []
 

