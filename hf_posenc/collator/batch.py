@@ -122,14 +122,15 @@ class Batch(dict[str, Any]):
         return "\n".join(["Batch(", *lines, ")"])
 
     def to_html(self, *, title: str | None = None, first_row: int = 0, first_token: int = 0) -> str:
-        r"""Return HTML that displays the tokens, masks, positions and embeddings of the batch.
+        r"""Return HTML that displays the shapes, tokens, masks, positions and labels of the batch.
 
-        A notebook displays a batch in this way. Selecting a token highlights its values. The HTML needs no network.
+        A notebook displays a batch in this way. A chosen token shows its position and the keys to which it may attend.
+        The HTML needs no network.
 
         Args:
             title (`str`, *optional*): return a complete page with this title; by default a fragment to put in a page.
             first_row, first_token (`int`, *optional*, default to 0): index of the first row and of the first token to
-                display. At most 8 rows, 32 tokens and 64 columns of embeddings are displayed.
+                display. At most 16 rows and 32 tokens are displayed, 8 rows at a time.
 
         Returns:
             `str`: the HTML.

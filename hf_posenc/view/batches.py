@@ -1,6 +1,6 @@
 """A batch as interactive HTML: its tokens, its masks with their reasons, and the angles of its positions.
 
-At most 8 rows and 32 tokens of a batch are shown, and the page states which.
+At most 16 rows and 32 tokens of a batch are shown, 8 rows at a time, and the page states which.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from .lab import with_script
 
 TokensOf = Callable[[Sequence[int]], list[str]]  # from a row of ids to its tokens
 
-_ROWS, _TOKENS = 8, 32  # of the window
+_ROWS, _TOKENS = 16, 32  # of the window; the script shows 8 rows at a time
+_PLAIN_ROWS = 8  # of the table that is shown without scripts
 _WIDTH = 64  # of the encoding shown for a batch without embeddings
 
 
@@ -38,8 +39,8 @@ def batch_html(
     r"""Return a batch as HTML: a chosen token shows its position, and each key that it may or may not attend to.
 
     The result is a fragment, for a notebook or to be placed in a page. Where scripts do not run, as on GitHub, plain
-    tables are shown. At most 8 rows and 32 tokens of each are shown. With an encoding, the page also shows the weights
-    of an attention head that reads positions only.
+    tables are shown. At most 16 rows and 32 tokens of each are shown, 8 rows at a time. With an encoding, the page
+    also shows the weights of an attention head that reads positions only.
 
     Args:
         batch (mapping): a batch with `input_ids` or `inputs_embeds`. All its keys are listed with shape, dtype and
@@ -90,7 +91,7 @@ def _formula(encoding: SinusoidalPositionalEncoding) -> dict[str, Any]:
 
 
 class _Window:
-    """Part of a batch that `batch_html` shows: at most 8 rows and 32 tokens, from `first_row` and `first_token` on.
+    """Part of a batch that `batch_html` shows: at most 16 rows and 32 tokens, from `first_row` and `first_token` on.
 
     `rows` and `tokens` are the slices of the batch, and `shape` is the shape `(B, T)` of the whole batch.
     """
@@ -226,9 +227,10 @@ def _plain_tables(data: dict[str, Any]) -> str:
             for token, real in zip(row["tokens"], row["real"], strict=True)
         )
         + "</tr>"
-        for row in data["rows"]
+        for row in data["rows"][:_PLAIN_ROWS]
     )
     first_row, end_row, count, first_token, end_token, length = data["window"]
+    end_row = min(end_row, first_row + _PLAIN_ROWS)
     hidden = end_row - first_row < count or end_token - first_token < length
     note = f"Rows {first_row} to {end_row - 1} of {count}, tokens {first_token} to {end_token - 1} of {length}"
     return (

@@ -289,6 +289,7 @@ function headFormula({ head, back, gain }, { width }) {
 
 // -------------------------------------------------------------------------------------------------- a batch of Python
 
+const PAGE = 8; // rows
 const HEAD = { head: "positions", back: 1, gain: 12, divide: true, addOnes: false, positions: "text" };
 
 // Set the attribute data-theme of `host` to "light" or "dark", as the color behind it is; follow its changes.
@@ -312,15 +313,21 @@ function followTheme(host) {
 function showBatch(host, data, style) {
   const [firstRow, endRow, allRows, firstToken, endToken, allTokens] = data.window, length = endToken - firstToken;
   const begin = Math.max(data.rows[0]?.real.indexOf(1) ?? 0, 0);
-  const state = { row: 0, query: Math.min(begin + 1, length - 1), key: begin, shift: 0, trained: 32, mask: 0 };
+  const state = { row: 0, query: Math.min(begin + 1, length - 1), key: begin, shift: 0, trained: 32, mask: 0, begin: 0 };
   const views = makeViews((change) => { Object.assign(state, change); draw(); });
+  const turn = () => { Object.assign(state, { row: 0, begin: PAGE * pages.selectedIndex }); draw(); };
+  const pages = make("select", { onchange: turn });
+  for (let begin = 0; begin < data.rows.length; begin += PAGE) {
+    const last = Math.min(begin + PAGE, data.rows.length) - 1;
+    pages.append(make("option", {}, `${firstRow + begin} to ${firstRow + last}`));
+  }
   function draw() {
-    const rows = data.rows.map((row) => {
+    const rows = data.rows.slice(state.begin, state.begin + PAGE).map((row) => {
       const digits = row.reasons[state.mask], real = row.real.map(Boolean);
       const reasons = real.map((_, query) => Array.from(digits.slice(query * length, (query + 1) * length), Number));
       return { ...row, real, reasons, positions: row.positions.map((position, at) => (real[at] ? position : null)) };
     });
-    views.draw({ rows, encoding: data.encoding, settings: HEAD, firstRow, firstToken }, state);
+    views.draw({ rows, encoding: data.encoding, settings: HEAD, firstRow: firstRow + state.begin, firstToken }, state);
   }
   const count = (number) => number.toLocaleString("en-US");
   const part = `; shown are rows ${count(firstRow)} to ${count(endRow - 1)} and tokens ${count(firstToken)} to ` +
@@ -329,14 +336,14 @@ function showBatch(host, data, style) {
   const whole = `${count(allRows)} ${allRows === 1 ? "row" : "rows"} of ${count(allTokens)} tokens`;
   const masks = make("select", { onchange: () => { state.mask = masks.selectedIndex; draw(); } },
     ...data.masks.map((name) => make("option", {}, name)));
-  const choice = make("p", {}, make("label", {}, "Mask of the layers of kind ", masks));
+  const choices = [[pages, "Rows "], [masks, "Mask of the layers of kind "]].filter(([select]) => select.length > 1);
   const lines = [["name", "shape", "dtype", "device"], ...data.facts];
   const table = make("table", { class: "facts" }, ...lines.map((facts, index) =>
     make("tr", {}, ...facts.map((fact) => make(index ? "td" : "th", {}, fact)))));
   host.attachShadow({ mode: "open" }).append(make("style", {}, style), make("div", { class: "lab" },
-    make("p", {}, make("b", {}, whole + (isPart ? part : ""))), ...(data.masks.length > 1 ? [choice] : []), views.node,
-    ...(data.note ? [make("p", { class: "note" }, data.note)] : []),
-    make("details", {}, make("summary", {}, "Keys of the batch"), table)));
+    make("p", {}, make("b", {}, whole + (isPart ? part : ""))), make("div", { class: "keys" }, table),
+    ...choices.map(([select, words]) => make("p", {}, make("label", {}, words, select))), views.node,
+    ...(data.note ? [make("p", { class: "note" }, data.note)] : [])));
   if (data.rows.length && length) draw();
   followTheme(host);
 }

@@ -252,6 +252,13 @@ class TestInBrowser:
             view.page.keyboard.press(key)
             assert torch.equal(torch.tensor(view.mask()), mask)
 
+    def test_rows_are_shown_eight_at_a_time(self, opened: Callable[..., View]) -> None:
+        view = opened(Batch({"input_ids": torch.arange(36).reshape(12, 3)}))
+        assert view.page.locator("[role=grid]").first.locator("tr").count() == 1 + 8
+        view.page.get_by_label("Rows").select_option(index=1)
+        assert view.page.locator("[data-token='0'] span").all_inner_texts() == ["24", "27", "30", "33"]
+        assert view.page.get_by_text("All queries of row 8").count() == 1
+
     def test_a_single_mask_has_no_choice(self, opened: Callable[..., View], word_level: Any) -> None:
         assert opened(collator(word_level)(TEXTS)).page.locator("select").count() == 0
 
