@@ -185,7 +185,7 @@ class TextFile(InputFile):
                 if begin:
                     lines.skip_line(float("inf") if end is None else end)
                 elif (head := lines.peek(3)).startswith(_UTF16):
-                    fix = f"iconv -f UTF-16 -t UTF-8 {self.shown} > utf8.txt"
+                    fix = "save it as UTF-8 first"
                     raise value_error(f"{self.shown} must be UTF-8", got="UTF-16, by its first two bytes", fix=fix)
                 elif head == _BOM:
                     lines.skip(3)

@@ -1,6 +1,6 @@
 // The page: controls, questions, and the state in the URL. Texts are tokenized here, or were by Python beforehand.
 
-const MOST_TEXTS = 8, MOST_TOKENS = 32, MOST_IN_URL = 1500;
+const MOST_TEXTS = 8, MOST_LETTERS = 1000, MOST_TOKENS = 32, MOST_IN_URL = 1500;
 const FIRST = {
   side: "right", paddingMask: true, lookAhead: true, addOnes: false, positions: "text", head: "positions", back: 1,
   gain: 12, divide: true, d: 32, base: 10000, row: 0, query: 3, key: 2, shift: 0, trained: 32,
@@ -18,15 +18,17 @@ function showLab(host, data, style, html) {
   // Return {texts, lists, notes}: the texts that are shown, their tokens, and what is left out.
   function read() {
     const notes = data.why ? [data.why] : [];
-    const texts = tokenize ? state.texts.split("\n").filter((text) => text.trim()) : data.texts;
-    const lists = tokenize ? texts.slice(0, MOST_TEXTS).map((text) => tokenize(text)) : data.lists;
+    const typed = tokenize ? state.texts.split("\n").filter((text) => text.trim()) : data.texts;
+    const texts = typed.slice(0, MOST_TEXTS).map((text) => text.slice(0, MOST_LETTERS));
+    const lists = tokenize ? texts.map(tokenize) : data.lists;
     const longest = Math.max(0, ...lists.map((list) => list.length));
-    if (texts.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${texts.length} texts.`);
+    if (typed.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${typed.length} texts.`);
+    if (texts.some((text, index) => text !== typed[index])) notes.push(`It reads ${MOST_LETTERS} letters of a text.`);
     if (longest > MOST_TOKENS) notes.push(`The page shows the first ${MOST_TOKENS} of up to ${longest} tokens.`);
     if (state.texts !== first.texts && state.texts.length > MOST_IN_URL) {
       notes.push(`The address of the page leaves out the texts: they have more than ${MOST_IN_URL} characters.`);
     }
-    return { texts: texts.slice(0, MOST_TEXTS), lists: lists.map((list) => list.slice(0, MOST_TOKENS)), notes };
+    return { texts, lists: lists.map((list) => list.slice(0, MOST_TOKENS)), notes };
   }
   function drawControls() {
     for (const field of fields) {

@@ -299,7 +299,7 @@ def test_byte_order_marks_carriage_returns_and_a_missing_last_line_end_are_no_pa
 
 
 def test_utf16_is_refused_with_the_way_to_utf8() -> None:
-    with pytest.raises(ValueError, match=r"(?s)a\.txt must be UTF-8.*UTF-16.*iconv -f UTF-16"):
+    with pytest.raises(ValueError, match=r"(?s)a\.txt must be UTF-8.*UTF-16.*save it as UTF-8"):
         content("bike".encode("utf-16"))
 
 

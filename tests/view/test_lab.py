@@ -254,6 +254,8 @@ class TestPage:
         assert lab.text("#cost") == "Type a text."
         lab.set("texts", "a\n" * 9 + "word " * 60)
         assert lab.text("#notes") == "The page shows the first 8 of 10 texts."
+        lab.set("texts", "rides " * 200)
+        assert lab.text("#notes").startswith("It reads 1000 letters of a text. The page shows the first 32 of up to ")
 
     def test_mistakes_cost_something_and_the_page_says_what(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
