@@ -197,11 +197,11 @@ def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int,
             break
         if tail == len(rows):
             raise value_error(
-                f"{len(rows)} batches cannot be split into {wanted}, the same number for each of {ranks} ranks",
+                f"{len(rows)} batches cannot be split into {wanted}, a multiple of the {ranks} batches of a step",
                 got=f"{documents} documents, a budget of {budget}",
-                fix=f"leave {documents % ranks} documents out, or use fewer ranks"
-                if documents > ranks
-                else f"world_size={documents} or less",
+                fix=(f"leave {documents % ranks} documents out, or have " if documents > ranks else "")
+                + f"fewer batches per step: world_size={min(documents, ranks - 1)} or less; in Trainer, the number of "
+                "processes times gradient_accumulation_steps",
             )
         tail = min(tail + ranks, len(rows))
     del rows[-tail:], group[-tail:]

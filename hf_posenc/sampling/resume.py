@@ -37,10 +37,9 @@ class PlanState:
         A stream is read and divided into batches in windows, which are groups of consecutive rows. For a stream, the
         dict therefore also has the number of windows up to the current step, and a hash of their batches.
         """
-        accumulated = int(self.trainer.args.gradient_accumulation_steps)
-        state = {**self.sampler.identity, "gradient_accumulation_steps": accumulated}
+        state = dict(self.sampler.identity)
         if isinstance(self.sampler, StreamBatchSampler):
-            state |= self.sampler.progress(int(self.trainer.state.global_step) * accumulated)
+            state |= self.sampler.progress(int(self.trainer.state.global_step))
         return state
 
     def check(self, stored: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -31,6 +32,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     - Under accelerate, leave out `world_size` and `rank`. The sampler yields the batches of all processes, because
       accelerate distributes them itself. If `source` is a `BatchPlan`, it must also be for all ranks (`rank=None`).
     - With `torch.distributed` and without accelerate, set `world_size` and `rank`.
+    - With accumulated gradients, set `gradient_accumulation_steps` too: a run that is resumed with another number of
+      processes, but with as many batches in an optimizer step, then sees exactly the rows that were left.
 
     Args:
         source (`BatchPlan`, array-like of integers `(N,)`, or data set): the batches themselves, the lengths of the
@@ -42,6 +45,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             `window` and `seed` are ignored.
         world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1 without
             accelerate.
+        gradient_accumulation_steps (`int`, *optional*, defaults to 1): number of batches of each process in an
+            optimizer step. The number of batches is a multiple of it and of the number of processes.
 
     Raises:
         ValueError: if `source` is a `BatchPlan` and another argument than `column`, `window` and `seed` is given; if
@@ -76,6 +81,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         shapes: int | Sequence[int] | None = None,
         world_size: int | None = None,
         rank: int | None = None,
+        gradient_accumulation_steps: int = 1,
     ) -> None:
         self.epoch = 0
         self._step = 0  # first step of the next iteration
@@ -83,9 +89,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self._lengths: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._planned: tuple[tuple[int, int], BatchPlan] | None = None
         self._world_size, self.rank = world_size, rank
+        self._accumulated = as_integer(gradient_accumulation_steps, "gradient_accumulation_steps", minimum=1, example=4)
         if isinstance(source, BatchPlan):
             settings = {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes, "cost": cost}
             settings |= {"world_size": world_size, "rank": rank}
+            settings["gradient_accumulation_steps"] = self._accumulated if self._accumulated > 1 else None
             given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
             if given:
                 raise value_error(
@@ -119,8 +127,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             return self._plan_given
         key = self.epoch, self._world_size or processes_of_accelerate()
         if self._planned is None or self._planned[0] != key:
-            made = plan_batches(self._lengths, epoch=self.epoch, world_size=key[1], rank=self.rank, **self._settings)
-            self._planned = key, made
+            together = key[1] * self._accumulated  # batches in an optimizer step, whichever process takes them
+            made = plan_batches(self._lengths, epoch=self.epoch, world_size=together, **self._settings)
+            made = replace(made, world_size=key[1])
+            self._planned = key, made if self.rank is None else made.for_rank(self.rank)
         return self._planned[1]
 
     def __len__(self) -> int:
@@ -135,7 +145,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         """
         plan, begin, epoch = self.plan, self._step, self.epoch
         self._step = 0
-        rest = plan.from_step(begin)
+        rest = plan.from_step(begin * self._accumulated)
         self._given = len(plan) - len(rest)
         for batch in rest:
             if self._plan_given is None:
@@ -160,13 +170,15 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         r"""Return the current epoch and step, to be saved in a checkpoint and restored by `load_state_dict`.
 
         Args:
-            step (`int`, *optional*): number of finished steps of this epoch; a step is one batch on each rank. By
-                default, it is computed from the batches yielded so far. This is too large if `DataLoader` workers or
-                accelerate have fetched batches that are not trained on yet; then pass your own count.
+            step (`int`, *optional*): number of finished optimizer steps of this epoch, each of
+                `gradient_accumulation_steps` batches on each rank. By default, it is computed from the batches yielded
+                so far. This is too large if `DataLoader` workers or accelerate have fetched batches that are not
+                trained on yet; then pass your own count.
 
         Returns:
             `dict` of JSON values: `epoch`, `step`, and all items of the property `identity`. All ranks have the same
-            state, unless the sampler was made from the `BatchPlan` of one rank.
+            state, unless the sampler was made from the `BatchPlan` of one rank. It can be loaded with another number of
+            ranks, if `world_size * gradient_accumulation_steps` stays the same.
 
         Example:
             >>> sampler = TokenBudgetBatchSampler([5, 3, 8, 2, 4, 4], 12, seed=1)
@@ -181,8 +193,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             True
         """
         plan = self.plan
-        done = self._given * plan.steps // max(len(plan), 1) if step is None else step
-        return {"epoch": self.epoch, "step": as_integer(done, "step", minimum=0, example=0), **self.identity}
+        if step is None:
+            step = self._given * plan.steps // max(len(plan), 1) // self._accumulated
+        return {"epoch": self.epoch, "step": as_integer(step, "step", minimum=0, example=0), **self.identity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         r"""Set the saved epoch and step, to resume training: the next iteration begins at that step.
@@ -200,7 +213,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         here = {name: known.get(name) for name in ("epoch", "step")} | self.identity
         require_same_plan(state, here, f"{plan.steps} steps of {plan.documents} documents here")
         epoch, step = (as_integer(state[name], name, minimum=0, example=0) for name in ("epoch", "step"))
-        rest = plan.from_step(step)  # raises if it is out of range
+        rest = plan.from_step(step * self._accumulated)  # raises if it is out of range
         self.epoch, self._step, self._given = epoch, step, len(plan) - len(rest)
 
     @property
@@ -213,7 +226,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         names = () if self._plan_given is not None else ("window", "seed")
         return {
             "token_budget": plan.token_budget,
-            "world_size": plan.world_size,
+            "batches_per_step": plan.world_size * self._accumulated,
             "multiple_of": plan.multiple_of,
             "shapes": None if plan.shapes is None else list(plan.shapes),
             **{name: int(self._settings[name]) for name in names},
@@ -283,7 +296,9 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
         raise value_error(
             "the state belongs to another plan, or is incomplete",
             got=f"{'; '.join(differ)} ({found})",
-            fix="the same lengths, in the same order, and the same settings as when it was saved",
+            fix=f"as many processes times gradient_accumulation_steps as when it was saved: {saved['batches_per_step']}"
+            if differ[0].startswith("batches_per_step: ")
+            else "the same lengths, in the same order, and the same settings as when it was saved",
         )
 
 

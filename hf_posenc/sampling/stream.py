@@ -195,7 +195,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             "multiple_of": plan.multiple_of,
             "shapes": None if plan.shapes is None else list(plan.shapes),
             "window": self._window,
-            "world_size": self._world_size or processes_of_accelerate(),
+            "batches_per_step": self._world_size or processes_of_accelerate(),
             "datasets": self._version_of_datasets(),
         }
 
@@ -304,11 +304,13 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 )
             if number + 1 < rows_of_first:
                 once = ": an iterator can be read only once" if isinstance(self._rows, Iterator) else ""
+                last = len(waiting) % ranks if number < 0 else 0
+                unused = f"; not used: its last {last} rows, too few for the {ranks} batches of a step" if last else ""
                 warnings.warn(
                     explain(
                         f"the stream has fewer rows in pass {epoch} than in the first one"
                         + (", so it ends here" if number < 0 else ""),
-                        got=f"{number + 1} rows, {rows_of_first} before{once}",
+                        got=f"{number + 1} rows, {rows_of_first} before{once}{unused}",
                         fix="a data set that can be read again, such as "
                         "datasets.IterableDataset.from_generator(function)",
                     ),

@@ -45,7 +45,8 @@ class TokenBudgetMixin:
     time, see `stream_batches`. It is read again and again until `max_steps`; Trainer counts this as one epoch.
 
     Checkpoints store the settings and a hash: of the lengths of all rows, or for a stream, of the batches so far. A
-    resumed run continues with the remaining batches. It raises `ValueError` if the settings or the hash differ.
+    resumed run continues with the remaining batches. It raises `ValueError` if the settings or the hash differ. The
+    number of processes and `gradient_accumulation_steps` may differ if their product is the same.
 
     The loss of an optimizer step is the mean over all labels of the step: those of every process and of all accumulated
     batches. This requires a model whose own loss is the mean over the labels of a batch. A loss that is weighted
@@ -131,8 +132,10 @@ class TokenBudgetMixin:
             )
         require_rows(self.train_dataset)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        world_size = int(self.accelerator.num_processes)
-        settings = {"column": "input_ids", "seed": seed, **self.batch_settings, "world_size": world_size}
+        # The plan depends on the batches of an optimizer step only, so a run can be resumed with other processes:
+        # accelerate gives batch i to process i % processes.
+        batches_per_step = int(self.accelerator.num_processes) * int(self.args.gradient_accumulation_steps)
+        settings = {"column": "input_ids", "seed": seed, **self.batch_settings, "world_size": batches_per_step}
         column, length = settings["column"], settings.pop("length", None)
         dataset, collator = self.train_dataset, self.data_collator
         sampler: StreamBatchSampler | TokenBudgetBatchSampler

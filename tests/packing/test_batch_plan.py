@@ -346,7 +346,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: plan_batches([8] * 9, 8, world_size=4),
         ValueError,
-        ["9 batches cannot be split into 12, the same number for each of 4 ranks", "leave 1 documents out"],
+        ["9 batches cannot be split into 12, a multiple of the 4 batches of a step", "leave 1 documents out"],
     ),
     (lambda: plan_batches([5], 8, multiple_of=0), ValueError, ["multiple_of must be positive", "got: 0"]),
     (lambda: plan_batches([5], 8, shapes=0), ValueError, ["shapes must be positive", "got: 0"]),

@@ -322,7 +322,7 @@ def _follower(lengths: Any = LENGTHS, budget: int = BUDGET, **more: Any) -> Toke
         (_sampler(), _sampler(LENGTHS[:-1]), "lengths"),
         (_sampler(), _sampler(window=300), "window"),
         (_sampler(), _sampler(budget=BUDGET + 1), "token_budget"),
-        (_sampler(), _sampler(world_size=2), "world_size"),
+        (_sampler(), _sampler(world_size=2), "batches_per_step"),
         (_sampler(), _sampler(multiple_of=2), "multiple_of"),
         (_sampler(), _sampler(shapes=4), "shapes"),
         (_sampler(shapes=4), _sampler(shapes=5), "shapes"),

@@ -191,7 +191,7 @@ OTHERS: list[tuple[str, Any, dict[str, Any], list[str]]] = [
     ("stream", {"kind": Wider}, {}, ["window: saved 20, here 30"]),
     ("map-style", {"seed": 7}, {}, ["seed: saved 0, here 7"]),
     ("stream", {"data_seed": 7}, {}, ["seed: saved 0, here 7"]),
-    ("stream", {"gradient_accumulation_steps": 2}, {}, ["gradient_accumulation_steps: saved 1, here 2"]),
+    ("stream", {"gradient_accumulation_steps": 2}, {}, ["batches_per_step: saved 1, here 2", "saved: 1"]),
     ("map-style", {"data": lambda: rows().select(range(50))}, {}, ["lengths: saved '", "in this Trainer"]),
 ]
 
