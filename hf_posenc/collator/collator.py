@@ -98,7 +98,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         padding_side (`"left"` or `"right"`, *optional*): by default the side of the tokenizer.
         pad_token (`str`, *optional*): a token of the vocabulary to pad with, for tokenizers without one; `"eos"` means
             the end-of-sequence token.
-        pad_to_multiple_of (`int`, *optional*): rounds T up to a multiple.
+        pad_to_multiple_of (`int`, *optional*): rounds T up to a multiple. With `packing="flat"`, the padding tokens at
+            the end of the row are documents of their own, with labels of -100.
         truncation (*optional*, defaults to `True`): as in transformers. `False` raises for a row that is too long.
         max_length (`int`, *optional*): maximal number of tokens in a row. The attribute `max_length` is the smallest of
             this limit and those of the tokenizer, the model and the embedding.
@@ -117,7 +118,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             `position_ids` restart at each document, and `document_ids` number the documents. A `model` without a
             `document_ids` argument gets an `attention_mask` that isolates documents: (B, 1, T, T) in the model's dtype,
             added to attention scores, either 0 or the lowest finite number. `"flat"` puts all documents of the batch
-            into one row, without padding or mask. The batch then has the keys of transformers'
+            into one row, without a mask. The batch then has the keys of transformers'
             `DataCollatorWithFlattening`, and a `model` that does not isolate documents by these keys raises.
         labels (`"causal_lm"`, `"masked_lm"` or `MaskedLM`, *optional*): makes labels from the ids. Otherwise a `label`,
             `label_ids` or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded

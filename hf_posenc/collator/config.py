@@ -157,7 +157,8 @@ class Config:
     def _check_lengths(self) -> None:
         """Raise a `ValueError` if rows cannot be padded or truncated with these settings."""
         settings, tokenizer, limit = self.settings, self.tokenizer, self.limits.max_length
-        is_padded = self.padding != "do_not_pad" and settings.packing != "flat"
+        is_flat = settings.packing == "flat"
+        is_padded = settings.pad_to_multiple_of is not None if is_flat else self.padding != "do_not_pad"
         if tokenizer.pad_token_id is None and is_padded:
             spare = tokenizer.unk_token if tokenizer.unk_token != tokenizer.eos_token else None
             other = 'tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before'
@@ -181,7 +182,7 @@ class Config:
             pair = settings.text_pair_column is not None
             special = int(tokenizer.num_special_tokens_to_add(pair=pair)) if settings.add_special_tokens else 0
             self.limits.check_special_tokens(special)
-            if self.padding != "do_not_pad":
+            if is_padded and not is_flat:
                 self._check_multiple("max_length", limit)
 
     def _check_multiple(self, name: str, limit: int | None) -> None:

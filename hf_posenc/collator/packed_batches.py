@@ -47,22 +47,29 @@ def flat_row(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
     `documents` are the columns from `documents_to_pack`. Columns of the batch are `(1, N)` int64, and `seq_idx`
     `(1, N)` int32 has the number of each token's document. `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are the offsets
     of the documents. `max_length_q` and `max_length_k`, `int`, are the length of the longest document.
+
+    With `pad_to_multiple_of`, padding tokens with labels of -100 follow, as documents of their own.
     """
-    ids = documents["input_ids"]
-    lengths = ids.lengths[ids.lengths > 0]
-    positions = ids.counters(config.first_position).values
-    if "position_ids" in documents and not np.array_equal(documents["position_ids"].values, positions):
+    ids, given = documents["input_ids"], documents.get("position_ids")
+    if given is not None and not np.array_equal(given.values, ids.counters(config.first_position).values):
         raise value_error(
             f"in a flat row the positions of each document must be consecutive, from {config.first_position}: "
             "they separate the documents",
-            got=f"position_ids {shorten(documents['position_ids'].values.tolist())}",
+            got=f"position_ids {shorten(given.values.tolist())}",
             fix='dataset.remove_columns("position_ids"), or packing=True',
         )
+    columns = {name: documents[name] for name in ("input_ids", "labels", "token_type_ids") if name in documents}
+    padding = -len(ids.values) % (config.settings.pad_to_multiple_of or 1)
+    # A model may limit the length of a document, so the padding is divided like a long text.
+    parts = np.diff([*range(0, padding, config.limits.max_length or max(padding, 1)), padding])
+    for name, column in columns.items():
+        columns[name] = Ragged.joined([column, Ragged(np.full(padding, config.fills[name]), parts)])
+    lengths = columns["input_ids"].lengths
+    lengths = lengths[lengths > 0]
     offsets = offsets_of(lengths).astype(np.int32)
-    names = ("input_ids", "labels", "token_type_ids")
     return {
-        **{name: documents[name].values[None].copy() for name in names if name in documents},
-        "position_ids": positions[None],
+        **{name: column.values[None] for name, column in columns.items()},
+        "position_ids": columns["input_ids"].counters(config.first_position).values[None],
         "seq_idx": np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)[None],
         "cu_seq_lens_q": offsets,
         "cu_seq_lens_k": offsets.copy(),

@@ -232,11 +232,18 @@ class Settings:
                 fix=f"labels=MaskedLM(mlm_probability={self.mlm_probability}, ...)",
             )
         if self.packing == "flat":
-            for name in ("padding_side", "pad_to_multiple_of"):
-                if getattr(self, name) is not None:
-                    raise ValueError(_flat_is_not_padded(f"{name}={getattr(self, name)!r}", f"{name}=None"))
+            if self.padding_side is not None:
+                raise value_error(
+                    'packing="flat" puts all documents in one row, and padding only after the last of them',
+                    got=f"padding_side={self.padding_side!r}",
+                    fix="padding_side=None",
+                )
             if padding == "max_length":
-                raise ValueError(_flat_is_not_padded(f"padding={self.padding!r}", "padding=True"))
+                raise value_error(
+                    'packing="flat" puts all documents in one row, which has no fixed length',
+                    got=f"padding={self.padding!r}",
+                    fix="padding=True, with pad_to_multiple_of=... for rows of few lengths",
+                )
         elif self.packing and padding == "do_not_pad":
             raise value_error("packed rows are padded to one length", got="padding=False", fix="padding=True")
         if self.text_target_column is not None and self.labels is not None:
@@ -255,10 +262,6 @@ class Settings:
             raise value_error(
                 "embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"'
             )
-
-
-def _flat_is_not_padded(got: str, fix: str) -> str:
-    return explain('packing="flat" puts all documents in one row, which is not padded', got=got, fix=fix)
 
 
 def padding_of(padding: object) -> Padding:

@@ -224,17 +224,94 @@ def test_a_model_that_does_not_shift_labels_keeps_those_of_first_tokens(wordpiec
 
 
 @pytest.mark.parametrize(
-    ("settings", "got"),
+    ("settings", "rule", "got"),
     [
-        ({"padding": "max_length", "max_length": 8}, "padding='max_length'"),
-        ({"pad_to_multiple_of": 8}, "pad_to_multiple_of=8"),
-        ({"padding_side": "left"}, "padding_side='left'"),
+        ({"padding": "max_length", "max_length": 8}, "has no fixed length", "padding='max_length'"),
+        ({"padding_side": "left"}, "padding only after the last", "padding_side='left'"),
     ],
 )
-def test_settings_of_padding_are_refused_for_a_flat_row(wordpiece, settings: dict[str, Any], got: str) -> None:
-    with pytest.raises(ValueError, match="which is not padded") as refused:
+def test_settings_of_padding_are_refused_for_a_flat_row(
+    wordpiece, settings: dict[str, Any], rule: str, got: str
+) -> None:
+    with pytest.raises(ValueError, match=rule) as refused:
         C(wordpiece, packing="flat", **settings)
     assert got in str(refused.value)
+
+
+# ------------------------------------------------------------------------------------------------- rows of few lengths
+
+
+def test_the_padding_of_a_flat_row_is_a_document_of_its_own(wordpiece) -> None:
+    settings: dict[str, Any] = {"packing": "flat", "labels": "causal_lm"}
+    plain, padded = C(wordpiece, **settings)(TEXTS), C(wordpiece, pad_to_multiple_of=64, **settings)(TEXTS)
+    count = plain["input_ids"].shape[1]
+    tail, documents = 64 - count, len(TEXTS)
+    for name in ("input_ids", "labels", "token_type_ids", "position_ids", "seq_idx"):
+        assert padded[name].shape == (1, 64)
+        assert padded[name].dtype == plain[name].dtype
+        assert torch.equal(padded[name][:, :count], plain[name])
+    assert padded["input_ids"][0, count:].tolist() == [wordpiece.pad_token_id] * tail
+    assert padded["labels"][0, count:].tolist() == [-100] * tail
+    assert padded["position_ids"][0, count:].tolist() == list(range(tail))
+    assert padded["seq_idx"][0, count:].tolist() == [documents] * tail
+    assert padded["cu_seq_lens_q"].tolist() == [*plain["cu_seq_lens_q"].tolist(), 64]
+    assert padded["max_length_q"] == padded["max_length_k"] == max(plain["max_length_q"], tail)
+    again = C(wordpiece, pad_to_multiple_of=count, **settings)(TEXTS)  # a length that needs no padding
+    assert all(torch.equal(torch.as_tensor(again[name]), torch.as_tensor(plain[name])) for name in plain)
+
+
+def test_no_document_of_padding_is_longer_than_max_length(word_level) -> None:
+    batch = C(word_level, packing="flat", max_length=6, pad_to_multiple_of=32)([{"input_ids": [5, 6, 7]}])
+    assert batch["cu_seq_lens_q"].tolist() == [0, 3, 9, 15, 21, 27, 32]
+    assert batch["max_length_q"] == 6
+    assert batch["position_ids"][0, -5:].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_padding_of_a_flat_row_needs_a_padding_token(byte_bpe) -> None:
+    with pytest.raises(ValueError, match="has no padding token"):
+        C(byte_bpe, packing="flat", pad_to_multiple_of=8)
+    assert C(byte_bpe, packing="flat", pad_to_multiple_of=8, pad_token="eos")(TEXTS)["input_ids"].shape[1] % 8 == 0
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "mistral"])
+def test_padding_changes_neither_the_outputs_of_a_flat_row_nor_its_loss(wordpiece, family: str, attention: str) -> None:
+    model = build(family, attention)
+    collate = C(wordpiece, model=model, packing="flat", labels="causal_lm")
+    plain, padded = collate(TEXTS), collate.replace(pad_to_multiple_of=64)(TEXTS)
+    count = plain["input_ids"].shape[1]
+    assert padded["input_ids"].shape[1] == 64 > count
+    with torch.no_grad():
+        one, other = model(**plain), model(**padded)
+    torch.testing.assert_close(other.logits[:, :count], one.logits, rtol=0, atol=1e-6)
+    torch.testing.assert_close(other.loss, one.loss, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow  # compiles
+@pytest.mark.parametrize("family", ["gpt2", "llama", "mistral"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_torch_compile_makes_as_many_graphs_as_flat_rows_have_lengths(wordpiece, family: str) -> None:
+    torch.compiler.reset()
+    graphs: list[Any] = []
+
+    def count(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    model = build(family)
+    collate = C(wordpiece, model=model, packing="flat", labels="causal_lm", pad_to_multiple_of=32)
+    compiled = torch.compile(model, backend=count, dynamic=False)
+    batches = [collate(TEXTS[:1] * times) for times in (1, 2, 3, 5, 7, 9)]
+    made = []
+    with torch.no_grad():
+        for batch in [*batches, *batches]:
+            compiled(**batch)
+            made.append(len(graphs))
+    lengths = [batch["input_ids"].shape[1] for batch in batches]
+    assert len(set(lengths)) == 3 < len(batches)
+    changes = [first for first in range(len(lengths)) if lengths[first] not in lengths[:first]]
+    assert [step for step in range(1, len(made)) if made[step] != made[step - 1]] == changes[1:]
+    assert made[-1] == 3 * made[0]  # as many graphs for each length
 
 
 def test_packed_rows_give_the_flat_row_of_their_documents(word_level) -> None:

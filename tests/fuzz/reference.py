@@ -484,6 +484,15 @@ class Reference:
             wanted.refusals.append("in a flat row the positions of each document must be consecutive")
         if self.o["packing"] != "flat" or wanted.refusals:
             return wanted
+        total = sum(len(row.ids) for row in rows)
+        padding = _rounded(total, self.o["pad_to_multiple_of"]) - total if total else 0
+        while padding:
+            part = min(padding, self.limit or padding)
+            fills = self.pad_id, 0 if self.kind.raw else self.tokenizer.pad_token_type_id, IGNORED
+            ids, types, labels = ([fill] * part for fill in fills)
+            rows.append(Row(ids, types, -1, labels))
+            positions.append([*range(self.first, self.first + part)])
+            padding -= part
         lengths = [len(row.ids) for row in rows]
         batch = {"input_ids": _flat([row.ids for row in rows])}
         if has_labels:
