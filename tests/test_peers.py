@@ -16,6 +16,7 @@ import pytest
 import torch
 from benchmarks.peers import PEERS, Peer, installed
 from benchmarks.theirs import of, of_transformers, timesteps
+from test_readme import REPO
 
 from hf_posenc.positions import (
     CONVENTIONS,
@@ -214,6 +215,16 @@ def test_diffusers_takes_real_numbers_for_times_as_we_do() -> None:
     torch.testing.assert_close(
         theirs, sinusoidal_encoding(times, 64, convention="tensor2tensor"), rtol=0, atol=1_000 * 2**-23
     )
+
+
+def test_the_guide_makes_the_image_table_and_the_steps_of_diffusers() -> None:
+    page = (REPO / "docs" / "conventions.md").read_text(encoding="utf-8")
+    made: dict[str, Any] = {}
+    exec(page.partition("## Images, diffusion steps and times")[2].split("```")[1].removeprefix("python"), made)
+    patches = torch.as_tensor(of("diffusers.models.embeddings", "get_2d_sincos_pos_embed")(768, 14, base_size=14))
+    torch.testing.assert_close(made["patches"].double(), patches, rtol=0, atol=2**-25)
+    steps = timesteps(flip=True, shift=0)(1_000, 256)[[0, 250, 999]]
+    torch.testing.assert_close(made["steps"], steps, rtol=0, atol=1_000 * 2**-24)
 
 
 def test_x_transformers_multiplies_by_a_learned_number_that_is_one_over_the_root_of_the_width_at_first() -> None:
