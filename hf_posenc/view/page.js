@@ -46,9 +46,9 @@ function showLab(host, data, style, html) {
     const made = MISTAKES.filter(([name, wrong]) => state[name] === wrong).map(([, , words]) => words).join(", ");
     const differs = difference >= 5e-5, digits = difference < 0.1 ? 4 : 2;
     cost.className = differs ? "wrong" : "";
-    const same = `gives the same outputs as the text alone${made && `, in spite of ${made}`}.`;
-    const words = differs ? `differs from the text alone by ${difference.toFixed(digits)}: ${made}.` : same;
-    cost.textContent = row ? `Row ${state.row} ${words}` : "Type a text.";
+    const same = `are those of its text alone${made && `, in spite of ${made}`}.`;
+    const other = `differ from those of its text alone by up to ${difference.toFixed(digits)}: ${made}.`;
+    cost.textContent = row ? `The outputs of row ${state.row} ${differs ? other : same}` : "Type a text.";
   }
   function draw() {
     const { texts, lists, notes } = read(), encoding = paperEncoding(state.d, state.base);

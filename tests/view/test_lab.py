@@ -260,7 +260,7 @@ class TestPage:
     def test_mistakes_cost_something_and_the_page_says_what(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
         lab.token(1, 1).click()
-        same = "Row 1 gives the same outputs as the text alone."
+        same = "The outputs of row 1 are those of its text alone."
         assert lab.text("#cost") == same
         lab.set("side", "left")
         assert lab.text("#cost") == same
@@ -271,7 +271,7 @@ class TestPage:
             ("positions", "padding", "text", "positions that count the padding"),
         ):
             lab.set(name, wrong)
-            assert lab.text("#cost").startswith("Row 1 differs from the text alone by ")
+            assert lab.text("#cost").startswith("The outputs of row 1 differ from those of its text alone by up to ")
             assert lab.text("#cost").endswith(f": {words}.")
             assert "wrong" in lab.page.locator("#cost").get_attribute("class")
             lab.set(name, right)
@@ -306,8 +306,10 @@ class TestPage:
         for selector in ("#cost", ".sentence", ".one", ".dials"):
             assert again.text(selector) == lab.text(selector)
         assert again.page.locator("[name=texts]").input_value() == "I ride & bike\nno"
-        assert visit("#s=%7B%22d%22").text("#cost").startswith("Row 0 gives")  # cut off
-        assert visit('#s={"d":7,"row":-1,"head":9,"constructor":1}').text("#cost").startswith("Row 0 gives")
+        assert visit("#s=%7B%22d%22").text("#cost").startswith("The outputs of row 0 are")  # cut off
+        assert (
+            visit('#s={"d":7,"row":-1,"head":9,"constructor":1}').text("#cost").startswith("The outputs of row 0 are")
+        )
 
     def test_long_texts_stay_out_of_the_address(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
