@@ -68,6 +68,35 @@ def check(
         screen.say(f"  not in the checkpoint, so new random numbers: {', '.join(random)}")
 
 
+@app.command()
+def labels(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Tokenized rows: a folder of save_to_disk, a Parquet, Arrow or JSON file, or a data set on the Hub.",
+        ),
+    ],
+    tokenizer: Tokenizer = None,
+    end_token: Annotated[
+        str | None, typer.Option(help="Token that ends an answer; by default the tokenizer's.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the data set, such as train.")] = None,
+) -> None:
+    """Report which tokens of a data set are trained on, and rows whose labels are probably wrong.
+
+    Such rows have no trained token, a truncated answer, or an end token that is not trained on, for example. If there
+    are any, the exit status is 1. Without --tokenizer, end tokens and padding ids are not checked.
+    """
+    from ..corpus.tables import load_rows
+    from ..models import audit
+
+    found = audit.labels(load_rows(data, split), tokenizer, end_token=end_token)
+    Screen().say(str(found))
+    if found.problems:
+        raise typer.Exit(1)
+
+
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
     """Compare the token ids of the fast backend with those of `tokenizers`, line by line of `file`."""
     from ..tokenization import Encoder, FastBackend, private_copy

@@ -19,7 +19,7 @@ from .._common.errors import type_error, value_error
 from .._common.files import path_inside, read_whole
 from .columns import Columns, SourceColumns
 from .documents import Documents, Part, table_documents
-from .files import InputFile
+from .files import InputFile, format_of
 
 _BATCH_BYTES = 4 << 20  # bytes of a table that are read at once
 _BATCH_ROWS = 8192
@@ -342,6 +342,20 @@ def from_saved_folder(name: str, split: str | None) -> list[DataSet]:
         raise value_error(f"{name} was saved without splits", got=f"split={split!r}", fix="leave split out")
     found = from_object(data, split, folder.name)
     return [DataSet(one.name, one.data, {"fingerprint": one.data._fingerprint}) for one in found]
+
+
+def load_rows(name: str, split: str | None = None) -> Any:
+    """Open what `save_to_disk` wrote, a Parquet, Arrow or JSON file, a folder of these, or a data set on the Hub."""
+    form, found = format_of(name)[0], from_saved_folder(name, split)
+    if not found and (form is not None or Path(name).expanduser().is_dir()):
+        import datasets
+
+        files = {"path": form, "data_files": name} if form else {"path": name}
+        return _load(name, lambda: datasets.load_dataset(**files, split=split or "train", streaming=True))
+    found = found or from_hub(name, None, split)
+    if len(found) > 1:
+        raise value_error("one split is read at a time", got=f"split={split!r}", fix="one of its names (--split)")
+    return found[0].data
 
 
 def _from_json(path: Path, read: Callable[[Any], list[str]]) -> list[str]:

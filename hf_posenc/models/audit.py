@@ -1,6 +1,6 @@
-"""Audit of position tables: `identify` finds the convention of a table, `check` reports on all tables of a model.
+"""Audits of what is trained: position tables (`identify`), a model's positions (`check`), the labels of a data set.
 
-Neither changes the model, its training mode or the random state.
+None changes the model, its training mode, the random state or the data.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from ..positions import Convention, Identified, identify
 from .position_tables import PositionTable, find_positions, kinds_of
 from .probe import check_weights
 from .properties import is_hugging_face, not_a_model, opened
+from .trained_tokens import LabelCheck, labels
 from .use import recorded_formula
 
-__all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
+__all__ = ["CheckedTable", "Identified", "LabelCheck", "PositionCheck", "check", "identify", "labels"]
 
 _OF_POSITIONS = re.compile(r"(^|[._])(pos|wpe)|position|sinusoid", re.IGNORECASE)
 _NOT_OF_ROWS = re.compile(r"relative|rel_|distance|rotary|inv_freq|bias", re.IGNORECASE)

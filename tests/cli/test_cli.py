@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
@@ -292,6 +293,49 @@ def test_check_reports_a_wrong_folder_in_three_lines(
     assert run("check", model_folder) == 2
     refused(capsys, "model cannot be loaded as a model", "  got: ", "  fix: ")
     assert run("check") == 2
+
+
+# ------------------------------------------------------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize("kind", ["save_to_disk", "parquet", "json", "folder"])
+def test_labels_reports_on_saved_rows_and_fails_if_a_row_has_a_problem(
+    kind: str, wordpiece, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = wordpiece.sep_token_id
+    rows = [{"input_ids": [7, 8, 9, end], "labels": [-100, -100, 9, end]} for _ in range(20)]
+    wordpiece.save_pretrained(tmp_path / "tokenizer")
+    for status, labels in ((0, [-100, -100, 9, end]), (1, [-100] * 4)):
+        rows[3]["labels"] = labels
+        data = datasets.Dataset.from_list(rows)
+        where = tmp_path / f"{kind}{status}"
+        if kind == "save_to_disk":
+            data.save_to_disk(where)
+        elif kind == "folder":
+            where.mkdir()
+            data.to_parquet(where / "rows.parquet")
+        else:
+            where = where.with_suffix(f".{kind}")
+            data.to_parquet(where) if kind == "parquet" else data.to_json(where)
+        capsys.readouterr()
+        assert run("labels", where, "--tokenizer", tmp_path / "tokenizer") == status
+        out, _ = capsys.readouterr()
+        assert out.startswith("20 rows, 80 labels\n  trained on ")
+        assert out.endswith("no row has a problem\n" if status == 0 else "a trained token: 3\nworst rows: 3\n")
+
+
+def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("labels", "nobody/no-such-data") == 2
+    refused(capsys, "'nobody/no-such-data' is not a local file, and was not found on the Hub", "  got: ", "  fix: ")
+    datasets.DatasetDict(
+        {name: datasets.Dataset.from_dict({"text": ["a"]}) for name in ("train", "test")}
+    ).save_to_disk(tmp_path / "saved")
+    assert run("labels", tmp_path / "saved") == 2
+    refused(capsys, "has several splits, and one must be chosen", "  got: train, test", "--split train")
+    assert run("labels", tmp_path / "saved", "--split", "all") == 2
+    refused(capsys, "one split is read at a time", "  got: split='all'", "--split")
+    assert run("labels", tmp_path / "saved", "--split", "test") == 2
+    refused(capsys, "rows must have a column input_ids", "  got: columns ['text']", "  fix: tokenize first")
 
 
 # --------------------------------------------------------------------------------------------------------------- plot

@@ -1,0 +1,339 @@
+"""`labels`: check which tokens of a data set are trained on, before a run.
+
+It reads labels as they are. It runs no model, applies no chat template, and makes no labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._common.constants import IGNORED
+from .._common.errors import counted, shorten, type_error, value_error
+from ..packing import documents_by_positions
+from ..ragged import Ragged, offsets_of
+from ..tokenization import is_no_mask, number_of_ids, private_copy
+
+_ROWS = 4096  # rows that are read at once
+_MASKS = ("completion_mask", "assistant_masks")  # of TRL: 1 at trained tokens
+_COLUMNS = ("input_ids", "labels", *_MASKS, "attention_mask", "document_ids", "position_ids", "seq_lengths")
+_CAUSES = ("prompt", "first token", "between answers", "after the answer", "no answer", "padding")
+
+# Problems of rows, with the end of the message "12 rows with ...".
+_MESSAGES = {
+    "untrained": "a document without a trained token",
+    "lengths": "another number of labels than of tokens",
+    "unknown ids": "labels that are neither -100 nor ids of the tokenizer",
+    "shifted": "labels that are the id of the next token; causal models shift labels themselves, so they shift twice",
+    "other ids": "labels that are not the ids of their tokens",
+    "padding": "padding that is trained on",
+    "truncated": "an answer that was truncated before its end token",
+    "masked end": "an answer whose end token is not trained on",
+    "no end": "an answer without an end token",
+}
+
+_Table = dict[str, NDArray[Any]]  # columns of equal length, with one value for each row or document
+
+
+@dataclass(frozen=True)
+class LabelCheck:
+    r"""Result of `labels`: numbers of trained tokens, causes of -100, and problems. `print` shows a report.
+
+    Args:
+        rows, tokens, trained (`int`): numbers of rows, of labels, and of labels other than -100.
+        kind (`"tokens"`, `"targets"` or `"classes"`): meaning of the labels: ids of the tokens themselves; ids of a
+            target sequence, as for encoder-decoders; or other numbers, as in masked language modeling.
+        ignored (`dict` from `str` to `int`): numbers of labels of -100 by cause. `"prompt"` is all tokens before the
+            first trained one of a document, `"first token"` the same if it is a single one. `"no answer"` is documents
+            without a trained token. For `"classes"`, `"other tokens"` is all but padding.
+        warnings (`tuple` of `str`): problems of the whole data set, such as an end token that is never trained on.
+        problems (`dict` from `str` to `tuple` of `int`): numbers of the rows that have a problem, by its name:
+            `"untrained"`, `"lengths"`, `"unknown ids"`, `"shifted"`, `"other ids"`, `"padding"`, `"truncated"`,
+            `"masked end"` and `"no end"`. The report says what each means. Problems that no row has are left out.
+        worst (`tuple` of `int`): numbers of up to ten rows with problems: first those with most problems, and among
+            these the ones with the smallest share of trained tokens.
+    """
+
+    rows: int
+    tokens: int
+    trained: int
+    kind: Literal["tokens", "targets", "classes"]
+    ignored: dict[str, int]
+    warnings: tuple[str, ...]
+    problems: dict[str, tuple[int, ...]]
+    worst: tuple[int, ...]
+
+    @property
+    def share(self) -> float:
+        """Share of labels that are trained on, from 0 to 1."""
+        return self.trained / max(1, self.tokens)
+
+    def __str__(self) -> str:
+        numbers = {"trained on": self.trained, **{f"-100: {cause}": number for cause, number in self.ignored.items()}}
+        lines = [f"{counted(self.rows, 'row')}, {counted(self.tokens, 'label')}"]
+        lines += [f"  {name:<23}{number / max(1, self.tokens):7.2%}  {number:,}" for name, number in numbers.items()]
+        lines += self.warnings
+        for name, rows in self.problems.items():
+            some = ", ".join(map(str, rows[:10])) + ", ..." * (len(rows) > 10)
+            lines.append(f"{counted(len(rows), 'row')} with {_MESSAGES[name]}: {some}")
+        worst = f"worst rows: {', '.join(map(str, self.worst))}" if self.worst else "no row has a problem"
+        return "\n".join([*lines, worst])
+
+
+def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None) -> LabelCheck:
+    r"""Check which tokens of a data set are trained on, and find rows whose labels are probably wrong.
+
+    The labels are the column `labels`. If there is none, the trained tokens are those with 1 in `completion_mask` and
+    `assistant_masks`, the columns of TRL. Packed rows are divided into documents by `document_ids`, `position_ids` or
+    `seq_lengths`. The answer of a document ends at its last trained token. An answer without an end token counts as
+    truncated if its document or row has the largest length in the data set.
+
+    Args:
+        dataset (`datasets.Dataset`, `datasets.IterableDataset`, or iterable of rows or batches): tokenized rows, or a
+            `DataLoader` such as `trainer.get_train_dataloader()`, for labels that a collator makes.
+        tokenizer (tokenizer or `str`, *optional*): any tokenizer that `DataCollatorWithPositionalEncoding` takes.
+            Without it, end tokens and padding ids are not checked.
+        end_token (`str`, *optional*): token that ends an answer, such as `"<end_of_turn>"`. By default the tokenizer's
+            `eos_token`, or its `sep_token` if it has none, as BERT's. One other token may follow it, such as the line
+            break of a chat template.
+
+    Returns:
+        `LabelCheck`, which `print` shows as a report. Row numbers count from 0, in the order of reading.
+
+    Raises:
+        TypeError: if a column does not have a list of integers in each row, such as one label for a whole row.
+        ValueError: if there are no rows, no labels, or `end_token` is not one token.
+
+    Example:
+        >>> from hf_posenc import train_bpe
+        >>> tokenizer = train_bpe(["I ride bike"], vocab_size=300)
+        >>> end = tokenizer.eos_token_id
+        >>> rows = [
+        ...     {"input_ids": [7, 8, 9, 10, end], "labels": [-100, -100, 9, 10, end]},
+        ...     {"input_ids": [7, 8, 9, 10, 11], "labels": [-100, -100, 9, 10, 11]},
+        ... ]
+        >>> print(labels(rows, tokenizer))
+        2 rows, 10 labels
+          trained on              60.00%  6
+          -100: prompt            40.00%  4
+        1 row with an answer that was truncated before its end token: 1
+        worst rows: 1
+    """
+    mine, end, padding, limit = None, None, None, 2**62
+    if tokenizer is not None:
+        mine = private_copy(tokenizer)
+        end = mine.sep_token_id if mine.eos_token_id is None else mine.eos_token_id
+        padding, limit = mine.pad_token_id, number_of_ids(mine)
+    if end_token is not None and (end := mine.get_vocab().get(end_token) if mine else None) is None:
+        got = f"{end_token!r}, and {type(mine).__name__ if mine else 'no tokenizer'}"
+        raise value_error("end_token must be one token of the tokenizer", got=got, fix="end_token='<|im_end|>'")
+    parts: list[tuple[_Table, _Table, dict[str, int]]] = []
+    for columns in _chunks(dataset):
+        parts.append(_count(columns, sum(len(part[0]["trained"]) for part in parts), end, padding, limit))
+    if not parts:
+        raise value_error("labels are checked in rows of tokens", got="no rows", fix="check the path, split or filter")
+    rows, documents = (
+        {name: np.concatenate([part[table][name] for part in parts]) for name in parts[0][table]} for table in (0, 1)
+    )
+    ignored = {cause: sum(part[2][cause] for part in parts) for cause in _CAUSES}
+    return _check(rows, documents, ignored, mine, end)
+
+
+def _chunks(dataset: Any) -> Iterator[dict[str, Ragged]]:
+    """Yield the columns of some thousand rows at a time, or of a batch."""
+    first, is_arrow = 0, hasattr(dataset, "with_format") and hasattr(dataset, "iter")
+    tables: Iterator[Any] = dataset.with_format("arrow").iter(batch_size=_ROWS) if is_arrow else _batches(dataset)
+    for table in tables:
+        names = table.column_names if is_arrow else list(table)
+        if "input_ids" not in names:
+            fix = "tokenize first: dataset.map(collate, batched=True); choose one of several splits: dataset['train']"
+            raise value_error("rows must have a column input_ids", got=f"columns {shorten(names)}", fix=fix)
+        # Left out: masks (B, 1, T, T), position ids of images (3, B, T), and the text in place of masks of packed rows.
+        given = {name: table[name] for name in _COLUMNS if name in names}
+        used = [name for name, each in given.items() if getattr(each, "ndim", 2) < 3 and not is_no_mask(each)]
+        yield (columns := {name: _ragged(given[name], name, first) for name in used})
+        first += len(columns["input_ids"])
+
+
+def _batches(rows: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield batches as they are, and single rows as columns of some thousand rows."""
+    items = iter([rows] if isinstance(rows, Mapping) else rows)
+    for item in items:
+        if not isinstance(item, Mapping):
+            fix = "a datasets.Dataset, a DataLoader, or rows such as {'input_ids': [5, 6], 'labels': [-100, 6]}"
+            raise type_error("a data set consists of rows or batches, each a dict", got=type(item).__name__, fix=fix)
+        ids = item.get("input_ids", ())
+        if len(ids) and np.ndim(ids[0]):
+            yield item
+        else:
+            several = [item, *islice(items, _ROWS - 1)]
+            yield {name: [row.get(name) for row in several] for name in item}
+
+
+def _ragged(column: Any, name: str, first: int) -> Ragged:
+    """Return a column of lists of integers as a `Ragged`; messages number its rows from `first` on."""
+    if type(column).__module__.startswith("pyarrow"):
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        flat = array.flatten() if hasattr(array.type, "value_type") else array
+        is_number = pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type)
+        if flat is not array and is_number and not array.null_count and not flat.null_count:
+            return Ragged(flat.to_numpy(zero_copy_only=False), pc.list_value_length(array).to_numpy().astype(np.int64))
+        column = column.to_pylist()
+    try:
+        return Ragged.from_rows(list(column), name=name, bools=True)
+    except (TypeError, ValueError):
+        Ragged.from_rows([[]] * first + list(column), name=name, bools=True)  # raises with the number of the row
+        raise
+
+
+def _labels_of(columns: dict[str, Ragged]) -> Ragged:
+    """Return the labels of some rows."""
+    if "labels" in columns:
+        return columns["labels"]
+    masks = [columns[name].values != 0 for name in _MASKS if name in columns]
+    if not masks:
+        fix = "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer)"
+        raise value_error("rows must have labels for each token", got=f"columns {', '.join(columns)}", fix=fix)
+    ids = columns["input_ids"]
+    return Ragged(np.where(np.logical_and.reduce(masks), ids.values, IGNORED), ids.lengths)
+
+
+def _count(
+    columns: dict[str, Ragged], first_row: int, end: int | None, padding: int | None, limit: int
+) -> tuple[_Table, _Table, dict[str, int]]:
+    """Return a table of rows, a table of the documents with a trained token, and the number of -100 by cause."""
+    labels, ids = _labels_of(columns), columns["input_ids"]
+    is_aligned = labels.lengths == ids.lengths
+
+    def by_label(name: str, fill: int) -> NDArray[np.int64]:
+        """Return the values of a column, one for each label; `fill` in rows of another length."""
+        same, column = is_aligned & (columns[name].lengths == labels.lengths), columns[name]
+        out = np.full(len(labels.values), fill, np.int64)
+        out[np.repeat(same, labels.lengths)] = column.values if same.all() else column.filter(same).values
+        return out
+
+    tokens, trained = by_label("input_ids", IGNORED), labels.values != IGNORED
+    if "attention_mask" in columns:
+        real = by_label("attention_mask", 1) != 0
+    elif "document_ids" in columns:
+        real = by_label("document_ids", 0) >= 0
+    else:
+        real = (tokens != padding) | (padding is None or padding == end)
+    rows = {
+        "labels": labels.lengths,
+        "trained": _sums(trained, labels.offsets),
+        "padding": _sums(trained & ~real, labels.offsets) > 0,
+        "lengths": ~is_aligned,
+    }
+    hidden = np.count_nonzero(~trained & ~real)
+
+    # From here on, without padding.
+    rest, trained, tokens = labels.where(real), trained[real], tokens[real]
+    values, offsets, numbers = rest.values, rest.offsets, None
+    begins = np.zeros(len(values) + 1, np.bool_)
+    begins[offsets] = True
+    if "document_ids" in columns:
+        numbers = by_label("document_ids", 0)[real]
+    elif "position_ids" in columns:
+        numbers = documents_by_positions(by_label("position_ids", 0)[real], rest.lengths)
+    elif "seq_lengths" in columns and columns["seq_lengths"].values.sum() == len(values):
+        begins[offsets_of(columns["seq_lengths"].values)] = True
+    if numbers is not None:
+        begins[1:-1] |= np.diff(numbers) != 0
+    bounds = np.flatnonzero(begins)  # of documents
+    starts, ends, before = bounds[:-1], bounds[1:], offsets_of(trained)  # `before`: trained tokens before each token
+    row, has = np.searchsorted(offsets, starts, side="right") - 1, before[ends] > before[starts]
+    is_padding = np.diff(offsets_of(tokens == padding)[bounds]) == ends - starts
+    rows["untrained"] = rows["trained"] == 0
+    rows["untrained"][row[~has & ~is_padding & (ends - starts > 1)]] = True
+    rows["length"] = rest.lengths
+    rows["end"] = _sums(trained & (values == end), offsets) > 0
+    rows["unknown ids"] = _sums(trained & ((values < 0) | (values >= limit)), offsets) > 0
+    others, compared = trained & (values != tokens), trained & ~begins[1:]
+    pairs = _sums(compared, offsets)  # of a label and the next token
+    equal = _sums(compared & (values == np.append(tokens[1:], IGNORED)), offsets)
+    rows["shifted"] = (pairs > 1) & (equal >= 0.9 * pairs) & (2 * _sums(others, offsets) > pairs)
+    rows["other ids"] = is_aligned & (_sums(others, offsets) > 0) & ~rows["shifted"] & ~rows["unknown ids"]
+
+    bare = (ends - starts)[~has].sum()
+    starts, ends, row, places = starts[has], ends[has], row[has], np.flatnonzero(trained)
+    first, last = places[before[starts]], places[before[ends] - 1]
+    lead = first - starts
+    documents = {
+        "row": first_row + row,
+        "length": ends - starts,
+        "has prompt": lead > 1,
+        "last": values[last],
+        "has end": (values[last] == end) | ((last > first) & (values[last - 1] == end)),
+        "masked end": (last + 1 < ends) & (np.append(tokens, IGNORED)[last + 1] == end),
+        "is cut": last == ends - 1,
+        "ends row": ends == offsets[row + 1],
+    }
+    between = (last - first + 1 - before[ends] + before[starts]).sum()
+    causes = (lead[lead > 1].sum(), np.count_nonzero(lead == 1), between, (ends - 1 - last).sum(), bare, hidden)
+    return rows, documents, dict(zip(_CAUSES, map(int, causes), strict=True))
+
+
+def _sums(chosen: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of chosen tokens in each row."""
+    return np.diff(offsets_of(chosen)[offsets])
+
+
+def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: Any, end: int | None) -> LabelCheck:
+    """Return the result of `labels`. Row `i` of the data set is row `i` of the table `rows`."""
+    warnings, count, row_of = list[str](), len(rows["labels"]), documents["row"]
+    kind: Literal["tokens", "targets", "classes"] = "tokens"
+    given = (rows["trained"] > 0) & ~rows["lengths"]
+    if 2 * np.count_nonzero(rows["lengths"]) > count:
+        kind = "targets"
+    elif 2 * np.count_nonzero(given & rows["other ids"]) > np.count_nonzero(given):
+        kind = "classes"
+        others = sum(ignored.values()) - ignored["padding"]  # for example, tokens that were not masked
+        ignored = dict.fromkeys(_CAUSES, 0) | {"other tokens": others, "padding": ignored["padding"]}
+    if kind != "tokens":
+        for name in ("other ids", "shifted", "lengths" if kind == "targets" else "untrained"):
+            rows[name][:] = False
+    rows |= {name: np.zeros(count, np.bool_) for name in ("truncated", "masked end", "no end")}
+    if end is not None and kind != "classes" and len(row_of):
+        shown, is_never = repr(tokenizer.convert_ids_to_tokens(end)), not rows["end"].any()
+        if tokenizer.pad_token_id == end:
+            warnings.append(
+                f"the padding token is also the end token {shown}: collators that find padding by its id, such as "
+                "DataCollatorForLanguageModeling, hide the end token too"
+            )
+        if is_never:
+            warnings.append(f"the end token {shown} is never trained on, so the model does not learn to stop")
+            last, numbers = np.unique(documents["last"], return_counts=True)
+            if 2 * numbers.max() > len(row_of):
+                other = repr(tokenizer.convert_ids_to_tokens(int(last[numbers.argmax()])))
+                warnings[-1] += f"; most answers end with {other}: end_token={other} if that is meant"
+        masked, has_prompt = documents["masked end"] & ~documents["has end"], documents["has prompt"]
+        without = ~documents["has end"] & ~masked & (~rows["lengths"][row_of] | (kind == "targets"))
+        if 2 * np.count_nonzero(documents["has end"] & ~has_prompt) <= np.count_nonzero(~has_prompt):
+            without &= has_prompt  # texts without prompts that are cut into rows need no end token
+        fills_row = documents["ends row"] & (rows["length"][row_of] == rows["length"].max())
+        is_longest = fills_row | (documents["length"] == documents["length"].max())
+        is_cut = documents["is cut"] & is_longest & (not is_never)
+        for name, chosen in (("masked end", masked), ("truncated", without & is_cut), ("no end", without & ~is_cut)):
+            rows[name][row_of[chosen]] = True
+    several = np.sum([rows[name] for name in _MESSAGES], axis=0)
+    order = np.lexsort((rows["trained"] / np.maximum(rows["labels"], 1), -several))
+    found = {name: tuple(np.flatnonzero(rows[name]).tolist()) for name in _MESSAGES}
+    return LabelCheck(
+        rows=count,
+        tokens=int(rows["labels"].sum()),
+        trained=int(rows["trained"].sum()),
+        kind=kind,
+        ignored={cause: number for cause, number in ignored.items() if number},
+        warnings=tuple(warnings),
+        problems={name: numbers for name, numbers in found.items() if numbers},
+        worst=tuple(order[: min(10, np.count_nonzero(several))].tolist()),
+    )

@@ -1,0 +1,318 @@
+"""`audit.labels` finds planted mistakes by row and nothing in clean rows, and its counts equal a loop over tokens.
+
+The loop of the last test follows the docstring of `LabelCheck`, one token after another.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import datasets
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_posenc import DataCollatorWithPositionalEncoding, audit, pack_dataset, train_bpe
+
+Row = dict[str, list[int]]
+
+
+def _end(tokenizer: Any) -> int:
+    end = tokenizer.eos_token_id
+    return int(tokenizer.sep_token_id if end is None else end)
+
+
+def _rows(tokenizer: Any, count: int = 40) -> list[Row]:
+    """Return clean rows: a prompt of two to six tokens without labels, an answer of three to eleven, and the end."""
+    special = set(tokenizer.all_special_ids)
+    plain = [number for number in range(len(tokenizer)) if number not in special]
+    rows = []
+    for row in range(count):
+        prompt, answer = 2 + row % 5, 3 + row % 9
+        ids = [plain[(3 * row + 7 * i + i * i) % len(plain)] for i in range(prompt + answer)]
+        ids.append(_end(tokenizer))
+        rows.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": [-100] * prompt + ids[prompt:]})
+    return rows
+
+
+# ---------------------------------------------------------------------------------------------------- planted mistakes
+
+
+def _untrained(row: Row, _: Any) -> None:
+    row["labels"] = [-100] * len(row["labels"])
+
+
+def _truncated(row: Row, _: Any) -> None:
+    ids = (row["input_ids"][:-1] * 30)[:30]  # longer than every other row
+    row |= {"input_ids": ids, "attention_mask": [1] * 30, "labels": [-100, -100, *ids[2:]]}
+
+
+def _without_end(row: Row, _: Any) -> None:
+    for values in row.values():
+        values.pop()
+
+
+def _masked_end(row: Row, _: Any) -> None:
+    row["labels"][-1] = -100
+
+
+def _trained_padding(row: Row, tokenizer: Any) -> None:
+    row["input_ids"] += [tokenizer.pad_token_id] * 3
+    row["attention_mask"] += [0] * 3
+    row["labels"] += [tokenizer.pad_token_id] * 3
+
+
+def _shifted(row: Row, _: Any) -> None:
+    row["labels"] = [*row["labels"][1:], -100]
+
+
+def _too_few(row: Row, _: Any) -> None:
+    row["labels"].pop()
+
+
+def _unknown_id(row: Row, tokenizer: Any) -> None:
+    row["labels"][-2] = len(tokenizer) + 5
+
+
+def _other_id(row: Row, _: Any) -> None:
+    row["labels"][-2] = row["input_ids"][0]
+
+
+MISTAKES: dict[str, Callable[[Row, Any], None]] = {
+    "untrained": _untrained,
+    "truncated": _truncated,
+    "no end": _without_end,
+    "masked end": _masked_end,
+    "padding": _trained_padding,
+    "shifted": _shifted,
+    "lengths": _too_few,
+    "unknown ids": _unknown_id,
+    "other ids": _other_id,
+}
+
+
+@pytest.fixture(params=["wordpiece", "bpe", "unigram"])
+def tokenizer(request: pytest.FixtureRequest, sentences: list[str]) -> Any:
+    return train_bpe(sentences, 300) if request.param == "bpe" else request.getfixturevalue(request.param)
+
+
+def test_clean_rows_have_no_problem(tokenizer) -> None:
+    found = audit.labels(_rows(tokenizer), tokenizer)
+    assert (found.problems, found.warnings, found.worst) == ({}, (), ())
+    assert (found.kind, found.rows, found.ignored.keys()) == ("tokens", 40, {"prompt"})
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_planted_mistake_is_found_in_its_rows_and_nowhere_else(tokenizer, name: str) -> None:
+    rows = _rows(tokenizer)
+    for number in (7, 31):
+        MISTAKES[name](rows[number], tokenizer)
+    found = audit.labels(datasets.Dataset.from_list(rows), tokenizer)
+    assert found.problems == {name: (7, 31)}
+    assert set(found.worst) == {7, 31}
+    assert audit.labels(rows, tokenizer) == found
+    assert "2 rows with " in str(found)
+
+
+def test_an_end_token_that_is_never_trained_on_is_named(tokenizer) -> None:
+    rows = _rows(tokenizer)
+    for row in rows:
+        _masked_end(row, tokenizer)
+    end = tokenizer.convert_ids_to_tokens(_end(tokenizer))
+    assert f"the end token {end!r} is never trained on" in audit.labels(rows, tokenizer).warnings[0]
+
+
+def test_the_padding_token_that_is_also_the_end_token_is_named(byte_bpe) -> None:
+    rows = _rows(byte_bpe)
+    byte_bpe.pad_token = byte_bpe.eos_token
+    (warning,) = audit.labels(rows, byte_bpe).warnings
+    assert warning.startswith("the padding token is also the end token")
+
+
+def test_another_end_token_is_suggested_and_taken(unigram) -> None:
+    rows = _rows(unigram)
+    for row in rows:
+        row["input_ids"][-1] = row["labels"][-1] = unigram.pad_token_id
+    found = audit.labels(rows, unigram)
+    name = repr(unigram.pad_token)
+    assert found.warnings[0].endswith(f"most answers end with {name}: end_token={name} if that is meant")
+    assert len(found.problems["no end"]) == 40
+    assert audit.labels(rows, unigram, end_token=unigram.pad_token).problems == {}
+
+
+def test_the_worst_rows_are_those_with_most_problems_and_then_the_least_trained(wordpiece) -> None:
+    rows = _rows(wordpiece, 60)
+    for number in range(20, 34):
+        _masked_end(rows[number], wordpiece)
+    _trained_padding(rows[30], wordpiece)
+    found = audit.labels(rows, wordpiece)
+    shares = {n: sum(label != -100 for label in rows[n]["labels"]) / len(rows[n]["labels"]) for n in range(20, 34)}
+    shares.pop(30)
+    assert len(found.worst) == 10
+    assert found.worst[0] == 30
+    assert [shares[n] for n in found.worst[1:]] == sorted(shares.values())[:9]
+
+
+def test_without_a_tokenizer_end_tokens_are_not_checked(wordpiece) -> None:
+    rows = _rows(wordpiece)
+    _masked_end(rows[3], wordpiece)
+    _untrained(rows[4], wordpiece)
+    assert audit.labels(rows).problems == {"untrained": (4,)}
+
+
+# ---------------------------------------------------------------------------------------------- labels made elsewhere
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"labels": "causal_lm"},
+        {"labels": "causal_lm", "padding_side": "left", "pad_to_multiple_of": 16},
+        {"labels": "causal_lm", "packing": True, "max_length": 64},
+        {"labels": "causal_lm", "packing": "flat", "pad_to_multiple_of": 64, "max_length": 64},
+        {"labels": "masked_lm", "seed": 0},
+    ],
+    ids=str,
+)
+def test_batches_of_the_collator_have_no_problem(settings: dict[str, Any], sentences: list[str]) -> None:
+    collate = DataCollatorWithPositionalEncoding(train_bpe(sentences, 300), **settings)
+    batch = collate(sentences)
+    found = audit.labels([batch, collate(sentences[:5])], collate.tokenizer)
+    assert (found.problems, found.warnings) == ({}, ())
+    assert found.kind == ("classes" if settings["labels"] == "masked_lm" else "tokens")
+    alone = audit.labels(batch, collate.tokenizer)
+    assert alone.trained == int((batch["labels"] != -100).sum())
+    assert alone.trained + sum(alone.ignored.values()) == alone.tokens == batch["labels"].numel()
+
+
+def test_rows_of_pack_dataset_have_a_first_token_for_each_document(sentences: list[str]) -> None:
+    tokenizer = train_bpe(sentences, 300)
+    tokenized = datasets.Dataset.from_dict({"text": sentences[:16]}).map(
+        DataCollatorWithPositionalEncoding(tokenizer), batched=True, remove_columns="text"
+    )
+    found = audit.labels(pack_dataset(tokenized, 128), tokenizer)
+    assert found.problems == {}
+    assert found.ignored["first token"] == 16
+    assert found.ignored.keys() == {"first token", "padding"}
+
+
+def test_masks_and_packed_rows_of_trl(wordpiece) -> None:
+    rows = _rows(wordpiece, 4)
+    masks = [
+        {"input_ids": row["input_ids"], "completion_mask": [int(label != -100) for label in row["labels"]]}
+        for row in rows
+    ]
+    expected = audit.labels(rows, wordpiece)
+    assert audit.labels(datasets.Dataset.from_list(masks), wordpiece) == expected
+    for row in masks:  # both masks must be 1
+        row["assistant_masks"] = [*row["completion_mask"][:-1], 0]
+    assert audit.labels(masks, wordpiece).problems == {"masked end": (0, 1, 2, 3)}
+    _untrained(rows[2], wordpiece)
+    packed = {name: [[each for row in rows for each in row[name]]] for name in ("input_ids", "labels")}
+    packed["seq_lengths"] = [[len(row["labels"]) for row in rows]]
+    found = audit.labels(packed, wordpiece)
+    assert found.problems == {"untrained": (0,)}
+    assert found.ignored["no answer"] == len(rows[2]["labels"])
+
+
+def test_labels_that_are_targets_are_read_without_the_ids(wordpiece) -> None:
+    rows = _rows(wordpiece)
+    targets = [{"input_ids": row["input_ids"], "labels": row["labels"][-3:]} for row in rows]
+    found = audit.labels(targets, wordpiece)
+    assert (found.kind, found.problems, found.share) == ("targets", {}, 1.0)
+    targets[5]["labels"].pop()
+    assert audit.labels(targets, wordpiece).problems == {"no end": (5,)}
+
+
+def test_a_text_cut_into_rows_of_one_length_is_clean(wordpiece) -> None:
+    ids = [each for row in _rows(wordpiece) for each in row["input_ids"]]
+    rows = [{"input_ids": ids[i : i + 50], "labels": ids[i : i + 50]} for i in range(0, 400, 50)]
+    found = audit.labels(rows, wordpiece)
+    assert (found.problems, found.warnings, found.share) == ({}, (), 1.0)
+
+
+def test_a_stream_is_read_once_and_nothing_given_is_changed(wordpiece) -> None:
+    rows = _rows(wordpiece, 5000)
+    before = copy.deepcopy(rows)
+    _untrained(rows[4999], wordpiece)
+    before[4999] = copy.deepcopy(rows[4999])
+    stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
+    for given_rows in (stream, iter(rows), datasets.Dataset.from_list(rows)):
+        found = audit.labels(given_rows, wordpiece)
+        assert (found.rows, found.problems) == (5000, {"untrained": (4999,)})
+    assert rows == before
+    assert wordpiece.padding_side == "right"
+
+
+# ------------------------------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "words"),
+    [
+        ([], ValueError, "rows of tokens\n  got: no rows"),
+        ([{"text": "a"}], ValueError, r"column input_ids\n  got: columns \['text'\]\n  fix: tokenize first"),
+        ([{"input_ids": [5]}], ValueError, r"labels for each token\n  got: columns input_ids\n  fix: .*dataloader"),
+        ([{"input_ids": [5], "labels": 1}], TypeError, "row 0 of column 'labels' must be a flat list of integers"),
+        ({"train": [1]}, ValueError, r"column input_ids\n  got: columns \['train'\]\n  fix: .*dataset\['train'\]"),
+        ("folder", TypeError, "rows or batches, each a dict\n  got: str"),
+    ],
+)
+def test_other_data_is_refused(rows: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        audit.labels(rows)
+
+
+@pytest.mark.parametrize("kind", [list, iter, datasets.Dataset.from_list])
+def test_an_error_numbers_the_row_in_the_whole_data_set(kind: Callable[[list[Any]], Any]) -> None:
+    rows: list[dict[str, Any]] = [{"input_ids": [5], "labels": [5]} for _ in range(9000)]
+    rows[8500]["labels"] = None
+    with pytest.raises(TypeError, match="row 8500 of column 'labels'"):
+        audit.labels(kind(rows))
+
+
+@pytest.mark.parametrize("tokenizer_too", [True, False])
+def test_an_end_token_that_is_no_token_is_refused(wordpiece, tokenizer_too: bool) -> None:
+    with pytest.raises(ValueError, match="end_token must be one token of the tokenizer\n  got: 'the end'"):
+        audit.labels(_rows(wordpiece), wordpiece if tokenizer_too else None, end_token="the end")
+
+
+# -------------------------------------------------------------------------------------------------------------- a loop
+
+
+def _causes(labels: list[int], mask: list[int]) -> Counter[str]:
+    """Return the causes of -100 in a row of one document, token by token."""
+    trained = [i for i, label in enumerate(labels) if mask[i] and label != -100]
+    real = [i for i in range(len(labels)) if mask[i]]
+    causes: Counter[str] = Counter()
+    for i, label in enumerate(labels):
+        if label != -100:
+            continue
+        if not mask[i]:
+            causes["padding"] += 1
+        elif not trained:
+            causes["no answer"] += 1
+        elif i < trained[0]:
+            causes["first token" if trained[0] == real[min(1, len(real) - 1)] else "prompt"] += 1
+        else:
+            causes["between answers" if i < trained[-1] else "after the answer"] += 1
+    return causes
+
+
+tokens = st.lists(st.tuples(st.integers(5, 9), st.booleans()), max_size=12)
+
+
+@given(st.lists(st.tuples(tokens, st.integers(0, 3), st.booleans()), min_size=1, max_size=6))
+def test_causes_of_rows_equal_a_loop_over_tokens(drawn: list[Any]) -> None:
+    rows, expected = [], Counter[str]()
+    for pairs, padding, left in drawn:
+        ids, labels = [each for each, _ in pairs], [each if chosen else -100 for each, chosen in pairs]
+        pads, ones = [0] * padding, [1] * len(ids)
+        row = [(pads, ids), ([-100] * padding, labels), (pads, ones)]
+        ids, labels, mask = (a + b if left else b + a for a, b in row)
+        rows.append({"input_ids": ids, "labels": labels, "attention_mask": mask})
+        expected += _causes(labels, mask)
+    assert audit.labels(rows).ignored == expected
