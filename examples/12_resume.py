@@ -146,6 +146,7 @@ def main() -> None:
         results = compared(Recorded, data, late, **theirs), compared(Budgeted, data, late, **ours)
         if int(os.environ.get("RANK", "0")) == 0:
             print(f"{name:34}Trainer: {results[0]:30}TokenBudgetMixin: {results[1]}", flush=True)
+    PartialState().destroy_process_group()  # if there is one
 
 
 if __name__ == "__main__":

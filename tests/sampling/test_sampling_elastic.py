@@ -141,11 +141,14 @@ def start_two_processes(folder: Path, part: int) -> None:
         f"""import sys
 from pathlib import Path
 
+import torch
+
 sys.path[:0] = {[str(path) for path in Path(__file__).parents[:3]]}
 from test_sampling_elastic import train_in_two_processes
 
 if __name__ == "__main__":
     train_in_two_processes(Path({str(folder)!r}), {part})
+    torch.distributed.destroy_process_group()  # otherwise gloo may abort at exit
 """
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]

@@ -746,11 +746,14 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
             import sys
             from pathlib import Path
 
+            import torch
+
             sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:3]]}
             from test_sampling_trainer import work
 
             if __name__ == "__main__":
                 work(Path({str(folder)!r}))
+                torch.distributed.destroy_process_group()  # otherwise gloo may abort at exit
             """
         )
     )
