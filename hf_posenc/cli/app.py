@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from .._common.errors import shorten
+from .._common.errors import shorten, value_error
 from .common import Tokenizer, default_texts, default_tokenizer
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, show
@@ -91,7 +91,13 @@ def labels(
     from ..corpus.tables import load_rows
     from ..models import audit
 
-    found = audit.labels(load_rows(data, split), tokenizer, end_token=end_token)
+    try:
+        found = audit.labels(load_rows(data, split), tokenizer, end_token=end_token)
+    except ValueError as error:  # of datasets or Arrow, which read the rows now
+        if "\n  got: " in str(error):
+            raise
+        fix = "a file, or a folder, of rows with input_ids and labels"
+        raise value_error(f"{data} cannot be read as rows", got=shorten(str(error)), fix=fix) from error
     Screen().say(str(found))
     if found.problems:
         raise typer.Exit(1)

@@ -351,7 +351,8 @@ def load_rows(name: str, split: str | None = None) -> Any:
         import datasets
 
         files = {"path": form, "data_files": name} if form else {"path": name}
-        return _load(name, lambda: datasets.load_dataset(**files, split=split or "train", streaming=True))
+        fix = "check the files and the split (--split)"
+        return _load(name, lambda: datasets.load_dataset(**files, split=split or "train", streaming=True), fix=fix)
     found = found or from_hub(name, None, split)
     if len(found) > 1:
         raise value_error("one split is read at a time", got=f"split={split!r}", fix="one of its names (--split)")
@@ -414,13 +415,17 @@ def _hash_of(stream: Any) -> str | None:
         return None
 
 
-def _load(name: str, load: Callable[..., Any], *given: object) -> Any:
+def _load(
+    name: str,
+    load: Callable[..., Any],
+    *given: object,
+    fix: str = "dataset_config=... (--dataset-config) names a configuration",
+) -> Any:
     """Return `load(*given)`, where `load` is a function that loads the data set `name` with the `datasets` library."""
     try:
         return load(*given)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        fix = "dataset_config=... (--dataset-config) names a configuration"
         rule = f"{name} cannot be loaded by datasets"
         if not Path(name).expanduser().exists():
             rule = f"{name!r} is not a local file, and was not found on the Hub"

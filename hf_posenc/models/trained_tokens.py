@@ -29,10 +29,10 @@ _MESSAGES = {
     "untrained": "a document without a trained token",
     "lengths": "another number of labels than of tokens",
     "unknown ids": "labels that are neither -100 nor ids of the tokenizer",
-    "shifted": "labels that are the id of the next token; causal models shift labels themselves, so they shift twice",
+    "shifted": "labels that are shifted by one token; causal models shift labels themselves, so these shift twice",
     "other ids": "labels that are not the ids of their tokens",
     "padding": "padding that is trained on",
-    "truncated": "an answer that was truncated before its end token",
+    "truncated": "an answer that was truncated, or cut, before its end token",
     "masked end": "an answer whose end token is not trained on",
     "no end": "an answer without an end token",
 }
@@ -75,7 +75,9 @@ class LabelCheck:
 
     def __str__(self) -> str:
         numbers = {"trained on": self.trained, **{f"-100: {cause}": number for cause, number in self.ignored.items()}}
-        lines = [f"{counted(self.rows, 'row')}, {counted(self.tokens, 'label')}"]
+        meaning = {"targets": "ids of targets", "classes": "ids of masked tokens, or classes"}.get(self.kind)
+        read = f"; most are not the ids of their tokens, and are read as {meaning}" if meaning else ""
+        lines = [f"{counted(self.rows, 'row')}, {counted(self.tokens, 'label')}{read}"]
         lines += [f"  {name:<23}{number / max(1, self.tokens):7.2%}  {number:,}" for name, number in numbers.items()]
         lines += self.warnings
         for name, rows in self.problems.items():
@@ -121,7 +123,7 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         2 rows, 10 labels
           trained on              60.00%  6
           -100: prompt            40.00%  4
-        1 row with an answer that was truncated before its end token: 1
+        1 row with an answer that was truncated, or cut, before its end token: 1
         worst rows: 1
     """
     mine, end, padding, limit = None, None, None, 2**62
@@ -132,9 +134,10 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
     if end_token is not None and (end := mine.get_vocab().get(end_token) if mine else None) is None:
         got = f"{end_token!r}, and {type(mine).__name__ if mine else 'no tokenizer'}"
         raise value_error("end_token must be one token of the tokenizer", got=got, fix="end_token='<|im_end|>'")
-    parts: list[tuple[_Table, _Table, dict[str, int]]] = []
+    first, parts = 0, list[tuple[_Table, _Table, dict[str, int]]]()
     for columns in _chunks(dataset):
-        parts.append(_count(columns, sum(len(part[0]["trained"]) for part in parts), end, padding, limit))
+        parts.append(_count(columns, first, end, padding, limit))
+        first += len(columns["input_ids"])
     if not parts:
         raise value_error("labels are checked in rows of tokens", got="no rows", fix="check the path, split or filter")
     rows, documents = (
@@ -146,33 +149,44 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
 
 def _chunks(dataset: Any) -> Iterator[dict[str, Ragged]]:
     """Yield the columns of some thousand rows at a time, or of a batch."""
-    first, is_arrow = 0, hasattr(dataset, "with_format") and hasattr(dataset, "iter")
+    first, form = 0, getattr(dataset, "format", None)
+    is_arrow = hasattr(dataset, "with_format") and not (isinstance(form, Mapping) and form.get("type") == "custom")
     tables: Iterator[Any] = dataset.with_format("arrow").iter(batch_size=_ROWS) if is_arrow else _batches(dataset)
     for table in tables:
-        names = table.column_names if is_arrow else list(table)
+        names = table.column_names if is_arrow else [name for name in table if table[name] is not None]
         if "input_ids" not in names:
             fix = "tokenize first: dataset.map(collate, batched=True); choose one of several splits: dataset['train']"
             raise value_error("rows must have a column input_ids", got=f"columns {shorten(names)}", fix=fix)
         # Left out: masks (B, 1, T, T), position ids of images (3, B, T), and the text in place of masks of packed rows.
         given = {name: table[name] for name in _COLUMNS if name in names}
         used = [name for name, each in given.items() if getattr(each, "ndim", 2) < 3 and not is_no_mask(each)]
-        yield (columns := {name: _ragged(given[name], name, first) for name in used})
-        first += len(columns["input_ids"])
+        columns = {name: _ragged(given[name], name, first) for name in used}
+        ids = columns["input_ids"]
+        for name in ("labels", *_MASKS):
+            if name in columns and len(columns[name]) != len(ids):
+                raise value_error("columns must have equal numbers of rows", got=f"{len(ids)} and {len(columns[name])}")
+            if name in _MASKS and name in columns and (columns[name].lengths != ids.lengths).any():
+                row = int(np.argmax(columns[name].lengths != ids.lengths))
+                rule = (
+                    f"row {first + row}: {columns[name].lengths[row]} values of '{name}' for {ids.lengths[row]} tokens"
+                )
+                raise value_error(rule, fix="one value for each token")
+        yield {name: each for name, each in columns.items() if len(each) == len(ids)}
+        first += len(ids)
 
 
 def _batches(rows: Any) -> Iterator[Mapping[str, Any]]:
     """Yield batches as they are, and single rows as columns of some thousand rows."""
-    items = iter([rows] if isinstance(rows, Mapping) else rows)
+    items = iter([rows] if isinstance(rows, Mapping) or not hasattr(rows, "__iter__") else rows)
     for item in items:
-        if not isinstance(item, Mapping):
-            fix = "a datasets.Dataset, a DataLoader, or rows such as {'input_ids': [5, 6], 'labels': [-100, 6]}"
-            raise type_error("a data set consists of rows or batches, each a dict", got=type(item).__name__, fix=fix)
-        ids = item.get("input_ids", ())
-        if len(ids) and np.ndim(ids[0]):
-            yield item
-        else:
-            several = [item, *islice(items, _ROWS - 1)]
-            yield {name: [row.get(name) for row in several] for name in item}
+        ids = item.get("input_ids") if isinstance(item, Mapping) else None
+        is_batch = getattr(ids, "ndim", 0) == 2 or (isinstance(ids, list) and len(ids) > 0 and np.ndim(ids[0]) > 0)
+        several = [item] if is_batch else [item, *islice(items, _ROWS - 1)]
+        for each in several:
+            if not isinstance(each, Mapping):
+                fix = "a datasets.Dataset, a DataLoader, or rows such as {'input_ids': [5, 6], 'labels': [-100, 6]}"
+                raise type_error("a data set consists of rows or batches, each a dict", got=shorten(each), fix=fix)
+        yield item if is_batch else {name: [row.get(name) for row in several] for name in item}
 
 
 def _ragged(column: Any, name: str, first: int) -> Ragged:
@@ -203,7 +217,37 @@ def _labels_of(columns: dict[str, Ragged]) -> Ragged:
         fix = "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer)"
         raise value_error("rows must have labels for each token", got=f"columns {', '.join(columns)}", fix=fix)
     ids = columns["input_ids"]
-    return Ragged(np.where(np.logical_and.reduce(masks), ids.values, IGNORED), ids.lengths)
+    return Ragged(np.where(np.logical_and.reduce(masks), ids.values.astype(np.int64), IGNORED), ids.lengths)
+
+
+def _by_label(columns: dict[str, Ragged], name: str, labels: Ragged, fill: int) -> NDArray[np.int64]:
+    """Return the values of a column, one for each label; `fill` in rows with another number of labels."""
+    column, out = columns[name], np.full(len(labels.values), fill, np.int64)
+    fits = column.lengths == labels.lengths
+    out[np.repeat(fits, labels.lengths)] = column.values if fits.all() else column.filter(fits).values
+    return out
+
+
+def _begins(
+    columns: dict[str, Ragged], labels: Ragged, real: NDArray[np.bool_], lengths: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return True at the first token of each document, and at the end; without padding, where `real` is False."""
+    offsets, numbers = offsets_of(lengths), None
+    begins = np.zeros(offsets[-1] + 1, np.bool_)
+    begins[offsets] = True
+    if "document_ids" in columns:
+        numbers = _by_label(columns, "document_ids", labels, 0)[real]
+    elif "position_ids" in columns:
+        numbers = documents_by_positions(_by_label(columns, "position_ids", labels, 0)[real], lengths)
+    elif "seq_lengths" in columns:
+        several = columns["seq_lengths"]
+        inside = offsets_of(several.values)
+        starts = inside[:-1] + np.repeat(offsets[:-1] - inside[several.offsets[:-1]], several.lengths)
+        fits = _sums(several.values, several.offsets) == lengths
+        begins[starts[np.repeat(fits, several.lengths)]] = True
+    if numbers is not None:
+        begins[1:-1] |= np.diff(numbers) != 0
+    return begins
 
 
 def _count(
@@ -211,57 +255,53 @@ def _count(
 ) -> tuple[_Table, _Table, dict[str, int]]:
     """Return a table of rows, a table of the documents with a trained token, and the number of -100 by cause."""
     labels, ids = _labels_of(columns), columns["input_ids"]
-    is_aligned = labels.lengths == ids.lengths
-
-    def by_label(name: str, fill: int) -> NDArray[np.int64]:
-        """Return the values of a column, one for each label; `fill` in rows of another length."""
-        same, column = is_aligned & (columns[name].lengths == labels.lengths), columns[name]
-        out = np.full(len(labels.values), fill, np.int64)
-        out[np.repeat(same, labels.lengths)] = column.values if same.all() else column.filter(same).values
-        return out
-
-    tokens, trained = by_label("input_ids", IGNORED), labels.values != IGNORED
+    offsets, trained, tokens = (
+        labels.offsets,
+        labels.values != IGNORED,
+        _by_label(columns, "input_ids", labels, IGNORED),
+    )
+    around, count = np.concatenate([[IGNORED], tokens, [IGNORED]]), _sums(trained, offsets)
+    compared = trained & (labels.values != padding)
+    equal, *moved = (_sums(compared & (labels.values == each), offsets) for each in (tokens, around[2:], around[:-2]))
+    number, others = _sums(compared, offsets), _sums(trained & (labels.values != tokens), offsets)
+    # Labels belong to the tokens of their row if a third are the ids of these, or of the next or previous tokens.
+    # Otherwise, as for targets and masked tokens, the row is counted without its tokens and masks.
+    of_tokens = (labels.lengths == ids.lengths) & (3 * np.maximum.reduce([equal, *moved]) >= number)
+    of_tokens &= (number > 0) | (others == 0)
+    alone = np.repeat(~of_tokens, labels.lengths)
+    tokens[alone] = IGNORED
     if "attention_mask" in columns:
-        real = by_label("attention_mask", 1) != 0
+        real = _by_label(columns, "attention_mask", labels, 1) != 0
     elif "document_ids" in columns:
-        real = by_label("document_ids", 0) >= 0
+        real = _by_label(columns, "document_ids", labels, 0) >= 0
     else:
         real = (tokens != padding) | (padding is None or padding == end)
+    real[alone] = (labels.values[alone] != padding) | (padding is None or padding == end)
     rows = {
         "labels": labels.lengths,
-        "trained": _sums(trained, labels.offsets),
-        "padding": _sums(trained & ~real, labels.offsets) > 0,
-        "lengths": ~is_aligned,
+        "trained": count,
+        "difference": np.abs(labels.lengths - ids.lengths),
+        "of tokens": of_tokens,
+        "padding": _sums(trained & ~real, offsets) > 0,
+        "shifted": of_tokens & (3 * equal < number),
+        "other ids": (labels.lengths == ids.lengths) & (others > 0),
     }
     hidden = np.count_nonzero(~trained & ~real)
 
     # From here on, without padding.
     rest, trained, tokens = labels.where(real), trained[real], tokens[real]
-    values, offsets, numbers = rest.values, rest.offsets, None
-    begins = np.zeros(len(values) + 1, np.bool_)
-    begins[offsets] = True
-    if "document_ids" in columns:
-        numbers = by_label("document_ids", 0)[real]
-    elif "position_ids" in columns:
-        numbers = documents_by_positions(by_label("position_ids", 0)[real], rest.lengths)
-    elif "seq_lengths" in columns and columns["seq_lengths"].values.sum() == len(values):
-        begins[offsets_of(columns["seq_lengths"].values)] = True
-    if numbers is not None:
-        begins[1:-1] |= np.diff(numbers) != 0
+    values, offsets, begins = rest.values, rest.offsets, _begins(columns, labels, real, rest.lengths)
     bounds = np.flatnonzero(begins)  # of documents
     starts, ends, before = bounds[:-1], bounds[1:], offsets_of(trained)  # `before`: trained tokens before each token
     row, has = np.searchsorted(offsets, starts, side="right") - 1, before[ends] > before[starts]
     is_padding = np.diff(offsets_of(tokens == padding)[bounds]) == ends - starts
-    rows["untrained"] = rows["trained"] == 0
+    rows["untrained"] = count == 0
     rows["untrained"][row[~has & ~is_padding & (ends - starts > 1)]] = True
     rows["length"] = rest.lengths
     rows["end"] = _sums(trained & (values == end), offsets) > 0
     rows["unknown ids"] = _sums(trained & ((values < 0) | (values >= limit)), offsets) > 0
-    others, compared = trained & (values != tokens), trained & ~begins[1:]
-    pairs = _sums(compared, offsets)  # of a label and the next token
-    equal = _sums(compared & (values == np.append(tokens[1:], IGNORED)), offsets)
-    rows["shifted"] = (pairs > 1) & (equal >= 0.9 * pairs) & (2 * _sums(others, offsets) > pairs)
-    rows["other ids"] = is_aligned & (_sums(others, offsets) > 0) & ~rows["shifted"] & ~rows["unknown ids"]
+    follows = np.append(~trained[1:] & (tokens[1:] == end), False) & ~begins[1:]  # by an end token without label
+    rows["masked end"] = _sums(trained & follows & (values != end), offsets) > 0
 
     bare = (ends - starts)[~has].sum()
     starts, ends, row, places = starts[has], ends[has], row[has], np.flatnonzero(trained)
@@ -272,8 +312,8 @@ def _count(
         "length": ends - starts,
         "has prompt": lead > 1,
         "last": values[last],
+        "before last": values[last - 1],
         "has end": (values[last] == end) | ((last > first) & (values[last - 1] == end)),
-        "masked end": (last + 1 < ends) & (np.append(tokens, IGNORED)[last + 1] == end),
         "is cut": last == ends - 1,
         "ends row": ends == offsets[row + 1],
     }
@@ -282,8 +322,8 @@ def _count(
     return rows, documents, dict(zip(_CAUSES, map(int, causes), strict=True))
 
 
-def _sums(chosen: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of chosen tokens in each row."""
+def _sums(chosen: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of each row."""
     return np.diff(offsets_of(chosen)[offsets])
 
 
@@ -291,17 +331,20 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
     """Return the result of `labels`. Row `i` of the data set is row `i` of the table `rows`."""
     warnings, count, row_of = list[str](), len(rows["labels"]), documents["row"]
     kind: Literal["tokens", "targets", "classes"] = "tokens"
-    given = (rows["trained"] > 0) & ~rows["lengths"]
-    if 2 * np.count_nonzero(rows["lengths"]) > count:
-        kind = "targets"
-    elif 2 * np.count_nonzero(given & rows["other ids"]) > np.count_nonzero(given):
-        kind = "classes"
-        others = sum(ignored.values()) - ignored["padding"]  # for example, tokens that were not masked
-        ignored = dict.fromkeys(_CAUSES, 0) | {"other tokens": others, "padding": ignored["padding"]}
-    if kind != "tokens":
-        for name in ("other ids", "shifted", "lengths" if kind == "targets" else "untrained"):
+    given = rows["trained"] > 0
+    rows |= {name: np.zeros(count, np.bool_) for name in ("lengths", "truncated", "no end")}
+    if 2 * np.count_nonzero(given & rows["of tokens"]) >= np.count_nonzero(given & (rows["difference"] != 1)):
+        rows["lengths"] = rows["difference"] > 0
+        rows["other ids"] &= ~rows["shifted"] & ~rows["unknown ids"]
+    else:
+        is_longer = 2 * np.count_nonzero(rows["difference"] > 1) > count
+        kind = "targets" if is_longer or 2 * np.count_nonzero(documents["has end"]) > len(row_of) else "classes"
+        for name in ("other ids", "shifted", "masked end", "untrained", "padding")[: 3 if kind == "targets" else 5]:
             rows[name][:] = False
-    rows |= {name: np.zeros(count, np.bool_) for name in ("truncated", "masked end", "no end")}
+        others = sum(ignored.values()) - ignored["padding"]
+        ignored = {"other tokens": others, "padding": ignored["padding"]} if kind == "classes" else ignored
+    if tokenizer is not None and end is None and kind != "classes":
+        warnings.append("end tokens are not checked, because the tokenizer has none; end_token= names one")
     if end is not None and kind != "classes" and len(row_of):
         shown, is_never = repr(tokenizer.convert_ids_to_tokens(end)), not rows["end"].any()
         if tokenizer.pad_token_id == end:
@@ -311,19 +354,23 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
             )
         if is_never:
             warnings.append(f"the end token {shown} is never trained on, so the model does not learn to stop")
-            last, numbers = np.unique(documents["last"], return_counts=True)
-            if 2 * numbers.max() > len(row_of):
-                other = repr(tokenizer.convert_ids_to_tokens(int(last[numbers.argmax()])))
-                warnings[-1] += f"; most answers end with {other}: end_token={other} if that is meant"
-        masked, has_prompt = documents["masked end"] & ~documents["has end"], documents["has prompt"]
-        without = ~documents["has end"] & ~masked & (~rows["lengths"][row_of] | (kind == "targets"))
+            special = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
+            for name in ("last", "before last"):
+                ids, numbers = np.unique(documents[name], return_counts=True)
+                often = int(ids[numbers.argmax()])
+                if 2 * numbers.max() > len(row_of) and often in special:
+                    other = repr(tokenizer.convert_ids_to_tokens(often))
+                    warnings[-1] += f"; most answers end with {other}: end_token={other} if that is meant"
+                    break
+        has_prompt = documents["has prompt"]
+        without = ~documents["has end"] & ~rows["masked end"][row_of] & ~rows["lengths"][row_of]
         if 2 * np.count_nonzero(documents["has end"] & ~has_prompt) <= np.count_nonzero(~has_prompt):
             without &= has_prompt  # texts without prompts that are cut into rows need no end token
         fills_row = documents["ends row"] & (rows["length"][row_of] == rows["length"].max())
         is_longest = fills_row | (documents["length"] == documents["length"].max())
         is_cut = documents["is cut"] & is_longest & (not is_never)
-        for name, chosen in (("masked end", masked), ("truncated", without & is_cut), ("no end", without & ~is_cut)):
-            rows[name][row_of[chosen]] = True
+        rows["truncated"][row_of[without & is_cut]] = True
+        rows["no end"][row_of[without & ~is_cut]] = True
     several = np.sum([rows[name] for name in _MESSAGES], axis=0)
     order = np.lexsort((rows["trained"] / np.maximum(rows["labels"], 1), -several))
     found = {name: tuple(np.flatnonzero(rows[name]).tolist()) for name in _MESSAGES}

@@ -325,6 +325,11 @@ def test_labels_reports_on_saved_rows_and_fails_if_a_row_has_a_problem(
 
 
 def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cut.jsonl").write_text('{"input_ids": [5], "labels": [5]}\n{"input_ids": [5')
+    assert run("labels", tmp_path / "cut.jsonl") == 2
+    refused(capsys, "cut.jsonl cannot be read as rows", "  got: ", "  fix: a file, or a folder, of rows")
+    assert run("labels", tmp_path / "cut.jsonl", "--split", "test") == 2
+    refused(capsys, "cannot be loaded by datasets", "  got: ", "  fix: check the files and the split (--split)")
     assert run("labels", "nobody/no-such-data") == 2
     refused(capsys, "'nobody/no-such-data' is not a local file, and was not found on the Hub", "  got: ", "  fix: ")
     datasets.DatasetDict(

@@ -117,6 +117,41 @@ def test_a_planted_mistake_is_found_in_its_rows_and_nowhere_else(tokenizer, name
     assert "2 rows with " in str(found)
 
 
+@pytest.mark.parametrize("name", sorted(MISTAKES.keys() - {"no end", "truncated"}))
+def test_a_mistake_in_most_rows_is_found_in_each(tokenizer, name: str) -> None:
+    rows = _rows(tokenizer)
+    for row in rows[:30]:
+        MISTAKES[name](row, tokenizer)
+    assert audit.labels(rows, tokenizer).problems == {name: tuple(range(30))}
+
+
+def test_labels_that_are_shifted_to_the_right_are_found(tokenizer) -> None:
+    rows = _rows(tokenizer)
+    for row in rows:
+        row["labels"] = [-100, *row["labels"][:-1]]
+    assert audit.labels(rows, tokenizer).problems["shifted"] == tuple(range(40))
+
+
+def test_the_end_of_each_turn_is_checked(tokenizer) -> None:
+    rows = [
+        {name: [*first[name], *second[name]] for name in first}
+        for first, second in zip(_rows(tokenizer), reversed(_rows(tokenizer)), strict=True)
+    ]
+    assert audit.labels(rows, tokenizer).problems == {}
+    rows[9]["labels"][rows[9]["input_ids"].index(_end(tokenizer))] = -100
+    assert audit.labels(rows, tokenizer).problems == {"masked end": (9,)}
+
+
+def test_a_line_break_may_follow_the_end_token_but_does_not_hide_it(tokenizer) -> None:
+    rows = _rows(tokenizer)
+    for row in rows:
+        for name in row:
+            row[name].append(1 if name == "attention_mask" else 9)
+    assert audit.labels(rows, tokenizer).problems == {}
+    rows[4]["labels"][-2] = -100
+    assert audit.labels(rows, tokenizer).problems == {"masked end": (4,)}
+
+
 def test_an_end_token_that_is_never_trained_on_is_named(tokenizer) -> None:
     rows = _rows(tokenizer)
     for row in rows:
@@ -227,6 +262,41 @@ def test_labels_that_are_targets_are_read_without_the_ids(wordpiece) -> None:
     assert audit.labels(targets, wordpiece).problems == {"no end": (5,)}
 
 
+def test_targets_padded_to_the_width_of_the_inputs_are_read_without_their_mask(wordpiece) -> None:
+    rows = []
+    for row, other in zip(_rows(wordpiece), reversed(_rows(wordpiece)), strict=True):
+        target = [label for label in other["labels"] if label != -100]
+        ids, pad = row["input_ids"], wordpiece.pad_token_id
+        mask = [1] * len(ids) + [0] * (24 - len(ids))
+        labels = target + [-100] * (24 - len(target))
+        rows.append({"input_ids": ids + [pad] * (24 - len(ids)), "attention_mask": mask, "labels": labels})
+    found = audit.labels(rows, wordpiece)
+    assert (found.kind, found.problems) == ("targets", {})
+    assert "are read as ids of targets" in str(found)
+    rows[6]["labels"] = [pad if label == -100 else label for label in rows[6]["labels"]]
+    assert audit.labels(rows, wordpiece).problems == {"padding": (6,)}
+
+
+def test_the_rows_of_a_transform_are_checked(wordpiece) -> None:
+    data = datasets.Dataset.from_list(_rows(wordpiece))
+    hidden = data.with_transform(lambda rows: {**rows, "labels": [[-100] * len(row) for row in rows["labels"]]})
+    assert len(audit.labels(hidden, wordpiece).problems["untrained"]) == 40
+    assert audit.labels(data, wordpiece).problems == {}
+
+
+def test_unsigned_ids_and_labels_that_are_no_ids(wordpiece) -> None:
+    import pyarrow as pa
+
+    columns = {
+        "input_ids": pa.array([[7, 8, wordpiece.sep_token_id]] * 3, pa.list_(pa.uint16())),
+        "completion_mask": pa.array([[False, True, True]] * 3, pa.list_(pa.bool_())),
+    }
+    found = audit.labels(datasets.Dataset(pa.table(columns)), wordpiece)
+    assert (found.trained, found.problems) == (6, {})
+    rows = [{"input_ids": [7, 8, 9], "labels": [-100, 8, 2**40]} for _ in range(3)]
+    assert audit.labels(rows, wordpiece).problems["unknown ids"] == (0, 1, 2)
+
+
 def test_a_text_cut_into_rows_of_one_length_is_clean(wordpiece) -> None:
     ids = [each for row in _rows(wordpiece) for each in row["input_ids"]]
     rows = [{"input_ids": ids[i : i + 50], "labels": ids[i : i + 50]} for i in range(0, 400, 50)]
@@ -258,7 +328,15 @@ def test_a_stream_is_read_once_and_nothing_given_is_changed(wordpiece) -> None:
         ([{"input_ids": [5]}], ValueError, r"labels for each token\n  got: columns input_ids\n  fix: .*dataloader"),
         ([{"input_ids": [5], "labels": 1}], TypeError, "row 0 of column 'labels' must be a flat list of integers"),
         ({"train": [1]}, ValueError, r"column input_ids\n  got: columns \['train'\]\n  fix: .*dataset\['train'\]"),
-        ("folder", TypeError, "rows or batches, each a dict\n  got: str"),
+        (
+            [{"input_ids": [5, 6], "completion_mask": [1, 1]}, {"input_ids": [5], "completion_mask": [0, 1]}],
+            ValueError,
+            "row 1: 2 values of 'completion_mask' for 1 tokens",
+        ),
+        ({"input_ids": [[5], [6]], "labels": [[5]]}, ValueError, "equal numbers of rows\n  got: 2 and 1"),
+        (5, TypeError, "rows or batches, each a dict\n  got: 5"),
+        ([{"input_ids": [5], "labels": [5]}, None], TypeError, "each a dict\n  got: None"),
+        ("folder", TypeError, "rows or batches, each a dict\n  got: 'f'"),
     ],
 )
 def test_other_data_is_refused(rows: Any, error: type[Exception], words: str) -> None:
