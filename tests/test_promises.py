@@ -1,13 +1,15 @@
 """What stays the same within a major version: public names, keys of a batch, bits of the encoding, saved files.
 
-The promises begin with 0.2.0. Until then, write the folders in tests/data anew after a change of a format; then, add a
-folder that the version before it wrote.
+The promises begin with 0.2.0. For every release, `python tests/test_promises.py` adds folders of the present version to
+tests/data, with the settings of the last ones.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -131,15 +133,19 @@ def test_the_file_of_bits_holds_the_formula_rounded_once() -> None:
 SAVED = sorted((DATA / "saved").glob("*/*"))
 
 
-@pytest.mark.parametrize("folder", SAVED, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
-def test_a_collator_of_every_saved_format_gives_the_batch_that_it_gave(folder: Path) -> None:
+def _loaded(folder: Path) -> DataCollatorWithPositionalEncoding:
     embedding: dict[str, Any] = {}
     if folder.name == "table":
         table = nn.Embedding.from_pretrained(torch.arange(96.0).view(16, 6) / 64)
         own = PositionalEmbedding(table, convention=fixed_bases(4, 5, 7), scale="sqrt_d")
         embedding = {"embedding": own}
+    return DataCollatorWithPositionalEncoding.from_pretrained(folder, **embedding)
+
+
+@pytest.mark.parametrize("folder", SAVED, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_a_collator_of_every_version_gives_the_batch_that_it_gave(folder: Path) -> None:
     with warnings.catch_warnings(action="ignore"):  # texts are cut
-        batch = DataCollatorWithPositionalEncoding.from_pretrained(folder, **embedding)(TEXTS)
+        batch = _loaded(folder)(TEXTS)
     expected = json.loads((folder / "batch.json").read_text())
     assert list(batch) == list(expected)
     for key, values in batch.items():
@@ -150,18 +156,20 @@ def test_every_saved_format_has_a_folder(wordpiece, tmp_path: Path) -> None:
     DataCollatorWithPositionalEncoding(wordpiece).save_pretrained(tmp_path)
     now = json.loads((tmp_path / "hf_posenc.json").read_text())
     written = [json.loads((folder / "hf_posenc.json").read_text()) for folder in SAVED]
-    assert {saved["format_version"] for saved in written} == set(range(3, now["format_version"] + 1))
+    assert {saved["format_version"] for saved in written} == set(range(3, now["format_version"] + 1))  # 3 is of 0.2.0
     assert any(saved.keys() == now.keys() for saved in written), "add a folder that the present version wrote"
 
 
 # -------------------------------------------------------------------------------------------------------------- corpora
 
 
+SETTINGS: dict[str, Any] = {"workers": 0, "shard_bytes": 80, "max_length": 8, "on_bad_row": "skip"}
+
+
 @pytest.fixture
 def corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the corpora as the working folder, in a later version of the package."""
     shutil.copytree(DATA / "corpora", tmp_path / "corpora")
-    shutil.copytree(DATA / "saved" / "format-3" / "labels", tmp_path / "corpora" / "tokenizer")
     monkeypatch.chdir(tmp_path / "corpora")
     version = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "99" if name == "hf-posenc" else version(name))
@@ -176,18 +184,40 @@ class _Shards(Progress):
         self.made.append(record["file"])
 
 
-def _encode_again(name: str) -> list[str]:
+def _encode_again(name: str, corpora: Path) -> list[str]:
+    shutil.copytree(DATA / "saved" / name / "labels", corpora / "tokenizer", dirs_exist_ok=True)
     progress = _Shards()
-    settings: dict[str, Any] = {"workers": 0, "shard_bytes": 80, "max_length": 8, "on_bad_row": "skip"}
-    encode("texts.txt", "tokenizer", name, progress=progress, **settings)
+    encode("texts.txt", "tokenizer", name, progress=progress, **SETTINGS)
     return progress.made
 
 
-def test_a_later_version_verifies_a_corpus_and_makes_no_shard_of_it(corpora: Path) -> None:
-    found = verify("format-3", inputs="texts.txt")
-    assert str(found) == "format-3: 3 shards, 9 rows, 60 tokens, all as they were written"
-    assert _encode_again("format-3") == []
-    (corpora / "format-3" / "data" / "shard-000001-000.parquet").unlink()
-    assert [str(bad) for bad in verify("format-3").bad] == ["data/shard-000001-000.parquet: is missing"]
-    with pytest.raises(ValueError, match=r"made the others\n  got: hf-posenc: '0\.2\.0\.dev0' before"):
-        _encode_again("format-3")
+@pytest.mark.parametrize("name", sorted(folder.name for folder in (DATA / "corpora").iterdir() if folder.is_dir()))
+def test_a_later_version_verifies_a_corpus_and_makes_no_shard_of_it(corpora: Path, name: str) -> None:
+    found = verify(name, inputs="texts.txt")
+    assert str(found) == f"{name}: 3 shards, 9 rows, 60 tokens, all as they were written"
+    assert _encode_again(name, corpora) == []
+    (corpora / name / "data" / "shard-000001-000.parquet").unlink()
+    assert [str(bad) for bad in verify(name).bad] == ["data/shard-000001-000.parquet: is missing"]
+    with pytest.raises(ValueError, match=rf"made the others\n  got: hf-posenc: '{re.escape(name)}' before"):
+        _encode_again(name, corpora)
+
+
+# --------------------------------------------------------------------------------------------------------- new versions
+
+
+def write_folders(version: str) -> None:
+    """Write the saved collators and the corpus of a version to tests/data, with the settings of the last version."""
+    for folder in (each for each in SAVED if each.parent == SAVED[-1].parent):
+        collate, new = _loaded(folder), DATA / "saved" / version / folder.name
+        collate.save_pretrained(new)
+        batch = {key: np.asarray(values).tolist() for key, values in collate(TEXTS).items()}
+        (new / "batch.json").write_text(json.dumps(batch) + "\n", encoding="utf-8")
+    with contextlib.chdir(DATA / "corpora"):
+        shutil.copytree(DATA / "saved" / version / "labels", "tokenizer")
+        encode("texts.txt", "tokenizer", version, **SETTINGS)
+        shutil.rmtree("tokenizer")
+        Path(version, ".lock").unlink()
+
+
+if __name__ == "__main__":
+    write_folders(hf_posenc.__version__)
