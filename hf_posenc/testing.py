@@ -1,29 +1,40 @@
-"""Help for your own tests and demos: texts without a download, and a check of packing and padding.
+"""Help for your own tests and demos: texts without a download, and checks of packing and padding.
 
-`assert_packed_equals_alone` works for any Hugging Face model that reads one sequence, on the model's device. Training
-does not use this module.
+The checks work for any Hugging Face model that reads one sequence, on the model's device. Training does not use this
+module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ._common.compat import attention_implementation
 from ._common.errors import explain, one_of, shorten, value_error
 from ._common.sample_texts import standard_library_docstrings
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
-from .models import ModelSpec, Probe, find_positions
+from .models import ModelSpec, Probe, find_positions, opened
 from .packing import pack
 
-__all__ = ["assert_packed_equals_alone", "standard_library_docstrings"]
+__all__ = [
+    "PackedLayout",
+    "PackingCheck",
+    "assert_packed_equals_alone",
+    "measure_packing",
+    "standard_library_docstrings",
+]
 
 
 def assert_packed_equals_alone(
@@ -94,6 +105,133 @@ def assert_packed_equals_alone(
                     )
                 )
     return differences
+
+
+class PackedLayout(NamedTuple):
+    r"""Result of `measure_packing` for one layout of packed documents.
+
+    Args:
+        state (`"isolated"`, `"needs a kernel"` or `"impossible"`): `"isolated"` if the collator makes batches of this
+            layout for the model. Otherwise it refuses them: `"needs a kernel"` if the model raises an error that names
+            a missing package, else `"impossible"`.
+        difference (`float`, *optional*): largest difference between a token's output in the batch and alone, divided
+            by the largest output alone. For a refused layout, the batch is a row with `position_ids` that restart (if
+            the model takes them) and without a mask, as `DataCollatorWithFlattening` makes it. `None` if the model did
+            not run.
+        reason (`str`): reason for a refusal, or error of a model that did not run, in one line; otherwise empty.
+    """
+
+    state: Literal["isolated", "needs a kernel", "impossible"]
+    difference: float | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        naive = "" if self.state == "isolated" else " without a mask"
+        number = "" if self.difference is None else f"{self.difference:.1g}{naive}"
+        details = ", ".join(filter(None, [number, self.reason]))
+        return f"{self.state} ({details})" if details else self.state
+
+
+@dataclass(frozen=True)
+class PackingCheck:
+    r"""Result of `measure_packing`; `print` shows it in one line.
+
+    Args:
+        name (`str`): name of the model's class.
+        attention (`str`, *optional*): its attention implementation, such as `"sdpa"`.
+        rows (`PackedLayout`): result for `packing=True`, several documents in each row.
+        flat (`PackedLayout`): result for `packing="flat"`, all documents of a batch in one row.
+    """
+
+    name: str
+    attention: str | None
+    rows: PackedLayout
+    flat: PackedLayout
+
+    def __str__(self) -> str:
+        failed = self.rows.difference is None and self.rows == self.flat
+        results = f"rows and flat {self.rows}" if failed else f"rows {self.rows}; flat {self.flat}"
+        return f"{self.name}, {self.attention}: {results}"
+
+
+def measure_packing(model: nn.Module) -> PackingCheck:
+    r"""Measure how much the outputs for a document change if it is packed with others, for rows and for flat rows.
+
+    The model is run on three documents of a few tokens: on each alone, and on the batches that
+    `DataCollatorWithPositionalEncoding` makes of them with `packing=True` and `packing="flat"`. It is run in evaluation
+    mode and is not changed.
+
+    Args:
+        model (`PreTrainedModel`): on any device. Only its base model is run.
+
+    Returns:
+        `PackingCheck`, with the state of each layout and the largest difference that was measured. For models that
+        cannot be run on token ids, and for encoder-decoders, both are `"impossible"`, with the reason.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> config = BertConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+        >>> check = measure_packing(BertModel(config))
+        >>> print(check)
+        BertModel, sdpa: rows isolated (...); flat impossible (... without a mask, its documents see each other ...)
+        >>> check.rows.difference < 1e-5 < check.flat.difference
+        True
+    """
+    name, attention = type(opened(model)).__name__, attention_implementation(getattr(model, "config", None))
+    try:
+        probe, spec = Probe(model), ModelSpec.of(model)
+        if probe.has_decoder:
+            raise value_error("an encoder-decoder reads two sequences")
+        if spec.max_length is not None and spec.max_length < sum(_LENGTHS):
+            raise value_error(f"rows of {spec.max_length} tokens are too short for three documents")
+        # No token twice: some models keep the keys with the highest scores, and choose arbitrarily among equal ones.
+        ids = np.resize(np.random.default_rng(0).permutation(probe.plain_ids), sum(_LENGTHS))
+        documents = torch.split(torch.from_numpy(ids), list(_LENGTHS))
+        rows = [{"input_ids": each[None], "attention_mask": torch.ones_like(each)[None]} for each in documents]
+        alone = torch.cat([probe.run(row)[1][0] for row in rows])  # (N, D)
+        if len(alone) != sum(_LENGTHS):
+            raise value_error("the model gives no output for each token")
+    except Exception as error:  # any error, of a model with other inputs
+        failed = PackedLayout("impossible", reason=_first_line(error))
+        return PackingCheck(name, attention, failed, failed)
+
+    def run(batch: Mapping[str, Any]) -> tuple[float | None, str]:
+        try:
+            more = {key: value for key, value in batch.items() if key != "input_ids"}
+            _, out = probe.run({"input_ids": batch["input_ids"]}, more=more)  # (1, N, D)
+        except ValueError as error:
+            return None, _first_line(error.__cause__ or error)
+        return float((out[0] - alone).abs().max() / alone.abs().max()), ""
+
+    def layout(packing: Any) -> PackedLayout:
+        tokenizer = Tokenizer(WordLevel({"": 0}, unk_token=""))  # not used, because the rows are token ids
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about this tokenizer
+                collate = DataCollatorWithPositionalEncoding(
+                    tokenizer, model=spec, packing=packing, pad_token="", max_length=sum(_LENGTHS)
+                )
+                return PackedLayout("isolated", *run(collate([{"input_ids": each} for each in documents])))
+        except ValueError as error:
+            if packing == "flat" and "install" in (spec.flat_error or "").lower():
+                return PackedLayout("needs a kernel", reason=str(spec.flat_error).splitlines()[0])
+            batch = {"input_ids": torch.cat(documents)[None]}
+            if "position_ids" in spec.accepts:
+                restarting = torch.cat([torch.arange(length) for length in _LENGTHS])
+                batch["position_ids"] = restarting[None] + spec.first_position
+            return PackedLayout("impossible", run(batch)[0], str(error).partition("got: ")[2].partition("\n")[0])
+
+    return PackingCheck(name, attention, layout(True), layout("flat"))
+
+
+# Numbers of tokens of three documents. In this order, the collator packs them into one row.
+_LENGTHS = (6, 5, 3)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, with the error's class unless it is `ValueError`."""
+    line = next(iter(str(error).splitlines()), "")
+    return line if isinstance(error, ValueError) else f"{type(error).__name__}: {line}"
 
 
 class _Runner:

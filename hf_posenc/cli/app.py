@@ -49,7 +49,8 @@ def check(
     """Report how a model encodes positions, or with --texts compare two ways to tokenize a file.
 
     The report lists the model's tables of position vectors, each table's formula and error, and the effect of left
-    padding.
+    padding. Its last line lists which packed rows isolate documents in this model, with the largest difference that
+    was measured.
 
     With --texts, each line of a file is tokenized twice: with a fast library (gigatoken or nanotoken) and with the
     tokenizers library. The lines with different token ids are counted. If there are any, the exit status is 1.
@@ -59,6 +60,7 @@ def check(
         _compare_backends(model, texts, screen)
         return
     from ..models import audit, loaded_model
+    from ..testing import measure_packing
 
     loaded, missing = loaded_model(model, instead="; in Python hf_posenc.audit.check(model) takes any model")
     report = audit.check(loaded)
@@ -66,6 +68,7 @@ def check(
     random = [table.name for table in report.tables if table.name in missing]
     if random:
         screen.say(f"  not in the checkpoint, so new random numbers: {', '.join(random)}")
+    screen.say(f"packed documents in {measure_packing(loaded)}")
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Tests of how a model can isolate packed documents: by a 4D mask, by `position_ids` that restart, or flat keys.
 
 Flat keys are arguments such as `cu_seq_lens_q` for a batch in one flat row. Each test runs the model of a `probe` a few
-times on six or seven tokens; its `positions` are the result of `find_positions`. `hf_posenc.masks` makes the masks of
+times on a few tokens; its `positions` are the result of `find_positions`. `hf_posenc.masks` makes the masks of
 real batches.
 """
 
@@ -15,15 +15,12 @@ import torch
 from .._common.compat import attention_implementation
 from .position_tables import ModelPositions
 from .probe import Probe, relative_difference, unchanged
-from .properties import configurations, declared_names, forward_names, takes_use_cache
+from .properties import configurations, configured_length, declared_names, forward_names, takes_use_cache
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+_SLIDING = "sliding_attention"
 
 # Keys of a flat row besides ids and labels, in the names of transformers' DataCollatorWithFlattening.
 FLAT_KEYS = ("position_ids", "seq_idx", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
-
-# A row of two documents with three tokens each.
-_LENGTH, _FIRST = 6, 3
 
 
 class LayerMasks(dict[str, torch.Tensor]):
@@ -69,13 +66,13 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
         return False  # not tried: a float mask aborts the process
     if "attention_mask" not in probe.names:
         return False
-    document = torch.arange(_LENGTH, device="cpu") >= _FIRST
+    document = torch.arange(2, device="cpu").repeat_interleave(_document_length(probe))
     may_attend = document[:, None] == document[None, :]
     if positions.is_causal:
         may_attend = may_attend.tril()
     inputs = {"attention_mask": _additive(may_attend, probe.dtype).repeat(3, 1, 1, 1)}
     if positions.takes_position_ids:
-        inputs["position_ids"] = (torch.arange(_LENGTH, device="cpu") + positions.first_position).repeat(3, 1)
+        inputs["position_ids"] = (torch.arange(len(document), device="cpu") + positions.first_position).repeat(3, 1)
     return _keeps_apart(probe, lambda ids: probe.run({"input_ids": ids, **inputs})[1])
 
 
@@ -87,7 +84,7 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
     """
     if not positions.takes_position_ids:
         return False
-    restarting = {"position_ids": _restarting(positions).repeat(3, 1)}
+    restarting = {"position_ids": _restarting(probe, positions).repeat(3, 1)}
     return _keeps_apart(probe, lambda ids: probe.run({"input_ids": ids, **restarting})[1])
 
 
@@ -101,11 +98,12 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
     names = {*probe.names, *declared_names(probe.model)}
     names -= set() if positions.takes_position_ids else {"position_ids"}
     keys = tuple(name for name in FLAT_KEYS if name in names)
-    offsets = torch.tensor([0, _FIRST, _LENGTH], dtype=torch.int32, device="cpu")
+    length = _document_length(probe)
+    offsets = torch.tensor([0, length, 2 * length], dtype=torch.int32, device="cpu")
     values: dict[str, Any] = dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), offsets)
-    values |= dict.fromkeys(("max_length_q", "max_length_k"), _FIRST)
-    values["seq_idx"] = (torch.arange(_LENGTH, device="cpu") // _FIRST)[None].int()
-    values["position_ids"] = _restarting(positions)[None]
+    values |= dict.fromkeys(("max_length_q", "max_length_k"), length)
+    values["seq_idx"] = (torch.arange(2 * length, device="cpu") // length)[None].int()
+    values["position_ids"] = _restarting(probe, positions)[None]
     more = {name: values[name] for name in keys}
     error: str | None = None
 
@@ -124,9 +122,16 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
     return (*keys, "use_cache") if by_kwargs and positions.is_causal else keys, None
 
 
-def _restarting(positions: ModelPositions) -> torch.Tensor:
-    """Return the `position_ids` `(T,)` of a row of two documents: 0 1 2 0 1 2, plus the model's first position."""
-    return torch.arange(_LENGTH, device="cpu") % _FIRST + positions.first_position
+def _document_length(probe: Probe) -> int:
+    """Return the number of tokens in each of the two documents of a row."""
+    # Some models pool blocks of tokens, DeepSeek-V4 for one blocks of four: shorter documents would seem isolated.
+    room = configured_length(probe.model.config)
+    return 8 if room is None or room >= 20 else 3
+
+
+def _restarting(probe: Probe, positions: ModelPositions) -> torch.Tensor:
+    """Return the `position_ids` `(T,)` of a row of two documents: 0 1 2 ... 0 1 2 ..., plus the first position."""
+    return torch.arange(_document_length(probe), device="cpu").repeat(2) + positions.first_position
 
 
 def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> bool:
@@ -141,16 +146,17 @@ def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> b
         first, *others = (int(plain) for plain in probe.plain_ids[:2])
         return torch.where(tokens == first, others[0] if others else first, first)
 
-    ids = probe.ids(1, _LENGTH, seed=2).repeat(3, 1)  # (3, T)
-    ids[1, :_FIRST] = exchanged(ids[0, :_FIRST])
-    ids[2, _FIRST:-1] = exchanged(ids[0, _FIRST:-1])
+    length = _document_length(probe)
+    ids = probe.ids(1, 2 * length, seed=2).repeat(3, 1)  # (3, T)
+    ids[1, :length] = exchanged(ids[0, :length])
+    ids[2, length:-1] = exchanged(ids[0, length:-1])
     try:
         out = run(ids)
     except ValueError:
         return False
     if not out.numel():
         return False
-    original, other_first, other_second = out[:, _FIRST:]
+    original, other_first, other_second = out[:, length:]
     return probe.is_same(original, other_first) and not probe.is_same(original[-1], other_second[-1])
 
 
@@ -163,7 +169,10 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
     """
     if not takes_4d_mask(probe, positions):
         return None
-    configs = [config for config in configurations(probe.model.config) if _configured_window(config) is not None]
+    try:
+        configs = [config for config in configurations(probe.model.config) if _configured_window(config) is not None]
+    except Exception:  # transformers raises if each layer has a window of its own, as in NeoMME
+        return None
     kinds = {
         kind for config in configurations(probe.model.config) for kind in getattr(config, "layer_types", None) or ()
     }
@@ -175,31 +184,33 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
     inputs: dict[str, Any] = {"input_ids": probe.ids(1, length, seed=3)}
     if positions.takes_position_ids:
         inputs["position_ids"] = torch.arange(length, device="cpu")[None] + positions.first_position
+    # A window of 3 if a token exactly 2 tokens away is visible; none if only flash attention applies it, as in Moshi.
+    kinds_of_masks = (tuple(sorted(kinds)), ()) if kinds else ((),)
+    candidates = [(tried + more, Windows(real + more, layers)) for more in (0, 1) for layers in kinds_of_masks]
+    candidates.append((length, Windows()))
+    best: tuple[float, Windows] | None = None
     with unchanged(probe.model):
-        for config in configs:
-            config.sliding_window = tried
+        for each in (*configs, *probe.model.modules()):
+            if _configured_window(each) is not None:
+                each.sliding_window = tried
         try:
             _, own = probe.run({**inputs, "attention_mask": torch.ones(1, length, dtype=torch.int64, device="cpu")})
         except ValueError:
             return None
-        best: tuple[float, Windows] | None = None
-        for more in (0, 1):  # 1 if a token exactly `window` tokens away is visible
-            for layers in (tuple(sorted(kinds)), ()):
-                if layers and not kinds <= {_FULL, _SLIDING}:
-                    continue
-                mask = _window_masks(probe.dtype, positions.is_causal, layers, tried + more, length)
-                try:
-                    _, out = probe.run({**inputs, "attention_mask": mask})
-                except ValueError:
-                    continue
-                difference = relative_difference(own, out)
-                if probe.is_close(own, out) and (best is None or difference < best[0]):
-                    best = difference, Windows(real + more, layers)
+        for window, found in candidates:
+            mask = _window_masks(probe.dtype, positions.is_causal, found.layers, window, length)
+            try:
+                _, out = probe.run({**inputs, "attention_mask": mask})
+            except ValueError:
+                continue
+            difference = relative_difference(own, out)
+            if probe.is_close(own, out) and (best is None or difference < best[0]):
+                best = difference, found
     return None if best is None else best[1]
 
 
-def _configured_window(config: Any) -> int | None:
-    window = getattr(config, "sliding_window", None)
+def _configured_window(config_or_module: Any) -> int | None:
+    window = getattr(config_or_module, "sliding_window", None)
     return window if type(window) is int and window > 0 else None
 
 

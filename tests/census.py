@@ -1,0 +1,263 @@
+"""Measure in which classes of transformers packed documents are isolated: `python -m tests.census`.
+
+Every causal language model and every encoder with a masked-language head is built with random weights, from its default
+configuration with small sizes. `measure_packing` runs it with sdpa and with eager attention. The results are written to
+docs/isolation.md, in about a minute. `--script CLASS` prints a script without this package that shows a leak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import itertools
+import math
+import re
+import textwrap
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+
+from hf_posenc import AttentionMask, ModelSpec
+from hf_posenc.models import Probe
+from hf_posenc.testing import PackedLayout, PackingCheck, measure_packing
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "isolation.md"
+ATTENTIONS = ("sdpa", "eager")
+MARK = "<!-- written by python -m tests.census -->"
+EXACT = 1e-5  # largest difference of an isolated document
+VOCABULARY = 120
+
+# Regular expressions for names of sizes in a configuration, with their largest values; the first match is used. HEAD
+# stands for two sizes, which are tried in turn.
+HEAD = 0
+SIZES = [
+    (r"position", 10**9),
+    (r"vocab_size|vocab$", VOCABULARY),
+    (r"group", 1),
+    (r"attention_head_dim|mamba_.*head_?dim|mamba_d_head|qk_head_dim", 16),
+    (r"head_?dim|d_head|d_kv|rope_dim|rotary_dim|_rank$|state_size|d_state|head_size", HEAD),
+    (r"kv_heads|key_value_heads", 2),
+    (r"index.*heads", 32),  # with fewer, scores are often zero, and the choice among equal ones is arbitrary
+    (r"heads?$", 4),
+    (r"per_tok|top_?k|moe_k|kv_shared|layer_period", 2),
+    (r"layer_offset", 1),
+    (r"layers?$|num_blocks|depth$|experts?$|window|attention_chunk_size|local_attention|block_size", 4),
+    (r"intermediate|ffn|inner|mlp_.*size|hidden_dim|dff|attention_hidden_size", 64),
+    (r"hidden_size|^d_|_embd|emb_dim|width|embed|(^|_)dim$|(bottleneck|embedding)_size", 32),
+]
+# Values for which a configuration has no default, or one that does not fit small sizes, by `model_type`.
+_ROPE = {"rope_type": "default", "rope_theta": 1e4}
+VALUES: dict[str, dict[str, Any]] = {
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "cohere_compass_text": {"rope_parameters": dict.fromkeys(("full_attention", "sliding_attention"), _ROPE)},
+    "dbrx": {"attn_config": {"rope_theta": 1e4, "kv_n_heads": 2, "clip_qkv": 8.0}},
+    "esm": {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 2},
+    "funnel": {"block_sizes": [1, 1], "num_decoder_layers": 1},
+    "qwen4_exp_text": {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 8}
+    | {"indexer_budget": 4, "indexer_compress_ratio": 2},
+    "qwen2_5_vl_text": {"rope_parameters": {**_ROPE, "mrope_section": [1, 1, 2]}},
+    "reformer": {"axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 8]},
+    "xmod": {"default_language": "en_XX"},
+}
+
+
+def classes() -> list[type[Any]]:
+    """Return the classes of the census; encoder-decoders are left out."""
+    mappings = (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_FOR_MASKED_LM_MAPPING)
+    every = dict.fromkeys(itertools.chain.from_iterable(mapping.values() for mapping in mappings))
+    return [cls for cls in every if "decoder_input_ids" not in inspect.signature(cls.forward).parameters]
+
+
+def small(config: Any, head: int, fill: bool) -> dict[str, Any]:
+    """Return arguments that make a configuration small; with `fill`, also sizes that are None get a value."""
+    values = dict(VALUES.get(config.model_type, {}))
+    given = {name: value for name, value in vars(config).items() if name[0] != "_" and name not in values}
+    for name, value in given.items():
+        size = next((size or head for part, size in SIZES if re.search(part, name)), None)
+        if "key_value_heads" in name and value == given.get("num_attention_heads"):
+            size = 4
+        if isinstance(value, transformers.PreTrainedConfig):
+            values[name] = small(value, head, fill)
+        elif isinstance(value, list) and len(value) > 4 and len(value) == given.get("num_hidden_layers"):
+            kinds = list(dict.fromkeys(value)) if isinstance(value[0], str) else value  # one layer of each kind
+            values[name] = (kinds * 4)[:4]
+        elif re.search(r"_(id|index)$", name):
+            if type(value) is int and value >= VOCABULARY:
+                values[name] = VOCABULARY - 1 - len(values) % 20
+        elif size is not None and ((type(value) is int and value > size) or (fill and value is None)):
+            values[name] = size
+    return values
+
+
+def arguments(cls: type[Any], head: int, fill: bool) -> dict[str, Any]:
+    """Return the arguments of a small configuration of a class; causal models get `is_decoder=True`."""
+    default = cls.config_class()
+    decodes = "MaskedLM" not in cls.__name__ and hasattr(default, "is_decoder") and not default.is_encoder_decoder
+    return small(default, head, fill) | ({"is_decoder": True} if decodes else {})
+
+
+def build(cls: type[Any], values: dict[str, Any], attention: str) -> Any:
+    """Return a small model with weights that are large enough for differences to be seen."""
+    model = cls(cls.config_class(**values, attn_implementation=attention)).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:  # not tables of sinusoids
+                noise = torch.randn(weight.shape, generator=generator)
+                weight.copy_(0.2 * noise if weight.dim() > 1 else weight + 0.1 * noise)
+    return model
+
+
+class Measured(NamedTuple):
+    """Results for a class, its model, and the arguments of its configuration."""
+
+    check: PackingCheck
+    model: Any
+    values: dict[str, Any]
+
+
+def measured(cls: type[Any], attention: str) -> Measured | str:
+    """Measure a class in its first small configuration that runs, or return the reason why none does."""
+    reasons = []
+    for fill, head in itertools.product((False, True), (8, 16)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                values = arguments(cls, head, fill)
+                model = build(cls, values, attention)
+                check = measure_packing(model)
+        except Exception as error:
+            reasons.append(f"{type(error).__name__}: {error}")
+            continue
+        if check.rows.difference is not None or check.flat.state == "needs a kernel":
+            return Measured(check, model, values)
+        reasons.append(check.rows.reason)
+    return reasons[0]
+
+
+def mistakes(found: Measured) -> list[str]:
+    """Return the layouts that were accepted although they leak, or refused although they do not, each with a reason."""
+    check, probe, spec = found.check, Probe(found.model), ModelSpec.of(found.model)
+    lengths = (3, 8, 3)  # the second document is longer than the windows
+    ids = torch.from_numpy(probe.plain_ids[:14])[None]
+    positions = torch.cat([torch.arange(length) for length in lengths])[None] + spec.first_position
+    mask = AttentionMask.from_documents([lengths], look_ahead=spec.is_causal).additive(torch.float32)
+    alone, other = (probe.run({"input_ids": each})[1][0] for each in (ids[:, 3:11], ids[:, [4, 3, *range(5, 11)]]))
+    try:
+        packed = probe.run({"input_ids": ids, "position_ids": positions, "attention_mask": mask})[1][0, 3:11]
+        by_mask = float((packed - alone).abs().max() / alone.abs().max())
+    except ValueError:
+        by_mask = math.inf
+    mixes = not probe.is_close(alone[-1], other[-1])  # MRA attends to nothing on the CPU
+    wrong = []
+    for name, layout, smallest in (("rows", check.rows, by_mask), ("flat", check.flat, check.flat.difference)):
+        if layout.state == "isolated" and not (layout.difference is not None and layout.difference <= EXACT):
+            wrong.append(f"{check}: {name} leaks")
+        if layout.state != "isolated" and mixes and smallest is not None and smallest <= EXACT:
+            wrong.append(f"{check}: {name} is refused in error")
+    return wrong
+
+
+Results = dict[type[Any], list[PackingCheck]]
+
+
+def census() -> tuple[Results, dict[type[Any], str], list[str]]:
+    """Return the results with each attention of a class, reasons why classes were not measured, and all mistakes."""
+    results: Results = {}
+    reasons: dict[type[Any], str] = {}
+    wrong = []
+    for cls in classes():
+        for attention in ATTENTIONS:
+            found = measured(cls, attention)
+            if isinstance(found, str):
+                reasons[cls] = found
+            else:
+                results.setdefault(cls, []).append(found.check)
+                wrong += mistakes(found)
+    return results, {cls: reason for cls, reason in reasons.items() if cls not in results}, wrong
+
+
+def cell(layouts: Sequence[PackedLayout]) -> str:
+    """Return a cell of the table, for one layout of several classes with the same state."""
+    state, number, _ = max(layouts, key=lambda layout: layout.difference or 0.0)
+    text = {"isolated": "", "needs a kernel": "kernel", "impossible": "impossible"}[state]
+    return ", ".join(filter(None, [text, "" if number is None else f"{number:.1g}"]))
+
+
+def tables(results: Results, reasons: dict[type[Any], str]) -> str:
+    """Return the results as Markdown: a list of the classes that isolate in all layouts, and a table of the others."""
+    groups: dict[tuple[str, ...], list[tuple[str, list[PackedLayout]]]] = {}
+    for cls, checks in results.items():
+        layouts = [layout for check in checks for layout in (check.rows, check.flat)]
+        states = [layout.state for layout in layouts]
+        family = "" if set(states) == {"isolated"} else cls.__module__.split(".")[-2]
+        groups.setdefault((family, *(() if not family else states)), []).append((cls.__name__, layouts))
+    isolated = groups.pop(("",))
+    names = [name.removesuffix("ForCausalLM") + " (eager)" * (len(layouts) == 2) for name, layouts in isolated]
+    largest = cell([layout for _, layouts in isolated for layout in layouts])
+    lines = ["## Isolated in all layouts", ""]
+    lines += [f"{len(names)} classes; the largest difference is {largest}. Names without `ForCausalLM`:", ""]
+    lines += [textwrap.fill(", ".join(sorted(names, key=str.lower)) + ".", 140), "", "## Other classes", ""]
+    lines += ["| class | sdpa, rows | sdpa, flat | eager, rows | eager, flat |", "|---|---|---|---|---|"]
+    for _, found in sorted(groups.items()):
+        cells = [cell(each) for each in zip(*(layouts for _, layouts in found), strict=True)]
+        lines.append(f"| {', '.join(name for name, _ in found)} | {' | '.join(['–'] * (4 - len(cells)) + cells)} |")
+    lines += [
+        "",
+        "## Not measured",
+        "",
+        *(f"- {cls.__name__}: {textwrap.shorten(reason, 120)}" for cls, reason in reasons.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def script(cls: type[Any]) -> str:
+    """Return a script that shows with transformers alone if the documents of a flat row see each other."""
+    found = [measured(cls, attention) for attention in ATTENTIONS]
+    check, _, values = next(each for each in found if not isinstance(each, str))
+    sizes = "".join(f"    {name!r}: {value!r},\n" for name, value in values.items()).replace("'", '"')
+    takes_positions = "position_ids" in inspect.signature(cls.forward).parameters
+    inputs = 'each["input_ids"]' + ', position_ids=each["position_ids"]' * takes_positions
+    return f"""\
+import torch
+from transformers import DataCollatorWithFlattening, {cls.config_class.__name__}, {cls.__name__}
+
+torch.manual_seed(0)
+sizes = {{
+{sizes}}}
+config = {cls.config_class.__name__}(**sizes, attn_implementation="{check.attention}", use_cache=False)
+model = {cls.__name__}(config).eval()
+for weight in model.parameters():
+    weight.data.normal_(std=0.2 if weight.dim() > 1 else 1)  # so that differences are large
+collate, second = DataCollatorWithFlattening(), [17, 18, 19, 20, 21]
+flat = [collate([{{"input_ids": first}}, {{"input_ids": second}}]) for first in ([5, 6, 7, 8, 9], [11, 12, 13, 14, 15])]
+with torch.no_grad():
+    one, other = (model({inputs}).logits[0, 5:] for each in flat)
+print("the second document depends on the first:", bool((one - other).abs().max() > 1e-3 * one.abs().max()))"""
+
+
+def main() -> None:
+    """Write the page, or print a script."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--script", metavar="CLASS", help="print a script that shows if CLASS isolates flat rows")
+    name = parser.parse_args().script
+    transformers.logging.set_verbosity_error()
+    if name:
+        print(script(getattr(transformers, name)))
+        return
+    results, reasons, wrong = census()
+    page = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
+    PAGE.write_text(f"{page}{MARK}\n\n{tables(results, reasons)}", encoding="utf-8")
+    print(f"{len(results)} of {len(results) + len(reasons)} classes, {time.process_time():.0f} s of CPU time")
+    print(*wrong, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
