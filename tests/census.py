@@ -203,7 +203,8 @@ def tables(results: Results, reasons: dict[type[Any], str]) -> str:
     names = [name.removesuffix("ForCausalLM") + " (eager)" * (len(layouts) == 2) for name, layouts in isolated]
     largest = cell([layout for _, layouts in isolated for layout in layouts])
     lines = ["## Isolated in all layouts", ""]
-    lines += [f"{len(names)} classes; the largest difference is {largest}. Names without `ForCausalLM`:", ""]
+    lines += [f"{len(names)} classes; the largest difference is {largest}. Names without `ForCausalLM`; (eager) marks"]
+    lines += ["classes that have this attention only:", ""]
     lines += [textwrap.fill(", ".join(sorted(names, key=str.lower)) + ".", 140), "", "## Other classes", ""]
     lines += ["| class | sdpa, rows | sdpa, flat | eager, rows | eager, flat |", "|---|---|---|---|---|"]
     for _, found in sorted(groups.items()):
