@@ -111,9 +111,10 @@ class PackedLayout(NamedTuple):
     r"""Result of `measure_packing` for one layout of packed documents.
 
     Args:
-        state (`"isolated"`, `"needs a kernel"` or `"impossible"`): `"isolated"` if the collator makes batches of this
-            layout for the model. Otherwise it refuses them: `"needs a kernel"` if the model raises an error that names
-            a missing package, else `"impossible"`.
+        state (`"isolated"`, `"leaks"`, `"needs a kernel"` or `"impossible"`): if the collator makes batches of this
+            layout for the model, `"isolated"`, or `"leaks"` if the difference is larger than rounding errors. Otherwise
+            it refuses them: `"needs a kernel"` if the model raises an error that names a missing package, else
+            `"impossible"`.
         difference (`float`, *optional*): largest difference between a token's output in the batch and alone, divided
             by the largest output alone. For a refused layout, the batch is a row with `position_ids` that restart (if
             the model takes them) and without a mask, as `DataCollatorWithFlattening` makes it. `None` if the model did
@@ -121,12 +122,12 @@ class PackedLayout(NamedTuple):
         reason (`str`): reason for a refusal, or error of a model that did not run, in one line; otherwise empty.
     """
 
-    state: Literal["isolated", "needs a kernel", "impossible"]
+    state: Literal["isolated", "leaks", "needs a kernel", "impossible"]
     difference: float | None = None
     reason: str = ""
 
     def __str__(self) -> str:
-        naive = "" if self.state == "isolated" else " without a mask"
+        naive = "" if self.state in ("isolated", "leaks") else " without a mask"
         number = "" if self.difference is None else f"{self.difference:.1g}{naive}"
         details = ", ".join(filter(None, [number, self.reason]))
         return f"{self.state} ({details})" if details else self.state
@@ -211,7 +212,9 @@ def measure_packing(model: nn.Module) -> PackingCheck:
                 collate = DataCollatorWithPositionalEncoding(
                     tokenizer, model=spec, packing=packing, pad_token="", max_length=sum(_LENGTHS)
                 )
-                return PackedLayout("isolated", *run(collate([{"input_ids": each} for each in documents])))
+                difference, reason = run(collate([{"input_ids": each} for each in documents]))
+                leaks = difference is not None and not difference < (3e-2 if probe.is_half else 1e-4)  # NaN leaks
+                return PackedLayout("leaks" if leaks else "isolated", difference, reason)
         except ValueError as error:
             if packing == "flat" and "install" in (spec.flat_error or "").lower():
                 return PackedLayout("needs a kernel", reason=str(spec.flat_error).splitlines()[0])

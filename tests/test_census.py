@@ -12,6 +12,7 @@ import transformers
 from census import EXACT, MARK, PAGE, census, measured, mistakes, script, tables
 from installed import before
 
+from hf_posenc import ModelSpec
 from hf_posenc.testing import measure_packing
 
 STATES = """
@@ -58,6 +59,15 @@ def test_models_that_cannot_be_run_are_impossible_with_a_reason() -> None:
     assert (pooled.rows.state, pooled.flat.state) == ("impossible", "impossible")
     clip = transformers.CLIPConfig(text_config={"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2})
     assert "did not run" in measure_packing(transformers.CLIPModel(clip)).flat.reason
+
+
+def test_a_leak_of_a_layout_that_the_collator_makes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = families.FAMILIES["bert"].build()
+    claims = dataclasses.replace(ModelSpec.of(model), isolates_by_position_ids=True, flat_keys=("position_ids",))
+    monkeypatch.setattr(ModelSpec, "of", classmethod(lambda cls, _: claims))
+    check = measure_packing(model)
+    assert (check.rows.state, check.flat.state) == ("isolated", "leaks")
+    assert "flat leaks (0." in str(check)
 
 
 def test_a_mistake_is_seen() -> None:
