@@ -196,7 +196,8 @@ def _check_packing(spec: ModelSpec) -> None:
         raise value_error(
             f"packing=True puts several documents in a row, and {spec.name} cannot isolate them",
             got=why,
-            fix="packing=False, or a model of your own whose forward names document_ids",
+            fix=("packing='flat', whose rows it isolates" if spec.flat_keys else "packing=False")
+            + ", or a model of your own whose forward names document_ids",
         )
 
 

@@ -151,6 +151,15 @@ def test_a_model_whose_documents_would_see_each_other_is_refused_by_name(wordpie
         C(wordpiece, model=replace(ModelSpec.of(model), takes_4d_mask=False), packing="flat")
 
 
+def test_packed_rows_of_a_model_that_isolates_flat_rows_only_are_refused_with_that_way_out(wordpiece) -> None:
+    spec = ModelSpec(  # as Llama 4, whose attention in chunks no mask includes
+        name="Chunks", accepts=("input_ids", "attention_mask", "position_ids"), flat_keys=("position_ids",)
+    )
+    with pytest.raises(ValueError, match="Chunks cannot isolate them") as refused:
+        C(wordpiece, model=spec, packing=True)
+    assert "fix: packing='flat', whose rows it isolates, or a model of your own" in str(refused.value)
+
+
 @pytest.mark.skipif(Version(transformers.__version__) < Version("5.20"), reason="raises since transformers 5.20")
 def test_a_hybrid_model_is_refused_with_the_error_of_transformers_that_names_the_missing_kernel(wordpiece) -> None:
     spec = ModelSpec.of(build("lfm2"))
