@@ -205,3 +205,11 @@ def run_without_compiling(module: nn.Module) -> None:
     """Undo `module.compile()`."""
     if "_compiled_call_impl" in vars(module):
         module._compiled_call_impl = None
+
+
+def bytes_of_table(table: Any) -> int:
+    """Return `table.nbytes`; pyarrow 18 has none for tables with a column of type `string_view`."""
+    try:
+        return int(table.nbytes)
+    except TypeError:
+        return int(table.get_total_buffer_size())

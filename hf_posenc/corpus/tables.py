@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .._common.compat import bytes_of_table
 from .._common.errors import type_error, value_error
 from .._common.files import path_inside, read_whole
 from .columns import Columns, SourceColumns
@@ -96,12 +97,12 @@ class ArrowFile(InputFile):
     def text_bytes(self, columns: Columns) -> int:
         """Return the size of `columns` in bytes."""
         with self._open() as table:
-            return int(table.select(columns.schema.names).nbytes)
+            return bytes_of_table(table.select(columns.schema.names))
 
     def parts(self, shard_bytes: int, columns: Columns) -> Iterator[Part]:
         """Yield ranges of rows."""
         with self._open() as table:
-            yield from _ranges(self, len(table), table.select(columns.schema.names).nbytes, shard_bytes)
+            yield from _ranges(self, len(table), bytes_of_table(table.select(columns.schema.names)), shard_bytes)
 
     def documents(self, part: Part, columns: Columns, shard_bytes: int) -> Iterator[Documents]:
         """Yield the rows from `part.begin` to `part.end`."""
