@@ -1,6 +1,6 @@
-"""Audits of what is trained: position tables (`identify`), a model's positions (`check`), the labels of a data set.
+"""Audits of a position table (`identify`), of a model's positions (`check`), and of a data set's labels (`labels`).
 
-None changes the model, its training mode, the random state or the data.
+They change neither the model, its training mode, the random state nor the data.
 """
 
 from __future__ import annotations

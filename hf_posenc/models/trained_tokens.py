@@ -93,7 +93,8 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
     The labels are the column `labels`. If there is none, the trained tokens are those with 1 in `completion_mask` and
     `assistant_masks`, the columns of TRL. Packed rows are divided into documents by `document_ids`, `position_ids` or
     `seq_lengths`. The answer of a document ends at its last trained token. An answer without an end token counts as
-    truncated if its document or row has the largest length in the data set.
+    truncated if its document or row has the largest length in the data set. An end token without a label that follows
+    a trained token is reported at every turn of a conversation.
 
     Args:
         dataset (`datasets.Dataset`, `datasets.IterableDataset`, or iterable of rows or batches): tokenized rows, or a
@@ -108,7 +109,8 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         `LabelCheck`, which `print` shows as a report. Row numbers count from 0, in the order of reading.
 
     Raises:
-        TypeError: if a column does not have a list of integers in each row, such as one label for a whole row.
+        TypeError: if a row is not a dict, or a column does not have a list of integers in each row, such as one label
+            for a whole row.
         ValueError: if there are no rows, no labels, or `end_token` is not one token.
 
     Example:
@@ -255,11 +257,8 @@ def _count(
 ) -> tuple[_Table, _Table, dict[str, int]]:
     """Return a table of rows, a table of the documents with a trained token, and the number of -100 by cause."""
     labels, ids = _labels_of(columns), columns["input_ids"]
-    offsets, trained, tokens = (
-        labels.offsets,
-        labels.values != IGNORED,
-        _by_label(columns, "input_ids", labels, IGNORED),
-    )
+    offsets, trained = labels.offsets, labels.values != IGNORED
+    tokens = _by_label(columns, "input_ids", labels, IGNORED)
     around, count = np.concatenate([[IGNORED], tokens, [IGNORED]]), _sums(trained, offsets)
     compared = trained & (labels.values != padding)
     equal, *moved = (_sums(compared & (labels.values == each), offsets) for each in (tokens, around[2:], around[:-2]))
@@ -322,13 +321,13 @@ def _count(
     return rows, documents, dict(zip(_CAUSES, map(int, causes), strict=True))
 
 
-def _sums(chosen: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sum of each row."""
-    return np.diff(offsets_of(chosen)[offsets])
+def _sums(values: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of the values in each row."""
+    return np.diff(offsets_of(values)[offsets])
 
 
 def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: Any, end: int | None) -> LabelCheck:
-    """Return the result of `labels`. Row `i` of the data set is row `i` of the table `rows`."""
+    """Return the result of `labels`, from tables of all rows, in their order, and of all documents."""
     warnings, count, row_of = list[str](), len(rows["labels"]), documents["row"]
     kind: Literal["tokens", "targets", "classes"] = "tokens"
     given = rows["trained"] > 0
