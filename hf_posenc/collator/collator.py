@@ -31,6 +31,7 @@ from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
 from .warn import (
     Warnings,
+    changed_tokenizer_warning,
     left_out_warning,
     missing_target_warning,
     numbering_warning,
@@ -75,7 +76,8 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or a fast or
-            slow tokenizer. The collator uses a private copy.
+            slow tokenizer. The collator uses a private copy, so that later changes, such as `tokenizer.add_tokens`,
+            have no effect; the next call warns of them.
         embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`, vectors that
             include positions. An `int` is the width of a new table: frozen, of random numbers (from `seed`), on torch's
             default device. A given table is used with its current weights, and gets the sinusoids of Vaswani et al. A
@@ -470,7 +472,10 @@ class DataCollatorWithPositionalEncoding(Processor):
         if not changes.keys() & {"tokenizer", "pad_token"} and calls_only_rust(self.tokenizer):
             settings["tokenizer"] = sharing_copy(self.tokenizer)
         with save.on_device(self._config.embedder.device):
-            return type(self)(**settings)
+            new = type(self)(**settings)
+        if "tokenizer" not in changes:
+            new._config.watched += self._config.watched
+        return new
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as a dict of JSON values, with the name of the class; the tokenizer is not in it.
@@ -607,6 +612,8 @@ class DataCollatorWithPositionalEncoding(Processor):
                 self._warnings.once(what, truncation_warning(config, what, truncated, tokenized.count, name))
         if settings.text_target_column and (message := missing_target_warning(tokenized, settings)):
             self._warnings.once("target column", message)
+        if changes := [change for each in config.watched for change in each.changes()]:
+            self._warnings.once("tokenizer", changed_tokenizer_warning(changes[0]))
         if tokenized.unmasked is not None:
             self._warnings.once("no mask", unmasked_warning(config, tokenized))
         return tokenized

@@ -5,6 +5,7 @@ It is made once and does not change. The functions of the other modules take it 
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import explain, value_error
 from ..models import ModelSpec
 from ..tokenization import Encoder, Limits
-from ..tokenization.loading import private_copy, stated_limit
+from ..tokenization.loading import WatchedTokenizer, private_copy, stated_limit
 from ..tokenization.serialized import calls_only_rust
 from .embed import Embedder
 from .fit import check_fit, decoder_start, was_examined
@@ -45,6 +46,9 @@ class Config:
         # A private copy of the given tokenizer.
         self.tokenizer: PreTrainedTokenizerBase = private_copy(settings.tokenizer, pad_token=settings.pad_token)
         self.model = None if settings.model is None else ModelSpec.of(settings.model)
+        # The tokenizer objects that users can change, which has no effect on this configuration.
+        objects = (self.tokenizer, settings.tokenizer)
+        self.watched = [WatchedTokenizer(each) for each in objects if not isinstance(each, str | os.PathLike)]
         tokenizer, model = self.tokenizer, self.model
         self.embedder = Embedder(settings, tokenizer)
         # True if there is a table, so that batches have `inputs_embeds`.

@@ -22,6 +22,7 @@ from .._common.errors import shorten, type_error, unknown_keyword, value_error
 from .._common.files import atomic_write, path_inside, read_whole
 from ..models import ModelSpec
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
+from ..tokenization.rust import to_json
 from ..tokenization.serialized import calls_only_rust
 from .embed import check_exchange, from_state
 from .settings import MaskedLM, MissingTable
@@ -95,7 +96,7 @@ def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, se
     arguments = {name: value for name, value in settings.items() if name != "device"}
     with on_device(settings.get("device")):
         collate = cls(tokenizer, embedding=embedding, **arguments)
-    if tokenizer.is_fast and tokenizer.backend_tokenizer.to_str() != collate.tokenizer.backend_tokenizer.to_str():
+    if tokenizer.is_fast and to_json(tokenizer.backend_tokenizer) != to_json(collate.tokenizer.backend_tokenizer):
         raise value_error(
             f"this {type(tokenizer).__name__} would give other ids than the one that was pickled or saved",
             got="an attribute set after it was made, which save_pretrained of transformers does not write",

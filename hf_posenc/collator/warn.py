@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _KINDS = (
     *("texts", "targets", "target column", "columns", "label", "unsupervised", "no mask", "positions"),
-    *("left padding", "snapshot", "missing table", "size"),
+    *("left padding", "snapshot", "missing table", "size", "tokenizer"),
     "ids",
 )
 # Names of columns that contain row numbers.
@@ -55,6 +55,15 @@ class Warnings:
         worker = torch.utils.data.get_worker_info()
         if worker is None or worker.id == 0 or self._process != os.getpid():
             warnings.warn(message, stacklevel=5)
+
+
+def changed_tokenizer_warning(change: str) -> str:
+    """Return the warning that a tokenizer was changed after a collator copied it."""
+    return explain(
+        "the tokenizer was changed after the collator was made, and the collator uses the copy that it made then",
+        got=change,
+        fix="collate = collate.replace(tokenizer=tokenizer), or make the collator after the change",
+    )
 
 
 def truncation_warning(config: Config, what: str, truncated: int, count: int, name: str) -> str:

@@ -19,7 +19,7 @@ from ..ragged import Ragged, lock_free_cache, run_indices
 from .backends import Backend, BackendName, DifferentIds, choose_backend
 from .call_encoder import CallEncoder, Text, check_surrogates
 from .pieces import LONG_TEXT, Pieces
-from .rust import TokenizersBackend, is_from_rust
+from .rust import TokenizersBackend, is_from_rust, to_json
 from .serialized import RustOnlyTokenizer, calls_only_rust
 from .template import Template, post_processor
 from .token_rows import Limits, TokenRows
@@ -87,7 +87,7 @@ class Encoder:
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.backend: Backend | None = None
         if calls_only_rust(tokenizer):
-            text = tokenizer.json if isinstance(tokenizer, RustOnlyTokenizer) else tokenizer.backend_tokenizer.to_str()
+            text = tokenizer.json if isinstance(tokenizer, RustOnlyTokenizer) else to_json(tokenizer.backend_tokenizer)
             self.backend = choose_backend(
                 text,
                 backend,

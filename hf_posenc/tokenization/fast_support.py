@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .rust import sharing_tokens
+
 # Characters that gigatoken and `tokenizers` treat by different versions of Unicode: those of Unicode 17, which
 # `tokenizers` counts as unassigned, and marks that NFC reorders or composes in gigatoken only. Those above U+FFFF are
 # searched only in texts that have such characters, because a search for many ranges is slow.
@@ -114,8 +116,16 @@ def probes(content: dict[str, Any]) -> Iterator[str]:
     yield from _HOSTILE
     for token in _spread([token["content"] for token in content["added_tokens"]], _ADDED_TRIED):
         yield from (token, f"a{token}b", f" {token} ", f"A {token}. {token}{token}", f"{token[:-1]} {token.upper()}é")
-    words = _spread(list(content["model"]["vocab"]), _VOCABULARY_TRIED)
+        # A pre-tokenizer may add a space before a text, or before the rest after an added token: not a part of a token.
+        for part in {token.strip(), token[1:]} - {token}:
+            yield from (part, f"{part} b", f"{token}{part}", f"{token}{part} b")
+    vocabulary = content["model"]["vocab"]
+    words = _spread(list(vocabulary), _VOCABULARY_TRIED)
     yield from words
+    if isinstance(vocabulary, dict):
+        yield from _spread(
+            [token for tokens in sharing_tokens(vocabulary).values() for token in tokens], _VOCABULARY_TRIED
+        )
     plain = list(map(_plain, words))
     for start in range(0, len(plain), 8):
         yield from ("".join(plain[start : start + 8]), " ".join(plain[start : start + 8]))

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from .._common.compat import large_parts, replace_rust_part, switch_mode
 from .._common.errors import explain, shorten, type_error, value_error
 from .._common.files import path_inside, read_whole
-from .rust import copy_scores, remove_state, rust_from
+from .rust import copy_of, copy_scores, remove_state, rust_from_file, sharing_tokens, to_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -49,6 +49,7 @@ _LARGEST_ID = 2**24
 STATE_LOCK = threading.Lock()
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
+_WATCHED = ("model_max_length", "pad_token", "padding_side", "truncation_side")
 # Keys with the origin of a tokenizer, left out because equal tokenizers must give equal files.
 _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "special_tokens_map_file", "_commit_hash")
 
@@ -85,12 +86,49 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     _check_attributes(mine)
     if mine.is_fast:
         remove_state(mine.backend_tokenizer)
+        _check_added_tokens(mine.backend_tokenizer)
     switch_mode(mine, targets=False)
     if pad_token is not None:
         mine.pad_token = _known_token(mine, pad_token)
     # transformers saves an attribute only if it was an argument, and these are often set later.
     mine.init_kwargs.update({name: getattr(mine, name) for name in _ATTRIBUTES})
     return mine
+
+
+class WatchedTokenizer:
+    r"""Settings of a tokenizer object when a collator copied it, to notice changes that have no effect on the copy.
+
+    Holds only a weak reference to the tokenizer.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
+        >>> watched = WatchedTokenizer(mine)
+        >>> mine.padding_side = "left"
+        >>> watched.changes()
+        ["padding_side='left' instead of 'right'"]
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | Tokenizer) -> None:
+        self._tokenizer = weakref.ref(tokenizer)
+        self._before = self._settings()
+
+    def changes(self) -> list[str]:
+        """Return the settings that differ now, as text."""
+        now = self._settings() or self._before
+        return [
+            f"{name}={shorten(value)} instead of {shorten(self._before[name])}"
+            for name, value in now.items()
+            if value != self._before[name]
+        ]
+
+    def _settings(self) -> dict[str, Any]:
+        tokenizer: Any = self._tokenizer()
+        if tokenizer is None:  # deleted
+            return {}
+        if not hasattr(tokenizer, "padding_side"):
+            return {"vocabulary size": tokenizer.get_vocab_size()}
+        return {"vocabulary size": len(tokenizer), **{name: getattr(tokenizer, name) for name in _WATCHED}}
 
 
 def sharing_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -130,6 +168,8 @@ def stated_limit(tokenizer: PreTrainedTokenizerBase) -> int | None:
 def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
     r"""Return the files that `save_pretrained` writes, as a dict from name to bytes; equal tokenizers give equal files.
 
+    Raise `ValueError` if a slow tokenizer has other ids when it is rebuilt from its files.
+
     Example:
         >>> from tokenizers import Tokenizer, models
         >>> files = to_files(private_copy(Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))))
@@ -157,6 +197,8 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
+    if tokenizer.is_fast and TOKENIZER in files and sharing_tokens(tokenizer.get_vocab()):
+        files[TOKENIZER] = to_json(tokenizer.backend_tokenizer).encode()
     if CONFIG in files:
         config = json.loads(files[CONFIG])
         for origin in _ORIGINS:
@@ -170,6 +212,15 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         if config.get("model_specific_special_tokens", {}).items() <= config.items():
             config.pop("model_specific_special_tokens", None)
         files[CONFIG] = (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    if not tokenizer.is_fast and tokenizer.vocab_files_names:
+        before, after = tokenizer.get_vocab(), from_files(type(tokenizer), files).get_vocab()
+        changed = [token for token, number in before.items() if after.get(token) != number]
+        if changed:  # some classes write a list of tokens, without the holes between their ids
+            raise value_error(
+                f"this {type(tokenizer).__name__} has other ids when it is rebuilt from the files that it writes",
+                got=f"token {changed[0]!r} has id {before[changed[0]]}, and then {after.get(changed[0])}",
+                fix="remove lines that occur twice from its vocabulary file, or use the fast version of the tokenizer",
+            )
     return files
 
 
@@ -219,7 +270,9 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
     if kind is not None and not is_tokenizer:
         raise value_error(f"'tokenizer_class' in {found} is {named!r}, which is not a tokenizer")
-    loaded = _load(name, **hub) if kind is None else _with_small_ids(kind.from_pretrained(str(name), **hub))
+    loaded = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
+    if loaded.is_fast:
+        _small_ids(loaded)
     rust = saved_file(name, TOKENIZER, **hub)
     return _with_rust_part(loaded, None if rust is None else read_whole(rust))
 
@@ -254,7 +307,7 @@ def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> P
     if loaded.is_fast and content is not None:
         remove_state(loaded.backend_tokenizer)
         if loaded.backend_tokenizer.to_str(pretty=True) != content.decode():
-            replace_rust_part(loaded, rust_from(content.decode()))
+            replace_rust_part(loaded, rust_from_file(content.decode()))
             remove_state(loaded.backend_tokenizer)
     return loaded
 
@@ -269,7 +322,7 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     rust: Tokenizer | None = None
     try:
         if bare.is_file() and (bare == path or not (path / "tokenizer_config.json").is_file()):
-            rust = rust_from(read_whole(bare).decode())
+            rust = rust_from_file(read_whole(bare).decode())
         else:
             loaded = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
     except Exception as error:  # OSError, ValueError, or a bare Exception from Rust
@@ -281,12 +334,14 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         ) from error
     if rust is not None:
         return _wrapped(rust)
-    return _with_small_ids(loaded) if isinstance(loaded, PreTrainedTokenizerFast) else _copied(loaded)
+    if not isinstance(loaded, PreTrainedTokenizerFast) or sharing_tokens(_small_ids(loaded)):
+        return _copied(loaded)
+    return cast("PreTrainedTokenizerBase", loaded)
 
 
-def _with_small_ids(tokenizer: Any) -> Any:
-    """Return a tokenizer unchanged; raise `ValueError` if a copy would need too much memory, because of large ids."""
-    vocabulary = tokenizer.get_vocab() if getattr(tokenizer, "is_fast", True) else {}
+def _small_ids(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Mapping[str, int]:
+    """Return the vocabulary of a fast tokenizer; raise `ValueError` if a copy would need too much memory."""
+    vocabulary = cast("dict[str, int]", tokenizer.get_vocab())
     largest = max(vocabulary.values(), default=0)
     if largest > _LARGEST_ID and largest > 2 * len(vocabulary):
         raise value_error(
@@ -295,22 +350,33 @@ def _with_small_ids(tokenizer: Any) -> Any:
             f"in a vocabulary of {len(vocabulary):,} tokens",
             fix=f"correct the id in {TOKENIZER}, or number the tokens from 0",
         )
-    return tokenizer
+    return vocabulary
 
 
-def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    _with_small_ids(tokenizer)
+def _copied(
+    tokenizer: PreTrainedTokenizerBase, read_original: Callable[[], str | None] | None = None
+) -> PreTrainedTokenizerBase:
     with _copying(tokenizer):
-        mine = copy.deepcopy(tokenizer)
-        if mine.is_fast:
-            copy_scores(tokenizer.backend_tokenizer.to_str(), mine.backend_tokenizer)
-    return mine
+        memo = {}
+        if tokenizer.is_fast:
+            rust = tokenizer.backend_tokenizer
+            original = read_original or (lambda: _original_json(tokenizer))
+            memo[id(rust)] = copy_of(rust, _small_ids(tokenizer), original)
+        return copy.deepcopy(tokenizer, memo)
+
+
+def _original_json(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Return the content of the `tokenizer.json` that a tokenizer was loaded from; `None` if it is unknown."""
+    name = tokenizer.name_or_path
+    with contextlib.suppress(OSError, ValueError):  # a folder that was deleted, or a name that is not in the cache
+        found = saved_file(name, TOKENIZER, local_files_only=True) if name else None
+        return None if found is None else read_whole(found).decode()
+    return None
 
 
 def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
     from transformers import PreTrainedTokenizerFast
 
-    _with_small_ids(raw)
     roles: dict[str, Any] = {}
     for role, names in _ROLES.items():
         known = [name for name in names if raw.token_to_id(name) is not None]
@@ -318,10 +384,18 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
             roles[role] = known[0]
     if raw.padding is not None and raw.token_to_id(raw.padding["pad_token"]) is not None:
         roles["pad_token"] = raw.padding["pad_token"]
+    vocabulary = _small_ids(raw)
     with _copying(raw):
-        mine = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
-        copy_scores(raw.to_str(), mine.backend_tokenizer)
-    return mine
+        if not sharing_tokens(vocabulary):
+            mine = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
+            copy_scores(raw.to_str(), mine.backend_tokenizer)
+            return mine
+        text = to_json(copy_of(raw, vocabulary))
+        with tempfile.TemporaryDirectory() as folder:  # `tokenizer_object=` would copy it without some tokens
+            path = Path(folder, TOKENIZER)
+            path.write_text(text, encoding="utf-8")
+            mine = PreTrainedTokenizerFast(tokenizer_file=str(path), **roles)
+        return _copied(mine, lambda: text)
 
 
 @contextlib.contextmanager
@@ -329,6 +403,8 @@ def _copying(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Iterator[None]:
     """Replace any error in a `with` block that copies `tokenizer` by a `ValueError`."""
     try:
         yield
+    except ValueError:
+        raise
     except Exception as error:  # Rust raises a bare Exception for parts written in Python
         raise value_error(
             f"this {type(tokenizer).__name__} cannot be copied, and a given tokenizer is never changed",
@@ -362,6 +438,28 @@ def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
                 f"{name} of the tokenizer must be {expected}",
                 got=shorten(getattr(tokenizer, name)),
                 fix=f"tokenizer.{name} = ..., or correct {CONFIG}",
+            )
+
+
+def _check_added_tokens(rust: Tokenizer) -> None:
+    """Raise `ValueError` if two added tokens have the same normalized form.
+
+    tokenizers then finds one of them at random each time that it loads the tokenizer, so that ids differ by process.
+    """
+    if rust.normalizer is None:
+        return
+    tokens: dict[str, tuple[int, Any]] = {}
+    for number, token in rust.get_added_tokens_decoder().items():
+        if not token.normalized:
+            continue
+        form = rust.normalizer.normalize_str(token.content)
+        _, other = tokens.setdefault(form, (number, token))
+        if other != token:
+            raise value_error(
+                f"the added tokens {other.content!r} and {token.content!r} have the same normalized form {form!r}, and "
+                "tokenizers finds one of them at random",
+                got=f"ids {tokens[form][0]} and {number}, both with normalized=True",
+                fix=f"tokenizer.add_tokens([AddedToken({token.content!r}, normalized=False)]) before, or leave one out",
             )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .._common.errors import shorten, type_error, value_error
 from .._common.integers import as_integer
 from .call_encoder import check_surrogates
+from .rust import copy_of, to_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -132,7 +133,9 @@ def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> lis
         Ġ l o w e r → Ġ lo w e r → Ġ low e r
     """
     rust: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    model: dict[str, Any] = json.loads(rust.to_str())["model"] if hasattr(rust, "to_str") else {}
+    model: dict[str, Any] = (
+        json.loads(to_json(copy_of(rust, rust.get_vocab())))["model"] if hasattr(rust, "to_str") else {}
+    )
     if model.get("type") != "BPE":
         raise type_error(
             "only a BPE has merges",

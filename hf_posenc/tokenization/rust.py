@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._common.errors import counted, value_error
 from ..ragged import Ragged
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # A forked child inherits Rust's thread pool without its threads, and a batch call would wait for them forever.
 _IMPORTED_IN = os.getpid()
+# Attribute of a Rust tokenizer with the text that it was loaded from, if several of its tokens have the same id.
+_JSON = "_hf_posenc_json"
 
 
 class TokenizersBackend:
@@ -90,6 +93,137 @@ def copy_scores(text: str, rust: Tokenizer) -> None:
         model = json.loads(text)["model"]
         model["vocab"] = [tuple(entry) for entry in model["vocab"]]
         rust.model = models.Unigram(**{name: value for name, value in model.items() if name != "type"})
+
+
+def copy_of(
+    rust: Tokenizer, vocabulary: Mapping[str, int], read_original: Callable[[], str | None] = lambda: None
+) -> Tokenizer:
+    r"""Return a copy of a Rust tokenizer that gives the same ids.
+
+    `Tokenizer.to_str`, which `copy.deepcopy` and pickling call, writes one token for each id. If several tokens share
+    an id, this function adds the others, and turns padding and truncation off.
+
+    Args:
+        rust (`tokenizers.Tokenizer`): the tokenizer, which is not changed.
+        vocabulary (mapping from `str` to `int`): `rust.get_vocab()`.
+        read_original (callable, *optional*): returns the content of the file that `rust` was loaded from; `None` if
+            that is unknown. The names of the tokens in merges are taken from it.
+
+    Returns:
+        `tokenizers.Tokenizer`; `to_json` returns its content.
+
+    Raises:
+        ValueError: if tokens share an id, and the ids of a copy would differ.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> raw = Tokenizer(models.WordLevel({"colour": 0, "color": 0, "hi": 1}, unk_token="hi"))
+        >>> copy_of(raw, raw.get_vocab()).get_vocab() == raw.get_vocab()
+        True
+    """
+    text = rust.to_str()
+    own = rust.get_vocab(with_added_tokens=False) if sharing_tokens(vocabulary) else {}
+    shared = sharing_tokens(own)
+    if not shared:
+        return rust_from(text)
+    content = json.loads(text)
+    model = content["model"]
+    model["vocab"] = dict(sorted(own.items(), key=lambda entry: (entry[1], entry[0])))
+    if "merges" in model:
+        original = json.loads(vars(rust).get(_JSON) or read_original() or "{}").get("model", {}).get("merges", ())
+        prefix = len(model["continuing_subword_prefix"] or "")
+        model["merges"] = _named_merges(model["merges"], original, own, prefix)
+    if not _has_equal_ids(rust, content, shared):
+        number, tokens = next(iter(shared.items()))
+        raise value_error(
+            f"tokens {tokens[0]!r} and {tokens[1]!r} have the same id {number}, and a copy of this tokenizer would "
+            "give other ids",
+            got=counted(len(shared), "id") + " of several tokens",
+            fix="pass the tokenizer's name or folder instead of the object; or give each token an id of its own in "
+            "tokenizer.json",
+        )
+    return rust_from_file(json.dumps({**content, "padding": None, "truncation": None}, ensure_ascii=False, indent=2))
+
+
+def rust_from_file(text: str) -> Tokenizer:
+    """Load a `tokenizers.Tokenizer` as `rust_from` does, for which `to_json` returns all tokens of `text`."""
+    rust = rust_from(text)
+    if sharing_tokens(rust.get_vocab(with_added_tokens=False)):
+        vars(rust)[_JSON] = text  # `to_str` would leave tokens out
+    return rust
+
+
+def to_json(rust: Tokenizer) -> str:
+    """Return the content of a `tokenizer.json` for a result of `copy_of` or `rust_from_file`."""
+    text: str = vars(rust).get(_JSON) or rust.to_str()
+    return text
+
+
+def sharing_tokens(vocabulary: Mapping[str, int]) -> dict[int, list[str]]:
+    r"""Return the tokens of each id that several tokens of a vocabulary share.
+
+    Example:
+        >>> sharing_tokens({"hi": 0, "colour": 1, "color": 1})
+        {1: ['color', 'colour']}
+    """
+    if len(set(vocabulary.values())) == len(vocabulary):
+        return {}
+    tokens: dict[int, list[str]] = {}
+    for token, number in sorted(vocabulary.items()):
+        tokens.setdefault(number, []).append(token)
+    return {number: names for number, names in tokens.items() if len(names) > 1}
+
+
+def _named_merges(
+    written: Sequence[Any], original: Sequence[Any], vocabulary: Mapping[str, int], prefix: int
+) -> list[tuple[str, str]] | None:
+    """Return the merges of a BPE with tokens whose merged token exists; `None` if there are several such tokens.
+
+    `written` are the merges in `to_str`, which may name any token of an id. `original` are those of the file, if known.
+    `prefix` is the length of `continuing_subword_prefix`.
+    """
+
+    def by_ids(merges: Sequence[Any]) -> dict[tuple[int | None, int | None], tuple[str, str]]:
+        halves = (merge.split(" ") if isinstance(merge, str) else merge for merge in merges)
+        return {(vocabulary.get(left), vocabulary.get(right)): (left, right) for left, right in halves}
+
+    tokens: dict[int | None, list[str]] = {}
+    for token, number in vocabulary.items():
+        tokens.setdefault(number, []).append(token)
+    known, found = by_ids(original), list[tuple[str, str]]()
+    for first, second in by_ids(written):
+        pairs = [known[first, second]] if (first, second) in known else list(product(tokens[first], tokens[second]))
+        merged = {vocabulary.get(left + right[prefix:]): (left, right) for left, right in pairs}
+        merged.pop(None, None)
+        if len(merged) != 1:
+            return None
+        found += merged.values()
+    return found
+
+
+def _has_equal_ids(rust: Tokenizer, content: Mapping[str, Any], shared: Mapping[int, list[str]]) -> bool:
+    """Return True if a tokenizer loaded from `content` gives the ids of `rust` for the tokens that share ids."""
+    from tokenizers import Tokenizer
+
+    try:
+        mine = Tokenizer.from_str(json.dumps(content))
+    except Exception:  # such as a merge of tokens that are not in the vocabulary
+        return False
+    mine.encode_special_tokens = rust.encode_special_tokens
+    texts = [form for tokens in shared.values() for token in tokens for form in (token, f"a{token}b", f" {token} ")]
+    is_random = bool(content["model"].get("dropout"))
+    return mine.get_vocab() == rust.get_vocab() and (
+        is_random or [_ids_or_none(mine, text) for text in texts] == [_ids_or_none(rust, text) for text in texts]
+    )
+
+
+def _ids_or_none(rust: Tokenizer, text: str) -> list[int] | None:
+    try:
+        return list(rust.encode(text, add_special_tokens=False).ids)
+    except BaseException as error:
+        if not is_from_rust(error):
+            raise
+        return None
 
 
 def remove_state(rust: Tokenizer) -> None:

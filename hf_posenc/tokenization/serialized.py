@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .._common.compat import has_own_call
 from .loading import from_files, to_files
+from .rust import to_json
 from .template import has_template
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class SerializedTokenizer:
         if not calls_only_rust(tokenizer):
             return cls((type(tokenizer), files), digest.hexdigest())
         rust_only = RustOnlyTokenizer(
-            json=tokenizer.backend_tokenizer.to_str(),
+            json=to_json(tokenizer.backend_tokenizer),
             model_input_names=tuple(tokenizer.model_input_names),
             truncation_side=str(tokenizer.truncation_side),
             split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),

@@ -136,9 +136,11 @@ def _in_page(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, Any] | None,
     """Return the tokenizer for tokens.js; or `None`, and the reason why that cannot run it."""
     if not tokenizer.is_fast:
         return None, "it is not one of the library tokenizers"
+    ids = tokenizer.get_vocab()
+    if len(set(ids.values())) < len(ids):
+        return None, "several of its tokens have the same id"
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
     model, normalizer, splitter = parts["model"], parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
-    ids = tokenizer.get_vocab()
     if len(ids) > _MOST_TOKENS:
         return None, f"it has {len(ids):,} tokens, and the page takes at most {_MOST_TOKENS:,}"
     vocabulary: list[str | None] = [None] * (max(ids.values()) + 1)

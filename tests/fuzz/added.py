@@ -48,7 +48,8 @@ def added_tokens(data: st.DataObject) -> int:
         backend = FastBackend(rust.to_str())
     except (Unsupported, ImportError):
         return 1
-    forms = [form(content) for content in contents for form in (str, str, _nfd, _nfc, str.upper, _start)]
+    changes = (str, str, _nfd, _nfc, str.upper, _start, _rest, str.strip)
+    forms = [form(content) for content in contents for form in changes]
     part = st.sampled_from(forms) | st.sampled_from([*_BESIDE, *_CONTENTS])
     texts = draw(st.lists(st.lists(part, min_size=1, max_size=8).map("".join), min_size=1, max_size=40))
     texts = [text for text in texts if _is_encoded(rust, text)]
@@ -70,6 +71,10 @@ def _nfc(content: str) -> str:
 
 def _start(content: str) -> str:
     return content[:-1]
+
+
+def _rest(content: str) -> str:
+    return content[1:]
 
 
 def _is_encoded(rust: Tokenizer, text: str) -> bool:

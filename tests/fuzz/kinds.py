@@ -6,7 +6,10 @@ A `Kind` is a recipe, so that the fuzzed tokenizer and that of the reference sha
 from __future__ import annotations
 
 import functools
+import json
+import tempfile
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -37,7 +40,7 @@ class Kind:
 
     `model` is one of `MODELS` or `SLOW`; `roles` are the special tokens that it has; `template` is its post-processor;
     `added` are added tokens with their flags; `raw` is True for a `tokenizers.Tokenizer`; `baked` is True for one with
-    padding and truncation of its own.
+    padding and truncation of its own; `aliases` is True if the token "æ" has the id of "a".
     """
 
     model: str
@@ -52,6 +55,7 @@ class Kind:
     max_length: int | None = None
     has_types: bool = False
     splits_special: bool = False
+    aliases: bool = False
 
     def __repr__(self) -> str:
         changed = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -74,21 +78,24 @@ class Kind:
             return rust
         names = ["input_ids", *(["token_type_ids"] if self.has_types else []), "attention_mask"]
         settings: dict[str, Any] = {} if self.max_length is None else {"model_max_length": self.max_length}
-        return PreTrainedTokenizerFast(
-            tokenizer_object=rust,
-            model_input_names=names,
-            padding_side=self.padding_side,
-            truncation_side=self.truncation_side,
-            split_special_tokens=self.splits_special,
-            **{role: ROLES[role] for role in self.roles},
-            **settings,
-        )
+        with tempfile.TemporaryDirectory() as folder:  # `tokenizer_object=` would lose a token of each shared id
+            path = Path(folder, "tokenizer.json")
+            path.write_text(_content(rust))
+            return PreTrainedTokenizerFast(
+                tokenizer_file=str(path),
+                model_input_names=names,
+                padding_side=self.padding_side,
+                truncation_side=self.truncation_side,
+                split_special_tokens=self.splits_special,
+                **{role: ROLES[role] for role in self.roles},
+                **settings,
+            )
 
     def rust(self) -> Tokenizer:
         """Return a new `tokenizers.Tokenizer` of this kind; not for slow ones."""
         special = [ROLES[role] for role in ROLES if role in self.roles]
         unknown = ROLES["unk_token"] if "unk_token" in self.roles else None
-        rust = Tokenizer(_model(self.model, tuple(special), unknown))
+        rust = Tokenizer(_model(self.model, tuple(special), unknown, self.aliases))
         _set_steps(rust, self.model, self.normalizes)
         rust.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
         for content, special_token, single_word, strip, normalized in self.added:
@@ -101,16 +108,24 @@ class Kind:
         return rust
 
 
-def _model(model: str, special: tuple[str, ...], unknown: str | None) -> Any:
+def _content(rust: Tokenizer) -> str:
+    """Return the content of a `tokenizer.json` with all tokens; no token of its merges shares an id."""
+    content = json.loads(rust.to_str())
+    if isinstance(content["model"]["vocab"], dict):
+        content["model"]["vocab"] = rust.get_vocab(with_added_tokens=False)
+    return json.dumps(content)
+
+
+def _model(model: str, special: tuple[str, ...], unknown: str | None, aliases: bool) -> Any:
     """Return a model of the tokenizers library with a small vocabulary, the special tokens first."""
     letters = sorted({letter for word in WORDS for letter in word} | set("abcdefghijklmnopqrstuvwxyz▁"))
     if model == "word_level":
-        ids = _numbered([*special, *WORDS])
+        ids = _numbered([*special, *WORDS], aliases)
         return models.WordLevel(ids, unk_token=unknown) if unknown else models.WordLevel(ids)
     if model == "wordpiece":
         pieces = [*special, *WORDS, *letters, *(f"##{piece}" for piece in [*WORDS, *letters])]
         settings = {"max_input_chars_per_word": 20, **({"unk_token": unknown} if unknown else {})}
-        return models.WordPiece(_numbered(pieces), **settings)
+        return models.WordPiece(_numbered(pieces, aliases), **settings)
     if model == "unigram":
         pieces = list(dict.fromkeys([*special, *WORDS, *(f"▁{word}" for word in WORDS), *letters]))
         scores = [(piece, 0.0 if piece in special else -1.0 - number / 7) for number, piece in enumerate(pieces)]
@@ -128,7 +143,7 @@ def _model(model: str, special: tuple[str, ...], unknown: str | None) -> Any:
     settings = {} if unknown is None else {"unk_token": unknown, "fuse_unk": True}
     if end:
         settings["end_of_word_suffix"] = end
-    return models.BPE(_numbered(pieces), merges, byte_fallback=model == "sentencepiece", **settings)
+    return models.BPE(_numbered(pieces, aliases), merges, byte_fallback=model == "sentencepiece", **settings)
 
 
 @functools.cache
@@ -136,8 +151,10 @@ def _characters() -> dict[str, int]:
     return {chr(number): number for number in range(0x110000)}
 
 
-def _numbered(pieces: list[str]) -> dict[str, int]:
-    return {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+def _numbered(pieces: list[str], aliases: bool) -> dict[str, int]:
+    ids = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    others = {piece.replace("a", "æ"): ids[piece] for piece in ("a", "##a", "a</w>") if piece in ids and aliases}
+    return {**ids, **others}
 
 
 def _set_steps(rust: Tokenizer, model: str, normalizes: bool) -> None:
@@ -193,7 +210,7 @@ def _set_template(rust: Tokenizer, template: str) -> None:
 
 
 _ADDED = st.tuples(
-    st.sampled_from(["<x>", "bike ride", "[NEW]", "ing", "é"]),
+    st.sampled_from(["<x>", "<X>", "bike ride", "[NEW]", "ing", "é", " the", "the ", "▁the"]),
     *[st.booleans()] * 4,
 )
 
@@ -220,6 +237,7 @@ def kinds(draw: st.DrawFn) -> Kind:
         baked=draw(st.integers(0, 4)) == 4,
         has_types=draw(st.booleans()),
         splits_special=draw(st.integers(0, 9)) == 9,
+        aliases=draw(st.integers(0, 3)) == 3,
         **common,
     )
 
