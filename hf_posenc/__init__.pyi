@@ -1,5 +1,6 @@
 # The public names, each written here and nowhere else: `__init__.py` reads this file and loads a name on first use.
 
+from . import audit as audit
 from . import corpus as corpus
 from . import plots as plots
 from . import testing as testing
@@ -12,7 +13,6 @@ from .masks import look_ahead_mask as look_ahead_mask
 from .masks import padding_mask as padding_mask
 from .masks import padding_mask_from_ids as padding_mask_from_ids
 from .models import ModelSpec as ModelSpec
-from .models import audit as audit
 from .models import use_sinusoidal_positions as use_sinusoidal_positions
 from .packing import BatchPlan as BatchPlan
 from .packing import PackingPlan as PackingPlan

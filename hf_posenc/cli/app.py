@@ -59,7 +59,8 @@ def check(
     if texts is not None:
         _compare_backends(model, texts, screen)
         return
-    from ..models import audit, loaded_model
+    from .. import audit
+    from ..models import loaded_model
     from ..testing import measure_packing
 
     loaded, missing = loaded_model(model, instead="; in Python hf_posenc.audit.check(model) takes any model")
@@ -91,8 +92,8 @@ def labels(
     Such rows have no trained token, a truncated answer, or an end token that is not trained on, for example. If there
     are any, the exit status is 1. Without --tokenizer, end tokens and padding ids are not checked.
     """
+    from .. import audit
     from ..corpus.tables import load_rows
-    from ..models import audit
 
     try:
         found = audit.labels(load_rows(data, split), tokenizer, end_token=end_token)

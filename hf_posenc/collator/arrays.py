@@ -177,22 +177,23 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     return Ragged.from_rows(rows, name="labels", bools=True)
 
 
-def are_copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
-    r"""Return True if labels are copies of the ids, as in causal language modeling.
+def are_copies(labels: Ragged, ids: Ragged) -> NDArray[np.bool_]:
+    r"""Return True for each row whose labels are copies of its ids, as in causal language modeling.
 
     They are copies if more than half of the tokens have a label, and each label is the id of its token. A label of -100
     is no label. In masked language modeling they are not: few tokens have a label, and most of these tokens were
-    replaced by the mask token. `labels` and `ids` have N tokens. `real` `(N,)` is False at padding; by default there is
-    no padding.
+    replaced by the mask token.
 
     Example:
-        >>> ids = Ragged.from_rows([[5, 6, 7]])
-        >>> are_copies(Ragged.from_rows([[-100, 6, 7]]), ids), are_copies(Ragged.from_rows([[-100, 1, 0]]), ids)
-        (True, False)
+        >>> ids = Ragged.from_rows([[5, 6, 7], [5, 6, 7]])
+        >>> are_copies(Ragged.from_rows([[-100, 6, 7], [-100, 1, 0]]), ids)
+        array([ True, False])
     """
     has_label = labels.values != IGNORED
-    tokens = len(has_label) if real is None else np.count_nonzero(real)
-    return bool(2 * has_label.sum() > tokens and (labels.values[has_label] == ids.values[has_label]).all())
+    count = labels.where(has_label).lengths
+    equal = labels.where(has_label & (labels.values == ids.values)).lengths
+    copied: NDArray[np.bool_] = (2 * count > ids.lengths) & (equal == count)
+    return copied
 
 
 def _as_lists(value: Any) -> Any:

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.errors import explain
+from ..documents import Documents
 from ..ragged import Ragged
-from ..tokenization import TokenRows
 from .inputs import as_list
 from .pipeline import Tokenized, name_taken, positions_of, tokenize
 
@@ -63,12 +63,12 @@ def to_columns(
     return columns
 
 
-def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) -> Ragged:
+def _embed_rows(config: Config, rows: Documents, embedder: PositionalEmbedding) -> Ragged:
     """Return the embeddings `(N, D)` of all tokens, positions included, as a `Ragged` without gradient."""
     # Only one thread computes, because torch's threads do not survive a fork.
     device = embedder.embedding.weight.device
     ids = torch.from_numpy(rows.ids.values[None]).to(device)  # (1, N)
-    positions = torch.from_numpy(positions_of(rows, config.first_position)[None]).to(device)
+    positions = torch.from_numpy(positions_of(rows, config.first_position, 0).values[None]).to(device)
     is_token = None if rows.is_token is None else torch.from_numpy(rows.is_token[None])
     # A forked process skips the lock: it has one thread, and a thread of the parent may have held the lock.
     with _one_at_a_time if os.getpid() == _IMPORTED_IN else contextlib.nullcontext():

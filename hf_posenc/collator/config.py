@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from .._common.compat import has_target_mode
 from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import explain, value_error
+from ..documents import NUMBERS, SUPERVISION, Limits
 from ..models import ModelSpec
-from ..tokenization import Encoder, Limits
-from ..tokenization.loading import WatchedTokenizer, private_copy, stated_limit
+from ..tokenization import Encoder
+from ..tokenization.loading import SharedTokenizer, WatchedTokenizer, private_copy, stated_limit
 from ..tokenization.serialized import calls_only_rust
 from .embed import Embedder
 from .fit import check_fit, decoder_start, was_examined
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Columns with one value per token that tokenized input may contain.
-PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "document_ids", "special_tokens_mask", "word_ids")
+PER_TOKEN = (
+    "token_type_ids",
+    "attention_mask",
+    "position_ids",
+    *NUMBERS,
+    "special_tokens_mask",
+    "word_ids",
+    *SUPERVISION,
+)
 
 
 class Config:
@@ -48,7 +57,8 @@ class Config:
         self.model = None if settings.model is None else ModelSpec.of(settings.model)
         # The tokenizer objects that users can change, which has no effect on this configuration.
         objects = (self.tokenizer, settings.tokenizer)
-        self.watched = [WatchedTokenizer(each) for each in objects if not isinstance(each, str | os.PathLike)]
+        not_watched = (str, os.PathLike, SharedTokenizer)
+        self.watched = [WatchedTokenizer(each) for each in objects if not isinstance(each, not_watched)]
         tokenizer, model = self.tokenizer, self.model
         self.embedder = Embedder(settings, tokenizer)
         # True if there is a table, so that batches have `inputs_embeds`.

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import value_error
+from ..documents import Documents
 from ..ragged import Ragged
-from ..tokenization import TokenRows
 from .settings import LabelName, MaskedLM, Settings
 
 if TYPE_CHECKING:
@@ -56,15 +56,14 @@ class MaskedLabels:
 
         self._masking = DataCollatorForLanguageModeling(tokenizer, mlm=True, return_tensors="np", **options)
 
-    def __call__(self, rows: TokenRows) -> tuple[Ragged, Ragged]:
+    def __call__(self, documents: Documents) -> tuple[Ragged, Ragged]:
         """Return the ids with some masked, and labels: the original id at tokens to predict, -100 at all others.
 
         Special tokens are never masked. They are the tokens with 1 in the column `special_tokens_mask`; without this
         column, the tokens with a special id of the tokenizer. If there is a column `word_ids`, tokens of no word (-1)
         are not masked either.
         """
-        tokens, is_token = rows.without_padding(), rows.is_token  # random numbers are drawn for tokens only
-        ids, words, special = tokens.ids, tokens.columns.get("word_ids"), tokens.columns.get("special_tokens_mask")
+        ids, words, special = documents.ids, *map(documents.columns.get, ("word_ids", "special_tokens_mask"))
         if self._whole_words and words is None:
             raise value_error(
                 "whole_word_mask needs the word of each token, in a column word_ids; offset_mapping is not read",
@@ -74,19 +73,15 @@ class MaskedLabels:
         never = np.isin(ids.values, self._special) if special is None else special.values.astype(np.bool_)
         if words is not None:
             never |= words.values < 0
-        # Without a seed and words, tokens are independent: all rows are masked at once.
-        by_row = self._seed is not None or self._whole_words
+        # Without a seed and words, tokens are independent: all documents are masked at once.
+        by_document = self._seed is not None or self._whole_words
         masked, labels = ids.values.copy(), np.full(len(ids.values), IGNORED)
-        for start, stop in pairwise(ids.offsets.tolist()) if by_row else [(0, len(masked))]:
+        for start, stop in pairwise(ids.offsets.tolist()) if by_document else [(0, len(masked))]:
             if start < stop:
                 run = slice(start, stop)
                 word_run = words.values[run] if self._whole_words and words is not None else None
                 masked[run], labels[run] = self._draw(ids.values[run], never[run], word_run)
-        if is_token is not None:
-            of_tokens = masked, labels
-            masked, labels = rows.ids.values.copy(), np.full(len(is_token), IGNORED)
-            masked[is_token], labels[is_token] = of_tokens
-        return Ragged(masked, rows.ids.lengths), Ragged(labels, rows.ids.lengths)
+        return Ragged(masked, ids.lengths), Ragged(labels, ids.lengths)
 
     def _draw(
         self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None
@@ -117,23 +112,23 @@ def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
 # ---------------------------------------------------------------------------------------- labels that are made from ids
 
 
-def causal_labels(rows: TokenRows) -> tuple[Ragged, Ragged]:
-    """Return the ids, and labels for causal language models: the same ids, -100 at padding. Models shift the labels."""
-    ids, is_token = rows.ids, rows.is_token
-    return ids, ids if is_token is None else Ragged(np.where(is_token, ids.values, IGNORED), ids.lengths)
+def causal_labels(documents: Documents) -> tuple[Ragged, Ragged]:
+    """Return the ids, and labels for causal language models: the ids to train on. Models shift the labels."""
+    return documents.ids, documents.trained_ids()
 
 
-# Function that takes rows and returns their ids, possibly masked, and one label per token.
-LabelMaker = Callable[[TokenRows], tuple[Ragged, Ragged]]
+# Function that takes documents and returns their ids, possibly masked, and one label per token. Each row of the
+# argument is one document, without padding; `columns` has one value per token, and `per_row` the other given columns.
+LabelMaker = Callable[[Documents], tuple[Ragged, Ragged]]
 
 
 @dataclass(frozen=True)
 class LabelKind:
     """Kind of labels that a collator makes from ids: one value of its argument `labels=`, such as `"causal_lm"`.
 
-    `maker(settings, tokenizer)` returns a `LabelMaker`, a function from rows to ids and labels. `predicts_next` is True
-    if each label is predicted from the token before it, as in causal models. The label of each packed document's first
-    token is then -100, and a model that is not causal raises an error.
+    `maker(settings, tokenizer)` returns a `LabelMaker`, a function from documents to ids and labels. `predicts_next` is
+    True if each label is predicted from the token before it, as in causal models. The first token of a document is then
+    no target, and a model that is not causal raises an error.
     """
 
     maker: Callable[[Settings, PreTrainedTokenizerBase], LabelMaker]

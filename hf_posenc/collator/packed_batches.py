@@ -5,40 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
+from ..documents import Documents, ignore_document_starts
 from ..ragged import Ragged, offsets_of
-from ..tokenization import TokenRows, ignore_document_starts
 from .arrays import are_copies
 from .config import Config
-from .labels import Labels
 from .targets import supervised_rows
 
 
-def documents_to_pack(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:
-    """Return the columns to pack, with one row per document, and the number of documents left out.
+def documents_to_pack(config: Config, documents: Documents) -> tuple[dict[str, Ragged], int]:
+    """Return the columns of documents to pack, and the number of documents left out.
 
-    With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. If each label is predicted
-    from the token before it, the first label of each document is set to -100.
+    With the setting `unsupervised="drop"`, documents without a target are left out. If each label is predicted from the
+    token before it, the first label of each document is set to -100.
     """
-    if isinstance(labels, np.ndarray):
-        raise value_error(
-            "packed rows hold several documents, so one label per row does not fit them",
-            got=f"labels of shape {labels.shape}",
-            fix="packing=False, or one label per token",
-        )
-    if labels is not None:
-        rows = rows.with_columns(labels=labels)
-    kept = {"input_ids", "position_ids", "labels", *({"token_type_ids"} & set(config.names))}
-    split = rows.split_documents()
-    documents = {name: column for name, column in split.columns.items() if name in kept}
-    if labels is not None:
-        if predicts_next(config, documents["input_ids"], documents["labels"]):
-            documents["labels"] = ignore_document_starts(documents["labels"])
-        supervised = supervised_rows(config, documents["labels"], split)
+    names = ["input_ids", "position_ids", "labels", *({"token_type_ids"} & set(config.names))]
+    columns = {name: documents.columns[name] for name in names if name in documents.columns}
+    if "labels" in columns:
+        columns["labels"] = ignore_document_starts(columns["labels"], predicts_next(config, documents))
+        supervised = supervised_rows(config, columns["labels"], documents)
         if supervised is not None:
-            documents = {name: column.take(supervised) for name, column in documents.items()}
-    return documents, len(split.ids) - len(documents["input_ids"])
+            columns = {name: column.take(supervised) for name, column in columns.items()}
+    return columns, len(documents.ids) - len(columns["input_ids"])
 
 
 def flat_row(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
@@ -78,15 +68,15 @@ def flat_row(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
     }
 
 
-def predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
-    """Return True if each label is predicted from the token before it, as in a causal language model.
+def predicts_next(config: Config, documents: Documents) -> NDArray[np.bool_] | bool:
+    """Return True for documents whose labels are predicted from the token before, as in a causal language model.
 
     The setting `labels` decides. Without it, the model decides. Without both, return True for `packing="flat"`, and for
-    `packing=True` if the labels are copies of the ids.
+    `packing=True` if the labels of the document are copies of its ids.
     """
     if config.label_kind is not None:
         return config.label_kind.predicts_next
     if config.shifts_labels is not None:
         return config.shifts_labels
     packing = config.settings.packing
-    return packing == "flat" or (packing and are_copies(labels, ids))
+    return packing == "flat" or (packing and are_copies(documents.columns["labels"], documents.ids))

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import counted, explain, in_bytes, value_error
+from ..documents import Documents, ignore_document_starts, pack_rows, repeated
 from ..masks import look_ahead_of_batch
 from ..positions import padded_position_ids
 from ..ragged import Ragged, round_up
-from ..tokenization import TokenRows, ignore_document_starts, pack_rows
 from .arrays import are_copies, as_array, given_labels, stored_embeddings, to_float32
 from .config import Config
 from .fit import check_label_values
-from .inputs import LABEL_COLUMNS, Given, Values, as_list, is_arrow, label_names, read
-from .labels import Labels
+from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names, read
 from .packed_batches import documents_to_pack, flat_row, predicts_next
 from .targets import pad_targets, supervised_rows, truncate_targets
-from .token_ids import check_ids, count_from_0, read_ids, truncate_rows, unmasked_row
+from .token_ids import check_ids, model_positions, read_ids, truncate_rows, unmasked_row
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -43,19 +42,16 @@ class Tokenized:
         from_texts (`bool`): True if the input was texts, False if it was tokenized rows.
         targets (`Ragged`, *optional*): separate token sequences to predict, one per row; `None` if there are none.
         targets_truncated (`int`, *optional*, defaults to 0): number of targets that lost tokens.
-        positions_from_0 (`bool`, *optional*, defaults to `False`): True if the column `position_ids` counts from 0, but
-            the model's positions do not.
         unmasked (`int`, *optional*): index of a row that begins or ends with the padding id but has no
             `attention_mask`; `None` if there is none.
     """
 
-    rows: TokenRows
+    rows: Documents
     columns: dict[str, Values]
     count: int
     from_texts: bool
     targets: Ragged | None = None
     targets_truncated: int = 0
-    positions_from_0: bool = False
     unmasked: int | None = None
 
     @property
@@ -76,12 +72,11 @@ def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
     Texts are tokenized. Tokenized rows are checked. Raise for invalid input, for rows without tokens (unless
     `empty="keep"`), and for rows that are too long if truncation is off.
     """
-    given, positions_from_0, unmasked = read(rows_or_columns, config.settings), False, None
+    given, unmasked = read(rows_or_columns, config.settings), None
     if given.texts is not None:
         rows, columns = config.encoder.tokenize(given.texts, given.pairs), given.columns
     else:
         rows, columns = read_ids(config, given)
-        positions_from_0 = count_from_0(config, rows)
         unmasked = unmasked_row(config, given, rows)
         rows, columns = truncate_rows(config, rows, columns)
     _check_lengths(config, rows)
@@ -89,20 +84,17 @@ def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
     if config.has_targets:
         targets, columns, truncated = _targets(config, given, columns)
     from_texts = given.texts is not None
-    tokenized = Tokenized(rows, columns, given.count, from_texts, targets, truncated, positions_from_0, unmasked)
+    tokenized = Tokenized(rows, columns, given.count, from_texts, targets, truncated, unmasked)
     if not tokenized.has_split_texts:
         return tokenized
     columns = {name: repeated(values, rows.sample) for name, values in columns.items()}
     return replace(tokenized, columns=columns, targets=None if targets is None else targets.take(rows.sample))
 
 
-def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
-    """Return the position of every token, `(N,)`: the column `position_ids` of the rows, if there is one.
-
-    Otherwise count the tokens of each document from `start`.
-    """
+def positions_of(rows: Documents, start: int, padding: int) -> Ragged:
+    """Return the position of each token: the column `position_ids`, or else counted from `start` in each document."""
     given = rows.columns.get("position_ids")
-    return rows.positions_in_documents(start) if given is None else given.values
+    return rows.join(rows.split().ids.counters(start), padding) if given is None else given
 
 
 def name_taken(name: str, tokenized: Tokenized) -> str:
@@ -112,19 +104,6 @@ def name_taken(name: str, tokenized: Tokenized) -> str:
         got=list(tokenized.columns),
         fix=f"dataset.rename_column('{name}', 'my_{name}')",
     )
-
-
-def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
-    """Return the value of each row from the values of the texts: `values[sample]`.
-
-    `sample` is the index of the text of each row, so a text with several rows has its value repeated. An Arrow column
-    stays an Arrow column.
-    """
-    if is_arrow(values):
-        taken: Values = values.take(sample)  # type: ignore[union-attr]
-        return taken
-    values = as_list(values)
-    return values[sample] if isinstance(values, np.ndarray) else [values[index] for index in sample.tolist()]
 
 
 def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[Ragged | None, dict[str, Values], int]:
@@ -144,7 +123,7 @@ def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[
     return targets, {name: values for name, values in columns.items() if name != names[0]}, truncated
 
 
-def _check_lengths(config: Config, rows: TokenRows) -> None:
+def _check_lengths(config: Config, rows: Documents) -> None:
     lengths, limit, longest = rows.ids.lengths, config.limits.max_length, rows.ids.longest
     if limit is not None and longest > limit:
         model = config.limited_by("max_length")
@@ -153,7 +132,7 @@ def _check_lengths(config: Config, rows: TokenRows) -> None:
             got=f"truncation={config.limits.truncation!r}" + (f", and {model} takes no more" if model else ""),
             fix="truncation=True, or return_overflowing_tokens=True, which continues the text in further rows",
         )
-    counts = lengths if rows.is_token is None else rows.without_padding().ids.lengths
+    counts = lengths if rows.is_token is None else rows.ids.where(rows.is_token).lengths
     if config.settings.empty != "keep" and counts.min(initial=1) == 0:
         raise value_error(
             f"row {int(rows.sample[counts.argmin()])} has no tokens",
@@ -185,35 +164,52 @@ def pad_batch(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
 
 
 def _pad_or_pack(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
-    rows, labels = _make_labels(config, tokenized)
-    if tokenized.positions_from_0:
-        given = rows.columns["position_ids"]
-        rows = rows.with_columns(position_ids=Ragged(given.values + config.first_position, given.lengths))
+    documents, row_labels = _with_labels(config, tokenized)
+    documents = model_positions(config, documents)
     if config.settings.packing:
-        documents, left_out = documents_to_pack(config, rows, labels)
+        if row_labels is not None:
+            raise value_error(
+                "packed rows hold several documents, so one label per row does not fit them",
+                got=f"labels of shape {row_labels.shape}",
+                fix="packing=False, or one label per token",
+            )
+        columns, left_out = documents_to_pack(config, documents)
         if config.settings.packing == "flat":
-            out = flat_row(config, documents)
+            out = flat_row(config, columns)
         else:
             assert config.limits.max_length is not None
-            packed = pack_rows(documents, config.limits.max_length, first_position=config.first_position)
+            packed = pack_rows(columns, config.limits.max_length, first_position=config.first_position)
             width = _width(config, packed["input_ids"])
             out = {name: column.pad(config.fills[name], width, side=config.side) for name, column in packed.items()}
     else:
-        supervision = labels if tokenized.targets is None else tokenized.targets
-        kept = supervised_rows(config, supervision, rows) if isinstance(supervision, Ragged) else None
-        left_out = 0 if kept is None else len(rows.ids) - len(kept)
+        kept = _kept_rows(config, tokenized, documents)
+        left_out = 0 if kept is None else len(tokenized.rows.ids) - len(kept)
         if kept is not None:
-            rows, tokenized = rows.take(kept), tokenized.take(kept)
-            labels = labels.take(kept) if isinstance(labels, Ragged) else labels
-        out = _padded(config, tokenized, rows, labels)
+            row_of = np.arange(len(documents.ids)) if tokenized.rows.order is None else tokenized.rows.order[2]
+            documents, tokenized = documents.take(np.flatnonzero(np.isin(row_of, kept))), tokenized.take(kept)
+            row_labels = None if row_labels is None else row_labels[kept]
+        out = _padded(config, tokenized, documents, row_labels)
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
     if config.has_look_ahead and decoder_reads in out:
         out["look_ahead_mask"] = look_ahead_of_batch(*out[decoder_reads].shape)
     return out, left_out
 
 
-def _padded(config: Config, tokenized: Tokenized, rows: TokenRows, labels: Labels) -> Arrays:
-    ids, documents, is_token = rows.ids, rows.documents, rows.is_token
+def _kept_rows(config: Config, tokenized: Tokenized, documents: Documents) -> NDArray[np.int64] | None:
+    """Return the indices of the rows to keep in a padded batch; `None` if all are kept."""
+    rows, labels = tokenized.rows, documents.columns.get("labels")
+    if tokenized.targets is not None:
+        return supervised_rows(config, tokenized.targets, rows)
+    if labels is None:
+        return None
+    return supervised_rows(
+        config, rows.join(ignore_document_starts(labels, predicts_next(config, documents)), IGNORED), rows
+    )
+
+
+def _padded(config: Config, tokenized: Tokenized, documents: Documents, row_labels: NDArray[Any] | None) -> Arrays:
+    rows = tokenized.rows
+    ids = rows.join(documents.ids, rows.ids)
     width = _width(config, ids)
     inside = ids.inside(width, side=config.side)
 
@@ -221,35 +217,45 @@ def _padded(config: Config, tokenized: Tokenized, rows: TokenRows, labels: Label
         return column.pad(config.fills[name], width, side=config.side, inside=inside)
 
     out = {"input_ids": pad("input_ids", ids)}
-    mask = inside.astype(np.int64) if is_token is None else pad("attention_mask", rows.columns["attention_mask"])
-    if documents is None:  # in packed rows, a mask would let documents attend to each other
+    mask = inside.astype(np.int64) if rows.is_token is None else pad("attention_mask", rows.columns["attention_mask"])
+    if not rows.is_several.any():  # in packed rows, a mask would let documents attend to each other
         out["attention_mask"] = mask
     if "token_type_ids" in rows.columns and "token_type_ids" in config.names:
         out["token_type_ids"] = pad("token_type_ids", rows.columns["token_type_ids"])
-    if is_token is None and documents is None and "position_ids" not in rows.columns:
+    if rows.order is None and "position_ids" not in documents.columns:
         out["position_ids"] = padded_position_ids(
             mask, ids.lengths, first=config.first_position, padding=config.fills["position_ids"], side=config.side
         )
     else:
-        positions = positions_of(rows, config.first_position)
-        if is_token is not None:
-            positions = np.where(is_token, positions, config.fills["position_ids"])
-        out["position_ids"] = pad("position_ids", Ragged(positions, ids.lengths))
-    numbered = rows.columns.get("document_ids", documents)
-    if numbered is not None:
-        out["document_ids"] = pad("document_ids", numbered)
+        positions = documents.columns.get("position_ids", documents.ids.counters(config.first_position))
+        out["position_ids"] = pad("position_ids", rows.join(positions, config.fills["position_ids"]))
+    for name in ("document_ids", *rows.masks):
+        if name in rows.columns:
+            out[name] = pad(name, rows.columns[name])
     if tokenized.targets is not None:
         out |= pad_targets(config, tokenized.targets)
-    elif isinstance(labels, Ragged):
-        if documents is not None and predicts_next(config, ids, labels):
-            labels = ignore_document_starts(labels, documents)
-        out["labels"] = pad("labels", labels)
-    elif labels is not None:
-        out["labels"] = labels
+    elif "labels" in documents.columns:
+        out["labels"] = pad("labels", _padded_labels(config, rows, documents))
+    elif row_labels is not None:
+        out["labels"] = row_labels
     # Rows that were tokenized and split before keep the mapping to their texts.
     if config.limits.overflow and (tokenized.from_texts or "overflow_to_sample_mapping" not in tokenized.columns):
         out["overflow_to_sample_mapping"] = rows.sample
     return out | _other_columns(config, tokenized, out, inside) if tokenized.columns else out
+
+
+def _padded_labels(config: Config, rows: Documents, documents: Documents) -> Ragged:
+    """Return the labels of the rows, from those of their documents.
+
+    Where labels predict the next token, the first token of a document is no target: its label is -100 in a packed row
+    and, if the collator makes the labels, after padding. Elsewhere it is kept as in `DataCollatorForLanguageModeling`
+    of transformers, because it is the first label of its row, which models that shift labels never read.
+    """
+    labels, shares_row, after_padding = documents.columns["labels"], *rows.beginnings
+    is_ignored = shares_row | ((config.label_kind is not None) & (after_padding | (config.side == "left")))
+    labels = ignore_document_starts(labels, is_ignored & predicts_next(config, documents))
+    given = rows.columns.get("labels")
+    return rows.join(labels, IGNORED if given is None else given)
 
 
 def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
@@ -272,20 +278,23 @@ def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: ND
     return more
 
 
-def _make_labels(config: Config, tokenized: Tokenized) -> tuple[TokenRows, Labels]:
-    """Return the rows and their labels; `None` instead of labels if there are none."""
+def _with_labels(config: Config, tokenized: Tokenized) -> tuple[Documents, NDArray[Any] | None]:
+    """Return the documents, with `labels` if there is one for each token; and labels of rows, or `None`."""
     rows = tokenized.rows
-    labels: Labels = None
     names = [*label_names(tokenized.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]
     if len(names) > 1:
         raise value_error("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
+    labels: Ragged | NDArray[Any] | None = None
     if names and tokenized.targets is None:
-        labels = rows.columns.get(names[0])
-        if labels is None:
+        if (labels := rows.columns.get(names[0])) is None:
             labels = given_labels(tokenized.columns[names[0]], rows.ids.lengths, name=names[0])
         if config.model is not None:
             check_label_values(labels, config.model, rows.sample, names[0])
-    causal = isinstance(labels, Ragged) and are_copies(labels, rows.ids, rows.is_token)
+    if isinstance(labels, Ragged):
+        documents = rows.with_columns(labels=labels).split()
+    else:
+        documents = replace(rows, per_row=tokenized.columns).split()
+    causal = isinstance(labels, Ragged) and bool(are_copies(documents.columns["labels"], documents.ids).all())
     if names and config.label_maker is not None:
         raise value_error(
             f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",
@@ -300,9 +309,9 @@ def _make_labels(config: Config, tokenized: Tokenized) -> tuple[TokenRows, Label
             fix=f"dataset.remove_columns('{names[0]}') and labels=\"masked_lm\", or a causal model",
         )
     if config.label_maker is None:
-        return rows, labels
-    ids, labels = config.label_maker(rows)
-    return rows.with_columns(input_ids=ids), labels
+        return documents, None if isinstance(labels, Ragged) else labels
+    ids, made = config.label_maker(documents)
+    return documents.with_columns(input_ids=ids, labels=made), None
 
 
 def _width(config: Config, ids: Ragged) -> int:

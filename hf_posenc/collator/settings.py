@@ -17,7 +17,7 @@ import numpy as np
 from .._common.constants import PaddingSide
 from .._common.errors import explain, one_of, shorten, type_error, unknown_keyword, value_error
 from .._common.integers import as_integer
-from ..tokenization import Truncation
+from ..documents import Truncation
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import value_error
+from ..documents import Documents, Limits
 from ..ragged import Ragged, round_up
-from ..tokenization import Limits, TokenRows
 from .config import Config
 
 
@@ -96,36 +96,40 @@ def pad_targets(config: Config, targets: Ragged) -> dict[str, NDArray[Any]]:
     return {**decoder_inputs(labels, config.decoder_start, config.fills["input_ids"], config.side), "labels": labels}
 
 
-def supervised_rows(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.int64] | None:
+def supervised_rows(config: Config, labels: Ragged, rows: Documents) -> NDArray[np.int64] | None:
     """Return the indices of the rows to keep in a batch; `None` if all are kept.
 
-    The setting `unsupervised` applies to rows whose labels are all -100: `"drop"` leaves them out, `"keep"` keeps them,
-    and `"error"` raises a `ValueError`. By default such a row raises too, unless it has masked labels or no tokens, or
-    is a packed document of one token. `"drop"` also raises if no row is left.
+    `labels` are -100 where a token is no target. The setting `unsupervised` applies to rows without a target: `"drop"`
+    leaves them out, `"keep"` keeps them, and `"error"` raises a `ValueError`. By default such a row raises too, unless
+    it has masked labels or no tokens, or is a packed document of one token beside others with targets. `"drop"` also
+    raises if no row is left.
     """
     settings, kind = config.settings, config.label_kind
     default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
     is_read = config.accepts is None or "labels" in config.accepts
     if not is_read or (settings.unsupervised or default) == "keep":
         return None
-    is_label = labels.values != IGNORED
-    if is_label.all() and labels.shortest:
+    has_target = labels.where(labels.values != IGNORED).lengths > 0
+    if has_target.all():
         return None
-    has_label = labels.where(is_label).lengths > 0
+    is_kept = has_target
     if settings.unsupervised is None:
-        # Kept by default: rows of padding, for empty="keep", and packed documents whose only token is not predicted.
-        has_label |= rows.without_padding().ids.lengths <= (1 if settings.packing else 0)
-    kept = np.flatnonzero(has_label)
-    if len(kept) == len(has_label):
+        tokens = rows.ids.lengths if rows.is_token is None else rows.ids.where(rows.is_token).lengths
+        is_kept = has_target | (tokens == 0)  # rows of padding, for empty="keep"
+        if settings.packing and has_target.any():
+            is_kept |= tokens == 1
+    kept = np.flatnonzero(is_kept)
+    if len(kept) == len(is_kept):
         return None
     if settings.unsupervised == "drop" and len(kept):
         return kept
-    row, name = int(has_label.argmin()), "max_target_length" if config.has_targets else "max_length"
+    row, name = int(is_kept.argmin()), "max_target_length" if config.has_targets else "max_length"
     limit = (config.target_limits if config.has_targets else config.limits).max_length
+    no_target = "-100" if config.has_targets or kind is None else "-100, or of the first token of a document"
     raise value_error(
-        f"row {rows.sample[row]} has nothing to learn: its {labels.lengths[row]} labels are all -100"
+        f"row {rows.sample[row]} has nothing to learn: its {labels.lengths[row]} labels are all {no_target}"
         if settings.unsupervised != "drop"
         else "no row of the batch has a label other than -100, so none would be left",
-        got=f"{len(has_label) - len(kept)} such rows of {len(has_label)}; {name}={limit}",
+        got=f"{len(is_kept) - len(kept)} such rows of {len(is_kept)}; {name}={limit}",
         fix=f'a larger {name}, if it truncated the labels; unsupervised="drop" leaves such rows out, "keep" keeps them',
     )

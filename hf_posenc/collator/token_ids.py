@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
+from ..documents import LENGTHS, NUMBERS, OFFSETS, SUPERVISION, Documents, is_no_mask, read_documents, sees_itself
 from ..ragged import Ragged
-from ..tokenization import TokenRows, is_no_mask
 from .arrays import given_labels
 from .config import PER_TOKEN, Config
 from .inputs import Given, Values, as_list, label_names
 
 
-def read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values]]:
+def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]]:
     """Return the checked rows of tokenized input, and the columns of the input that are not a part of these rows.
 
     The rows contain `input_ids` and the other columns with one value per token, such as `attention_mask`; `PER_TOKEN`
@@ -21,46 +21,56 @@ def read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values]
     value per id.
     """
     columns = dict(given.columns)
-    if is_no_mask(columns.get("attention_mask", ())):
+    mask = columns.get("attention_mask", ())
+    is_packed = is_no_mask(mask) or getattr(mask, "ndim", 2) == 4  # a mask that isolates documents
+    if is_no_mask(mask):
         del columns["attention_mask"]
+    elif is_packed:
+        columns["attention_mask"] = sees_itself(mask)
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     check_ids(config, ids)
-    rows = TokenRows({"input_ids": ids}, np.arange(len(ids), dtype=np.int64))
-    per_token = {name: _per_token(name, as_list(columns.pop(name)), ids) for name in PER_TOKEN if name in columns}
-    mask, real = per_token.pop("attention_mask", None), None
-    if mask is not None and mask.values.min(initial=1) == 0:
-        real = mask.values != 0
-        _check_mask(config, ids, real)
-    if "document_ids" in per_token:  # a negative number also marks padding
-        numbers = per_token["document_ids"].values
-        real = numbers >= 0 if real is None else real & (numbers >= 0)
-        per_token["document_ids"] = Ragged(np.where(real, numbers, -1), ids.lengths)
-    if real is not None and not real.all():
-        per_token["attention_mask"] = Ragged(real.astype(np.int64), ids.lengths)
-    return rows.with_columns(**per_token) if per_token else rows, columns
+    read = [name for name in (*PER_TOKEN, *LENGTHS, *OFFSETS) if name in columns]
+    rows = read_documents(
+        {"input_ids": ids, **{name: _ragged(name, columns.pop(name)) for name in read}}, is_packed=is_packed
+    )
+    if rows.is_token is not None and "attention_mask" in read:
+        _check_mask(config, ids, rows.is_token)
+    return rows, columns
 
 
-def count_from_0(config: Config, rows: TokenRows) -> bool:
-    """Return True if the `position_ids` of tokenized rows count from 0, but the model's positions do not.
+def model_positions(config: Config, documents: Documents) -> Documents:
+    """Return documents whose given `position_ids` are in the numbering of the model.
 
-    They are assumed to count from 0 if their smallest value at a token is not the model's first position. Return False
-    if there are no `position_ids`, or if the model's first position is 0.
+    Positions 0, 1, 2, ... are counted from the model's first position; those that begin there or later stay as they
+    are. Raise a `ValueError` for others.
     """
-    given, first = rows.columns.get("position_ids"), config.model_first_position
+    given, first = documents.columns.get("position_ids"), config.model_first_position
     if given is None or not first:
-        return False
-    values = given.values if rows.is_token is None else given.values[rows.is_token]
-    return int(values.min(initial=np.iinfo(np.int64).max)) != first
+        return documents
+    counted = given.counters()
+    from_0, from_first = (
+        given.where(fits).lengths == given.lengths for fits in (given.values == counted.values, given.values >= first)
+    )
+    if not (from_0 | from_first).all():
+        document = int(np.argmin(from_0 | from_first))
+        raise value_error(
+            f"row {documents.sample[document]}: the position_ids of a document must be 0, 1, 2, ..., or {first} and "
+            f"more, because the positions of {config.model.name if config.model else 'the model'} begin at {first}",
+            got=shorten(given[document].tolist()),
+            fix=f"dataset.remove_columns('position_ids') to count them; or add {first} to those that count from 0",
+        )
+    values = np.where(np.repeat(from_0, given.lengths), counted.values + first, given.values)
+    return documents.with_columns(position_ids=Ragged(values, given.lengths))
 
 
-def unmasked_row(config: Config, given: Given, rows: TokenRows) -> int | None:
+def unmasked_row(config: Config, given: Given, rows: Documents) -> int | None:
     """Return the index of the first tokenized row that begins or ends with padding ids without a mask, or `None`.
 
     Return `None` too if padding has the id of another special token, such as eos, which may end a text.
     """
     tokenizer, ids = config.tokenizer, rows.ids
     others = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "unk", "sep", "cls"))
-    has_mask = "attention_mask" in given.columns or "document_ids" in given.columns
+    has_mask = not {"attention_mask", *NUMBERS, *LENGTHS, *OFFSETS}.isdisjoint(given.columns)
     if has_mask or tokenizer.pad_token_id in (None, *others):
         return None
     is_padding = np.append(ids.values == tokenizer.pad_token_id, False)
@@ -68,39 +78,38 @@ def unmasked_row(config: Config, given: Given, rows: TokenRows) -> int | None:
     return int(found.argmax()) if found.any() else None
 
 
-def truncate_rows(config: Config, rows: TokenRows, columns: dict[str, Values]) -> tuple[TokenRows, dict[str, Values]]:
+def truncate_rows(config: Config, rows: Documents, columns: dict[str, Values]) -> tuple[Documents, dict[str, Values]]:
     """Truncate tokenized rows to the limit; return them and the columns that are not a part of them.
 
-    If no row is too long, both are returned unchanged. Otherwise padding at the ends of rows is removed first. Labels
-    per token are moved from `columns` to the rows, so that they are truncated too.
+    If no row is too long, both are returned unchanged. With `packing`, the documents of a row are truncated, not the
+    row. Labels per token are moved from `columns` to the rows, so that they are truncated too.
     """
     limit = config.limits.max_length
-    if limit is None or rows.ids.longest <= limit or not (config.limits.truncates or rows.is_token is not None):
+    if limit is None or rows.ids.longest <= limit:
         return rows, columns
     for name in [] if config.has_targets else label_names(columns):
         labels = given_labels(columns[name], rows.ids.lengths, name=name)
         if isinstance(labels, Ragged):
             rows = rows.with_columns(**{name: labels})
             columns = {other: values for other, values in columns.items() if other != name}
-    if rows.documents is not None:  # the positions that are left may not show where documents begin, as in 0 0 1
-        rows = rows.with_columns(document_ids=rows.documents)
-    return rows.trim().truncate(config.limits, side=config.tokenizer.truncation_side), columns
+    if config.settings.packing:
+        rows = rows.split()
+    return rows.truncate(config.limits, side=config.tokenizer.truncation_side), columns
 
 
-def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
+def _ragged(name: str, values: Values) -> Ragged:
+    """Return the values of a column that is read with the tokens as a `Ragged`."""
+    rows = as_list(values)
     if name == "word_ids":  # None at special tokens, as tokenizers return them
-        values = [[-1 if item is None else item for item in row] for row in values]
-    column = Ragged.from_rows(values, name=name, bools=name in ("attention_mask", "special_tokens_mask"))
-    if not np.array_equal(column.lengths, ids.lengths):
-        row = int(np.flatnonzero(column.lengths != ids.lengths)[0])
-        raise value_error(
-            f"row {row}: {column.lengths[row]} values in '{name}' for {ids.lengths[row]} tokens",
-            fix=f"one value per token, or dataset.remove_columns('{name}')",
-        )
+        rows = [[-1 if item is None else item for item in row] for row in rows]
+    column = Ragged.from_rows(rows, name=name, bools=name in ("attention_mask", "special_tokens_mask", *SUPERVISION))
     # Viewed as unsigned, a negative number is larger than 1 too.
-    if name == "attention_mask" and column.values.view(np.uint64).max(initial=0) > 1:
+    if name in ("attention_mask", *SUPERVISION) and column.values.view(np.uint64).max(initial=0) > 1:
         found = np.unique(column.values)[:8].tolist()
-        raise value_error("attention_mask must be 1 at tokens and 0 at padding", got=shorten(found))
+        meaning = (
+            "1 at tokens and 0 at padding" if name == "attention_mask" else "1 at tokens to train on, and 0 at others"
+        )
+        raise value_error(f"{name} must be {meaning}", got=shorten(found))
     return column
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import mmap
-import os
 import re
 import warnings
 from typing import TYPE_CHECKING
-
-import torch
 
 from .._common.errors import explain, shorten
 from ..tokenization.loading import stated_limit
@@ -23,37 +19,20 @@ if TYPE_CHECKING:
     from .config import Config
     from .settings import Settings
 
-_KINDS = (
-    *("texts", "targets", "target column", "columns", "label", "unsupervised", "no mask", "positions"),
-    *("left padding", "snapshot", "missing table", "size", "tokenizer"),
-    "ids",
-)
 # Names of columns that contain row numbers.
 _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNORECASE)
 
 
 class Warnings:
-    """Record of the kinds of warnings that a collator has given, so that each is given once.
-
-    Forked workers share the record.
-    """
+    """Record of the kinds of warnings that a collator has given in this process, so that each is given once."""
 
     def __init__(self) -> None:
-        self._given = mmap.mmap(-1, len(_KINDS))  # one byte each
-        self._process = os.getpid()
+        self._given: set[str] = set()
 
     def once(self, kind: str, message: str) -> None:
-        """Give the warning `message`, unless a warning of this `kind` was given before, here or in a forked worker.
-
-        Spawned workers do not share the record, so only worker 0 of them warns. Two forked workers may both warn if
-        they do so at the same moment.
-        """
-        place = _KINDS.index(kind)
-        if self._given[place]:
-            return
-        self._given[place] = 1
-        worker = torch.utils.data.get_worker_info()
-        if worker is None or worker.id == 0 or self._process != os.getpid():
+        """Give the warning `message`, unless a warning of this `kind` was given before."""
+        if kind not in self._given:
+            self._given.add(kind)
             warnings.warn(message, stacklevel=5)
 
 

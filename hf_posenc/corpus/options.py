@@ -218,7 +218,7 @@ def choices_of(hint: Any) -> tuple[str, ...]:
 
 def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrainedTokenizerBase, int, list[str]]:
     r"""Check the options of a job, and complete them from its tokenizer or collator."""
-    from ..tokenization import Limits
+    from ..documents import Limits
     from ..tokenization.loading import private_copy, stated_limit
 
     names = [each.name for each in fields(Options)]

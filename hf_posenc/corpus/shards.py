@@ -21,9 +21,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from .._common.errors import explain, shorten, value_error
+from ..documents import Documents as TokenDocuments
+from ..documents import Limits, ignore_document_starts
 from ..packing import pack
 from ..ragged import Ragged
-from ..tokenization import Encoder, Limits, TokenRows, ignore_document_starts
+from ..tokenization import Encoder
 from .columns import HUGGING_FACE, Columns
 from .documents import Bad, Documents, Part
 from .options import Options
@@ -304,7 +306,7 @@ class _Shard:
             if documents.numbers:
                 yield self._block(documents, *self._tokenize(documents))
 
-    def _block(self, documents: Documents, rows: TokenRows, bad: Bad) -> _Block:
+    def _block(self, documents: Documents, rows: TokenDocuments, bad: Bad) -> _Block:
         job, columns, sample = self._job, {"input_ids": rows.ids}, rows.sample
         if job.text_pair_column is not None and rows.token_type_ids is not None:
             columns["token_type_ids"] = rows.token_type_ids
@@ -329,7 +331,7 @@ class _Shard:
             carried = carried.append_column("source", names).append_column("row", numbers)
         return _Block(columns, carried, sample)
 
-    def _tokenize(self, documents: Documents) -> tuple[TokenRows, Bad]:
+    def _tokenize(self, documents: Documents) -> tuple[TokenDocuments, Bad]:
         """Tokenize a batch of documents; return the rows, and all bad documents."""
         texts, bad = documents.texts, dict(documents.bad)
         try:
@@ -356,7 +358,7 @@ class _Shard:
                 rows = self._rows(_emptied(texts, bad))
         return rows, bad
 
-    def _rows(self, texts: list[list[str]]) -> TokenRows:
+    def _rows(self, texts: list[list[str]]) -> TokenDocuments:
         if len(texts) == 1 and len(texts[0]) == 1 and len(texts[0][0]) > _LONG:
             text = texts[0][0]
             return self._encoder.tokenize_blocks(text[at : at + _BLOCK] for at in range(0, len(text), _BLOCK))

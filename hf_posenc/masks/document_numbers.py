@@ -14,14 +14,14 @@ import torch
 from .._common.constants import PaddingSide
 from .._common.errors import shorten, type_error, value_error
 from .._common.integers import as_integers
-from ..packing import documents_by_positions
+from ..documents import LENGTHS, NUMBERS, OFFSETS, is_no_mask, read_documents, sees_itself
 from ..positions import row_length
 from ..ragged import Ragged, check_padding_side
-from ..tokenization import is_no_mask
 from .functions import as_integer_tensor
 from .structure import rank_in_document
 
 PADDING = -1  # the document number at padding
+_READ = ("attention_mask", *NUMBERS, "position_ids", *LENGTHS, *OFFSETS)
 _FROM_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]])"
 _PREFIX = "prefix=3, or one number for each row: prefix=[3, 2]"
 _PREFIX_OF_DOCUMENTS = "from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], look_ahead=True)"
@@ -30,8 +30,8 @@ _PREFIX_OF_DOCUMENTS = "from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], loo
 def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
     """Return the document number of each token of a batch, `(B, T)` int64, -1 at padding, in new memory.
 
-    The numbers come from `document_ids` or, without them, from `position_ids` that restart with each document. With
-    `attention_mask` alone, each row is one document. Raise if the batch has none of these keys.
+    `read_documents` finds the documents. With `attention_mask` alone, each row is one document. Raise if the batch has
+    no key that describes its documents.
     """
     if not isinstance(batch, Mapping):
         raise type_error(
@@ -39,29 +39,58 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
             got=type(batch).__name__,
             fix='AttentionMask.from_batch({"attention_mask": mask}), or AttentionMask.from_lengths(lengths)',
         )
-    mask, documents, positions = (batch.get(name) for name in ("attention_mask", "document_ids", "position_ids"))
-    real = None if mask is None or is_no_mask(mask) else _real_tokens(mask)
-    if documents is not None:
-        ids = as_integer_tensor(documents, "document_ids", dims=2, example="document_ids: [[0, 0, 1, -1]]").long()
-        if real is None:
-            return ids.clamp(min=PADDING)
-        return torch.where(real, _expanded(ids, "document_ids", real).clamp(min=PADDING), PADDING)
-    if positions is not None:
-        ids = as_integer_tensor(positions, "position_ids", dims=2, example="position_ids: [[0, 1, 2, 0, 1]]").long()
-        real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
-        return documents_from_positions(real, _expanded(ids, "position_ids", real))
+    given = {name: batch[name] for name in _READ if batch.get(name) is not None}
+    mask, is_packed, real = given.pop("attention_mask", None), False, None
+    if mask is not None:
+        is_packed = is_no_mask(mask) or getattr(mask, "ndim", 2) > 2
+        real = None if is_no_mask(mask) else _real_tokens(mask)
+    lengths = {name: given.pop(name) for name in (*LENGTHS, *OFFSETS) if name in given}
+    ids = {
+        name: as_integer_tensor(values, name, dims=2, example=f"{name}: [[0, 0, 1, -1]]").long()
+        for name, values in given.items()
+    }
     if real is None:
-        raise value_error(
-            "the batch needs attention_mask, document_ids, or the position_ids of packed rows",
-            got=f"keys {shorten(list(batch))}",
-            fix="AttentionMask.from_lengths(lengths)",
-        )
-    return real.long() - 1
+        if not ids and not lengths:
+            raise value_error(
+                "the batch needs attention_mask, document_ids, or the position_ids of packed rows",
+                got=f"keys {shorten(list(batch))}",
+                fix="AttentionMask.from_lengths(lengths)",
+            )
+        shape = next(iter(ids.values())).shape if ids else (1, int(max(np.asarray(next(iter(lengths.values()))).flat)))
+        real = torch.ones(shape, dtype=torch.bool, device=next((each.device for each in ids.values()), None))
+    ids = {name: _expanded(each, name, real) for name, each in ids.items()}
+    numbers = next((ids[name] for name in NUMBERS if name in ids), None)
+    if numbers is not None and (real.device.type != "cpu" or len(ids) + len(lengths) == 1):
+        return torch.where(real, numbers.clamp(min=PADDING), PADDING)
+    if not ids and not lengths:
+        return real.long() - 1
+    width = real.shape[1]
+    sizes = np.full(len(real), width)
+    columns = {name: Ragged(each.reshape(-1).cpu().numpy(), sizes) for name, each in ids.items()}
+    columns |= {name: _of_rows(name, values) for name, values in lengths.items()}
+    columns["attention_mask"] = Ragged(real.reshape(-1).cpu().numpy(), sizes)
+    found = read_documents({"input_ids": columns["attention_mask"], **columns}, is_packed=is_packed)
+    documents = found.columns.get("document_ids")
+    if documents is None:
+        return real.long() - 1
+    return torch.from_numpy(documents.values.reshape(real.shape)).to(real.device)
+
+
+def _of_rows(name: str, values: Any) -> Ragged:
+    """Return the lengths or offsets of documents of each row; those of a flat batch are one list."""
+    rows = values.tolist() if hasattr(values, "tolist") else list(values)
+    return Ragged.from_rows(rows if rows and isinstance(rows[0], list | np.ndarray) else [rows], name=name)
 
 
 def _real_tokens(mask: object) -> torch.Tensor:
-    """Convert an `attention_mask` of any type and dtype to bool `(B, T)`, True where it is not 0."""
+    """Convert an `attention_mask` of any type and dtype to bool `(B, T)`, True at tokens.
+
+    Those of a mask `(B, 1, T, T)` are the tokens that may attend to themselves.
+    """
     tensor = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(np.array(mask))
+    if tensor.ndim == 4 and tensor.shape[2] == tensor.shape[3]:
+        itself: torch.Tensor = sees_itself(tensor)
+        return itself
     if tensor.ndim != 2:
         raise value_error(
             "attention_mask must have 2 dimensions, (batch, length)",
@@ -79,7 +108,7 @@ def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
             got=f"{tuple(ids.shape)} and {tuple(real.shape)}",
             fix='AttentionMask.from_batch({"attention_mask": mask}) if the rows are not packed',
         )
-    return ids.expand(real.shape)
+    return ids.to(real.device).expand(real.shape)
 
 
 def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -91,13 +120,7 @@ def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> tor
         >>> documents_from_positions(torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 0, 0]]))
         tensor([[ 0,  0,  1, -1]])
     """
-    keep = real.cpu().numpy()
-    numbers = documents_by_positions(positions.expand(real.shape).cpu().numpy()[keep], keep.sum(axis=1))
-    if numbers is None:
-        return real.long() - 1
-    documents = np.full(keep.shape, PADDING, dtype=np.int64)
-    documents[keep] = numbers
-    return torch.from_numpy(documents).to(real.device)
+    return documents_of_batch({"attention_mask": real, "position_ids": positions})
 
 
 def documents_of_lengths(

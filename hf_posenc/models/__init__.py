@@ -1,6 +1,5 @@
 """Hugging Face models: their inputs and positions, found by running them, and sinusoids written into their tables."""
 
-from . import audit
 from .mask_support import LayerMasks
 from .position_tables import ModelPositions, PositionKind, PositionTable, find_positions, kinds_of, position_lookups
 from .probe import Probe, check_weights, token_embeddings, unchanged
@@ -8,6 +7,7 @@ from .properties import (
     forward_names,
     is_hugging_face,
     loaded_model,
+    not_a_model,
     opened,
 )
 from .report import SinusoidalPositions
@@ -23,7 +23,6 @@ __all__ = [
     "PositionTable",
     "Probe",
     "SinusoidalPositions",
-    "audit",
     "check_weights",
     "find_positions",
     "forward_names",
@@ -31,6 +30,7 @@ __all__ = [
     "kinds_of",
     "loaded_model",
     "looks_trained",
+    "not_a_model",
     "opened",
     "position_lookups",
     "recorded_formula",

@@ -4,7 +4,7 @@ NumPy only, so that a plan is the same in a forked worker and on every rank.
 """
 
 from .batch_plan import BatchPlan
-from .document_lengths import checked_lengths, documents_by_positions, order_by_document
+from .document_lengths import checked_lengths
 from .packed_rows import PackingPlan, pack
 from .shapes import Cost, best_shapes, padded, row_costs
 from .token_budget import plan_batches
@@ -15,8 +15,6 @@ __all__ = [
     "PackingPlan",
     "best_shapes",
     "checked_lengths",
-    "documents_by_positions",
-    "order_by_document",
     "pack",
     "padded",
     "plan_batches",

@@ -16,13 +16,28 @@ from numpy.typing import NDArray
 from .._common.constants import IGNORED
 from .._common.errors import one_of, type_error, value_error
 from .._common.integers import as_integer
+from ..documents import (
+    LENGTHS,
+    NO_MASK,
+    NUMBERS,
+    OFFSETS,
+    SUPERVISION,
+    Documents,
+    Limits,
+    ignore_document_starts,
+    is_no_mask,
+    pack_rows,
+    read_documents,
+    supervision_message,
+    unread_masks_message,
+)
 from ..ragged import Ragged
-from ..tokenization import NO_MASK, Limits, TokenRows, ignore_document_starts, is_no_mask, pack_rows
 from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, list_lengths, require_rows
 
 TooLong = Literal["error", "truncate", "split"]
 
 _COLUMNS = ("input_ids", "token_type_ids", "position_ids", "document_ids", "labels")
+_BOUNDARIES = (*NUMBERS, *LENGTHS, *OFFSETS)
 
 
 def pack_dataset(
@@ -58,16 +73,18 @@ def pack_dataset(
 
     Args:
         dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row. A row can also hold
-            several documents, if the column `document_ids` or restarts in `position_ids` separate them. Padding (0 in
-            `attention_mask`) and rows without tokens are left out.
+            several documents, if a column separates them: `document_ids`, `seq_idx`, `seq_lengths` (of TRL),
+            `cu_seq_lens_q`, or `position_ids` that restart. Padding (0 in `attention_mask`) and rows without tokens are
+            left out.
         capacity (`int`): number of tokens in a packed row.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
         too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): treatment of a document
             longer than `capacity`: raise `ValueError`; truncate it, with a warning; or split it into several documents.
         labels (`"causal_lm"` or `None`, *optional*, defaults to `"causal_lm"`): `"causal_lm"` uses the `labels` of the
-            data set, or its tokens if it has none. It sets the first label of every document to -100, because a causal
-            model would predict it from the last token of another document. `None` keeps the `labels` of the data set
-            unchanged, if it has any.
+            data set, or its tokens if it has none: those with 1 in `completion_mask`, `assistant_masks`,
+            `assistant_tokens_mask` and `loss_mask`, if there are such columns. It sets the first label of every
+            document to -100, because a causal model would predict it from the last token of another document. `None`
+            keeps the `labels` of the data set unchanged, if it has any.
         document_ids (`bool`, *optional*, defaults to `False`): add the column `document_ids`, for models with such an
             argument: the number of each token's document in its row, counted from 0, and -1 at padding.
         pad_token_id (`int`, *optional*, defaults to 0): token id of the padding at the end of a row. Labels are -100
@@ -105,11 +122,13 @@ def pack_dataset(
     if labels not in ("causal_lm", None):
         raise ValueError(one_of("labels", labels, ("causal_lm", None)))
     names = _column_names(dataset, column)
+    if labels is None and "labels" not in names and (masks := [name for name in SUPERVISION if name in names]):
+        warnings.warn(unread_masks_message(masks), stacklevel=2)
     more: dict[str, Any] = {} if num_proc is None else {"num_proc": num_proc}
     is_checked = False
     if is_dataset(dataset):
         more["remove_columns"] = names  # a stream replaces its rows by the returned ones
-        is_checked = not {"document_ids", "position_ids"} & set(names)  # otherwise rows may contain several documents
+        is_checked = not {"position_ids", *_BOUNDARIES} & set(names)  # otherwise rows may contain several documents
         if is_checked:
             _check_lengths(dataset, names, column, capacity, too_long)
     pack_window = _PackWindow(
@@ -144,7 +163,7 @@ class _PackWindow:
     first_position: int
     seed: int
     is_checked: bool
-    format_version: int = 4  # increase it when the rows change: the cache of `datasets` depends on fields, not on code
+    format_version: int = 5  # increase it when the rows change: the cache of `datasets` depends on fields, not on code
 
     def __call__(self, table: Any, indices: Sequence[int]) -> Any:
         """Pack the documents of a `pyarrow.Table`, and return the packed rows as a new table.
@@ -152,14 +171,15 @@ class _PackWindow:
         `indices` are the row numbers of the table in the data set, for error messages.
         """
         shifted = self.labels is not None
-        rows = _read_documents(table, self.column, indices, with_labels=shifted)
+        rows = _read_documents(table, self.column, indices[0] if len(indices) else 0, with_labels=shifted)
         if not self.is_checked and rows.ids.longest > self.capacity:
             numbers = [indices[row] for row in rows.sample.tolist()]
             _report_long(rows.ids.lengths, self.capacity, self.too_long, numbers, counted=False)
         rows = rows.truncate(Limits(self.capacity, overflow=self.too_long == "split"))
         if shifted:
             rows = rows.with_columns(labels=ignore_document_starts(rows.columns["labels"]))
-        columns = {name: values for name, values in rows.columns.items() if name != "position_ids"}
+        names = [name for name in _COLUMNS if name in rows.columns and name != "position_ids"]
+        columns = {name: rows.columns[name] for name in names}
         packed = pack_rows(columns, self.capacity, seed=self.seed, first_position=self.first_position)
         if not self.document_ids:
             del packed["document_ids"]
@@ -180,31 +200,29 @@ class _PackWindow:
         return datasets.Features({**numbers, "attention_mask": datasets.Value("string")})
 
 
-def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
-    """Return the documents of `table` as `TokenRows`, one row for each document, without padding."""
-    lengths = list_lengths(table.column(column), column, indices)
-    columns = {"input_ids": Ragged(_flat(table, column), lengths)}
-    for name in ("labels", "token_type_ids", "attention_mask", "document_ids", "position_ids"):
-        if name not in table.column_names or (name == "attention_mask" and is_no_mask(table.column(name))):
+def _read_documents(table: Any, column: str, first_row: int, *, with_labels: bool) -> Documents:
+    """Return the documents of `table`, one row for each, without padding; with `labels` if `with_labels` is True."""
+    columns: dict[str, Ragged] = {}
+    is_packed = "attention_mask" in table.column_names and is_no_mask(table.column("attention_mask"))
+    for name in (column, "labels", "token_type_ids", "position_ids", "attention_mask", *_BOUNDARIES, *SUPERVISION):
+        if name not in table.column_names or (name == "attention_mask" and is_packed):
             continue
-        if name == "labels" and not is_list(table.column(name).type):
+        values = table.column(name)
+        if name == "labels" and not is_list(values.type):
             raise value_error(
                 "packed rows hold several documents, so one label per row does not fit them",
-                got=f"column 'labels' of type {table.column(name).type}, {len(table)} documents",
+                got=f"column 'labels' of type {values.type}, {len(table)} documents",
                 fix="one label per token, or dataset.remove_columns('labels')",
             )
-        _check_per_token(name, list_lengths(table.column(name), name, indices), lengths, indices)
-        columns[name] = Ragged(_flat(table, name), lengths)
-    if with_labels:
-        columns.setdefault("labels", columns["input_ids"])
-    real = np.ones(1, dtype=np.bool_)
-    if "attention_mask" in columns:
-        real = columns.pop("attention_mask").values != 0
-    if "document_ids" in columns:
-        real = real & (columns["document_ids"].values >= 0)
-    if not real.all():
-        columns["attention_mask"] = Ragged(real.astype(np.int64), lengths)
-    return TokenRows(columns, np.arange(len(lengths))).split_documents()
+        lengths = list_lengths(values, name, range(first_row, first_row + len(table)))
+        columns["input_ids" if name == column else name] = Ragged(_flat(table, name), lengths)
+    documents = read_documents(columns, first_row=first_row, is_packed=is_packed).split()
+    if with_labels and "labels" not in columns:
+        labels = documents.trained_ids()
+        if documents.masks and first_row == 0:  # the first window
+            warnings.warn(supervision_message(columns, labels), stacklevel=2)
+        documents = documents.with_columns(labels=labels)
+    return documents
 
 
 def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> Any:

@@ -1,7 +1,7 @@
 """The one path from texts to rows of token ids, for the collator, corpora and packed data sets; and training of a BPE.
 
 Any tokenizer is loaded, copied and serialized. An `Encoder` tokenizes texts and truncates them to its `Limits`; the
-result is `TokenRows`. `pack_rows` puts several documents into one row.
+result is `Documents`.
 NumPy only.
 """
 
@@ -11,40 +11,30 @@ from .encoder import Encoder
 from .fast_support import Unsupported
 from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
 from .merges import MergeStep, bpe_merges, bpe_stages
-from .packer import NO_MASK, ignore_document_starts, is_no_mask, pack_rows
 from .pieces import Pieces
 from .rust import TokenizersBackend, is_from_rust
 from .serialized import RustOnlyTokenizer, SerializedTokenizer, calls_only_rust
-from .token_rows import Limits, TokenRows, Truncation, window_offsets
 
 __all__ = [
-    "NO_MASK",
     "BackendName",
     "DifferentIds",
     "Encoder",
     "FastBackend",
-    "Limits",
     "MergeStep",
     "Pieces",
     "RustOnlyTokenizer",
     "SerializedTokenizer",
-    "TokenRows",
     "TokenizersBackend",
-    "Truncation",
     "Unsupported",
     "bpe_merges",
     "bpe_stages",
     "calls_only_rust",
     "choose_backend",
     "from_files",
-    "ignore_document_starts",
     "is_from_rust",
-    "is_no_mask",
     "number_of_ids",
-    "pack_rows",
     "private_copy",
     "stated_limit",
     "to_files",
     "train_bpe",
-    "window_offsets",
 ]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._common.errors import lone_surrogate, shorten, value_error
+from ..documents import Documents, Limits, window_offsets
 from .rust import ragged_ids
-from .token_rows import Limits, TokenRows, window_offsets
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -52,8 +52,8 @@ class CallEncoder:
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self._lock = threading.Lock()  # a call sets attributes of the tokenizer
 
-    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> TokenRows:
-        """Tokenize a batch of texts or pairs with one call of the tokenizer for each, and return `TokenRows`.
+    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> Documents:
+        """Tokenize a batch of texts or pairs with one call of the tokenizer for each, and return `Documents`.
 
         `pairs` has the second text of each pair; `None` means single texts.
         """
@@ -90,7 +90,7 @@ class CallEncoder:
         columns = {"input_ids": ragged_ids(ids)}
         if self._has_types:
             columns["token_type_ids"] = ragged_ids(types)
-        return TokenRows(columns, np.asarray(sample, dtype=np.int64), truncated)
+        return Documents(columns, np.asarray(sample, dtype=np.int64), truncated)
 
     def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
         # An empty list of words is no text for a slow tokenizer; an empty word has no tokens.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .._common.compat import switch_mode
 from .._common.errors import value_error
+from ..documents import Documents, Limits
 from ..ragged import Ragged, lock_free_cache, run_indices
 from .backends import Backend, BackendName, DifferentIds, choose_backend
 from .call_encoder import CallEncoder, Text, check_surrogates
@@ -22,7 +23,6 @@ from .pieces import LONG_TEXT, Pieces
 from .rust import TokenizersBackend, is_from_rust, to_json
 from .serialized import RustOnlyTokenizer, calls_only_rust
 from .template import Template, post_processor
-from .token_rows import Limits, TokenRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -119,15 +119,15 @@ class Encoder:
                 tokenizer, self.limits, self._special[False], add_special_tokens, is_split_into_words, targets
             )
 
-    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> TokenRows:
-        r"""Tokenize and truncate a batch of texts or pairs, and return `TokenRows`."""
+    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> Documents:
+        r"""Tokenize and truncate a batch of texts or pairs, and return `Documents`."""
         self.limits.check_special_tokens(self._special[pairs is not None])
         if self.backend is None:
             return self._calls.tokenize(texts, pairs)
         given = [texts] if pairs is None else [texts, pairs]
         return self._rows([self._columns(self.backend, each, shorten=pairs is None) for each in given])
 
-    def tokenize_blocks(self, blocks: Iterator[str]) -> TokenRows:
+    def tokenize_blocks(self, blocks: Iterator[str]) -> Documents:
         r"""Tokenize and truncate one text that is given in blocks: `tokenize(["".join(blocks)])` in less memory.
 
         The blocks are read and tokenized one after another. If truncation removes the end of the text, reading stops
@@ -141,7 +141,7 @@ class Encoder:
             ids = self._pieces.tokenize(self.backend.tokenize, [blocks], self._enough)
         return self._rows([{"input_ids": ids}])
 
-    def _rows(self, columns: list[dict[str, Ragged]]) -> TokenRows:
+    def _rows(self, columns: list[dict[str, Ragged]]) -> Documents:
         """Return truncated rows with special tokens."""
         template, side = self._templates[len(columns) - 1], self.tokenizer.truncation_side
         return make_rows(columns, template, self.limits, side=side, types=self._has_types, dtype=self.dtype)
@@ -207,7 +207,7 @@ def make_rows(
     side: str,
     types: bool,
     dtype: type[np.signedinteger[Any]] = np.int64,
-) -> TokenRows:
+) -> Documents:
     r"""Return rows of token ids with special tokens, truncated or split to the limit.
 
     Args:
@@ -221,7 +221,7 @@ def make_rows(
         dtype (NumPy type, *optional*, defaults to int64): dtype of the columns of the rows.
 
     Returns:
-        `TokenRows`, with the rows in the same order as in `tokenizers`.
+        `Documents`, with the rows in the same order as in `tokenizers`.
 
     Raises:
         ValueError: if a row cannot be truncated to the limit.
@@ -253,7 +253,7 @@ def make_rows(
     if types:
         flat = np.repeat(kinds.ravel().astype(dtype), lengths) if kinds.any() else np.zeros(len(ids), dtype)
         columns["token_type_ids"] = Ragged(flat, row_lengths)
-    return TokenRows(columns, parts.sample, parts.truncated)
+    return Documents(columns, parts.sample, parts.truncated)
 
 
 class _Parts(NamedTuple):

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-    AnyTokenizer: TypeAlias = str | Path | PreTrainedTokenizerBase | Tokenizer
+    AnyTokenizer: TypeAlias = "str | Path | PreTrainedTokenizerBase | Tokenizer | SharedTokenizer"
 
 # A raw `tokenizers.Tokenizer` does not store the roles of its tokens: these are the usual names for each role.
 _ROLES: Mapping[str, tuple[str, ...]] = {
@@ -67,10 +68,8 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     from transformers import PreTrainedTokenizerBase
 
     mine: PreTrainedTokenizerBase
-    if getattr(tokenizer, "_hf_posenc_is_private", False):
-        mine = cast("PreTrainedTokenizerBase", tokenizer)
-        del mine._hf_posenc_is_private  # only this caller uses it as it is
-        return mine
+    if isinstance(tokenizer, SharedTokenizer):
+        return tokenizer.tokenizer
     if isinstance(tokenizer, (str, Path)):
         mine = _load(tokenizer)
     elif isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -131,15 +130,21 @@ class WatchedTokenizer:
         return {"vocabulary size": len(tokenizer), **{name: getattr(tokenizer, name) for name in _WATCHED}}
 
 
-def sharing_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+@dataclass(frozen=True)
+class SharedTokenizer:
+    """Tokenizer that `private_copy` returns as it is; `sharing_copy` makes it for one caller."""
+
+    tokenizer: PreTrainedTokenizerBase
+
+
+def sharing_copy(tokenizer: PreTrainedTokenizerBase) -> SharedTokenizer:
     """Return a copy of a fast tokenizer that shares its Rust tokenizer and its vocabulary, nearly all of its size.
 
-    `tokenizer` is a result of `private_copy`. The next `private_copy` of the copy returns the copy itself.
+    `tokenizer` is a result of `private_copy`.
     """
     mine = copy.deepcopy(tokenizer, {id(value): value for value in large_parts(tokenizer)})
     mine.init_kwargs.update({name: getattr(mine, name) for name in _ATTRIBUTES})
-    mine._hf_posenc_is_private = True
-    return mine
+    return SharedTokenizer(mine)
 
 
 def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hf_posenc.packing import PackingPlan, documents_by_positions, pack
+from hf_posenc.documents import documents_by_positions
+from hf_posenc.packing import PackingPlan, pack
 
 
 @st.composite

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from hf_posenc.tokenization import Encoder, Limits, Pieces, TokenRows, private_copy
+from hf_posenc.documents import Documents, Limits
+from hf_posenc.tokenization import Encoder, Pieces, private_copy
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 GPT4 = (
@@ -268,7 +269,7 @@ def test_rows_of_long_texts_are_those_of_transformers(
         overflowing = tokenizer(texts, **cut, stride=2, return_overflowing_tokens=True)["input_ids"]
         pairs = tokenizer(texts, texts[::-1])["input_ids"]
 
-    def rows(limits: Limits, *given: list[str]) -> TokenRows:
+    def rows(limits: Limits, *given: list[str]) -> Documents:
         encoder = Encoder(private_copy(tokenizer), limits, backend=backend)
         made = encoder.tokenize(*given)
         if len(given) == 1:  # block by block, the same rows

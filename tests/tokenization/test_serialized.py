@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hf_posenc.tokenization import Encoder, Limits, RustOnlyTokenizer, SerializedTokenizer, private_copy
+from hf_posenc.documents import Limits
+from hf_posenc.tokenization import Encoder, RustOnlyTokenizer, SerializedTokenizer, private_copy
 
 SETTINGS: list[dict[str, Any]] = [
     {},

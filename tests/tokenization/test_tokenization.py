@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from tokenizers import Regex, processors
 
 from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM
-from hf_posenc.tokenization import Encoder, Limits, from_files, number_of_ids, private_copy, to_files
+from hf_posenc.documents import Limits
+from hf_posenc.tokenization import Encoder, from_files, number_of_ids, private_copy, to_files
 
 # What tokenizers trip over: joined emoji, right-to-left marks, control characters, tokens spelled out, nothing at all.
 PIECES = [

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error
-from ..packing import documents_by_positions
+from ..documents import LENGTHS, NUMBERS, OFFSETS, SUPERVISION, Documents, is_no_mask, read_documents, sees_itself
 from ..ragged import Ragged, offsets_of
-from ..tokenization import is_no_mask, number_of_ids, private_copy
+from ..tokenization import number_of_ids, private_copy
 
 _ROWS = 4096  # rows that are read at once
-_MASKS = ("completion_mask", "assistant_masks")  # of TRL: 1 at trained tokens
-_COLUMNS = ("input_ids", "labels", *_MASKS, "attention_mask", "document_ids", "position_ids", "seq_lengths")
+_BOUNDARIES = (*NUMBERS, *LENGTHS, *OFFSETS)
+_COLUMNS = ("input_ids", "labels", *SUPERVISION, "attention_mask", "position_ids", *_BOUNDARIES)
 _CAUSES = ("prompt", "first token", "between answers", "after the answer", "no answer", "padding")
 
 # Problems of rows, with the end of the message "12 rows with ...".
@@ -90,11 +90,12 @@ class LabelCheck:
 def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None) -> LabelCheck:
     r"""Check which tokens of a data set are trained on, and find rows whose labels are probably wrong.
 
-    The labels are the column `labels`. If there is none, the trained tokens are those with 1 in `completion_mask` and
-    `assistant_masks`, the columns of TRL. Packed rows are divided into documents by `document_ids`, `position_ids` or
-    `seq_lengths`. The answer of a document ends at its last trained token. An answer without an end token counts as
-    truncated if its document or row has the largest length in the data set. An end token without a label that follows
-    a trained token is reported at every turn of a conversation.
+    The labels are the column `labels`. If there is none, the trained tokens are those with 1 in all of the columns
+    `completion_mask`, `assistant_masks`, `assistant_tokens_mask` and `loss_mask` that the rows have. Packed rows are
+    divided into documents as a collator divides them. The label of a document's first token is not counted, because
+    models that predict the next token never read it. The answer of a document ends at its last trained token. An answer
+    without an end token counts as truncated if its document or row has the largest length in the data set. An end token
+    without a label that follows a trained token is reported at every turn of a conversation.
 
     Args:
         dataset (`datasets.Dataset`, `datasets.IterableDataset`, or iterable of rows or batches): tokenized rows, or a
@@ -137,9 +138,9 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         got = f"{end_token!r}, and {type(mine).__name__ if mine else 'no tokenizer'}"
         raise value_error("end_token must be one token of the tokenizer", got=got, fix="end_token='<|im_end|>'")
     first, parts = 0, list[tuple[_Table, _Table, dict[str, int]]]()
-    for columns in _chunks(dataset):
-        parts.append(_count(columns, first, end, padding, limit))
-        first += len(columns["input_ids"])
+    for given, read_labels, knows_padding in _chunks(dataset):
+        parts.append(_count(given, read_labels, knows_padding, first, end, padding, limit))
+        first += len(given.ids)
     if not parts:
         raise value_error("labels are checked in rows of tokens", got="no rows", fix="check the path, split or filter")
     rows, documents = (
@@ -149,8 +150,8 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
     return _check(rows, documents, ignored, mine, end)
 
 
-def _chunks(dataset: Any) -> Iterator[dict[str, Ragged]]:
-    """Yield the columns of some thousand rows at a time, or of a batch."""
+def _chunks(dataset: Any) -> Iterator[tuple[Documents, Ragged, bool]]:
+    """Yield some thousand rows at a time, or a batch, their labels, and True if padding is known."""
     first, form = 0, getattr(dataset, "format", None)
     is_arrow = hasattr(dataset, "with_format") and not (isinstance(form, Mapping) and form.get("type") == "custom")
     tables: Iterator[Any] = dataset.with_format("arrow").iter(batch_size=_ROWS) if is_arrow else _batches(dataset)
@@ -159,21 +160,28 @@ def _chunks(dataset: Any) -> Iterator[dict[str, Ragged]]:
         if "input_ids" not in names:
             fix = "tokenize first: dataset.map(collate, batched=True); choose one of several splits: dataset['train']"
             raise value_error("rows must have a column input_ids", got=f"columns {shorten(names)}", fix=fix)
-        # Left out: masks (B, 1, T, T), position ids of images (3, B, T), and the text in place of masks of packed rows.
         given = {name: table[name] for name in _COLUMNS if name in names}
-        used = [name for name, each in given.items() if getattr(each, "ndim", 2) < 3 and not is_no_mask(each)]
-        columns = {name: _ragged(given[name], name, first) for name in used}
-        ids = columns["input_ids"]
-        for name in ("labels", *_MASKS):
-            if name in columns and len(columns[name]) != len(ids):
-                raise value_error("columns must have equal numbers of rows", got=f"{len(ids)} and {len(columns[name])}")
-            if name in _MASKS and name in columns and (columns[name].lengths != ids.lengths).any():
-                row = int(np.argmax(columns[name].lengths != ids.lengths))
-                rule = (
-                    f"row {first + row}: {columns[name].lengths[row]} values of '{name}' for {ids.lengths[row]} tokens"
-                )
-                raise value_error(rule, fix="one value for each token")
-        yield {name: each for name, each in columns.items() if len(each) == len(ids)}
+        mask = given.get("attention_mask")
+        is_packed = mask is not None and (is_no_mask(mask) or getattr(mask, "ndim", 2) == 4)
+        if is_packed and not is_no_mask(mask):
+            given["attention_mask"] = sees_itself(mask)
+        elif is_packed:
+            del given["attention_mask"]
+        if getattr(given.get("position_ids"), "ndim", 2) > 2:  # those of images, (3, B, T)
+            del given["position_ids"]
+        if not is_arrow and getattr(given["input_ids"], "ndim", 0) == 2:  # the offsets of a flat batch are one row
+            given |= {name: [given[name]] for name in OFFSETS if name in given}
+        columns = {name: _ragged(column, name, first) for name, column in given.items()}
+        ids, labels = columns["input_ids"], columns.pop("labels", None)
+        if labels is not None and len(labels) != len(ids):
+            raise value_error("columns must have equal numbers of rows", got=f"{len(ids)} and {len(labels)}")
+        rows = read_documents(columns, first_row=first, is_packed=is_packed)
+        if labels is None:
+            if not rows.masks:
+                fix = "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer)"
+                raise value_error("rows must have labels for each token", got=f"columns {', '.join(columns)}", fix=fix)
+            labels = rows.trained_ids()
+        yield rows, labels, not {"attention_mask", *_BOUNDARIES}.isdisjoint(columns)
         first += len(ids)
 
 
@@ -210,56 +218,27 @@ def _ragged(column: Any, name: str, first: int) -> Ragged:
         raise
 
 
-def _labels_of(columns: dict[str, Ragged]) -> Ragged:
-    """Return the labels of some rows."""
-    if "labels" in columns:
-        return columns["labels"]
-    masks = [columns[name].values != 0 for name in _MASKS if name in columns]
-    if not masks:
-        fix = "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer)"
-        raise value_error("rows must have labels for each token", got=f"columns {', '.join(columns)}", fix=fix)
-    ids = columns["input_ids"]
-    return Ragged(np.where(np.logical_and.reduce(masks), ids.values.astype(np.int64), IGNORED), ids.lengths)
-
-
-def _by_label(columns: dict[str, Ragged], name: str, labels: Ragged, fill: int) -> NDArray[np.int64]:
+def _by_label(column: Ragged, labels: Ragged, fill: int) -> NDArray[np.int64]:
     """Return the values of a column, one for each label; `fill` in rows with another number of labels."""
-    column, out = columns[name], np.full(len(labels.values), fill, np.int64)
+    out = np.full(len(labels.values), fill, np.int64)
     fits = column.lengths == labels.lengths
     out[np.repeat(fits, labels.lengths)] = column.values if fits.all() else column.filter(fits).values
     return out
 
 
-def _begins(
-    columns: dict[str, Ragged], labels: Ragged, real: NDArray[np.bool_], lengths: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Return True at the first token of each document, and at the end; without padding, where `real` is False."""
-    offsets, numbers = offsets_of(lengths), None
-    begins = np.zeros(offsets[-1] + 1, np.bool_)
-    begins[offsets] = True
-    if "document_ids" in columns:
-        numbers = _by_label(columns, "document_ids", labels, 0)[real]
-    elif "position_ids" in columns:
-        numbers = documents_by_positions(_by_label(columns, "position_ids", labels, 0)[real], lengths)
-    elif "seq_lengths" in columns:
-        several = columns["seq_lengths"]
-        inside = offsets_of(several.values)
-        starts = inside[:-1] + np.repeat(offsets[:-1] - inside[several.offsets[:-1]], several.lengths)
-        fits = _sums(several.values, several.offsets) == lengths
-        begins[starts[np.repeat(fits, several.lengths)]] = True
-    if numbers is not None:
-        begins[1:-1] |= np.diff(numbers) != 0
-    return begins
-
-
 def _count(
-    columns: dict[str, Ragged], first_row: int, end: int | None, padding: int | None, limit: int
+    given: Documents,
+    labels: Ragged,
+    knows_padding: bool,
+    first_row: int,
+    end: int | None,
+    padding: int | None,
+    limit: int,
 ) -> tuple[_Table, _Table, dict[str, int]]:
     """Return a table of rows, a table of the documents with a trained token, and the number of -100 by cause."""
-    labels, ids = _labels_of(columns), columns["input_ids"]
-    offsets, trained = labels.offsets, labels.values != IGNORED
-    tokens = _by_label(columns, "input_ids", labels, IGNORED)
-    around, count = np.concatenate([[IGNORED], tokens, [IGNORED]]), _sums(trained, offsets)
+    ids, offsets, trained = given.ids, labels.offsets, labels.values != IGNORED
+    tokens = _by_label(ids, labels, IGNORED)
+    around = np.concatenate([[IGNORED], tokens, [IGNORED]])
     compared = trained & (labels.values != padding)
     equal, *moved = (_sums(compared & (labels.values == each), offsets) for each in (tokens, around[2:], around[:-2]))
     number, others = _sums(compared, offsets), _sums(trained & (labels.values != tokens), offsets)
@@ -269,13 +248,20 @@ def _count(
     of_tokens &= (number > 0) | (others == 0)
     alone = np.repeat(~of_tokens, labels.lengths)
     tokens[alone] = IGNORED
-    if "attention_mask" in columns:
-        real = _by_label(columns, "attention_mask", labels, 1) != 0
-    elif "document_ids" in columns:
-        real = _by_label(columns, "document_ids", labels, 0) >= 0
+    if "attention_mask" in given.columns:
+        real = _by_label(given.columns["attention_mask"], labels, 1) != 0
     else:
-        real = (tokens != padding) | (padding is None or padding == end)
+        real = (tokens != padding) | (padding is None or padding == end) | knows_padding
     real[alone] = (labels.values[alone] != padding) | (padding is None or padding == end)
+    rest = labels.where(real)
+    begins = np.zeros(len(rest.values) + 1, np.bool_)  # the first token of each document, and the end; without padding
+    begins[rest.offsets] = True
+    if "document_ids" in given.columns:
+        begins[1:-1] |= np.diff(_by_label(given.columns["document_ids"], labels, 0)[real]) != 0
+    # Models that predict the next token never read the label of a document's first one.
+    starts = np.flatnonzero(real)[begins[:-1]]
+    trained[starts[~alone[starts]]] = False
+    count = _sums(trained, offsets)
     rows = {
         "labels": labels.lengths,
         "trained": count,
@@ -288,8 +274,8 @@ def _count(
     hidden = np.count_nonzero(~trained & ~real)
 
     # From here on, without padding.
-    rest, trained, tokens = labels.where(real), trained[real], tokens[real]
-    values, offsets, begins = rest.values, rest.offsets, _begins(columns, labels, real, rest.lengths)
+    trained, tokens = trained[real], tokens[real]
+    values, offsets = rest.values, rest.offsets
     bounds = np.flatnonzero(begins)  # of documents
     starts, ends, before = bounds[:-1], bounds[1:], offsets_of(trained)  # `before`: trained tokens before each token
     row, has = np.searchsorted(offsets, starts, side="right") - 1, before[ends] > before[starts]

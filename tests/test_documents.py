@@ -13,25 +13,25 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc._common.constants import IGNORED
-from hf_posenc.ragged import Ragged
-from hf_posenc.tokenization import (
+from hf_posenc.documents import (
     NO_MASK,
-    Encoder,
+    Documents,
     Limits,
-    TokenRows,
     ignore_document_starts,
     is_no_mask,
     pack_rows,
     window_offsets,
 )
+from hf_posenc.ragged import Ragged
+from hf_posenc.tokenization import Encoder
 
 SIDES = ["left", "right"]
 DOCUMENTS = st.lists(st.lists(st.integers(1, 99), max_size=12), min_size=1, max_size=20)
 
 
-def token_rows(rows: list[list[int]], **columns: list[list[int]]) -> TokenRows:
+def token_rows(rows: list[list[int]], **columns: list[list[int]]) -> Documents:
     ragged = {name: Ragged.from_rows(values, name=name) for name, values in {"input_ids": rows, **columns}.items()}
-    return TokenRows(ragged, np.arange(len(rows)))
+    return Documents(ragged, np.arange(len(rows)))
 
 
 def lists(rows: Ragged) -> list[list[int]]:
@@ -95,7 +95,7 @@ def test_rows_of_several_documents_are_split_at_restarting_positions_without_pad
         [[5, 6, 7, 0], [8, 9, 4, 3]],
         attention_mask=[[1, 1, 1, 0], [1, 1, 1, 1]],
         position_ids=[[0, 1, 0, 0], [0, 1, 2, 3]],
-    ).split_documents()
+    ).split()
     assert lists(rows.ids) == [[5, 6], [7], [8, 9, 4, 3]]
     assert rows.sample.tolist() == [0, 0, 1]
     assert "attention_mask" not in rows.columns

@@ -1,7 +1,4 @@
-"""Audits of a position table (`identify`), of a model's positions (`check`), and of a data set's labels (`labels`).
-
-They change neither the model, its training mode, the random state nor the data.
-"""
+"""`identify` finds the formula of a position table, and `check` the positions of a model and their numerical error."""
 
 from __future__ import annotations
 
@@ -14,14 +11,19 @@ import torch
 from torch import nn
 
 from .._common.errors import shorten, type_error
+from ..models import (
+    PositionTable,
+    check_weights,
+    find_positions,
+    is_hugging_face,
+    kinds_of,
+    not_a_model,
+    opened,
+    recorded_formula,
+)
 from ..positions import Convention, Identified, identify
-from .position_tables import PositionTable, find_positions, kinds_of
-from .probe import check_weights
-from .properties import is_hugging_face, not_a_model, opened
-from .trained_tokens import LabelCheck, labels
-from .use import recorded_formula
 
-__all__ = ["CheckedTable", "Identified", "LabelCheck", "PositionCheck", "check", "identify", "labels"]
+__all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
 
 _OF_POSITIONS = re.compile(r"(^|[._])(pos|wpe)|position|sinusoid", re.IGNORECASE)
 _NOT_OF_ROWS = re.compile(r"relative|rel_|distance|rotary|inv_freq|bias", re.IGNORECASE)
