@@ -47,9 +47,10 @@ class Config:
         self.tokenizer: PreTrainedTokenizerBase = private_copy(settings.tokenizer, pad_token=settings.pad_token)
         self.model = None if settings.model is None else ModelSpec.of(settings.model)
         # The tokenizer objects that users can change, which has no effect on this configuration.
-        objects = (self.tokenizer, settings.tokenizer)
-        self.watched = [WatchedTokenizer(each) for each in objects if not isinstance(each, str | os.PathLike)]
         tokenizer, model = self.tokenizer, self.model
+        in_use = {"pad_token": tokenizer.pad_token, "padding_side": settings.padding_side or tokenizer.padding_side}
+        objects = (tokenizer, settings.tokenizer)
+        self.watched = [WatchedTokenizer(each, in_use) for each in objects if not isinstance(each, str | os.PathLike)]
         self.embedder = Embedder(settings, tokenizer)
         # True if there is a table, so that batches have `inputs_embeds`.
         self.embeds = self.embedder.rows is not None
