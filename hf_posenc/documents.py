@@ -198,12 +198,10 @@ class Documents:
     def trained_ids(self) -> Ragged:
         """Return labels: the ids of the tokens with 1 in all of `masks`, and -100 at all others and at padding."""
         names = ["attention_mask"] * ("attention_mask" in self.columns) + self.masks
-        keep = [self.columns[name].values != 0 for name in names]
-        return (
-            Ragged(np.where(np.logical_and.reduce(keep), self.ids.values, IGNORED), self.ids.lengths)
-            if keep
-            else self.ids
-        )
+        if not names:
+            return self.ids
+        keep = np.logical_and.reduce([self.columns[name].values != 0 for name in names])
+        return Ragged(np.where(keep, self.ids.values.astype(np.int64), IGNORED), self.ids.lengths)
 
     @property
     def _own_columns(self) -> dict[str, Ragged]:
@@ -277,9 +275,11 @@ def read_documents(columns: Mapping[str, Ragged], *, first_row: int = 0, is_pack
     ids = columns["input_ids"]
     for name, column in columns.items():
         if name not in (*LENGTHS, *OFFSETS) and not np.array_equal(column.lengths, ids.lengths):
-            row = int(np.flatnonzero(column.lengths != ids.lengths)[0])
+            wrong = np.flatnonzero(column.lengths != ids.lengths)
+            row = int(wrong[0])
             raise value_error(
                 f"row {first_row + row}: {column.lengths[row]} values in '{name}' for {ids.lengths[row]} tokens",
+                got=f"{len(wrong)} such rows of {len(ids)}",
                 fix=f"one value per token, or dataset.remove_columns('{name}')",
             )
     real: NDArray[np.bool_] | None = None

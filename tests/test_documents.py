@@ -20,6 +20,7 @@ from hf_posenc.documents import (
     ignore_document_starts,
     is_no_mask,
     pack_rows,
+    read_documents,
     window_offsets,
 )
 from hf_posenc.ragged import Ragged
@@ -91,19 +92,20 @@ def test_overflowing_rows_keep_every_token_with_the_values_of_all_columns(rows: 
 
 
 def test_rows_of_several_documents_are_split_at_restarting_positions_without_padding() -> None:
-    rows = token_rows(
-        [[5, 6, 7, 0], [8, 9, 4, 3]],
-        attention_mask=[[1, 1, 1, 0], [1, 1, 1, 1]],
-        position_ids=[[0, 1, 0, 0], [0, 1, 2, 3]],
-    ).split()
+    given = {
+        "input_ids": [[5, 6, 7, 0], [8, 9, 4, 3]],
+        "attention_mask": [[1, 1, 1, 0], [1, 1, 1, 1]],
+        "position_ids": [[0, 1, 0, 0], [0, 1, 2, 3]],
+    }
+    rows = read_documents({name: Ragged.from_rows(values) for name, values in given.items()}).split()
     assert lists(rows.ids) == [[5, 6], [7], [8, 9, 4, 3]]
     assert rows.sample.tolist() == [0, 0, 1]
     assert "attention_mask" not in rows.columns
 
 
 def test_trimming_removes_padding_at_the_ends_only() -> None:
-    rows = token_rows([[0, 5, 0, 6, 0], [0, 0, 0, 0, 0]], attention_mask=[[0, 1, 0, 1, 0], [0] * 5]).trim()
-    assert lists(rows.ids) == [[5, 0, 6], []]
+    rows = token_rows([[0, 5, 0, 6, 0], [0, 0, 0, 0, 0]], attention_mask=[[0, 1, 0, 1, 0], [0] * 5])
+    assert lists(rows.truncate(Limits(4)).ids) == [[5, 0, 6], []]
 
 
 # ------------------------------------------------------------------------------------------------------------- packing
@@ -146,11 +148,10 @@ def test_only_the_text_of_packed_rows_means_that_there_is_no_mask() -> None:
     assert not any(is_no_mask(values) for values in (["another text"], [[1, 0]], [], np.array(1), None))
 
 
-def test_labels_at_the_start_of_rows_and_documents_are_ignored() -> None:
+def test_labels_at_the_start_of_documents_are_ignored() -> None:
     labels = Ragged.from_rows([[5, 6, 7, 8], [9]])
     assert lists(ignore_document_starts(labels)) == [[IGNORED, 6, 7, 8], [IGNORED]]
-    documents = Ragged.from_rows([[0, 0, 1, 1], [0]])
-    assert lists(ignore_document_starts(labels, documents)) == [[IGNORED, 6, IGNORED, 8], [IGNORED]]
+    assert lists(ignore_document_starts(labels, np.array([True, False]))) == [[IGNORED, 6, 7, 8], [9]]
     assert labels.values.tolist() == [5, 6, 7, 8, 9]
     assert lists(ignore_document_starts(Ragged.from_rows([[], [5, 6], []]))) == [[], [IGNORED, 6], []]
 

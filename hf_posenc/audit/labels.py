@@ -45,12 +45,14 @@ class LabelCheck:
     r"""Result of `labels`: numbers of trained tokens, causes of -100, and problems. `print` shows a report.
 
     Args:
-        rows, tokens, trained (`int`): numbers of rows, of labels, and of labels other than -100.
+        rows, tokens, trained (`int`): numbers of rows, of labels, and of trained labels. A label of -100 at padding is
+            not counted. If labels are ids of the tokens themselves, that of a document's first token is not trained.
         kind (`"tokens"`, `"targets"` or `"classes"`): meaning of the labels: ids of the tokens themselves; ids of a
             target sequence, as for encoder-decoders; or other numbers, as in masked language modeling.
         ignored (`dict` from `str` to `int`): numbers of labels of -100 by cause. `"prompt"` is all tokens before the
             first trained one of a document, `"first token"` the same if it is a single one. `"no answer"` is documents
-            without a trained token. For `"classes"`, `"other tokens"` is all but padding.
+            without a trained token. For `"classes"`, `"other tokens"` is all but padding. `"padding"` is not a part of
+            `tokens`.
         warnings (`tuple` of `str`): problems of the whole data set, such as an end token that is never trained on.
         problems (`dict` from `str` to `tuple` of `int`): numbers of the rows that have a problem, by its name:
             `"untrained"`, `"lengths"`, `"unknown ids"`, `"shifted"`, `"other ids"`, `"padding"`, `"truncated"`,
@@ -78,7 +80,9 @@ class LabelCheck:
         meaning = {"targets": "ids of targets", "classes": "ids of masked tokens, or classes"}.get(self.kind)
         read = f"; most are not the ids of their tokens, and are read as {meaning}" if meaning else ""
         lines = [f"{counted(self.rows, 'row')}, {counted(self.tokens, 'label')}{read}"]
+        padding = numbers.pop("-100: padding", 0)
         lines += [f"  {name:<23}{number / max(1, self.tokens):7.2%}  {number:,}" for name, number in numbers.items()]
+        lines += [f"  padding, not counted {padding:>11,}"] if padding else []
         lines += self.warnings
         for name, rows in self.problems.items():
             some = ", ".join(map(str, rows[:10])) + ", ..." * (len(rows) > 10)
@@ -361,7 +365,7 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
     found = {name: tuple(np.flatnonzero(rows[name]).tolist()) for name in _MESSAGES}
     return LabelCheck(
         rows=count,
-        tokens=int(rows["labels"].sum()),
+        tokens=int(rows["labels"].sum()) - ignored["padding"],
         trained=int(rows["trained"].sum()),
         kind=kind,
         ignored={cause: number for cause, number in ignored.items() if number},

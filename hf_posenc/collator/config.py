@@ -56,10 +56,11 @@ class Config:
         self.tokenizer: PreTrainedTokenizerBase = private_copy(settings.tokenizer, pad_token=settings.pad_token)
         self.model = None if settings.model is None else ModelSpec.of(settings.model)
         # The tokenizer objects that users can change, which has no effect on this configuration.
-        objects = (self.tokenizer, settings.tokenizer)
-        not_watched = (str, os.PathLike, SharedTokenizer)
-        self.watched = [WatchedTokenizer(each) for each in objects if not isinstance(each, not_watched)]
         tokenizer, model = self.tokenizer, self.model
+        in_use = {"pad_token": tokenizer.pad_token, "padding_side": settings.padding_side or tokenizer.padding_side}
+        objects = (tokenizer, settings.tokenizer)
+        not_watched = (str, os.PathLike, SharedTokenizer)
+        self.watched = [WatchedTokenizer(each, in_use) for each in objects if not isinstance(each, not_watched)]
         self.embedder = Embedder(settings, tokenizer)
         # True if there is a table, so that batches have `inputs_embeds`.
         self.embeds = self.embedder.rows is not None

@@ -294,7 +294,7 @@ def _with_labels(config: Config, tokenized: Tokenized) -> tuple[Documents, NDArr
         documents = rows.with_columns(labels=labels).split()
     else:
         documents = replace(rows, per_row=tokenized.columns).split()
-    causal = isinstance(labels, Ragged) and bool(are_copies(documents.columns["labels"], documents.ids).all())
+    causal = isinstance(labels, Ragged) and _are_causal(documents)
     if names and config.label_maker is not None:
         raise value_error(
             f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",
@@ -312,6 +312,12 @@ def _with_labels(config: Config, tokenized: Tokenized) -> tuple[Documents, NDArr
         return documents, None if isinstance(labels, Ragged) else labels
     ids, made = config.label_maker(documents)
     return documents.with_columns(input_ids=ids, labels=made), None
+
+
+def _are_causal(documents: Documents) -> bool:
+    """Return True if the labels of all documents that have a target are their own ids."""
+    copied = are_copies(documents.columns["labels"], documents.ids)[documents.ids.lengths > 1]
+    return bool(len(copied) and copied.all())
 
 
 def _width(config: Config, ids: Ragged) -> int:

@@ -97,19 +97,20 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
 class WatchedTokenizer:
     r"""Settings of a tokenizer object when a collator copied it, to notice changes that have no effect on the copy.
 
-    Holds only a weak reference to the tokenizer.
+    Holds only a weak reference to the tokenizer. `in_use` are settings that the collator uses instead of the
+    tokenizer's; a change to one of these needs no notice.
 
     Example:
         >>> from tokenizers import Tokenizer, models
         >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
-        >>> watched = WatchedTokenizer(mine)
+        >>> watched = WatchedTokenizer(mine, {})
         >>> mine.padding_side = "left"
         >>> watched.changes()
         ["padding_side='left' instead of 'right'"]
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase | Tokenizer) -> None:
-        self._tokenizer = weakref.ref(tokenizer)
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | Tokenizer, in_use: Mapping[str, Any]) -> None:
+        self._tokenizer, self._in_use = weakref.ref(tokenizer), in_use
         self._before = self._settings()
 
     def changes(self) -> list[str]:
@@ -118,7 +119,7 @@ class WatchedTokenizer:
         return [
             f"{name}={shorten(value)} instead of {shorten(self._before[name])}"
             for name, value in now.items()
-            if value != self._before[name]
+            if value not in (self._before[name], self._in_use.get(name, self._before[name]))
         ]
 
     def _settings(self) -> dict[str, Any]:

@@ -237,18 +237,25 @@ def test_holes_in_a_mask_have_the_number_of_padding(word_level) -> None:
 
 
 def test_positions_of_rows_are_moved_to_the_models_first_one_and_columns_keep_them(word_level) -> None:
-    rows = [{"input_ids": [5, 6, 7], "position_ids": [9, 3, 0]}, {"input_ids": [5], "position_ids": [7]}]
+    rows = [{"input_ids": [5, 6, 7], "position_ids": [9, 3, 2]}, {"input_ids": [5], "position_ids": [7]}]
     collate = C(word_level, model=ROBERTA)
-    assert collate(rows)["position_ids"].tolist() == [[11, 5, 2], [9, 1, 1]]
-    assert collate(rows[1:])["position_ids"].tolist() == [[9]]
+    assert collate(rows)["position_ids"].tolist() == [[9, 3, 2], [7, 1, 1]]
+    assert collate(rows[1:])["position_ids"].tolist() == [[7]]
+    from_0 = [{"input_ids": [5, 6, 7], "position_ids": [0, 1, 2]}]
+    assert collate(from_0)["position_ids"].tolist() == [[2, 3, 4]]
+    assert collate(rows + from_0)["position_ids"].tolist() == [[9, 3, 2], [7, 1, 1], [2, 3, 4]]
+    for positions in ([9, 3, 0], [0, 2, 1], [1, 2, 3], [0, 1, 1]):
+        with pytest.raises(ValueError, match=r"row 1: the position_ids of a document must be 0, 1, 2") as refused:
+            collate([*from_0, {"input_ids": [5, 6, 7], "position_ids": positions}])
+        assert f"got: {positions}" in str(refused.value)
     padded = [{"input_ids": [0, 5, 6], "attention_mask": [0, 1, 1], "position_ids": [0, 0, 1]}]
     assert collate(padded)["position_ids"].tolist() == [[1, 2, 3]]
     for model in (None, BERT):
-        assert C(word_level, model=model)(rows)["position_ids"].tolist() == [[9, 3, 0], [7, 0, 0]]
+        assert C(word_level, model=model)(rows)["position_ids"].tolist() == [[9, 3, 2], [7, 0, 0]]
     columns = collate.replace(padding="max_length", max_length=4)(
-        {"input_ids": [[5, 6, 7], [5]], "position_ids": [[9, 3, 0], [7]]}
+        {"input_ids": [[5, 6, 7], [5]], "position_ids": [[0, 1, 2], [7]]}
     )
-    assert columns["position_ids"].tolist() == [[9, 3, 0, 1], [7, 1, 1, 1]]
+    assert columns["position_ids"].tolist() == [[0, 1, 2, 1], [7, 1, 1, 1]]
 
 
 def test_a_model_with_positions_counts_its_own_way(word_level) -> None:

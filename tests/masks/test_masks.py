@@ -236,10 +236,10 @@ def test_a_batch_may_contain_lists_arrays_or_tensors(kind: Any, values: Any) -> 
 def test_documents_come_from_their_numbers_or_from_positions_that_restart(look_ahead: bool) -> None:
     # Row 0 is padded left, row 1 right, and has neighboring documents of one token.
     keep = torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
-    numbers = torch.tensor([[9, 4, 4, 7, 7, 7], [0, 1, 2, 2, 2, 2]])
-    positions = torch.tensor([[0, 0, 1, 0, 1, 2], [0, 0, 0, 1, 0, 0]])
+    numbers = torch.tensor([[9, 4, 4, 7, 7, 7], [0, 0, 1, 2, 2, 2]])
+    positions = torch.tensor([[0, 0, 1, 0, 1, 2], [0, 1, 0, 0, 0, 0]])
     left = AttentionMask.from_documents([[2, 3]], 6, padding_side="left", look_ahead=look_ahead).dense()
-    right = AttentionMask.from_documents([[1, 1, 2]], 6, look_ahead=look_ahead).dense()
+    right = AttentionMask.from_documents([[2, 1, 1]], 6, look_ahead=look_ahead).dense()
     expected = torch.cat([left, right])
     for extra in ({"document_ids": numbers}, {"position_ids": positions}, {"position_ids": positions + 2}):
         batch = {"input_ids": keep, "attention_mask": keep, **extra}

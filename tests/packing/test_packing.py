@@ -268,30 +268,32 @@ def test_impossible_packings_are_refused_with_the_numbers(call: Any, kind: type[
 # ------------------------------------------------------------------------------------- documents, by their positions
 
 
-def documents_of_rows(rows: list[list[int]]) -> list[int] | None:
+def documents_of_rows(rows: list[list[int]], is_packed: bool) -> list[int] | None:
     """The rule of `documents_by_positions`, token by token."""
     starts = []
     for row in rows:
         falls = [i for i in range(1, len(row)) if row[i] < row[i - 1]]
         starts.append(falls if all(row[i] == min(row) for i in falls) else [])
-    if not any(starts):
-        return None
     numbers = []
     for row, falls in zip(rows, starts, strict=True):
         after = range(1, len(row))
-        counts_by_ones = all(row[i] in (row[i - 1] + 1, min(row)) for i in after)
+        counts_by_ones = (falls or is_packed) and all(row[i] in (row[i - 1] + 1, min(row)) for i in after)
         begins = [i for i in after if row[i] == min(row)] if counts_by_ones else falls
         numbers += [sum(begin <= i for begin in begins) for i in range(len(row))]
-    return numbers
+    return numbers if any(numbers) else None
 
 
-@given(rows=st.lists(st.lists(st.integers(0, 3), max_size=7), max_size=4))
+@given(rows=st.lists(st.lists(st.integers(0, 3), max_size=7), max_size=4), is_packed=st.booleans())
 @settings(max_examples=300)
-@example(rows=[[0, 1, 0, 0, 1], [0, 0, 1]])  # a document of one token; and another in a row that does not fall
-@example(rows=[[0, 1, 0], [0, 1, 1, 2]])  # a word of two tokens
-@example(rows=[[0, 1, 0, 0, 2], [], [0, 2, 1, 0]])
-@example(rows=[[5, 6, 5, 7], [0, 1, 2]])
-def test_a_document_begins_where_positions_fall_back_to_the_smallest_of_their_row(rows: list[list[int]]) -> None:
+@example(rows=[[0, 1, 0, 0, 1], [0, 0, 1]], is_packed=False)  # a document of one token; and a row that does not fall
+@example(rows=[[0, 0, 1]], is_packed=True)
+@example(rows=[[0, 1, 0], [0, 1, 1, 2]], is_packed=False)  # a word of two tokens
+@example(rows=[[0, 1, 0, 0, 2], [], [0, 2, 1, 0]], is_packed=False)
+@example(rows=[[5, 6, 5, 7], [0, 1, 2]], is_packed=False)
+def test_a_document_begins_where_positions_fall_back_to_the_smallest_of_their_row(
+    rows: list[list[int]], is_packed: bool
+) -> None:
     tokens = np.array([position for row in rows for position in row], dtype=np.int64)
-    found = documents_by_positions(tokens, np.array([len(row) for row in rows], dtype=np.int64))
-    assert (None if found is None else found.tolist()) == documents_of_rows(rows)
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    found = documents_by_positions(tokens, lengths, is_packed=is_packed)
+    assert (None if found is None else found.tolist()) == documents_of_rows(rows, is_packed)

@@ -655,7 +655,7 @@ def test_predictions_of_a_causal_model_do_not_depend_on_later_tokens(tmp_path: P
     model = build("gpt2", byte_bpe)
     use_sinusoidal_positions(model, recipe="paper")
     collate = fitted("gpt2", byte_bpe, model)
-    texts = datasets.Dataset.from_dict({"text": ["I ride bike she said", "I ride bike", "I ride", "a"]})
+    texts = datasets.Dataset.from_dict({"text": ["I ride bike she said", "I ride bike", "I ride", "a bike"]})
     trainer = Trainer(model=model, args=arguments(tmp_path, remove_unused_columns=False), data_collator=collate)
     result = torch.from_numpy(trainer.predict(texts).predictions)
     lengths = collate(texts)["attention_mask"].sum(1).tolist()

@@ -305,3 +305,13 @@ def test_a_change_of_the_collators_own_tokenizer_and_of_a_raw_one_is_noticed_too
         collate(["a"])
     with pytest.warns(UserWarning, match="padding_side='left' instead of 'right'"):
         other(["a"])
+
+
+def test_a_change_to_what_the_collator_uses_anyway_does_not_warn() -> None:
+    raw = Tokenizer(models.WordLevel({**SPECIAL, "a": 2, "</s>": 3}, unk_token="[UNK]"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>")
+    collate = C(tokenizer, pad_token="eos", padding_side="left")
+    tokenizer.pad_token, tokenizer.padding_side = "</s>", "left"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        collate(["a"])
