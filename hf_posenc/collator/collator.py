@@ -20,12 +20,12 @@ from ..tokenization.loading import number_of_ids, sharing_copy, to_files
 from ..tokenization.serialized import calls_only_rust
 from . import save
 from .batch import Batch, real_tokens
-from .columns import features_of, removable, to_columns, to_mapping, to_table
+from .columns import Column, features_of, removable, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import check_exchange
 from .fit import fit_batch, left_padding_warning
 from .inference import Batches
-from .inputs import empty_batch, is_columns, is_mapped, is_table, joins_columns
+from .inputs import empty_batch, is_columns, is_lazy_batch
 from .pipeline import Tokenized, pad_batch, tokenize
 from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
@@ -63,7 +63,7 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     - A sequence (texts, pairs as tuples, row dicts or token ids) returns a padded `Batch`, for `Trainer`, a
       `DataLoader` or a notebook.
-    - A mapping of columns returns a mapping of columns, and a `pyarrow.Table` returns a table, for
+    - A mapping of columns returns a mapping of columns, and a `pyarrow.Table` or a data frame returns a table, for
       `dataset.map(collate, batched=True)`, `with_transform` and Ray's `map_batches`.
 
     Call `batch(x)` or `columns(x)` to choose the output explicitly. A collator is immutable and picklable, and equals
@@ -231,11 +231,15 @@ class DataCollatorWithPositionalEncoding(Processor):
     @overload
     def __call__(self, given: Any = None, **settings: Any) -> Any: ...  # a data frame, or a call as a processor
     def __call__(self, given: Any = None, **settings: Any) -> Any:
-        """Return `columns(given)` if `given` is columns or the caller is `dataset.map`, otherwise `batch(given)`.
+        """Return columns if `given` is columns, otherwise `batch(given)`.
 
-        Columns are a mapping, a table or a data frame. `collate(text=..., text_pair=..., text_target=..., **settings)`
-        returns the `BatchEncoding` of the tokenizer for these arguments, as processors of transformers do. Keywords
-        without `text` and `text_target` raise `TypeError`.
+        Columns are a mapping, a table or a data frame. The result of a mapping is a mapping of the columns that
+        `columns(given)` returns and of the given ones, without the texts that were read. If a long text became several
+        rows, given values are repeated. `Dataset.map` adds the given columns itself, so the batches that it passes give
+        only the new ones. The result of a table or data frame is a `pyarrow.Table` of all columns.
+
+        `collate(text=..., text_pair=..., text_target=..., **settings)` returns the `BatchEncoding` of the tokenizer for
+        these arguments, as processors of transformers do. Keywords without `text` and `text_target` raise `TypeError`.
         """
         if given is None and settings.keys() & {"text", "text_target"}:
             return self._process(**settings)
@@ -247,11 +251,21 @@ class DataCollatorWithPositionalEncoding(Processor):
                 fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows); "
                 "a pipeline takes tokenizer=collate.tokenizer",
             )
-        if is_columns(given):
-            return self.columns(given)
-        if is_mapped():  # a single str is refused as one row: map needs batched=True
-            return self.columns({self.text_column: given} if isinstance(given, str) else given)
-        return self.batch(given)
+        if not is_columns(given):
+            return self.batch(given)
+        tokenized = self._tokenize(given)
+        carried = dict(tokenized.columns)
+        if isinstance(given, Mapping) and tokenized.from_texts and not is_lazy_batch(given):
+            settings_ = self._config.settings
+            for name in (settings_.text_column, settings_.text_pair_column, settings_.text_target_column):
+                carried.pop(str(name), None)
+        if is_lazy_batch(given) and not tokenized.has_split_texts:
+            carried = {}
+        columns = self._new_columns(tokenized) | carried
+        if not isinstance(given, Mapping):
+            return to_table(columns)
+        result = to_mapping(columns)
+        return removable(result) if is_lazy_batch(given) and carried and tokenized.from_texts else result
 
     def batch(self, given: Any) -> Batch:
         r"""Return a padded batch from rows or from columns.
@@ -285,40 +299,25 @@ class DataCollatorWithPositionalEncoding(Processor):
             return self._fitted(embedder.embed(batch))
 
     def columns(self, given: Any) -> Any:
-        r"""Tokenize columns or rows, and return columns. They are padded only with `padding="max_length"`.
+        r"""Tokenize columns or rows, and return the new columns. They are padded only with `padding="max_length"`.
+
+        For `map(collate.columns, input_columns="text", batched=True)`, and for streams that remove other columns.
+        `collate(columns)` returns the given columns, too.
 
         Args:
             given: columns (a mapping, a `pyarrow.Table`, a `pandas.DataFrame`) or rows.
 
         Returns:
-            A `dict` of NumPy arrays, or of lists of arrays if rows differ in length; a `pyarrow.Table` for a table. The
-            columns are `tokenizer.model_input_names`, `length`, and every given column. With
-            `return_overflowing_tokens`, given values are repeated for every row of a long text. Labels made from ids
-            are not stored as columns; `batch` makes them.
-
-            Inside `datasets.map` the result depends on the format of the data set:
-
-            - Without a format, only the new columns are returned, because `map` itself adds the given ones that are not
-              in `remove_columns`. If a text became several rows, the given columns are returned too. If a tokenized row
-              became several rows, `map` keeps all given columns; call `.remove_columns` afterwards.
-            - With `with_format("arrow")` or `"pandas"`, a `pyarrow.Table` of all columns is returned, because `map`
-              replaces the given ones and ignores `remove_columns`; call `.remove_columns` afterwards.
+            A `dict` of NumPy arrays, or of lists of arrays if rows differ in length; a `pyarrow.Table` for a table or a
+            data frame. The columns are `tokenizer.model_input_names`, `length`, and columns with one value per token
+            that tokenized rows have; also `labels` of targets, and with `return_overflowing_tokens`
+            `overflow_to_sample_mapping`. Labels made from ids are not stored as columns; `batch` makes them.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.
         """
-        tokenized = self._tokenize(given)
-        module, embedder = None, self._config.embedder
-        if self.store_embeddings:
-            module = embedder.ready()
-            self._warnings.once("size", embedder.stored_size_warning(len(tokenized.rows.ids.values)))
-        joined = joins_columns(given)  # map adds the given columns itself
-        columns = to_columns(self._config, tokenized, module, carried=not joined or tokenized.has_split_texts)
-        # For a data frame, `map` of a streamed data set takes no mapping.
-        if is_table(given) or (is_columns(given) and not isinstance(given, Mapping) and is_mapped()):
-            return to_table(columns)
-        result = to_mapping(columns)
-        return removable(result) if joined and tokenized.has_split_texts and tokenized.from_texts else result
+        columns = self._new_columns(self._tokenize(given))
+        return to_table(columns) if is_columns(given) and not isinstance(given, Mapping) else to_mapping(columns)
 
     def embed(self, given: Any, *, out: torch.Tensor | None = None) -> Batch:
         r"""Return a batch with embeddings from the current weights, with gradient, on the table's device.
@@ -599,6 +598,13 @@ class DataCollatorWithPositionalEncoding(Processor):
     @lock_free_cache
     def _files(self) -> tuple[tuple[str, bytes], ...]:
         return tuple(sorted(to_files(self.tokenizer).items()))
+
+    def _new_columns(self, tokenized: Tokenized) -> dict[str, Column]:
+        module, embedder = None, self._config.embedder
+        if self.store_embeddings:
+            module = embedder.ready()
+            self._warnings.once("size", embedder.stored_size_warning(len(tokenized.rows.ids.values)))
+        return to_columns(self._config, tokenized, module)
 
     def _tokenize(self, given: Any) -> Tokenized:
         """Tokenize and truncate rows or columns; warn if tokens were lost to a limit that the user did not set."""

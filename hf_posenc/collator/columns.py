@@ -31,10 +31,8 @@ _IMPORTED_IN = os.getpid()
 Column = Ragged | NDArray[Any] | Sequence[Any]
 
 
-def to_columns(
-    config: Config, tokenized: Tokenized, embedder: PositionalEmbedding | None, *, carried: bool = True
-) -> dict[str, Column]:
-    r"""Return the columns of tokenized rows by name: new columns, such as `input_ids`, and the columns of the input.
+def to_columns(config: Config, tokenized: Tokenized, embedder: PositionalEmbedding | None) -> dict[str, Column]:
+    r"""Return the new columns of tokenized rows by name, such as `input_ids`; raise if the input has one of the names.
 
     A new column with values per token is a `Ragged` (a flat array with row lengths), or a padded array with
     `padding="max_length"`. `to_mapping` and `to_table` convert the result for the user.
@@ -54,13 +52,10 @@ def to_columns(
         columns["overflow_to_sample_mapping"] = rows.sample
     if embedder is not None:
         columns["inputs_embeds"] = padded("inputs_embeds", _embed_rows(config, rows, embedder))
-    for name, values in tokenized.columns.items():
+    for name in tokenized.columns:
         if name in columns or (name == "length" and tokenized.from_texts):
             raise ValueError(name_taken(name, tokenized))
-        if carried:
-            columns[name] = values
-    columns["length"] = ids.lengths
-    return columns
+    return {**columns, "length": ids.lengths}
 
 
 def _embed_rows(config: Config, rows: Documents, embedder: PositionalEmbedding) -> Ragged:
@@ -149,7 +144,7 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
     import datasets
 
     tokenized = tokenize(config, first_rows(rows))
-    columns = to_mapping(to_columns(config, tokenized, None))
+    columns = to_mapping({**tokenized.columns, **to_columns(config, tokenized, None)})
     removed = dropped & (tokenized.columns.keys() - {"length"})
     kept = {name: column for name, column in columns.items() if name not in removed}
     found = dict(datasets.Dataset.from_dict(kept).features)

@@ -25,8 +25,6 @@ LABEL_COLUMNS = ("label", "label_ids", "labels")
 # One value per row.
 Values = Sequence[Any] | NDArray[Any] | Ragged
 
-_MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # the modules that define `map`
-
 
 @dataclass(frozen=True)
 class Given:
@@ -262,7 +260,10 @@ def _mapping(given: Any) -> Mapping[str, Any]:
 
 
 def is_lazy_batch(given: object) -> bool:
-    """Return True for a `LazyBatch`, the mapping that `datasets.map` passes. Does not import datasets."""
+    """Return True for a `LazyBatch`, which `Dataset.map` passes, and to which it adds the columns that it gets back.
+
+    Does not import datasets.
+    """
     loaded = sys.modules.get("datasets.formatting.formatting")
     return loaded is not None and isinstance(given, loaded.LazyBatch)
 
@@ -270,25 +271,6 @@ def is_lazy_batch(given: object) -> bool:
 def is_table(given: object) -> bool:
     """Return True for a `pyarrow.Table` or record batch, without importing pyarrow."""
     return is_arrow(given) and hasattr(given, "column_names")
-
-
-def is_mapped() -> bool:
-    """Return True if `datasets.map` called the collator.
-
-    The call stack decides, because the batch that `map` passes may be a plain `dict`.
-    """
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
-        frame = frame.f_back
-    return frame.f_globals.get("__name__") in _MAPS
-
-
-def joins_columns(given: Any) -> bool:
-    """Return True if `datasets.map` will add the columns that the collator returns to the columns in `given`.
-
-    `map` does so if it passed a mapping. Return False for a table or a data frame, which `map` replaces by the result.
-    """
-    return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
 
 
 def is_arrow(column: object) -> bool:
