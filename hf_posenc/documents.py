@@ -282,12 +282,14 @@ def read_documents(columns: Mapping[str, Ragged], *, first_row: int = 0, is_pack
                 got=f"{len(wrong)} such rows of {len(ids)}",
                 fix=f"one value per token, or dataset.remove_columns('{name}')",
             )
-    real: NDArray[np.bool_] | None = None
+    if len(columns) == 1:
+        return Documents(columns, np.arange(len(ids), dtype=np.int64))
     numbered = {name: columns.pop(name) for name in NUMBERS if name in columns}
     mask = columns.pop("attention_mask", None)
-    for values in [*([] if mask is None else [mask.values - 1]), *(column.values for column in numbered.values())]:
-        if values.min(initial=0) < 0:  # padding: 0 in the mask, or a negative number
-            real = (values >= 0) if real is None else real & (values >= 0)
+    real = None if mask is None or mask.values.min(initial=1) else mask.values != 0
+    for column in numbered.values():
+        if column.values.min(initial=0) < 0:  # a negative number marks padding, too
+            real = (column.values >= 0) if real is None else real & (column.values >= 0)
     lengths = ids.lengths if real is None else ids.where(real).lengths
 
     def of_tokens(column: Ragged) -> NDArray[np.int64]:

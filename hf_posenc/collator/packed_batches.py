@@ -12,7 +12,7 @@ from ..documents import Documents, ignore_document_starts
 from ..ragged import Ragged, offsets_of
 from .arrays import are_copies
 from .config import Config
-from .targets import supervised_rows
+from .targets import have_target, supervised_rows
 
 
 def documents_to_pack(config: Config, documents: Documents) -> tuple[dict[str, Ragged], int]:
@@ -25,7 +25,8 @@ def documents_to_pack(config: Config, documents: Documents) -> tuple[dict[str, R
     columns = {name: documents.columns[name] for name in names if name in documents.columns}
     if "labels" in columns:
         columns["labels"] = ignore_document_starts(columns["labels"], predicts_next(config, documents))
-        supervised = supervised_rows(config, columns["labels"], documents)
+        has_target = have_target(columns["labels"])
+        supervised = supervised_rows(config, has_target, documents.ids.lengths, documents)
         if supervised is not None:
             columns = {name: column.take(supervised) for name, column in columns.items()}
     return columns, len(documents.ids) - len(columns["input_ids"])

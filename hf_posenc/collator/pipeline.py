@@ -22,7 +22,7 @@ from .config import Config
 from .fit import check_label_values
 from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names, read
 from .packed_batches import documents_to_pack, flat_row, predicts_next
-from .targets import pad_targets, supervised_rows, truncate_targets
+from .targets import have_target, pad_targets, supervised_rows, truncate_targets
 from .token_ids import check_ids, model_positions, read_ids, truncate_rows, unmasked_row
 
 Arrays = dict[str, NDArray[Any]]
@@ -197,14 +197,16 @@ def _pad_or_pack(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
 
 def _kept_rows(config: Config, tokenized: Tokenized, documents: Documents) -> NDArray[np.int64] | None:
     """Return the indices of the rows to keep in a padded batch; `None` if all are kept."""
-    rows, labels = tokenized.rows, documents.columns.get("labels")
-    if tokenized.targets is not None:
-        return supervised_rows(config, tokenized.targets, rows)
+    rows, labels, targets = tokenized.rows, documents.columns.get("labels"), tokenized.targets
+    if targets is not None:
+        return supervised_rows(config, have_target(targets), targets.lengths, rows)
     if labels is None:
         return None
-    return supervised_rows(
-        config, rows.join(ignore_document_starts(labels, predicts_next(config, documents)), IGNORED), rows
-    )
+    has_target = have_target(labels, documents.ids, starts=predicts_next(config, documents))
+    if rows.order is None:
+        return supervised_rows(config, has_target, labels.lengths, rows)
+    has_target = np.bincount(rows.order[2], has_target, minlength=len(rows.ids)) > 0
+    return supervised_rows(config, has_target, rows.ids.lengths, rows)
 
 
 def _padded(config: Config, tokenized: Tokenized, documents: Documents, row_labels: NDArray[Any] | None) -> Arrays:
@@ -218,7 +220,9 @@ def _padded(config: Config, tokenized: Tokenized, documents: Documents, row_labe
 
     out = {"input_ids": pad("input_ids", ids)}
     mask = inside.astype(np.int64) if rows.is_token is None else pad("attention_mask", rows.columns["attention_mask"])
-    if not rows.is_several.any():  # in packed rows, a mask would let documents attend to each other
+    if (
+        rows.order is None or not rows.is_several.any()
+    ):  # in packed rows, a mask would let documents attend to each other
         out["attention_mask"] = mask
     if "token_type_ids" in rows.columns and "token_type_ids" in config.names:
         out["token_type_ids"] = pad("token_type_ids", rows.columns["token_type_ids"])
@@ -229,9 +233,8 @@ def _padded(config: Config, tokenized: Tokenized, documents: Documents, row_labe
     else:
         positions = documents.columns.get("position_ids", documents.ids.counters(config.first_position))
         out["position_ids"] = pad("position_ids", rows.join(positions, config.fills["position_ids"]))
-    for name in ("document_ids", *rows.masks):
-        if name in rows.columns:
-            out[name] = pad(name, rows.columns[name])
+    if len(rows.columns) > 1:
+        out |= {name: pad(name, rows.columns[name]) for name in ("document_ids", *rows.masks) if name in rows.columns}
     if tokenized.targets is not None:
         out |= pad_targets(config, tokenized.targets)
     elif "labels" in documents.columns:
@@ -251,9 +254,11 @@ def _padded_labels(config: Config, rows: Documents, documents: Documents) -> Rag
     and, if the collator makes the labels, after padding. Elsewhere it is kept as in `DataCollatorForLanguageModeling`
     of transformers, because it is the first label of its row, which models that shift labels never read.
     """
-    labels, shares_row, after_padding = documents.columns["labels"], *rows.beginnings
-    is_ignored = shares_row | ((config.label_kind is not None) & (after_padding | (config.side == "left")))
-    labels = ignore_document_starts(labels, is_ignored & predicts_next(config, documents))
+    labels = documents.columns["labels"]
+    if rows.order is not None or (config.label_kind is not None and config.side == "left"):
+        shares_row, after_padding = rows.beginnings
+        is_ignored = shares_row | ((config.label_kind is not None) & (after_padding | (config.side == "left")))
+        labels = ignore_document_starts(labels, is_ignored & predicts_next(config, documents))
     given = rows.columns.get("labels")
     return rows.join(labels, IGNORED if given is None else given)
 
@@ -293,7 +298,7 @@ def _with_labels(config: Config, tokenized: Tokenized) -> tuple[Documents, NDArr
     if isinstance(labels, Ragged):
         documents = rows.with_columns(labels=labels).split()
     else:
-        documents = replace(rows, per_row=tokenized.columns).split()
+        documents = (replace(rows, per_row=tokenized.columns) if tokenized.columns else rows).split()
     causal = isinstance(labels, Ragged) and _are_causal(documents)
     if names and config.label_maker is not None:
         raise value_error(

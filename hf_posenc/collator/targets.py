@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import value_error
 from ..documents import Documents, Limits
-from ..ragged import Ragged, round_up
+from ..ragged import Ragged, offsets_of, round_up
 from .config import Config
 
 
@@ -96,21 +96,34 @@ def pad_targets(config: Config, targets: Ragged) -> dict[str, NDArray[Any]]:
     return {**decoder_inputs(labels, config.decoder_start, config.fills["input_ids"], config.side), "labels": labels}
 
 
-def supervised_rows(config: Config, labels: Ragged, rows: Documents) -> NDArray[np.int64] | None:
-    """Return the indices of the rows to keep in a batch; `None` if all are kept.
+def have_target(
+    labels: Ragged, ids: Ragged | None = None, *, starts: NDArray[np.bool_] | bool = False
+) -> NDArray[np.bool_]:
+    """Return True for each row with a label other than -100; where `starts` is True, that of the first token is none.
 
-    `labels` are -100 where a token is no target. The setting `unsupervised` applies to rows without a target: `"drop"`
-    leaves them out, `"keep"` keeps them, and `"error"` raises a `ValueError`. By default such a row raises too, unless
-    it has masked labels or no tokens, or is a packed document of one token beside others with targets. `"drop"` also
-    raises if no row is left.
+    `ids` are the token ids of the rows, which saves time if the labels are the same object.
+    """
+    if labels is ids:
+        return labels.lengths > np.asarray(starts)
+    is_target = labels.values != IGNORED
+    is_target[labels.offsets[:-1][(labels.lengths > 0) & starts]] = False
+    return np.diff(offsets_of(is_target)[labels.offsets]) > 0
+
+
+def supervised_rows(
+    config: Config, has_target: NDArray[np.bool_], labels: NDArray[np.int64], rows: Documents
+) -> NDArray[np.int64] | None:
+    """Return the indices of the rows, or packed documents, to keep in a batch; `None` if all are kept.
+
+    The setting `unsupervised` applies to rows without a target: `"drop"` leaves them out, `"keep"` keeps them, and
+    `"error"` raises a `ValueError`. By default such a row raises too, unless it has masked labels or no tokens, or is a
+    packed document of one token beside others with targets. `"drop"` also raises if no row is left. `labels` are the
+    numbers of labels of the rows.
     """
     settings, kind = config.settings, config.label_kind
     default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
     is_read = config.accepts is None or "labels" in config.accepts
-    if not is_read or (settings.unsupervised or default) == "keep":
-        return None
-    has_target = labels.where(labels.values != IGNORED).lengths > 0
-    if has_target.all():
+    if has_target.all() or not is_read or (settings.unsupervised or default) == "keep":
         return None
     is_kept = has_target
     if settings.unsupervised is None:
@@ -127,7 +140,7 @@ def supervised_rows(config: Config, labels: Ragged, rows: Documents) -> NDArray[
     limit = (config.target_limits if config.has_targets else config.limits).max_length
     no_target = "-100" if config.has_targets or kind is None else "-100, or of the first token of a document"
     raise value_error(
-        f"row {rows.sample[row]} has nothing to learn: its {labels.lengths[row]} labels are all {no_target}"
+        f"row {rows.sample[row]} has nothing to learn: its {labels[row]} labels are all {no_target}"
         if settings.unsupervised != "drop"
         else "no row of the batch has a label other than -100, so none would be left",
         got=f"{len(is_kept) - len(kept)} such rows of {len(is_kept)}; {name}={limit}",

@@ -21,6 +21,10 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     value per id.
     """
     columns = dict(given.columns)
+    if len(columns) == 1:
+        ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
+        check_ids(config, ids)
+        return read_documents({"input_ids": ids}), columns
     mask = columns.get("attention_mask", ())
     is_packed = is_no_mask(mask) or getattr(mask, "ndim", 2) == 4  # a mask that isolates documents
     if is_no_mask(mask):
@@ -68,12 +72,11 @@ def unmasked_row(config: Config, given: Given, rows: Documents) -> int | None:
 
     Return `None` too if padding has the id of another special token, such as eos, which may end a text.
     """
-    tokenizer, ids = config.tokenizer, rows.ids
-    others = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "unk", "sep", "cls"))
+    ids = rows.ids
     has_mask = not {"attention_mask", *NUMBERS, *LENGTHS, *OFFSETS}.isdisjoint(given.columns)
-    if has_mask or tokenizer.pad_token_id in (None, *others):
+    if has_mask or not config.is_padding_unique:
         return None
-    is_padding = np.append(ids.values == tokenizer.pad_token_id, False)
+    is_padding = np.append(ids.values == config.fills["input_ids"], False)
     found = (ids.lengths > 0) & (is_padding[ids.offsets[:-1]] | is_padding[ids.offsets[1:] - 1])
     return int(found.argmax()) if found.any() else None
 
