@@ -6,7 +6,7 @@ several documents into a row. NumPy only, so that a forked worker can use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -317,6 +317,15 @@ def read_documents(columns: Mapping[str, Ragged], *, first_row: int = 0, is_pack
     return Documents(columns, np.arange(len(ids), dtype=np.int64))
 
 
+def columns_of_batch(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the columns of a batch, with one value for each row; the offsets of a flat batch are those of its one row."""
+    offsets = batch.get(OFFSETS[0])
+    if offsets is None or not len(offsets) or np.ndim(offsets[0]) > 0:
+        return batch
+    others = ("max_length_q", "max_length_k", "use_cache")
+    return {name: [value] if name in OFFSETS else value for name, value in batch.items() if name not in others}
+
+
 def _differences(offsets: Ragged, name: str, first_row: int) -> Ragged:
     """Return the lengths of documents from their offsets, 0, ..., and the number of tokens, for each row."""
     wrong = [row for row, each in enumerate(offsets) if not len(each) or each[0] != 0]
@@ -487,23 +496,22 @@ def sees_itself(mask: Any) -> Any:
     return own == 0 if "float" in str(mask.dtype) else own != 0
 
 
-def supervision_message(columns: Iterable[str], labels: Ragged) -> str:
-    """Return the warning that labels were made for the tokens of a mask such as `completion_mask` only."""
-    names = [name for name in SUPERVISION if name in columns]
+def supervision_message(names: Sequence[str], labels: Ragged) -> str:
+    """Return the warning that labels are made only for the tokens of the masks `names`, such as `completion_mask`."""
     share = np.count_nonzero(labels.values != IGNORED) / max(1, len(labels.values))
     return explain(
         f"labels are made only for the tokens with 1 in {' and '.join(map(repr, names))}: {share:.0%} of the tokens",
-        got="of the first rows; this warning is given once",
-        fix=f"dataset.remove_columns({names}) to train on all tokens",
+        got="the first rows; this warning is given once",
+        fix=f"dataset.remove_columns({list(names)}) to train on all tokens",
     )
 
 
-def unread_masks_message(names: Sequence[str]) -> str:
-    """Return the warning that masks of supervision have no effect, because no labels are made."""
+def unread_masks_message(names: Sequence[str], labels: object) -> str:
+    """Return the warning that masks of supervision have no effect on the labels."""
     return explain(
-        f"columns {list(names)} are not read, because no labels are made from the tokens",
-        got="labels=None",
-        fix='labels="causal_lm"',
+        f"columns {list(names)} are not read: they select the tokens of causal labels, and none are made",
+        got=f"labels={labels!r}; this warning is given once",
+        fix=f'labels="causal_lm", or dataset.remove_columns({list(names)})',
     )
 
 

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error
-from ..documents import LENGTHS, NUMBERS, OFFSETS, SUPERVISION, Documents, is_no_mask, read_documents, sees_itself
+from ..documents import (
+    LENGTHS,
+    NUMBERS,
+    OFFSETS,
+    SUPERVISION,
+    Documents,
+    columns_of_batch,
+    is_no_mask,
+    read_documents,
+    sees_itself,
+)
 from ..ragged import Ragged, offsets_of
 from ..tokenization import number_of_ids, private_copy
 
@@ -173,8 +183,7 @@ def _chunks(dataset: Any) -> Iterator[tuple[Documents, Ragged, bool]]:
             del given["attention_mask"]
         if getattr(given.get("position_ids"), "ndim", 2) > 2:  # those of images, (3, B, T)
             del given["position_ids"]
-        if not is_arrow and getattr(given["input_ids"], "ndim", 0) == 2:  # the offsets of a flat batch are one row
-            given |= {name: [given[name]] for name in OFFSETS if name in given}
+        given = given if is_arrow else columns_of_batch(given)
         columns = {name: _ragged(column, name, first) for name, column in given.items()}
         ids, labels = columns["input_ids"], columns.pop("labels", None)
         if labels is not None and len(labels) != len(ids):

@@ -33,6 +33,7 @@ from .warn import (
     Warnings,
     changed_tokenizer_warning,
     left_out_warning,
+    masks_warning,
     missing_target_warning,
     numbering_warning,
     truncation_warning,
@@ -643,6 +644,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.rows.ids)))
         if self._config.may_count_from_2 and "position_ids" not in tokenized.rows.columns:
             self._warnings.once("positions", numbering_warning(self.tokenizer))
+        if message := masks_warning(self._config, tokenized):
+            self._warnings.once("masks", message)
         if tokenized.columns:
             warn_of_columns(self._config, tokenized, arrays, self._warnings)
         values: Mapping[str, Any] = arrays

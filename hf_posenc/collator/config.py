@@ -93,9 +93,11 @@ class Config:
         self.fills |= {"special_tokens_mask": 1, "word_ids": -1, "document_ids": -1, "position_ids": padding_position}
         self.fills["input_ids"] = int(tokenizer.pad_token_id or 0)
         self.fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
-        others = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "unk", "sep", "cls"))
         # True if the padding id is that of no other special token, such as eos, which may end a text.
-        self.is_padding_unique = tokenizer.pad_token_id not in (None, *others)
+        self.is_padding_unique = tokenizer.pad_token_id not in (
+            None,
+            *(getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "unk", "sep", "cls")),
+        )
         self._check_lengths()
 
         # Input names that the tokenizer lists, such as `token_type_ids`.

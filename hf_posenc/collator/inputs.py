@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, shorten, type_error, value_error
+from ..documents import columns_of_batch
 from ..ragged import Ragged, lock_free_cache
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings) -> Given:
                 got=shorten(value),
                 fix="dataset.map(collate, batched=True), or collate([row])",
             )
+    columns = columns_of_batch(columns)
     lists = {name: value if is_arrow(value) else as_list(value) for name, value in columns.items()}
     lengths = {name: len(value) for name, value in lists.items()}
     if len(set(lengths.values())) > 1:

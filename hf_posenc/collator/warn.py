@@ -8,6 +8,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from .._common.errors import explain, shorten
+from ..documents import supervision_message, unread_masks_message
 from ..tokenization.loading import stated_limit
 from .arrays import numbers
 from .inputs import LABEL_COLUMNS, as_list, is_missing, label_names
@@ -77,6 +78,17 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
         got='unsupervised="drop"; this warning is given once',
         fix='unsupervised="error" names the row; "keep" keeps such rows',
     )
+
+
+def masks_warning(config: Config, tokenized: Tokenized) -> str | None:
+    """Return the warning that masks of supervision decide which tokens are trained on, or that they are not read."""
+    rows, names = tokenized.rows, tokenized.rows.masks
+    if not names or label_names(tokenized.columns) or not set(LABEL_COLUMNS).isdisjoint(rows.columns):
+        return None
+    if config.label_kind is not None and config.label_kind.predicts_next:
+        return supervision_message(names, rows.trained_ids())
+    unread = [name for name in names if config.accepts is None or name not in config.accepts]
+    return unread_masks_message(unread, config.settings.labels) if unread else None
 
 
 def missing_target_warning(tokenized: Tokenized, settings: Settings) -> str | None:

@@ -123,7 +123,7 @@ def pack_dataset(
         raise ValueError(one_of("labels", labels, ("causal_lm", None)))
     names = _column_names(dataset, column)
     if labels is None and "labels" not in names and (masks := [name for name in SUPERVISION if name in names]):
-        warnings.warn(unread_masks_message(masks), stacklevel=2)
+        warnings.warn(unread_masks_message(masks, labels), stacklevel=2)
     more: dict[str, Any] = {} if num_proc is None else {"num_proc": num_proc}
     is_checked = False
     if is_dataset(dataset):
@@ -220,7 +220,7 @@ def _read_documents(table: Any, column: str, first_row: int, *, with_labels: boo
     if with_labels and "labels" not in columns:
         labels = documents.trained_ids()
         if documents.masks and first_row == 0:  # the first window
-            warnings.warn(supervision_message(columns, labels), stacklevel=2)
+            warnings.warn(supervision_message(documents.masks, labels), stacklevel=2)
         documents = documents.with_columns(labels=labels)
     return documents
 

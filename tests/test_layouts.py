@@ -1,0 +1,323 @@
+"""Generated documents in every layout, given back to the collator, the masks, `pack_dataset` and the audit.
+
+Each must find the same documents, positions, targets and isolation, whatever column says where documents begin.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.utils.data import DataLoader
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from hf_posenc import AttentionMask, ModelSpec, audit, pack_dataset
+from hf_posenc import DataCollatorWithPositionalEncoding as C
+
+IDS = 40
+CAPACITY = 16
+MASKS = ("completion_mask", "assistant_masks", "assistant_tokens_mask", "loss_mask")
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "right": {},
+    "left": {"padding_side": "left"},
+    "packed": {"packing": True, "max_length": CAPACITY},
+    "packed left": {"packing": True, "max_length": CAPACITY, "padding_side": "left"},
+    "flat": {"packing": "flat"},
+}
+
+Document = tuple[list[int], list[int]]  # ids, and 1 at the tokens to train on
+documents = st.lists(st.tuples(st.integers(3, IDS - 1), st.integers(0, 1)), min_size=1, max_size=6).map(
+    lambda pairs: ([token for token, _ in pairs], [chosen for _, chosen in pairs])
+)
+batches = st.lists(documents, min_size=1, max_size=5).filter(lambda each: any(any(chosen[1:]) for _, chosen in each))
+
+
+def _words() -> PreTrainedTokenizerFast:
+    names = ["[PAD]", "[UNK]", "</s>", *(f"w{number}" for number in range(3, IDS))]
+    raw = Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", eos_token="</s>")
+
+
+WORDS = _words()
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    datasets.disable_progress_bars()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="labels are made only for the tokens")
+        yield
+
+
+def rows_of(given_documents: list[Document], boundaries: str, mask: str | None) -> list[dict[str, Any]]:
+    """Return one packed row of all documents, whose boundaries stand in the column `boundaries`."""
+    ids = [token for each, _ in given_documents for token in each]
+    lengths = [len(each) for each, _ in given_documents]
+    columns: dict[str, Any] = {
+        "document_ids": np.repeat(range(len(lengths)), lengths).tolist(),
+        "seq_idx": np.repeat(range(len(lengths)), lengths).tolist(),
+        "seq_lengths": lengths,
+        "cu_seq_lens_q": np.cumsum([0, *lengths]).tolist(),
+    }
+    row = {"input_ids": ids, boundaries: columns[boundaries]}
+    if mask is not None:
+        row[mask] = [chosen for _, each in given_documents for chosen in each]
+    return [row]
+
+
+def expected(given_documents: list[Document], mask: bool) -> list[Any]:
+    """Return ids, positions and targets of each document, sorted."""
+    return sorted(
+        (
+            ids,
+            list(range(len(ids))),
+            [token if chosen or not mask else -100 for token, chosen in zip(ids, each, strict=True)][1:],
+        )
+        for ids, each in given_documents
+    )
+
+
+def found(batch: Any, first: int = 0) -> list[Any]:
+    """Return ids, positions and targets of each document of a batch, sorted; divided by the mask that is made of it."""
+    numbers = AttentionMask.from_batch(batch).documents
+    out = []
+    for row in range(len(numbers)):
+        for number in sorted(set(numbers[row].tolist()) - {-1}):
+            here = numbers[row] == number
+            ids, positions, labels = (
+                batch[name][row][here].tolist() for name in ("input_ids", "position_ids", "labels")
+            )
+            assert numbers[row].tolist().count(number) == len(ids)
+            out.append((ids, [position - first for position in positions], labels[1:]))
+    return sorted(out)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@given(
+    each=batches,
+    boundaries=st.sampled_from(["document_ids", "seq_idx", "seq_lengths", "cu_seq_lens_q"]),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_packed_rows_of_every_kind_are_the_same_documents_in_every_layout(
+    layout: str, each: list[Document], boundaries: str, data: st.DataObject
+) -> None:
+    mask = data.draw(st.none() | st.sampled_from(MASKS))
+    collate = C(WORDS, labels="causal_lm", unsupervised="keep", **LAYOUTS[layout])
+    batch = collate(rows_of(each, boundaries, mask))
+    want = expected(each, mask is not None)
+    assert found(batch) == want
+    # Given back: as columns of tensors, and as rows.
+    again = collate.replace(labels=None).batch(
+        {name: value for name, value in batch.items() if name != "look_ahead_mask"}
+    )
+    assert found(again) == want
+    names = [
+        name for name in ("input_ids", "position_ids", "attention_mask", "document_ids", "seq_idx") if name in batch
+    ]
+    rows = [{name: batch[name][row].tolist() for name in names} for row in range(len(batch["input_ids"]))]
+    relabelled = found(collate(rows))
+    assert relabelled == expected(each, mask=False)
+
+
+@given(
+    each=batches,
+    boundaries=st.sampled_from(["document_ids", "seq_idx", "seq_lengths", "cu_seq_lens_q"]),
+    data=st.data(),
+)
+@settings(max_examples=40)
+def test_pack_dataset_reads_packed_rows_of_every_kind_and_its_rows_are_read_again(
+    each: list[Document], boundaries: str, data: st.DataObject
+) -> None:
+    mask = data.draw(st.none() | st.sampled_from(MASKS))
+    dataset = datasets.Dataset.from_list(rows_of(each, boundaries, mask))
+    packed = pack_dataset(dataset, CAPACITY, document_ids=True)
+    plain = C(WORDS, unsupervised="keep")
+    batch = plain([{name: row[name] for name in row if name != "attention_mask"} for row in packed])
+    assert found(batch) == expected(each, mask is not None)
+    again = pack_dataset(packed.remove_columns("document_ids"), CAPACITY)
+    tokens = sorted(token for ids, _ in each for token in ids)
+    assert sorted(token for row in again for token in row["input_ids"] if token) == tokens
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@given(each=batches, mask=st.sampled_from(MASKS))
+@settings(max_examples=40)
+def test_the_audit_of_rows_and_of_their_batches_is_the_same(layout: str, each: list[Document], mask: str) -> None:
+    rows = [{"input_ids": [*ids, 2], mask: [*chosen, 1]} for ids, chosen in each]
+    collate = C(WORDS, labels="causal_lm", **LAYOUTS[layout])
+    loader = DataLoader(rows, batch_size=2, collate_fn=collate)
+    one, other = audit.labels(rows, WORDS), audit.labels(loader, WORDS)
+    assert (one.tokens, one.trained, one.share) == (other.tokens, other.trained, other.share)
+    causes = [{name: number for name, number in each.ignored.items() if name != "padding"} for each in (one, other)]
+    assert causes[0] == causes[1]
+    shown = [re.search(r"trained on +([\d.]+%)", str(each)) for each in (one, other)]
+    assert shown[0] is not None
+    assert shown[1] is not None
+    assert shown[0][1] == shown[1][1]
+
+
+@given(each=batches, other=batches, layout=st.sampled_from(["right", "left"]), data=st.data())
+@settings(max_examples=60)
+def test_no_row_of_a_padded_batch_depends_on_another(
+    each: list[Document], other: list[Document], layout: str, data: st.DataObject
+) -> None:
+    spec = ModelSpec(accepts=("input_ids", "attention_mask", "position_ids", "labels"), positions=("learned",))
+    kinds = st.sampled_from([[0, 1, 2], [2, 3, 4], [10, 11, 12], [0, 0, 1], [0, 1, 0]])
+    rows = [
+        {"input_ids": [5, 6, 7], "position_ids": data.draw(kinds)},
+        {"input_ids": [8, 9, 4], "position_ids": data.draw(kinds)},
+    ]
+    collate = C(WORDS, labels="causal_lm", unsupervised="keep", **LAYOUTS[layout])
+    if data.draw(st.booleans()):
+        collate = collate.replace(
+            model=ModelSpec(**{**vars(spec), "first_position": 2, "shifts_labels": True, "is_causal": True})
+        )
+    together = _or_refusal(collate, rows)
+    alone = [_or_refusal(collate, [row]) for row in rows]
+    if isinstance(together, str):
+        assert "fix:" in together
+        assert any(isinstance(one, str) for one in alone)
+        return
+    for number, one in enumerate(alone):
+        for name in ("input_ids", "position_ids", "labels"):
+            assert one[name][0].tolist() == together[name][number].tolist(), name
+
+
+def _or_refusal(collate: C, rows: list[dict[str, Any]]) -> Any:
+    try:
+        return collate(rows)
+    except ValueError as error:
+        return str(error)
+
+
+def _gpt2(**settings_: Any) -> GPT2LMHeadModel:
+    config = GPT2Config(
+        vocab_size=IDS, n_embd=16, n_layer=2, n_head=2, n_positions=64, initializer_range=0.3, **settings_
+    )
+    return GPT2LMHeadModel(config).eval()
+
+
+def _llama(**settings_: Any) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=IDS,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        initializer_range=0.3,
+        **settings_,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("build", [_gpt2, _llama])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_loss_is_that_of_the_documents_alone_in_every_layout_and_attention(build: Any, attention: str) -> None:
+    torch.manual_seed(0)
+    model = build(attn_implementation=attention)
+    given_documents = [([5, 6, 7, 8], [0, 0, 1, 1]), ([9, 10, 11], [0, 1, 1]), ([12, 13], [1, 1]), ([14], [1])]
+    total, count = 0.0, 0
+    for ids, chosen in given_documents[:3]:
+        logits = model(torch.tensor([ids])).logits[0, :-1]
+        targets = torch.tensor([token if keep else -100 for token, keep in zip(ids, chosen, strict=True)][1:])
+        total += float(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"))
+        count += int((targets != -100).sum())
+    for boundaries in ("seq_lengths", "document_ids"):
+        for name, layout in LAYOUTS.items():
+            collate = C(WORDS, model=model, labels="causal_lm", **layout)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="the tokenizer has")
+                batch = collate(rows_of(given_documents, boundaries, "completion_mask"))
+            assert abs(float(model(**batch).loss) - total / count) < 1e-4, (name, boundaries)
+
+
+# -------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"seq_lengths": [2, 3], "document_ids": [0, 0, 0, 1, 1]}, "'document_ids' and 'seq_lengths' disagree"),
+        ({"seq_lengths": [2, 3], "position_ids": [0, 1, 2, 0, 1]}, "'seq_lengths' and 'position_ids' disagree"),
+        ({"seq_idx": [0, 0, 0, 0, 1], "document_ids": [0, 0, 0, 1, 1]}, "'document_ids' and 'seq_idx' disagree"),
+        ({"seq_lengths": [2, 2]}, "the documents in 'seq_lengths' must have as many tokens as the row"),
+        ({"seq_lengths": [6, -1]}, "the documents in 'seq_lengths' must have as many tokens as the row"),
+        ({"cu_seq_lens_q": [0, 2, 4]}, "the documents in 'cu_seq_lens_q' must have as many tokens as the row"),
+        ({"cu_seq_lens_q": [2, 5]}, "'cu_seq_lens_q' must begin with 0"),
+        ({"completion_mask": [0, 1]}, "2 values in 'completion_mask' for 5 tokens"),
+        ({"loss_mask": [0, 1, 2, 1, 1]}, "loss_mask must be 1 at tokens to train on"),
+    ],
+)
+def test_columns_that_disagree_are_refused_by_every_reader(row: dict[str, Any], words: str) -> None:
+    rows = [{"input_ids": [5, 6, 7, 8, 9], **row}]
+    for layout in LAYOUTS.values():
+        with pytest.raises(ValueError, match=re.escape(words)) as refused:
+            C(WORDS, labels="causal_lm", **layout)(rows)
+        assert "row 0" in str(refused.value) or "loss_mask" in words
+        assert "got:" in str(refused.value)
+    if "loss_mask" in row:
+        return
+    with pytest.raises(ValueError, match=re.escape(words)):
+        pack_dataset(datasets.Dataset.from_list(rows), 8)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        audit.labels([{**rows[0], "labels": rows[0]["input_ids"]}])
+
+
+def test_masks_of_supervision_are_named_once_with_the_share_and_the_way_out() -> None:
+    rows = [{"input_ids": [5, 6, 7, 8], "completion_mask": [0, 0, 1, 1], "assistant_masks": [0, 1, 1, 0]}]
+    collate = C(WORDS, labels="causal_lm")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        batch = collate(rows)
+        collate(rows)
+    assert batch["labels"].tolist() == [[-100, -100, 7, -100]]  # masks intersect
+    assert len(caught) == 1
+    assert "'completion_mask' and 'assistant_masks': 25% of the tokens" in str(caught[0].message)
+    assert "dataset.remove_columns(['completion_mask', 'assistant_masks'])" in str(caught[0].message)
+    with pytest.warns(UserWarning, match=r"columns \['completion_mask', 'assistant_masks'\] are not read"):
+        C(WORDS)(rows)
+    with pytest.warns(UserWarning, match=r"columns \['completion_mask'\] are not read"):
+        pack_dataset(datasets.Dataset.from_list(rows).remove_columns("assistant_masks"), 8, labels=None)
+    given_labels = [{**rows[0], "labels": [-100, 6, 7, 8]}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert C(WORDS)(given_labels)["labels"].tolist() == [[-100, 6, 7, 8]]  # given labels win
+
+
+def test_a_label_kind_gets_documents_and_the_columns_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hf_posenc.collator import labels as kinds
+    from hf_posenc.ragged import Ragged
+
+    seen: list[Any] = []
+
+    def behind_the_first(documents: Any) -> Any:
+        seen.append((documents.ids.lengths.tolist(), list(documents.per_row["weight"])))
+        labels = documents.ids.values.copy()
+        labels[documents.ids.offsets[:-1]] = -100
+        return documents.ids, Ragged(labels, documents.ids.lengths)
+
+    kind = kinds.LabelKind(lambda settings_, tokenizer: behind_the_first, predicts_next=True)
+    monkeypatch.setitem(kinds.LABEL_KINDS, "causal_lm", kind)
+    rows = [
+        {"input_ids": [5, 6, 7, 8], "seq_lengths": [2, 2], "weight": 3},
+        {"input_ids": [9, 4], "seq_lengths": [2], "weight": 7},
+    ]
+    for layout in LAYOUTS.values():
+        seen.clear()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"columns \['weight'\] are not in the batch")
+            batch = C(WORDS, labels="causal_lm", **layout)(rows)
+        assert seen == [([2, 2, 2], [3, 3, 7])]
+        assert sorted(batch["labels"][batch["labels"] != -100].tolist()) == [4, 6, 8]
