@@ -317,11 +317,11 @@ def read_documents(columns: Mapping[str, Ragged], *, first_row: int = 0, is_pack
     return Documents(columns, np.arange(len(ids), dtype=np.int64))
 
 
-def columns_of_batch(batch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the columns of a batch, with one value for each row; the offsets of a flat batch are those of its one row."""
+def columns_of_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a batch, with one value for each row; a flat batch has one row."""
     offsets = batch.get(OFFSETS[0])
     if offsets is None or not len(offsets) or np.ndim(offsets[0]) > 0:
-        return batch
+        return dict(batch)
     others = ("max_length_q", "max_length_k", "use_cache")
     return {name: [value] if name in OFFSETS else value for name, value in batch.items() if name not in others}
 
