@@ -466,8 +466,9 @@ def test_a_second_run_is_refused_with_the_process_of_the_first(corpus: Path, tmp
     assert next(names, "all were tried") == "all were tried"
 
 
+@pytest.mark.parametrize("part", [None, "1/1"])
 def test_a_file_system_without_locks_is_used_with_a_warning(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str | None
 ) -> None:
     fcntl = pytest.importorskip("fcntl")
 
@@ -475,9 +476,11 @@ def test_a_file_system_without_locks_is_used_with_a_warning(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    with pytest.warns(UserWarning, match="on a file system without locks"):
-        run(corpus, tmp_path / "out")
+    with pytest.warns(UserWarning, match="on a file system without locks") as warned:
+        run(corpus, tmp_path / "out", part=part)
+    assert len(warned) == 1
     assert verify(tmp_path / "out").finished
+    assert (tmp_path / "out/.lock").exists() == (part is None)
 
 
 def test_a_folder_that_is_removed_during_the_run_is_named(corpus: Path, tmp_path: Path) -> None:
