@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -451,15 +452,13 @@ def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None
     return row, None
 
 
-def _refuse_constant(name: str) -> Any:
-    raise value_error(f"{name} is not a JSON value")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder()
 _TYPE_NAMES = {"str": "text", "NoneType": "null", "dict": "an object", "list": "a list", "bool": "a boolean"}
 
 
 def _type_name(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)  # NaN or Infinity
     return _TYPE_NAMES.get(type(value).__name__, type(value).__name__)
 
 
