@@ -107,11 +107,14 @@ def carried_columns(
     return pa.schema(fields, metadata=features or None)
 
 
+def is_string(kind: pa.DataType) -> bool:
+    """Return True for the Arrow types string, large string and string view."""
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
 def _is_text(kind: pa.DataType) -> bool:
-    """Return True for any Arrow string type (plain, large, view, dictionary), and for the null type."""
-    if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null())
+    """Return True for any Arrow string type, also in a dictionary, and for the null type."""
+    return _is_text(kind.value_type) if pa.types.is_dictionary(kind) else is_string(kind) or pa.types.is_null(kind)
 
 
 def _can_store(kind: pa.DataType) -> bool:

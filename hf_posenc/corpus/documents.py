@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .._common.errors import shorten, value_error
-from .columns import Columns, SourceColumns
+from .columns import Columns, SourceColumns, is_string
 
 LONGEST = 256 << 20  # bytes of one document
 # Size of a batch of documents. The tokenizer needs about 100 bytes of memory per token, or 30 MB for such a batch.
@@ -248,7 +248,7 @@ def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Convert values from JSON or CSV to an Arrow array of type `kind`; raise if a value would be rounded."""
-    if pa.types.is_string(kind) or any(isinstance(value, str) for value in values):
+    if is_string(kind) or any(isinstance(value, str) for value in values):
         texts = [value if isinstance(value, str | None) else _JSON.encode(value) for value in values]
         return pa.array(texts, pa.string()).cast(kind)
     if pa.types.is_integer(kind) and any(isinstance(value, float) for value in values):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from .._common.errors import explain, lone_surrogate, shorten, value_error
-from .columns import Columns, SourceColumns
+from .columns import Columns, SourceColumns, is_string
 from .documents import BATCH_BYTES, BATCH_ROWS, LONGEST, Bad, Documents, Part, excerpt, make_documents, not_unicode
 from .files import DamagedError, InputFile
 
@@ -316,7 +316,7 @@ class TextFile(InputFile):
                 header = row
                 # For each column: its name, its index in a record, and the value that replaces an empty field.
                 where = [
-                    (field.name, row.index(field.name), "" if pa.types.is_string(field.type) else None)
+                    (field.name, row.index(field.name), "" if is_string(field.type) else None)
                     for field in columns.schema
                 ]
             else:
@@ -422,12 +422,16 @@ def _decoded(block: bytes) -> tuple[list[str], dict[int, str]]:
 def _json_values(lines: Sequence[str], bad: Bad, columns: Columns) -> list[list[Any]]:
     """Parse JSON lines, and return for each column a list with its value in every line; add bad lines to `bad`."""
     names, rows = columns.schema.names, []
+    as_text = [field.name for field in columns.carried if is_string(field.type)]
     for index, line in enumerate(lines):
         row: dict[str, Any] = {}
         if index not in bad:
             row, reason = _object(line, columns.texts)
             if reason is not None:
                 bad[index] = reason, line
+            # Integers keep their digits anyway, apart from -0.
+            elif rewritten := [name for name in as_text if isinstance(row.get(name), _REWRITTEN) or row.get(name) == 0]:
+                row |= {name: value for name, value in _as_written(line).items() if name in rewritten}
         rows.append([row.get(name) for name in names])
     return [[row[column] for row in rows] for column in range(len(names))]
 
@@ -452,7 +456,32 @@ def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None
     return row, None
 
 
+def _as_written(line: str) -> dict[str, str]:
+    r"""Return the values of a JSON object as they are written in a line.
+
+    Example:
+        >>> _as_written('{"price": 1.10, "tags": ["a",  "b"]}')
+        {'price': '1.10', 'tags': '["a",  "b"]'}
+    """
+    values, at = {}, _end_of_mark(line, 0)
+    while at < len(line):
+        key, at = _DECODER.raw_decode(line, at)
+        begin = _end_of_mark(line, at)
+        _, at = _DECODER.raw_decode(line, begin)
+        values[key] = line[begin:at]
+        at = _end_of_mark(line, at)
+    return values
+
+
+def _end_of_mark(line: str, at: int) -> int:
+    mark = _MARK.match(line, at)
+    assert mark is not None
+    return mark.end()
+
+
+_MARK = re.compile(r"[ \t\r]*[{,:}][ \t\r]*")
 _DECODER = json.JSONDecoder()
+_REWRITTEN = (float, list, dict)
 _TYPE_NAMES = {"str": "text", "NoneType": "null", "dict": "an object", "list": "a list", "bool": "a boolean"}
 
 

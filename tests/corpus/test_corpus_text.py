@@ -170,6 +170,40 @@ def test_numbers_that_are_not_finite_are_read_as_json_pyarrow_datasets_and_panda
     np.testing.assert_array_equal(pandas, found.carried["score"].to_pandas()[:6])
 
 
+NUMBERS = ["1.10", "1e400", "-0", "-0.0", "1E5", "12345678901234567890.00", "0", "1e-7", "NaN", "-Infinity", "7"]
+OBJECTS_AS_WRITTEN = ['{"price":1.10,  "unit": "\\u20ac }, \\"n\\": 2"}', "[1.0,[ 2e3 ]]", "[]", "{}", "true"]
+
+
+@pytest.mark.parametrize("kind", ["", ":string", ":large_string"])
+def test_numbers_that_are_carried_as_text_keep_the_letters_of_the_file(kind: str) -> None:
+    for values in (NUMBERS, OBJECTS_AS_WRITTEN):
+        lines = [
+            *(f'{{"text": "a", "n": {value}, "also": [{{"n": 2.50}}]}}' for value in values),
+            *(f' {{\t"n"  :{value} ,"text":"a"\t}}  ' for value in values),
+        ]
+        assert content("\n".join(lines).encode(), "jsonl", columns=[f"n{kind}"]).carried["n"].to_pylist() == values * 2
+    twice = content(b'{"n": 1.0, "text": "a", "\\u006e": 2.50}\n', "jsonl", columns=[f"n{kind}"])
+    assert twice.carried["n"].to_pylist() == ["2.50"]
+    table = "".join(f"a,{value}\n" for value in NUMBERS).encode()
+    assert content(b"text,n\n" + table, "csv", columns=[f"n{kind}"]).carried["n"].to_pylist() == NUMBERS
+
+
+@SOME
+@given(st.lists(OBJECTS, min_size=1), st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", "\t: ")]), st.booleans())
+def test_what_is_carried_as_text_stands_in_the_line_and_has_its_value(
+    values: list[dict[str, Any]], separators: tuple[str, str], escaped: bool
+) -> None:
+    lines = [
+        json.dumps({"text": "a", **value, "n": 0.5}, separators=separators, ensure_ascii=escaped) for value in values
+    ]
+    found = content("\n".join(lines).encode(), "jsonl", columns=["meta:string", "n:string"])
+    for row, value in enumerate(values):
+        meta, carried = value.get("meta"), found.carried["meta"][row].as_py()
+        if row not in found.bad and not isinstance(meta, str | None):
+            assert carried in lines[row]
+            assert json.loads(carried) == meta
+
+
 def test_deeply_nested_values_are_carried() -> None:
     nested = "[" * 500 + "]" * 500
     found = content(f'{{"text": "a", "n": {nested}}}\n'.encode(), "jsonl", columns=["n:string"])
