@@ -95,7 +95,8 @@ def carried_columns(
                 got=f"columns={list(named)!r}",
                 fix="data.cast(Features({...})), or IterableDataset.from_generator(rows, features=Features({...}))",
             )
-    fields = [pa.field(name, kind or _common_type(name, sources)) for name, kind in named.items()]
+    types = [(name, kind or _common_type(name, sources)) for name, kind in named.items()]
+    fields = [pa.field(name, _WITHOUT_VIEWS.get(kind, kind)) for name, kind in types]
     for one in fields:
         if not _can_store(one.type):
             raise type_error(
@@ -105,6 +106,9 @@ def carried_columns(
             )
     features = _features([name for name, kind in named.items() if kind is None], sources)
     return pa.schema(fields, metadata=features or None)
+
+
+_WITHOUT_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow takes no rows of views
 
 
 def is_string(kind: pa.DataType) -> bool:

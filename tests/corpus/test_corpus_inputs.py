@@ -281,6 +281,21 @@ def test_texts_may_be_encoded_in_any_way_and_null_ones_are_bad_rows(tmp_path: Pa
     assert found.excerpts == {1: "b\\xff"}
 
 
+def test_views_of_strings_are_carried_as_strings(tmp_path: Path) -> None:
+    long = "longer than twelve bytes"
+    table = pa.table({
+        "text": pa.array(["a", "b"], pa.string_view()), "k": pa.array(["x", long], pa.string_view()),
+        "raw": pa.array([b"y", None], pa.binary_view()),
+    })  # fmt: skip
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    assert read(tmp_path / "a.arrow", columns=["k", "raw"]).carried.to_pydict() == {
+        "k": ["x", long],
+        "raw": [b"y", None],
+    }
+    assert read(tmp_path / "a.arrow", columns=["k:string_view"]).carried["k"].to_pylist() == ["x", long]
+
+
 def test_a_text_stored_once_for_thousands_of_rows_does_not_fill_memory(tmp_path: Path) -> None:
     long = "she rides " * 2000
     pq.write_table(pa.table({"text": [long] * 4000}), tmp_path / "a.parquet")  # 80 MB of text
