@@ -1,7 +1,8 @@
 """Options of a job, in one dataclass for `encode`, the command line and the workers; progress callbacks of `encode`.
 
 To add an option, add a field with its help here, and the code that uses it: `encode`, the command line and the manifest
-take their lists of options from the fields.
+take their lists of options from the fields. A job records the options that differ from their default, so the default of
+a new option must do what was done without it. To change a default later, pass the old one as `implied`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from .._common.errors import explain, one_of, type_error, unknown_keyword, value_error
@@ -26,12 +27,14 @@ def _option(
     help: str,
     *,
     recorded: bool = True,
+    implied: Any = MISSING,
     flag: str | None = None,
     example: int | None = None,
     minimum: int = 1,
 ) -> Any:
-    """Return the dataclass field for one option of `encode`."""
-    metadata = {"help": help, "recorded": recorded, "flag": flag, "example": example}
+    """Return the dataclass field for one option; `implied` is its value in a job that does not record it."""
+    implied = default if implied is MISSING else implied
+    metadata = {"help": help, "recorded": recorded, "implied": implied, "flag": flag, "example": example}
     return field(default=default, metadata={**metadata, "minimum": minimum})
 
 
@@ -186,8 +189,15 @@ class Options:
         return (self.text_column,) if self.text_pair_column is None else (self.text_column, self.text_pair_column)
 
     def recorded(self) -> dict[str, Any]:
-        """Return the values of the options that affect the shards, by name; the manifest stores them."""
-        return {each.name: getattr(self, each.name) for each in fields(Options) if each.metadata["recorded"]}
+        """Return the options that affect the shards and differ from `implied_options`, by name, for the manifest."""
+        return {name: now for name, value in implied_options().items() if (now := getattr(self, name)) != value}
+
+
+def implied_options() -> dict[str, Any]:
+    """Return the value of each option that affects the shards, by name, in a job that does not record it."""
+    return {
+        each.name: each.metadata.get("implied", each.default) for each in fields(Options) if each.metadata["recorded"]
+    }
 
 
 def with_options(

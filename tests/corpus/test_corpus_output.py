@@ -176,7 +176,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-100]),
     "bytes": lambda path: path.write_bytes(b"\xff\xfe"),
     "totals": lambda path: path.write_text(path.read_text().replace('"tokens": ', '"tokens": 1')),
-    "settings": lambda path: path.write_text(path.read_text().replace('"stride": 0', '"stride": 1')),
+    "settings": lambda path: path.write_text(path.read_text().replace('"first_position": 0', '"first_position": 1')),
     "a record": lambda path: path.write_text("\n".join([*path.read_text().splitlines()[:-4], "  ]", "}", ""])),
 }
 
