@@ -240,6 +240,8 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     settings, first_position = ({}, 0) if collate is None else (_settings_of(collate), collate.first_position)
     options = Options(**{**settings, **given})
     own_tokenizer = private_copy(tokenizer if collate is None else collate.tokenizer)
+    for one in (tokenizer, own_tokenizer):  # the copy of a Unigram does not draw, and a path has no model
+        _refuse_chance(one, then="" if collate is None else ", and a new collator of it")
     limits = {
         "the tokenizer": stated_limit(own_tokenizer),
         "the collator": None if collate is None else collate.max_length,
@@ -256,6 +258,29 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     special = own_tokenizer.num_special_tokens_to_add(pair=len(options.texts) > 1) if options.add_special_tokens else 0
     Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(int(special))
     return options, own_tokenizer, first_position, notes
+
+
+def _refuse_chance(tokenizer: Any, then: str) -> None:
+    """Raise `ValueError` for a tokenizer that draws its tokens at random: a shard could not be made again."""
+    where = "tokenizer.backend_tokenizer" if hasattr(tokenizer, "backend_tokenizer") else "tokenizer"
+    model = getattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "model", None)
+    sampling = getattr(tokenizer, "sp_model_kwargs", None) or {}
+    if dropout := getattr(model, "dropout", None):
+        got, code, text = f"dropout={dropout}", f"{where}.model.dropout = None", '"dropout": null in its tokenizer.json'
+    elif (alpha := getattr(model, "alpha", None)) and getattr(model, "nbest_size", None) != 1:
+        got, code, text = f"alpha={alpha}", f"{where}.model.alpha = None", ""
+    elif sampling.get("enable_sampling"):
+        got, text = f"sp_model_kwargs={sampling}", '"sp_model_kwargs": {} in its tokenizer_config.json'
+        code = (
+            f"tokenizer = type(tokenizer).from_pretrained({tokenizer.name_or_path or 'folder'!r}, sp_model_kwargs={{}})"
+        )
+    else:
+        return
+    raise value_error(
+        "each run of a job makes the same shards, and this tokenizer draws the tokens of a text at random",
+        got=got,
+        fix=f"{code}, for the job{then}" + f"; or {text}" * bool(text),
+    )
 
 
 def _is_collator(tokenizer: Any) -> bool:
