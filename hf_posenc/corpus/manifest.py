@@ -105,7 +105,9 @@ class Manifest:
             return None
         found = cls(output, *(described[key] for key in ("config", "tokenizer", "inputs", "libraries", "digest")))
         records = manifest.get("shards")
-        if isinstance(records, list) and all(is_record(one) and shard_numbers(one["file"]) for one in records):
+        if isinstance(records, list) and all(
+            is_record(one) and isinstance(one.get("bytes"), int) and shard_numbers(one["file"]) for one in records
+        ):
             for record in records:
                 found.add(record)
             if manifest.get("finished") is True:

@@ -7,6 +7,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -177,6 +178,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
     "bytes": lambda path: path.write_bytes(b"\xff\xfe"),
     "totals": lambda path: path.write_text(path.read_text().replace('"tokens": ', '"tokens": 1')),
     "settings": lambda path: path.write_text(path.read_text().replace('"first_position": 0', '"first_position": 1')),
+    "a size": lambda path: path.write_text(re.sub(r'"bytes": \d+, "cut"', '"cut"', path.read_text(), count=1)),
     "a record": lambda path: path.write_text("\n".join([*path.read_text().splitlines()[:-4], "  ]", "}", ""])),
 }
 
@@ -189,7 +191,7 @@ def test_a_lost_or_changed_manifest_is_rebuilt_from_the_shards(
     out = tmp_path / "out"
     run(corpus, tmp_path / "whole")
     run(corpus, out)
-    if (loss, name) in {("settings", "job.json"), ("totals", "job.json"), ("a record", "job.json")}:
+    if name == "job.json" and loss in ("settings", "totals", "a size", "a record"):
         pytest.skip("job.json has no such value, or is another job with it")
     LOSSES[loss](out / name)
     again = made(corpus, out)

@@ -520,9 +520,12 @@ def test_a_slow_tokenizer_that_samples_is_refused_and_the_way_out_works(
     sentencepiece = pytest.importorskip("sentencepiece", reason="needs sentencepiece")
     (tmp_path / "texts.txt").write_text("\n".join(sentences))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "texts.txt"), model_prefix=str(tmp_path / "spiece"), vocab_size=300, hard_vocab_limit=False,
+        input=str(tmp_path / "texts.txt"),
+        model_prefix=str(tmp_path / "spiece"),
+        vocab_size=300,
+        hard_vocab_limit=False,
         minloglevel=2,
-    )  # fmt: skip
+    )
     samples = {"enable_sampling": True, "nbest_size": -1, "alpha": 0.1}
     made = transformers.BertGenerationTokenizer(str(tmp_path / "spiece.model"), sp_model_kwargs=samples)
     made.save_pretrained(tmp_path / "slow")
