@@ -213,7 +213,7 @@ class PositionalEmbedding(nn.Module):
         return explain(
             f"row {row}, column {column} has id {int(ids[row, column])}, the embedding has {self.num_embeddings} rows",
             got=f"{int(bad.sum())} of {ids.numel()} ids without a row",
-            fix=f"an embedding of len(tokenizer) rows, at least {int(ids.max()) + 1}"
+            fix=f"an embedding of max(tokenizer.get_vocab().values()) + 1 rows, at least {int(ids.max()) + 1}"
             if int(ids[row, column]) >= 0
             else "labels may hold -100, input_ids may not",
         )
