@@ -6,6 +6,7 @@ Evaluation has the batches of Trainer, and a loss in which each label has equal 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from .._common.compat import loss_shifts_labels, other_sampling
 from .._common.constants import IGNORED
-from .._common.errors import shorten, type_error, unknown_keyword, value_error
+from .._common.errors import explain, shorten, type_error, unknown_keyword, value_error
 from ..models import ModelSpec
 from ..ragged import lock_free_cache
 from .lengths import is_dataset, require_rows
@@ -39,8 +40,9 @@ class TokenBudgetMixin:
     class BudgetTrainer(TokenBudgetMixin, Trainer, token_budget=8_192): ...
     ```
 
-    `per_device_train_batch_size` has no effect; the rest of the run is unchanged. Every row is used once per epoch, and
-    all processes get the same number of batches, of similar size.
+    `per_device_train_batch_size`, `dataloader_drop_last` and `average_tokens_across_devices` have no effect in
+    training; if they are set, a warning names them. The rest of the run is unchanged. Every row is used once per epoch,
+    and all processes get the same number of batches, of similar size.
 
     A stream, such as a `datasets.IterableDataset` or a generator, is read and divided into batches `window` rows at a
     time, see `stream_batches`. It is read again and again until `max_steps`; Trainer counts this as one epoch.
@@ -71,9 +73,9 @@ class TokenBudgetMixin:
         TypeError: in the class statement, if it lists `Trainer` before the mixin, or has an unknown setting. In
             training, if the data set is a table or a `datasets.DatasetDict`, or if the length of a row cannot be found.
         ValueError: in training, if `token_budget` is missing, if `plan_batches` raises it for the rows, or if the
-            training arguments have another way to form batches, such as `group_by_length`, let workers return batches
-            in another order, or set up context parallelism. For a stream, also if they evaluate, save or log by the
-            strategy "epoch".
+            training arguments have another way to form batches, such as `group_by_length` or `auto_find_batch_size`,
+            let workers return batches in another order, or set up context parallelism. For a stream, also if they
+            evaluate, save or log by the strategy "epoch".
 
     Example:
         >>> class Trainer: ...                      # transformers.Trainer
@@ -138,6 +140,7 @@ class TokenBudgetMixin:
                 fix=f"class {type(self).__name__}(TokenBudgetMixin, Trainer, token_budget=8192): ...",
             )
         require_rows(self.train_dataset)
+        _warn_of_arguments(self.args, weighs_loss=not self._has_weighted_loss)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         # The plan depends on the batches of an optimizer step only, so a run can be resumed with other processes:
         # accelerate gives batch i to process i % processes.
@@ -307,6 +310,12 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
             got=other,
             fix="TrainingArguments without it",
         )
+    if args.auto_find_batch_size:
+        raise value_error(
+            "the token budget is the size of a batch: after an out-of-memory error the same batch would be tried again",
+            got="auto_find_batch_size=True",
+            fix="auto_find_batch_size=False, and a smaller token_budget=... in the class statement",
+        )
     for name in ("split_batches", "dispatch_batches"):
         if getattr(accelerator, name):
             raise value_error(
@@ -334,6 +343,23 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
                 got=f"{name}='epoch'",
                 fix=f"{name}='steps', {name.removesuffix('_strategy')}_steps=500",
             )
+
+
+def _warn_of_arguments(args: Any, *, weighs_loss: bool) -> None:
+    """Warn about `TrainingArguments` that are set, but have no effect in training with a token budget."""
+    names = ["per_device_train_batch_size", "dataloader_drop_last"]
+    names += ["average_tokens_across_devices"] if weighs_loss else []
+    values = {field.name: (getattr(args, field.name), field.default) for field in dataclasses.fields(args)}
+    given = [f"{name}={values[name][0]}" for name in names if values[name][0] != values[name][1]]
+    if given:
+        warnings.warn(
+            explain(
+                "a token budget sets the size of batches, uses every row, and counts the labels of all processes",
+                got=f"{', '.join(given)}, without effect in training",
+                fix="TrainingArguments without it; token_budget=... in the class statement sets the size of a batch",
+            ),
+            stacklevel=3,
+        )
 
 
 # ---------------------------------------------------------------------------------- padding to the lengths of a plan

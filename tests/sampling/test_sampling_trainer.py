@@ -597,6 +597,12 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
         ["group_by_length", "excludes another argument"],
     ),
     (rows, {"accelerator_config": {"split_batches": True}}, ValueError, ["cannot be split", "split_batches"]),
+    (
+        rows,
+        {"auto_find_batch_size": True},
+        ValueError,
+        ["the token budget is the size of a batch", "auto_find_batch_size=True", "a smaller token_budget="],
+    ),
     pytest.param(
         rows,
         {"dataloader_in_order": False, "dataloader_num_workers": 2},
@@ -615,6 +621,16 @@ def test_trainers_that_cannot_use_a_budget_are_refused_with_a_way_out(
         run(Budgeted, tmp_path, data=data(), **settings)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_training_arguments_without_effect_are_named(tmp_path: Path) -> None:
+    given = {"per_device_train_batch_size": 4, "dataloader_drop_last": True, "average_tokens_across_devices": False}
+    with pytest.warns(UserWarning, match="a token budget sets the size of batches") as told:
+        trainer = run(Budgeted, tmp_path, max_steps=1, **given)
+    [message] = {str(each.message) for each in told}
+    for name, value in given.items():
+        assert f"{name}={value}" in message
+    assert trainer.documents() == [plan_batches(LENGTHS, 64)[0].tolist()]
 
 
 def test_context_parallelism_is_refused_because_it_ignores_masks(
