@@ -178,6 +178,15 @@ def processes_of_accelerate() -> int:
     return int(state.get("num_processes", 1))
 
 
+def accelerate_reads_with(collator: Any) -> bool:
+    """Return True if a loop reads a `DataLoader` of accelerate that has this collator, without importing accelerate."""
+    module = sys.modules.get("accelerate.state")
+    if module is None or not module.GradientState._shared_state:
+        return False
+    called = getattr(module.GradientState().active_dataloader, "collate_fn", None)
+    return called is collator or getattr(called, "data_collator", None) is collator  # as Trainer wraps it
+
+
 # ------------------------------------------------------------------------------------------------------- private: torch
 
 

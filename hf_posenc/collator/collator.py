@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 import numpy as np
 import torch
 
+from .._common.compat import accelerate_reads_with
 from .._common.errors import explain, shorten, type_error, value_error
 from ..models import ModelSpec
 from ..positions import SinusoidalPositionalEncoding
@@ -34,6 +35,7 @@ from .warn import (
     left_out_warning,
     missing_target_warning,
     numbering_warning,
+    pieces_warning,
     truncation_warning,
     unmasked_warning,
     warn_of_columns,
@@ -107,7 +109,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             this limit and the decoder's. If the decoder has no limit, the tokenizer's is used instead.
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
             rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens. Tokenized
-            rows that have a column `overflow_to_sample_mapping` keep its values.
+            rows that have a column `overflow_to_sample_mapping` keep its values. `Trainer.predict` needs rows that are
+            not continued: tokenize with `dataset.map` first. A loop of accelerate over longer batches warns once.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
         empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row of
             padding.
@@ -628,6 +631,10 @@ class DataCollatorWithPositionalEncoding(Processor):
         arrays, left_out = pad_batch(self._config, tokenized)
         if left_out:
             self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.rows.ids)))
+        if tokenized is not given and (rows := len(arrays["input_ids"])) > tokenized.count:
+            in_loop = torch.utils.data.get_worker_info() is not None or accelerate_reads_with(self)
+            if message := pieces_warning(self._config, tokenized, rows, in_loop):
+                self._warnings.once("pieces in a loop" if in_loop else "pieces", message)
         if self._config.may_count_from_2 and "position_ids" not in tokenized.rows.columns:
             self._warnings.once("positions", numbering_warning(self.tokenizer))
         if tokenized.columns:
