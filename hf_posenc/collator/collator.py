@@ -646,7 +646,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             return batch
         if self._config.few_ids is not None:
             self._warnings.once("ids", self._config.few_ids)
-        is_padded = self._config.side == "left" and not batch.get("attention_mask", torch.ones(1)).all()
+        mask = batch.get("attention_mask")
+        is_padded = self._config.side == "left" and mask is not None and not mask.all()
         if is_padded and (message := left_padding_warning(model)):
             self._warnings.once("left padding", message)
         return fit_batch(batch, model)

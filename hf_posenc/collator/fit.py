@@ -283,7 +283,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
     labels = batch.get("labels")
     if labels is not None and labels.ndim == 2 and "decoder_input_ids" not in batch:
         # As in DataCollatorForSeq2Seq: label smoothing computes the loss outside of the model, and needs them.
-        made = spec.decoder_input_ids(torch.as_tensor(labels))
+        made = spec.decoder_input_ids(torch.from_numpy(labels) if isinstance(labels, np.ndarray) else labels)
         if made is not None:
             batch["decoder_input_ids"] = made.numpy() if isinstance(labels, np.ndarray) else made
     if "cu_seq_lens_q" in batch:

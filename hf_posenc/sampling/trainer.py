@@ -231,7 +231,7 @@ class TokenBudgetMixin:
         # If the model shifts labels, the first label of each row is not predicted.
         labels = batch.get("shift_labels", batch.get("labels"))
         if not isinstance(labels, torch.Tensor):
-            return torch.tensor(len(next(iter(batch.values()))))
+            return torch.tensor(len(next(iter(batch.values()))), device="cpu")
         # A causal loss predicts each token from the one before, so the first label of a row is not used.
         shifts = "shift_labels" not in batch and labels.ndim > 1 and _shifts_labels(self)
         return ((labels[..., 1:] if shifts else labels) != IGNORED).sum()
