@@ -98,7 +98,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         is_split_into_words (`bool`, *optional*): True if texts are lists of words.
         padding (*optional*, defaults to `True`): as in transformers; `True` is `"longest"`. `"max_length"` also pads
             the rows that the method `columns` returns.
-        padding_side (`"left"` or `"right"`, *optional*): by default the side of the tokenizer.
+        padding_side (`"left"` or `"right"`, *optional*): by default the side of the tokenizer. Targets are padded on
+            the right.
         pad_token (`str`, *optional*): a token of the vocabulary to pad with, for tokenizers without one; `"eos"` means
             the end-of-sequence token.
         pad_to_multiple_of (`int`, *optional*): rounds T up to a multiple. With `packing="flat"`, the padding tokens at
@@ -662,8 +663,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             return batch
         if self._config.few_ids is not None:
             self._warnings.once("ids", self._config.few_ids)
-        is_padded = self._config.side == "left" and not batch.get("attention_mask", torch.ones(1)).all()
-        if is_padded and (message := left_padding_warning(model)):
+        mask = batch.get("attention_mask")
+        is_padded = self._config.side == "left" and mask is not None and not mask.all()
+        if is_padded and (message := left_padding_warning(model, self._config.has_targets)):
             self._warnings.once("left padding", message)
         return fit_batch(batch, model)
 

@@ -245,7 +245,8 @@ class PositionalEmbedding(nn.Module):
         if position_ids is not None and (position_ids.shape != ids.shape or position_ids.dtype != torch.int64):
             return None
         starts, counts = keep.byte().argmax(1), keep.sum(1)
-        columns = torch.arange(ids.shape[1]) - starts[:, None]  # (B, T), 0 at the first real token of a row
+        columns = torch.arange(ids.shape[1], device=ids.device)
+        columns = columns - starts[:, None]  # (B, T), 0 at the first real token of a row
         if not torch.equal((columns >= 0) & (columns < counts[:, None]), keep):
             return None
         if position_ids is not None and not ((position_ids == columns + encoding.first_position) | ~keep).all():
