@@ -220,7 +220,7 @@ def measure_packing(model: nn.Module) -> PackingCheck:
                 return PackedLayout("needs a kernel", reason=str(spec.flat_error).splitlines()[0])
             batch = {"input_ids": torch.cat(documents)[None]}
             if "position_ids" in spec.accepts:
-                restarting = torch.cat([torch.arange(length) for length in _LENGTHS])
+                restarting = torch.cat([torch.arange(length, device="cpu") for length in _LENGTHS])
                 batch["position_ids"] = restarting[None] + spec.first_position
             return PackedLayout("impossible", run(batch)[0], str(error).partition("got: ")[2].partition("\n")[0])
 
@@ -277,7 +277,7 @@ class _Runner:
         lengths = [len(ids) for ids in documents]
         ids, positions = torch.full_like(mask.documents, self.probe.padding_id), torch.zeros_like(mask.documents)
         ids[real] = torch.cat(list(documents))
-        positions[real] = torch.cat([torch.arange(length) for length in lengths])
+        positions[real] = torch.cat([torch.arange(length, device="cpu") for length in lengths])
         inputs: dict[str, Any] = {"input_ids": ids}
         if with_mask:
             inputs["attention_mask"] = mask.for_hf(self.spec)
@@ -320,7 +320,7 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
         texts = list(collate.columns({"text": list(texts)})["input_ids"])
     elif any(isinstance(text, str) for text in texts):
         raise value_error("texts need a tokenizer", got=shorten(list(texts)), fix="tokenizer=..., or token ids")
-    documents = [torch.as_tensor(np.asarray(ids), dtype=torch.int64) for ids in texts]
+    documents = [torch.from_numpy(np.array(ids, dtype=np.int64)) for ids in texts]
     if len(documents) < 2:
         raise value_error("two documents or more can share a row", got=len(documents), fix="give more texts")
     return documents

@@ -140,13 +140,13 @@ class Indexed(NamedTuple):
         return cls(read, record["documents"].tolist())
 
 
-@pytest.mark.parametrize("vocabulary", [3, 70_000])
+@pytest.mark.parametrize(("vocabulary", "end"), [(3, 3), (70_000, 70_000), (3, 70_001)])
 def test_the_files_for_other_trainers_hold_the_ids_of_the_tokenizer(
-    vocabulary: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vocabulary: int, end: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = {f"word{number}": number for number in range(vocabulary)}
-    raw = Tokenizer(models.WordLevel({**words, "<end>": vocabulary}, unk_token="word0"))
+    raw = Tokenizer(models.WordLevel({**words, "<end>": end}, unk_token="word0"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>", model_max_length=4)
     some = np.random.default_rng(0)
@@ -157,6 +157,6 @@ def test_the_files_for_other_trainers_hold_the_ids_of_the_tokenizer(
     code = "".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
     names = {"corpus": corpora, "texts": texts, "train_bpe": lambda *_, **__: tokenizer}
     exec(code, names)
-    ids = [[*tokenizer(text)["input_ids"], vocabulary] for text in texts]
+    ids = [[*tokenizer(text)["input_ids"], end] for text in texts]
     assert Indexed.read("megatron") == (ids, [0, 1, 2, 3, 4])
-    assert np.memmap("train.bin", np.uint16 if vocabulary == 3 else np.int32).tolist() == list(itertools.chain(*ids))
+    assert np.memmap("train.bin", np.uint16 if end == 3 else np.int32).tolist() == list(itertools.chain(*ids))

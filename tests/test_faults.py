@@ -224,6 +224,58 @@ def test_a_second_run_on_the_same_folder_is_refused_and_the_first_is_not_disturb
     assert differences(undisturbed, digests(output)) == []
 
 
+def test_a_run_without_a_part_is_refused_while_a_part_runs_and_does_not_disturb_it(
+    corpus: Path, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    part = started(corpus, output, part="1/2")
+    assert wait_for("a shard is written", 1, output, part.alive), part.said()
+    with pytest.raises(OSError, match=r"out is in use by another run of a part \(--part\)\n  got: ") as refused:
+        job(corpus, output)
+    assert in_three_lines(str(refused.value))
+    assert part.wait() == 0, part.said()
+    job(corpus, output, part="2/2")
+    assert differences(undisturbed, digests(output)) == []
+
+
+def test_parts_run_together_but_not_twice_and_not_with_a_run_without_a_part(
+    corpus: Path, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    in_use = rf"out is in use by another run \(process {os.getpid()}\)\n  got: "
+
+    def others() -> None:
+        with pytest.raises(OSError, match=in_use):
+            job(corpus, output, part="1/2")
+        other = started(corpus, output, part="2/2")
+        assert other.wait() == 0, other.said()
+
+    job(corpus, output, part="1/2", progress=At(1, others))
+    assert differences(undisturbed, digests(output)) == []
+
+    def part() -> None:
+        refused = started(corpus, tmp_path / "again", part="2/2")
+        assert refused.wait() == 1
+        assert re.search(in_use.replace("out", "again", 1), refused.said())
+
+    job(corpus, tmp_path / "again", progress=At(1, part))
+    assert differences(undisturbed, digests(tmp_path / "again")) == []
+
+
+def test_files_that_a_killed_part_left_are_removed_by_the_next_run_without_a_part(
+    corpus: Path, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    part = started(corpus, output, part="1/2")
+    assert wait_for("a shard is written", 1, output, part.alive), part.said()
+    os.kill(part.pid, signal.SIGKILL)
+    part.wait()
+    assert part.seconds_until_gone() is not None
+    job(corpus, output)
+    assert differences(undisturbed, digests(output)) == []
+    assert not list(output.rglob("*.tmp"))
+
+
 # ------------------------------------------------------------------------------------------------------------ no room
 
 

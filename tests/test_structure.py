@@ -341,6 +341,26 @@ def check_safety(package: Path) -> list[str]:
     return wrong
 
 
+# Functions of torch that make a tensor on the default device, which users set, unless they get one.
+_NEW = re.compile(
+    r"torch\.(arange|as_tensor|asarray|empty|eye|full|linspace|ones|rand|randint|randn|randperm|tensor|tril_indices"
+    r"|triu_indices|zeros)"
+)
+
+
+def check_devices(package: Path) -> list[str]:
+    """Every new tensor names its device. Only weights and `default_device` take the default one."""
+    found = []
+    for inside, _, tree in modules(package):
+        calls = [(node, written(node.func)) for node in nodes(tree) if isinstance(node, ast.Call)]
+        weights = {id(each) for node, name in calls if name == "nn.Parameter" for each in node.args}
+        for node, name in calls:
+            named = id(node) in weights or any(keyword.arg == "device" for keyword in node.keywords)
+            if _NEW.fullmatch(name) and not named and inside.name != "compat.py":
+                found.append(f"{inside}:{node.lineno} calls {name} without device=")
+    return found
+
+
 @functools.cache
 def found_on_import(package: Path) -> tuple[list[str], list[str]]:
     """Return the findings of `_QUIET` and of `_DOCUMENTED` in a process of their own, which imports `package`."""
@@ -472,6 +492,10 @@ def test_no_module_runs_code_from_files_or_reaches_the_network_by_itself() -> No
     assert check_safety(REPO / "hf_posenc") == []
 
 
+def test_every_new_tensor_names_its_device() -> None:
+    assert check_devices(REPO / "hf_posenc") == []
+
+
 @pytest.mark.skipif(
     f"transformers=={importlib.metadata.version('transformers')}" not in (REPO / "constraints.txt").read_text(),
     reason="other versions than those of constraints.txt need other libraries",
@@ -597,6 +621,12 @@ def test_meta_code_that_is_not_safe_is_seen(copy: Path) -> None:
     for number, (line, (_, words)) in enumerate(zip(found, _UNSAFE, strict=True)):
         assert line.startswith(f"unsafe_{number}.py:")
         assert words in line
+
+
+def test_meta_a_tensor_without_a_device_is_seen(copy: Path) -> None:
+    add(copy / "hf_posenc" / "masks" / "reasons.py", "_ONES = torch.ones(3)")
+    add(copy / "hf_posenc" / "ragged.py", "_ONES = torch.ones(3, device='cpu')")
+    assert [line.partition(":")[0] for line in check_devices(copy / "hf_posenc")] == ["masks/reasons.py"]
 
 
 def test_meta_an_error_in_other_words_is_seen(copy: Path) -> None:

@@ -107,7 +107,7 @@ def demo(
     settings: Any = {"padding": True, "truncation": True, "max_length": whole.max_length, "return_tensors": "pt"}
     settings["return_overflowing_tokens"] = whole.tokenizer.is_fast
     table = torch.nn.Embedding(len(whole.tokenizer), _D_MODEL).requires_grad_(False)
-    positions = sinusoidal_encoding(torch.arange(whole.max_length or 0), _D_MODEL)
+    positions = sinusoidal_encoding(torch.arange(whole.max_length or 0, device="cpu"), _D_MODEL)
 
     def call(some: Sequence[str]) -> Any:
         return whole.tokenizer(some, **settings)

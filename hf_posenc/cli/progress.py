@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import time
 from collections.abc import Mapping
@@ -137,7 +138,7 @@ class ProgressLine(Callbacks):
             facts["truncated"] = counted(totals["cut"], "document")
         if totals["rejected"]:
             facts["rejected"] = f"{counted(totals['rejected'], 'document')}, listed in {output}/rejected/"
-        pattern = json.dumps(f"{output}/data/*.parquet", ensure_ascii=False)  # also a valid Python string
+        pattern = json.dumps(f"{glob.escape(output)}/data/*.parquet", ensure_ascii=False)  # also a valid Python string
         facts["read back"] = f'datasets.load_dataset("parquet", data_files={pattern}, split="train")'
         return facts
 

@@ -36,6 +36,7 @@ from .warn import (
     masks_warning,
     missing_target_warning,
     numbering_warning,
+    pieces_warning,
     truncation_warning,
     unmasked_warning,
     warn_of_columns,
@@ -98,7 +99,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         is_split_into_words (`bool`, *optional*): True if texts are lists of words.
         padding (*optional*, defaults to `True`): as in transformers; `True` is `"longest"`. `"max_length"` also pads
             the rows that the method `columns` returns.
-        padding_side (`"left"` or `"right"`, *optional*): by default the side of the tokenizer.
+        padding_side (`"left"` or `"right"`, *optional*): by default the side of the tokenizer. Targets are padded on
+            the right.
         pad_token (`str`, *optional*): a token of the vocabulary to pad with, for tokenizers without one; `"eos"` means
             the end-of-sequence token.
         pad_to_multiple_of (`int`, *optional*): rounds T up to a multiple. With `packing="flat"`, the padding tokens at
@@ -110,7 +112,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             this limit and the decoder's. If the decoder has no limit, the tokenizer's is used instead.
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
             rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens. Tokenized
-            rows that have a column `overflow_to_sample_mapping` keep its values.
+            rows that have a column `overflow_to_sample_mapping` keep its values. `Trainer.predict` needs rows that are
+            not continued: tokenize with `dataset.map` first. A batch with more rows than it was given warns once.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
         empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row of
             padding.
@@ -642,6 +645,13 @@ class DataCollatorWithPositionalEncoding(Processor):
         arrays, left_out = pad_batch(self._config, tokenized)
         if left_out:
             self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.rows.ids)))
+        rows = len(arrays["input_ids"])
+        if (
+            tokenized is not given
+            and rows > tokenized.count
+            and (message := pieces_warning(self._config, tokenized, rows))
+        ):
+            self._warnings.once("pieces", message)
         if self._config.may_count_from_2 and "position_ids" not in tokenized.rows.columns:
             self._warnings.once("positions", numbering_warning(self.tokenizer))
         if message := masks_warning(self._config, tokenized):
@@ -662,8 +672,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             return batch
         if self._config.few_ids is not None:
             self._warnings.once("ids", self._config.few_ids)
-        is_padded = self._config.side == "left" and not batch.get("attention_mask", torch.ones(1)).all()
-        if is_padded and (message := left_padding_warning(model)):
+        mask = batch.get("attention_mask")
+        is_padded = self._config.side == "left" and mask is not None and not mask.all()
+        if is_padded and (message := left_padding_warning(model, self._config.has_targets)):
             self._warnings.once("left padding", message)
         return fit_batch(batch, model)
 

@@ -43,14 +43,19 @@ def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) ->
     return next((int(token) for token in known if token is not None), 0)
 
 
-def left_padding_warning(spec: ModelSpec) -> str | None:
-    """Return the warning that left padding changes the outputs of the model; `None` if it does not."""
+def left_padding_warning(spec: ModelSpec, has_targets: bool) -> str | None:
+    """Return the warning that left padding changes the outputs of the model; `None` if it does not.
+
+    `has_targets` is True if the inputs of its decoder are made from targets.
+    """
     # With relative positions only, shifting all tokens does not change outputs.
     by_distance = bool(spec.positions) and not spec.counts_tokens
     if spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance:
         rule = f"left padding changes the outputs of {spec.name} for real tokens, because it takes no position_ids"
     elif spec.classifies_first_token:
         rule = f"left padding changes the logits of {spec.name}, because it classifies a row by its first column"
+    elif spec.is_encoder_decoder and "decoder_input_ids" in spec.accepts and not has_targets:
+        rule = f"left padding changes the outputs of {spec.name}, because its decoder reads the padding of the input"
     else:
         return None
     return explain(rule, got='padding_side="left"', fix='padding_side="right", or rows of one length')
@@ -283,7 +288,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
     labels = batch.get("labels")
     if labels is not None and labels.ndim == 2 and "decoder_input_ids" not in batch:
         # As in DataCollatorForSeq2Seq: label smoothing computes the loss outside of the model, and needs them.
-        made = spec.decoder_input_ids(torch.as_tensor(labels))
+        made = spec.decoder_input_ids(torch.from_numpy(labels) if isinstance(labels, np.ndarray) else labels)
         if made is not None:
             batch["decoder_input_ids"] = made.numpy() if isinstance(labels, np.ndarray) else made
     if "cu_seq_lens_q" in batch:

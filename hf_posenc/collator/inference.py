@@ -172,7 +172,7 @@ class Batches:
                 fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
             )
         if not parts:
-            return np.empty(0) if self._config.settings.return_tensors == "np" else torch.empty(0)
+            return np.empty(0) if self._config.settings.return_tensors == "np" else torch.empty(0, device="cpu")
         first, count = parts[0], sum(sizes)
         out: Any = [None] * count
         if not isinstance(first, list):

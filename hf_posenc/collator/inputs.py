@@ -106,6 +106,7 @@ def read(given: object, settings: Settings) -> Given:
     rows = [given] if isinstance(given, str) else as_list(given)
     if not len(rows):
         raise ValueError(empty_batch(given))
+    check_row(0, rows[0])
     if isinstance(rows[0], Mapping):
         return _read_row_dicts(rows, settings)
     # An empty list may be a text or ids, so the first row that is not empty decides.
@@ -114,6 +115,17 @@ def read(given: object, settings: Settings) -> Given:
         return Given(len(rows), None, None, None, {"input_ids": rows})
     texts, pairs = _texts_and_pairs(rows, None, settings)
     return Given(len(texts), texts, pairs, None, {})
+
+
+def check_row(index: int, row: object) -> None:
+    """Raise a `TypeError` if a row is a table or a data frame, as a `DataLoader` gets them from a formatted stream."""
+    library = type(row).__module__.partition(".")[0]
+    if library in ("pyarrow", "pandas", "polars") and hasattr(row, "columns"):
+        raise type_error(
+            f"row {index} is a {type(row).__name__} of {library}, expected a text, a dict or token ids",
+            got="a list of tables, as of a stream with a format such as 'arrow' or 'pandas'",
+            fix="stream.with_format(None); collate.batch(table) for a single table",
+        )
 
 
 def empty_batch(given: object) -> str:
@@ -225,6 +237,8 @@ def _wrong_text(rows: Values, column: str) -> str:
         fix = 'text.decode("utf-8")'
     elif isinstance(first, (list, tuple, np.ndarray)):
         fix = 'is_split_into_words=True for lists of words, or a tuple ("a", "b") in every row for pairs'
+    elif type(first).__name__ == "Series":
+        fix = 'frame.to_dict("records") in pandas, frame.to_dicts() in polars; or dataset.with_format(None)'
     else:
         fix = "str(value), if the value is meant as text"
     return explain(

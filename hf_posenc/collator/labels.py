@@ -100,7 +100,8 @@ class MaskedLabels:
         import torch
 
         tensors = torch.from_numpy(ids[None].copy()), torch.from_numpy(special[None])
-        new, label = self._masking.torch_mask_tokens(*tensors, offsets)
+        with torch.device("cpu"):  # transformers draws on torch's default device
+            new, label = self._masking.torch_mask_tokens(*tensors, offsets)
         return new.numpy()[0], label.numpy()[0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.constants import IGNORED, PaddingSide
+from .._common.constants import IGNORED
 from .._common.errors import value_error
 from ..documents import Documents, Limits
 from ..ragged import Ragged, offsets_of, round_up
@@ -46,7 +46,7 @@ def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tupl
     return Ragged.from_rows(rows, name="labels"), lost
 
 
-def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: PaddingSide) -> dict[str, NDArray[Any]]:
+def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int) -> dict[str, NDArray[Any]]:
     r"""Return the inputs of a decoder for training: for each row a start token, then its labels without the last one.
 
     So each label is predicted from the ones before it.
@@ -55,7 +55,7 @@ def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: Pa
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.
 
     Example:
-        >>> made = decoder_inputs(np.array([[5, 6, 7], [8, -100, -100]]), 1, 0, "right")
+        >>> made = decoder_inputs(np.array([[5, 6, 7], [8, -100, -100]]), 1, 0)
         >>> made["decoder_input_ids"], made["decoder_attention_mask"]
         (array([[1, 5, 6],
                [1, 0, 0]]), array([[1, 1, 1],
@@ -63,7 +63,7 @@ def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: Pa
     """
     rows, length = labels.shape
     real = labels != IGNORED  # (B, T)
-    first = np.where(real.any(axis=1), real.argmax(axis=1), 0 if side == "right" else length - 1)
+    first = real.argmax(axis=1)  # 0 in a row without labels
     last = length - 1 - real[:, ::-1].argmax(axis=1)
     before = np.full_like(labels, IGNORED)
     before[:, 1:] = labels[:, :-1]
@@ -75,8 +75,9 @@ def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: Pa
 
 
 def pad_targets(config: Config, targets: Ragged) -> dict[str, NDArray[Any]]:
-    """Return targets, the token sequences to predict, as padded `labels` `(B, T)`.
+    """Return targets, the token sequences to predict, as `labels` `(B, T)`, padded on the right.
 
+    The inputs may be padded on the left. A model that shifts labels itself would read padding there without a mask.
     `decoder_input_ids` and `decoder_attention_mask` are added if the model does not make the inputs of its decoder.
     Raise a `ValueError` if rounding up to `pad_to_multiple_of` exceeds the model's limit.
     """
@@ -90,10 +91,10 @@ def pad_targets(config: Config, targets: Ragged) -> dict[str, NDArray[Any]]:
             got=f"pad_to_multiple_of={multiple}, and {model} takes no more",
             fix=f"max_target_length={width - (multiple or 0)}",
         )
-    labels = targets.pad(IGNORED, width, side=config.side)
+    labels = targets.pad(IGNORED, width)
     if config.decoder_start is None:
         return {"labels": labels}
-    return {**decoder_inputs(labels, config.decoder_start, config.fills["input_ids"], config.side), "labels": labels}
+    return {**decoder_inputs(labels, config.decoder_start, config.fills["input_ids"]), "labels": labels}
 
 
 def have_target(

@@ -67,6 +67,26 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
     )
 
 
+def pieces_warning(config: Config, tokenized: Tokenized, rows: int) -> str | None:
+    """Return the warning that a batch has more rows than it was given.
+
+    Return `None` for plain texts, as in a notebook, if the batch keeps the mapping to them.
+    """
+    settings, dropped = config.settings, ""
+    if not tokenized.columns and (config.accepts is None or "overflow_to_sample_mapping" in config.accepts):
+        return None
+    if tokenized.from_texts:
+        target = None if tokenized.targets is None else settings.text_target_column
+        names = [name for name in (settings.text_column, settings.text_pair_column, target) if name]
+        dropped = f", remove_columns={names}"
+    return explain(
+        f"{tokenized.count} rows became {rows} rows of a batch: predictions do not belong to the rows of the data set, "
+        "and accelerate cuts those of the last batch",
+        got="return_overflowing_tokens=True; this warning is given once",
+        fix=f"before Trainer.predict or evaluate, dataset = dataset.map(collate, batched=True{dropped})",
+    )
+
+
 def left_out_warning(config: Config, left_out: int, count: int) -> str:
     """Return the warning that `left_out` of `count` rows were left out of a batch: all their labels are -100.
 
@@ -75,7 +95,7 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
     what = "documents" if config.settings.packing else f"of {count} rows"
     return explain(
         f"{left_out} {what} were left out: their labels are all -100",
-        got='unsupervised="drop"; this warning is given once',
+        got='unsupervised="drop", so Trainer.predict returns fewer rows; this warning is given once',
         fix='unsupervised="error" names the row; "keep" keeps such rows',
     )
 

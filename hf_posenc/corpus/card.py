@@ -32,7 +32,8 @@ configs:
 tokens; {cut:,} documents were truncated, and {rejected:,} rejected ones are listed in `rejected/`. Batches of 32
 neighboring rows, each padded to its longest, are {padding} padding.
 
-{code}`manifest.json` holds all settings, and a checksum of each shard; `hf-posenc verify` compares them.
+{code}`manifest.json` holds these settings, and a checksum of each shard; `hf-posenc verify` compares them.
+Other options of `hf-posenc encode` have their defaults.
 
 {settings}
 
@@ -66,7 +67,7 @@ def card(manifest: Manifest, tokenizer: PreTrainedTokenizerBase, *, is_local: bo
     if tokenizer.pad_token is None:
         pad_token = "eos" if tokenizer.eos_token is not None else tokenizer.convert_ids_to_tokens(0)
         settings.append(f"pad_token={_quoted(pad_token)}")
-    if config["on_bad_row"] == "keep-empty" and totals["rejected"]:
+    if manifest.options["on_bad_row"] == "keep-empty" and totals["rejected"]:
         settings.append('empty="keep"')
     name = TOKENIZER if is_local else manifest.tokenizer["name"]
     taken = f"dataset.select_columns({_quoted(own)})" if set(columns) - {*own, "length"} else "dataset"

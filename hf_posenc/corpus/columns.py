@@ -6,15 +6,18 @@ Values from JSON and CSV are strings unless a type is given; Parquet, Arrow and 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from .._common.errors import explain, type_error, value_error
+from .._common.errors import explain, option, shorten, type_error, value_error
 
 HUGGING_FACE = b"huggingface"  # metadata key under which datasets stores the features of a schema
+Values = Mapping[str, Sequence[str | None]]  # of columns, by name
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,17 @@ class SourceColumns:
         schema (`pyarrow.Schema`): its columns; those of JSON and CSV are strings.
         complete (`bool`): False for JSON lines: only the first lines were read, and later ones may have more columns.
         typed (`bool`): False for a stream whose column types are unknown; its columns cannot be copied to the shards.
+        first_values (callable): returns the first values of the given columns as text, by name, for messages.
+        add_header (callable, *optional*): for CSV, returns a command of the shell that writes the file again with the
+            given names above it.
     """
 
     name: str
     schema: pa.Schema
     complete: bool = True
     typed: bool = True
+    first_values: Callable[[list[str]], Values] = lambda names: {}
+    add_header: Callable[[list[str]], str] | None = None
 
 
 def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None]:
@@ -95,23 +103,30 @@ def carried_columns(
                 got=f"columns={list(named)!r}",
                 fix="data.cast(Features({...})), or IterableDataset.from_generator(rows, features=Features({...}))",
             )
-    fields = [pa.field(name, kind or _common_type(name, sources)) for name, kind in named.items()]
+    types = [(name, kind or _common_type(name, sources)) for name, kind in named.items()]
+    fields = [pa.field(name, _WITHOUT_VIEWS.get(kind, kind)) for name, kind in types]
     for one in fields:
         if not _can_store(one.type):
             raise type_error(
                 f"column {one.name!r} has a type that Parquet or datasets cannot store",
                 got=str(one.type),
-                fix=f"cast it first, e.g. columns=['{one.name}:string'], or leave it out",
+                fix=f"cast it first, e.g. columns={[f'{one.name}:string']!r}, or leave it out",
             )
     features = _features([name for name, kind in named.items() if kind is None], sources)
     return pa.schema(fields, metadata=features or None)
 
 
+_WITHOUT_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow takes no rows of views
+
+
+def is_string(kind: pa.DataType) -> bool:
+    """Return True for the Arrow types string, large string and string view."""
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
 def _is_text(kind: pa.DataType) -> bool:
-    """Return True for any Arrow string type (plain, large, view, dictionary), and for the null type."""
-    if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null())
+    """Return True for any Arrow string type, also in a dictionary, and for the null type."""
+    return _is_text(kind.value_type) if pa.types.is_dictionary(kind) else is_string(kind) or pa.types.is_null(kind)
 
 
 def _can_store(kind: pa.DataType) -> bool:
@@ -149,7 +164,7 @@ def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
         except pa.ArrowException as error:
             raise value_error(
                 f"column {column!r} is {kind} in {source.name}, but {common} in the inputs before it",
-                fix=f"name its type, columns=['{column}:string'], or leave it out",
+                fix=f"name its type, columns={[f'{column}:string']!r}, or leave it out",
             ) from error
     return common if common is not None else pa.string()
 
@@ -170,9 +185,20 @@ def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[by
 def _missing_column(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
     """Return the error message for a column that a source lacks, with the columns that it has and a suggestion."""
     names = source.schema.names
-    fix = _text_option(column, names, texts) if column in texts else f"columns={[n for n in names if n not in texts]!r}"
-    got = f"its columns are {', '.join(map(repr, names)) or 'none'}"
-    return explain(f"{source.name} has no column {column!r}", got=got, fix=fix)
+    rule, got = f"{source.name} has no column {column!r}", f"its columns are {', '.join(map(repr, names)) or 'none'}"
+    if column not in texts:
+        return explain(rule, got=got, fix=f"columns={[n for n in names if n not in texts]!r}")
+    values = source.first_values([one.name for one in source.schema if _is_text(one.type)])
+    setting = "text_column" if column == texts[0] else "text_pair_column"
+    if source.add_header is not None and not set(texts) & set(names) and _looks_like_data(names, values):
+        rows = {name: [name, *values.get(name, [])] for name in names}
+        header = [f"column_{number}" for number in range(1, len(names) + 1)]
+        for text, name in zip(texts, _by_likeness_to_text(names, rows), strict=False):
+            header[names.index(name)] = text
+        got = f"a first line that looks like data: {', '.join(map(shorten, names[:5]))}" + ", ..." * (len(names) > 5)
+        fix, named = f"{source.add_header(header)} writes a copy with a header", f"--{setting.replace('_', '-')}"
+        return explain(rule, got=got, fix=f"{fix}; if the first line is a header, {named} names a column in it")
+    return explain(rule, got=got, fix=_text_option(setting, source, texts))
 
 
 def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
@@ -180,14 +206,56 @@ def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
     return explain(
         f"column {column!r} of {source.name} is {source.schema.field(column).type}, expected text",
         got=f"its columns of text are {', '.join(map(repr, others)) or 'none'}",
-        fix=_text_option(column, others, texts)
+        fix=_text_option("text_column" if column == texts[0] else "text_pair_column", source, texts)
         if set(others) - set(texts)
-        else f'cast it to text first, e.g. data.cast_column("{column}", Value("string"))',
+        else f'cast it to text first, e.g. data.cast_column({json.dumps(column)}, Value("string"))',
     )
 
 
-def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the option to suggest in an error message about the text column `column`, such as `text_column="body"`."""
-    option = "text_column" if column == texts[0] else "text_pair_column"
-    first = next((name for name in columns if name not in texts), "...")
-    return f'{option}="{first}" (--{option.replace("_", "-")} {first})'
+def _text_option(setting: str, source: SourceColumns, texts: Sequence[str]) -> str:
+    """Return the option to suggest for a text column, such as `text_column="body"`: the column most like text."""
+    names = [one.name for one in source.schema if _is_text(one.type) and one.name not in texts]
+    return option(setting, next(iter(_by_likeness_to_text(names, source.first_values(names))), "..."))
+
+
+# --------------------------------------------------------------------------------------------- guesses for the messages
+
+_NUMBER = re.compile(r"[-+.$€£]*\d[\d.,:/+\-TZeE% ]*")  # or a date or a time
+_NOTHING = {"", "-", "?", "na", "n/a", "nan", "none", "null"}
+
+
+def _by_likeness_to_text(names: Sequence[str], values: Values) -> list[str]:
+    """Sort columns by the letters in their values, most first; repeated values, as of labels, count once."""
+
+    def likeness(name: str) -> float:
+        some = values.get(name, [])
+        return sum(map(_letters, set(some))) / max(len(some), 1)
+
+    return sorted(names, key=likeness, reverse=True)
+
+
+def _letters(value: str | None) -> int:
+    """Return the number of letters in a value; 0 for JSON, and 1 for a long word in ASCII, such as a link or a key."""
+    if not value or value[0] in "[{":
+        return 0
+    letters = sum(map(str.isalpha, value))
+    return min(letters, 1) if len(value) > 30 and value.isascii() and len(value.split()) == 1 else letters
+
+
+def _looks_like_data(names: Sequence[str], values: Values) -> bool:
+    """Return True if the first line of a table, `names`, is probably a row like those below it, `values`."""
+    if [name for name in names if name] == [str(number) for number in range(len(names) - ("" in names))]:
+        return False  # as pandas numbers columns
+    is_row = False
+    for number, name in enumerate(names):
+        below = [value for value in values.get(name, []) if value and value.strip().lower() not in _NOTHING]
+        is_number = _NUMBER.fullmatch(name) is not None
+        if below and all(map(_NUMBER.fullmatch, below)) and not is_number and name.strip().lower() not in _NOTHING:
+            return False  # a name above numbers
+        if not (number or name) and below == [str(row) for row in range(len(below))]:
+            return False  # the index of pandas
+        words = len(name.split())
+        usual = statistics.median(len(value.split()) for value in below) if below else 0
+        # "First name" above single words is a header, "I ride" above "bike ride" is not.
+        is_row |= is_number or name in below or words > 7 or (words > 1 and usual != 1 and words >= usual / 2)
+    return is_row

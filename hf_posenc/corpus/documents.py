@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .._common.errors import shorten, value_error
-from .columns import Columns, SourceColumns
+from .columns import Columns, SourceColumns, Values, is_string
 
 LONGEST = 256 << 20  # bytes of one document
 # Size of a batch of documents. The tokenizer needs about 100 bytes of memory per token, or 30 MB for such a batch.
@@ -115,6 +115,19 @@ class Documents:
     def unit(self) -> Literal["line", "row"]:
         """Unit of `numbers`."""
         return "row" if self.source.kind in ("parquet", "arrow", "data set", "stream") else "line"
+
+
+def first_values(source: Source, names: list[str]) -> Values:
+    """Return the first values of some columns as text; an empty `dict` if they cannot be read."""
+    columns = Columns((), pa.schema([(name, pa.string()) for name in dict.fromkeys(names)]))
+    try:
+        part = next(source.parts(BATCH_BYTES, columns))
+        found: dict[str, list[str | None]] = (
+            next(source.documents(part, columns, BATCH_BYTES)).carried[:100].to_pydict()
+        )
+    except (ValueError, TypeError, OSError, StopIteration):
+        return {}
+    return found
 
 
 def make_documents(
@@ -217,7 +230,7 @@ def _cast(source: Source, column: pa.Array, field: pa.Field) -> pa.Array:
         raise value_error(
             f"{source.shown}: column {field.name!r} is {column.type}, expected {field.type}",
             got=str(error).splitlines()[0],
-            fix=f"name another type, columns=['{field.name}:string'], or leave it out",
+            fix=f"name another type, columns={[f'{field.name}:string']!r}, or leave it out",
         ) from error
 
 
@@ -248,7 +261,7 @@ def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Convert values from JSON or CSV to an Arrow array of type `kind`; raise if a value would be rounded."""
-    if pa.types.is_string(kind) or any(isinstance(value, str) for value in values):
+    if is_string(kind) or any(isinstance(value, str) for value in values):
         texts = [value if isinstance(value, str | None) else _JSON.encode(value) for value in values]
         return pa.array(texts, pa.string()).cast(kind)
     if pa.types.is_integer(kind) and any(isinstance(value, float) for value in values):

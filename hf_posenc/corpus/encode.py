@@ -214,7 +214,7 @@ def _same_job(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
     if before is None:
         before = now.save_job()
     if not before.finished:  # often set after a bad row stopped a run
-        before.config["on_bad_row"] = job.on_bad_row
+        before.set_on_bad_row(now.config)
     wrong = before.differences(now)
     others, doubtful = before.input_differences(now, names=job.source_columns)
     if doubtful and not wrong and not others:
@@ -493,7 +493,7 @@ def verify(
 
 def _other_inputs(manifest: Manifest, inputs: Any, storage: StorageOptions, options: dict[str, Any]) -> list[str]:
     """Return a message for each difference between `inputs` and the inputs that the shards were made from."""
-    config = manifest.config
+    config = manifest.options
     types = config["columns"]
     copied = list(types)[list(types).index("length") + 1 :]
     typed = {name: f"{name}:{types[name]}" for name in copied}

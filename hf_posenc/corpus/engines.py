@@ -163,7 +163,7 @@ class _Pool:
             # does not import them.
             root = str(Path(__file__).parents[2])
             path = [one or root for one in sys.path if one or root not in sys.path]
-            code = f"import sys; sys.path[:] = {path!r}; from hf_posenc.corpus.worker import main; main()"
+            code = f"import sys; sys.path[:] = {path!r}; from hf_posenc.corpus.worker import main; main({os.getpid()})"
             with self._lock:
                 if self._is_closed:
                     raise CancelledError
@@ -181,7 +181,7 @@ class _Pool:
     @staticmethod
     def _send(process: subprocess.Popen[bytes], pickled: bytes) -> None:
         assert process.stdin is not None
-        process.stdin.write(pickled)
+        pickle.dump(pickled, process.stdin)
         process.stdin.flush()
 
 

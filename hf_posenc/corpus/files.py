@@ -9,8 +9,9 @@ import gzip
 import lzma
 import os
 import re
+import shlex
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,8 +228,9 @@ def find_files(name: str, *, every: bool, options: StorageOptions) -> tuple[list
         top = next(folder for folder in path.parents if not glob.has_magic(str(folder)))
         names = [str(one) for one in _without_repeats(matches, top)]
         if not names:
-            got = "nothing but the output of earlier runs" if matches else None
-            raise FileNotFoundError(explain(f"no file matches {name!r}", got=got, fix="check the pattern"))
+            if path.parent.is_dir() and not glob.has_magic(path.name):  # the folder alone has brackets in its name
+                raise FileNotFoundError(no_such_file(name))
+            raise FileNotFoundError(_no_match(name, str(path), os.path.isdir, only_output=bool(matches)))
     elif _looks_like_path(name):
         raise FileNotFoundError(no_such_file(name))
     else:
@@ -248,10 +250,10 @@ def _remote(url: str, *, every: bool, options: StorageOptions) -> tuple[list[Inp
     system, path = filesystem(url, options)
     system.invalidate_cache()
     skipped: list[str] = []
-    if glob.has_magic(path):
+    if glob.has_magic(path) and not system.exists(path):
         found = dict(system.glob(path, detail=True))
         if not found:
-            raise FileNotFoundError(explain(f"no file matches {without_secrets(url)!r}", fix="check the pattern"))
+            raise FileNotFoundError(_no_match(without_secrets(url), path, system.isdir))
     elif not url.startswith(("http://", "https://")) and system.isdir(path):
         found = dict(system.find(path, detail=True))
         names, skipped = _data_files(without_secrets(url), sorted(found), every=every)
@@ -341,6 +343,20 @@ def no_such_file(name: str) -> str:
     folder = f"; {path.parent} exists" if path.parent.is_dir() else f", and no folder {path.parent}"
     fix = str(path.parent / near[0]) if near else "check the path"
     return explain(f"there is no file {name}", got=f"no such file{folder}", fix=fix)
+
+
+def _no_match(pattern: str, path: str, is_folder: Callable[[str], bool], *, only_output: bool = False) -> str:
+    """Return the error message for a pattern without matches: a folder in it may have brackets in its name.
+
+    `path` is the part of the pattern that `is_folder` takes.
+    """
+    got, fix, folder = "nothing but the output of earlier runs" if only_output else None, "check the pattern", path
+    while glob.has_magic(folder := folder.rpartition("/")[0]):
+        if is_folder(folder):
+            got = f"a folder {folder!r}, and its name is a pattern too"
+            fix = f"{shlex.quote(pattern.replace(folder, glob.escape(folder), 1))}, as glob.escape(folder) writes it"
+            break
+    return explain(f"no file matches {pattern!r}", got=got, fix=fix)
 
 
 def open_error(name: str, error: OSError) -> OSError:

@@ -17,6 +17,7 @@ from typing import Any
 import xxhash
 
 from .._common.errors import shorten, value_error
+from .options import implied_options
 from .output import DATA, JOB, MANIFEST, Output
 from .shards import FORMAT_VERSION, check_shard, is_record, read_record, rejected_name, shard_name
 
@@ -24,6 +25,7 @@ MOVE_AWAY = "; move it away"
 OTHER_OUTPUT = "another --output, or delete this one"
 _WRITER = "hf-posenc"
 _SHARD = re.compile(rf"{DATA}/shard-(\d{{6,}})-(\d{{3,}})\.parquet")
+_OTHERS = ("first_position", "columns")  # in `config`, and no options
 _SUMS = ("rows", "documents", "tokens", "rejected", "cut", "blank", "padded", "bytes")
 
 OnRead = Callable[[int], None]
@@ -48,7 +50,8 @@ class Manifest:
 
     Args:
         output (`Output`): the folder or address.
-        config (`dict`): every setting that affects the bytes of the shards.
+        config (`dict`): the settings that affect the bytes of the shards, as they are recorded: options with their
+            defaults are left out.
         tokenizer (`dict`): class and name of the tokenizer, and a digest of its files.
         inputs (`list` of `dict`): name, kind, size and digest of each input.
         libraries (`dict`): versions of the libraries that affect the bytes of the shards.
@@ -102,13 +105,32 @@ class Manifest:
             return None
         found = cls(output, *(described[key] for key in ("config", "tokenizer", "inputs", "libraries", "digest")))
         records = manifest.get("shards")
-        if isinstance(records, list) and all(is_record(one) and shard_numbers(one["file"]) for one in records):
+        if isinstance(records, list) and all(
+            is_record(one) and isinstance(one.get("bytes"), int) and shard_numbers(one["file"]) for one in records
+        ):
             for record in records:
                 found.add(record)
             if manifest.get("finished") is True:
                 found.finished = True
-                found.config["on_bad_row"] = manifest["config"].get("on_bad_row")
+                found.set_on_bad_row(manifest["config"])
         return found
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The settings in `config`, and those that it leaves out; raises `ValueError` for one of a later version."""
+        implied = implied_options()
+        if unknown := {name: self.config[name] for name in self.config if name not in {*implied, *_OTHERS}}:
+            raise value_error(
+                f"{self.output} was made with options that this version of {_WRITER} does not have",
+                got=", ".join(f"{name}={shorten(value)}" for name, value in unknown.items()),
+                fix=f"pip install '{_WRITER}=={self.libraries.get(_WRITER)}', which made it; or {OTHER_OUTPUT}",
+            )
+        return {**implied, **self.config}
+
+    def set_on_bad_row(self, config: Mapping[str, Any]) -> None:
+        """Take the option `on_bad_row` from another `config`; it may change until the job is finished."""
+        others = {name: value for name, value in self.config.items() if name != "on_bad_row"}
+        self.config = others | {name: value for name, value in config.items() if name == "on_bad_row"}
 
     def add(self, record: dict[str, Any]) -> None:
         """Add the record of a shard; replace an earlier record of the same shard."""
@@ -226,7 +248,7 @@ class Manifest:
 
     def differences(self, now: Manifest) -> list[str]:
         """Return a line for each setting of this manifest that differs in the manifest `now` of another run."""
-        wrong = differences("", self.config, now.config)
+        wrong = differences("", self.options, now.options)
         old, new = self.tokenizer["digest"], now.tokenizer["digest"]
         if old != new:
             wrong.append(f"tokenizer: other files (digest {old} before, {new} now)")

@@ -1,7 +1,8 @@
 """Options of a job, in one dataclass for `encode`, the command line and the workers; progress callbacks of `encode`.
 
 To add an option, add a field with its help here, and the code that uses it: `encode`, the command line and the manifest
-take their lists of options from the fields.
+take their lists of options from the fields. A job records the options that differ from their default, so the default of
+a new option must do what was done without it. To change a default later, pass the old one as `implied`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from .._common.errors import explain, one_of, type_error, unknown_keyword, value_error
@@ -26,12 +27,14 @@ def _option(
     help: str,
     *,
     recorded: bool = True,
+    implied: Any = MISSING,
     flag: str | None = None,
     example: int | None = None,
     minimum: int = 1,
 ) -> Any:
-    """Return the dataclass field for one option of `encode`."""
-    metadata = {"help": help, "recorded": recorded, "flag": flag, "example": example}
+    """Return the dataclass field for one option; `implied` is its value in a job that does not record it."""
+    implied = default if implied is MISSING else implied
+    metadata = {"help": help, "recorded": recorded, "implied": implied, "flag": flag, "example": example}
     return field(default=default, metadata={**metadata, "minimum": minimum})
 
 
@@ -186,8 +189,15 @@ class Options:
         return (self.text_column,) if self.text_pair_column is None else (self.text_column, self.text_pair_column)
 
     def recorded(self) -> dict[str, Any]:
-        """Return the values of the options that affect the shards, by name; the manifest stores them."""
-        return {each.name: getattr(self, each.name) for each in fields(Options) if each.metadata["recorded"]}
+        """Return the options that affect the shards and differ from `implied_options`, by name, for the manifest."""
+        return {name: now for name, value in implied_options().items() if (now := getattr(self, name)) != value}
+
+
+def implied_options() -> dict[str, Any]:
+    """Return the value of each option that affects the shards, by name, in a job that does not record it."""
+    return {
+        each.name: each.metadata.get("implied", each.default) for each in fields(Options) if each.metadata["recorded"]
+    }
 
 
 def with_options(
@@ -230,6 +240,8 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     settings, first_position = ({}, 0) if collate is None else (_settings_of(collate), collate.first_position)
     options = Options(**{**settings, **given})
     own_tokenizer = private_copy(tokenizer if collate is None else collate.tokenizer)
+    for one in (tokenizer, own_tokenizer):  # the copy of a Unigram does not draw, and a path has no model
+        _refuse_chance(one, then="" if collate is None else ", and a new collator of it")
     limits = {
         "the tokenizer": stated_limit(own_tokenizer),
         "the collator": None if collate is None else collate.max_length,
@@ -246,6 +258,29 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     special = own_tokenizer.num_special_tokens_to_add(pair=len(options.texts) > 1) if options.add_special_tokens else 0
     Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(int(special))
     return options, own_tokenizer, first_position, notes
+
+
+def _refuse_chance(tokenizer: Any, then: str) -> None:
+    """Raise `ValueError` for a tokenizer that draws its tokens at random: a shard could not be made again."""
+    where = "tokenizer.backend_tokenizer" if hasattr(tokenizer, "backend_tokenizer") else "tokenizer"
+    model = getattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "model", None)
+    sampling = getattr(tokenizer, "sp_model_kwargs", None) or {}
+    if dropout := getattr(model, "dropout", None):
+        got, code, text = f"dropout={dropout}", f"{where}.model.dropout = None", '"dropout": null in its tokenizer.json'
+    elif (alpha := getattr(model, "alpha", None)) and getattr(model, "nbest_size", None) != 1:
+        got, code, text = f"alpha={alpha}", f"{where}.model.alpha = None", ""
+    elif sampling.get("enable_sampling"):
+        got, text = f"sp_model_kwargs={sampling}", '"sp_model_kwargs": {} in its tokenizer_config.json'
+        code = (
+            f"tokenizer = type(tokenizer).from_pretrained({tokenizer.name_or_path or 'folder'!r}, sp_model_kwargs={{}})"
+        )
+    else:
+        return
+    raise value_error(
+        "each run of a job makes the same shards, and this tokenizer draws the tokens of a text at random",
+        got=got,
+        fix=f"{code}, for the job{then}" + f"; or {text}" * bool(text),
+    )
 
 
 def _is_collator(tokenizer: Any) -> bool:

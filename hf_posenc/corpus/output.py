@@ -13,7 +13,7 @@ import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,13 @@ from .._common.errors import explain, value_error
 from .._common.files import LARGEST, TEMPORARY, atomic_write
 from .files import StorageOptions, filesystem, without_secrets
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 DATA, REJECTED, TOKENIZER = "data", "rejected", "tokenizer"
-JOB, MANIFEST, CARD = "job.json", "manifest.json", "README.md"
+JOB, MANIFEST, CARD, LOCK = "job.json", "manifest.json", "README.md", ".lock"
 _OWN = rf"shard-\d{{6,}}-\d{{3,}}\.(parquet|jsonl)|{re.escape(JOB)}|{re.escape(MANIFEST)}|{re.escape(CARD)}"
 _UNFINISHED = re.compile(rf"\.({_OWN}){TEMPORARY.pattern}")
 
@@ -39,6 +44,7 @@ _READ_ONLY = {
     errno.EACCES: "its permissions do not allow it",
     errno.EPERM: "its permissions do not allow it",
 }
+_IN_USE = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 
 
@@ -169,8 +175,9 @@ class Output:
     def locked(self, share: str) -> Iterator[None]:
         r"""Create a local folder, and lock it while the block runs, so that no second run writes the same shards.
 
-        Unfinished files of killed runs are removed. If the block raises an error before it writes a shard to a new
-        folder, the folder is removed again. An address has no lock: two runs write the same bytes.
+        Runs of different parts may use the folder together; `share` is the part in the name of their lock. Unfinished
+        files of killed runs are removed. If the block raises an error before it writes a shard to a new folder, the
+        folder is removed again. An address has no lock: two runs write the same bytes.
         """
         if self.folder is None:
             yield
@@ -182,35 +189,37 @@ class Output:
         except (FileExistsError, NotADirectoryError) as error:
             got = f"a file: {error.filename}"
             raise value_error(f"the output {path} must be a folder", got=got, fix="another --output") from error
-        lock = _acquired_lock(path / f".lock{share}")
-        try:
-            if not share:
-                self._remove_unfinished(path)
-            yield
-        except Exception:
-            with suppress(OSError):
-                if is_new and {file.name for file in path.iterdir()} <= {DATA, REJECTED, JOB, f".lock{share}"}:
-                    for folder in (DATA, REJECTED):
-                        if (path / folder).exists():
-                            (path / folder).rmdir()  # raises if it holds a file
-                    for name in (JOB, f".lock{share}"):
-                        (path / name).unlink(missing_ok=True)
-                    path.rmdir()
-            raise
-        finally:
-            with suppress(OSError):
+        with _shared_lock(path / LOCK) if share else nullcontext():
+            lock = _acquired_lock(path / f"{LOCK}{share}")
+            try:
                 if not share:
                     self._remove_unfinished(path)
-            with suppress(OSError):
-                os.truncate(path / f".lock{share}", 0)
-            lock.release()
+                yield
+            except Exception:
+                with suppress(OSError):
+                    if is_new and {file.name for file in path.iterdir()} <= {DATA, REJECTED, JOB, LOCK, LOCK + share}:
+                        for folder in (DATA, REJECTED):
+                            if (path / folder).exists():
+                                (path / folder).rmdir()  # raises if it holds a file
+                        for name in (JOB, LOCK, LOCK + share):
+                            (path / name).unlink(missing_ok=True)
+                        path.rmdir()
+                raise
+            finally:
+                with suppress(OSError):
+                    if not share:
+                        self._remove_unfinished(path)
+                with suppress(OSError):
+                    os.truncate(path / f"{LOCK}{share}", 0)
+                lock.release()
 
     @staticmethod
     def _remove_unfinished(folder: Path) -> None:
         for one in (folder, folder / DATA, folder / REJECTED):
             for path in one.iterdir() if one.is_dir() else ():
                 if _UNFINISHED.fullmatch(path.name):
-                    path.unlink(missing_ok=True)
+                    with suppress(PermissionError):  # on Windows, another run has it open
+                        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -253,23 +262,34 @@ def _concerns(error: OSError, folder: Path) -> bool:
     return path.parent == folder.absolute() or path in {folder.absolute(), *folder.absolute().parents}
 
 
+@contextmanager
+def _shared_lock(path: Path) -> Iterator[None]:
+    """Hold a shared lock on the lock file `path` while the block runs, or raise `OSError` if a run holds it alone."""
+    is_new = not path.exists()
+    with plain_errors(path):
+        file = path.open("a+b")
+    with file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _IN_USE:
+                raise _in_use(path) from None
+            if error.errno not in _NO_LOCKS:
+                raise
+            if is_new:  # without locks, the mere file would be one for filelock
+                path.unlink(missing_ok=True)
+        yield
+
+
 def _acquired_lock(path: Path) -> FileLock:
     """Acquire the lock file `path` of an output folder and return the lock; raise `OSError` if another run holds it."""
-    lock, holder = FileLock(path, thread_local=False), ""
-    with suppress(OSError, ValueError):
-        pid, host = path.read_text(encoding="ascii").split()
-        holder = f" (process {int(pid)}" + (")" if host == socket.gethostname() else f" on {host})")
+    lock, refused = FileLock(path, thread_local=False), _in_use(path)
     try:
         with plain_errors(path):
             lock.acquire(blocking=False)
     except Timeout:
-        raise OSError(
-            explain(
-                f"the output folder {path.parent} is in use by another run{holder}",
-                got="two runs on one folder",
-                fix="wait for it or stop it, or use another --output folder",
-            )
-        ) from None
+        raise refused from None
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
             raise
@@ -279,3 +299,20 @@ def _acquired_lock(path: Path) -> FileLock:
     with suppress(OSError):  # the disk may be full; the lock works without the text
         path.write_text(f"{os.getpid()} {socket.gethostname()}\n", encoding="ascii")
     return lock
+
+
+def _in_use(path: Path) -> OSError:
+    """Return the error for a lock file that another run holds, whose process the file names."""
+    folder, holder = path.parent, ""
+    with suppress(OSError, ValueError):
+        pid, host = path.read_text(encoding="ascii").split()
+        holder = f" (process {int(pid)}" + (")" if host == socket.gethostname() else f" on {host})")
+    if not holder and path.name == LOCK and any(one.stat().st_size for one in folder.glob(f"{LOCK}-*-of-*")):
+        holder = " of a part (--part)"
+    return OSError(
+        explain(
+            f"the output folder {folder} is in use by another run{holder}",
+            got="two runs on one folder",
+            fix="wait for it or stop it, or use another --output folder",
+        )
+    )

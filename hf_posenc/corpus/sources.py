@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import xxhash
 
-from .._common.errors import value_error
+from .._common.errors import option, value_error
 from ..ragged import lock_free_cache
 from .columns import Columns, carried_columns, named_columns
-from .documents import Part, Source
+from .documents import Part, Source, first_values
 from .files import InputFile, StorageOptions, find_files, format_of, no_such_file, recorded_names
 from .options import Options
 from .shards import Task
@@ -160,12 +162,18 @@ def open_sources(inputs: Any, options: Options, storage: StorageOptions) -> Sour
     text_files = [id(one) for one in sources if isinstance(one, TextFile) and one.kind not in DELIMITERS]
     skipped = set(text_files[_OPENED:])
     opened = [source for source in sources if id(source) not in skipped]
-    known = [one for source in opened if (one := source.read_columns(options.texts)) is not None]
+    known = [
+        replace(one, first_values=partial(first_values, source)) if one.typed else one
+        for source in opened
+        if (one := source.read_columns(options.texts)) is not None
+    ]
     carried = carried_columns(known, options.texts, named_columns(options.columns))
     others = dict.fromkeys(name for one in known for name in one.schema.names if name not in options.texts)
     if others and options.columns is None and options.pack is None:
-        first, some = next(iter(others)), ", ".join([*others][:5]) + ", ..." * (len(others) > 5)
-        notes.append(f"columns that are not carried: {some}; columns=[{first!r}] (--column {first}) carries one")
+        names = [shlex.quote(name) if name.isprintable() else repr(name) for name in others]
+        some = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        one = option("columns", max(others, key=bool), repeatable=True)  # rather not the empty name of an index
+        notes.append(f"columns that are not carried: {some}; {one} carries one")
     return Sources(sources, Columns(options.texts, carried), notes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import glob
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .._common.compat import bytes_of_table
-from .._common.errors import type_error, value_error
+from .._common.errors import option, type_error, value_error
 from .._common.files import path_inside, read_whole
 from .columns import Columns, SourceColumns
 from .documents import Documents, Part, table_documents
@@ -169,8 +170,11 @@ class DataSet:
         if self.data.features is not None:
             return SourceColumns(self.name, self.data.features.arrow_schema)
         first = next(iter(self.data.with_format(None)), None)
-        schema = pa.schema([(name, pa.string()) for name in first or ()])
-        return None if first is None else SourceColumns(self.name, schema, typed=False)
+        if first is None:
+            return None
+        values = {name: [value] for name, value in first.items() if isinstance(value, str)}
+        schema = pa.schema([(name, pa.string()) for name in first])
+        return SourceColumns(self.name, schema, typed=False, first_values=lambda names: values)
 
     def text_bytes(self, columns: Columns) -> int | None:
         """Return the size of `columns` in bytes, from a sample of rows; `None` for a stream."""
@@ -351,7 +355,11 @@ def load_rows(name: str, split: str | None = None) -> Any:
     if not found and (form is not None or Path(name).expanduser().is_dir()):
         import datasets
 
-        files = {"path": form, "data_files": name} if form else {"path": name}
+        files = (
+            {"path": form, "data_files": glob.escape(name) if Path(name).expanduser().exists() else name}
+            if form
+            else {"path": name}
+        )
         fix = "check the files and the split (--split)"
         return _load(name, lambda: datasets.load_dataset(**files, split=split or "train", streaming=True), fix=fix)
     found = found or from_hub(name, None, split)
@@ -391,7 +399,7 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
         raise value_error(
             f"{name} has several splits, and one must be chosen",
             got=", ".join(splits),
-            fix=f'split="{splits[0]}" (--split {splits[0]}), "{splits[0]}+{splits[1]}", or "all"',
+            fix=f'{option("split", splits[0])}, {option("split", "+".join(splits[:2]))}, or split="all" (--split all)',
         )
     if chosen in (None, "all"):
         return list(splits)
@@ -399,7 +407,7 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
     for split in wanted:
         if split not in splits:
             got = f"its splits are {', '.join(splits) or 'not named'}"
-            fix = f'split="{splits[0] if splits else "all"}"'
+            fix = option("split", splits[0] if splits else "all")
             raise value_error(f"{name} has no split {split!r}", got=got, fix=fix)
     return wanted
 

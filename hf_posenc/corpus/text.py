@@ -9,17 +9,31 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from .._common.errors import explain, lone_surrogate, shorten, value_error
-from .columns import Columns, SourceColumns
-from .documents import BATCH_BYTES, BATCH_ROWS, LONGEST, Bad, Documents, Part, excerpt, make_documents, not_unicode
+from .columns import Columns, SourceColumns, is_string
+from .documents import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    LONGEST,
+    Bad,
+    Documents,
+    Part,
+    excerpt,
+    first_values,
+    make_documents,
+    not_unicode,
+)
 from .files import DamagedError, InputFile
 
 _BLOCK = 1 << 20
@@ -27,7 +41,9 @@ _HEAD = 1 << 20  # bytes of JSON lines that are searched for column names
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
-_OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_DELIMITER_NAMES = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+# Programs that decompress a file to their output.
+_READERS = {None: "cat", "gzip": "gzip -dc", "bz2": "bzip2 -dc", "xz": "xz -dc", "zstd": "zstd -dc", "lz4": "lz4 -dc"}
 # A blank line in UTF-8: characters for which `str.isspace` is True, and a line feed or the end.
 _BLANK = (
     rb"^(?:[\t\x0b-\r\x1c- ]|\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80)*+"
@@ -137,8 +153,12 @@ class TextFile(InputFile):
                 names = self._header(lines)
                 if len(names) == 1 and names[0] not in texts:
                     self._check_delimiter(names[0])
+        if not names:
+            return None
         columns = pa.schema([(name, pa.string()) for name in names])
-        return SourceColumns(self.shown, columns, complete=self.kind != "jsonl") if names else None
+        if self.kind == "jsonl":
+            return SourceColumns(self.shown, columns, complete=False)
+        return SourceColumns(self.shown, columns, add_header=self._add_header)
 
     def text_bytes(self, columns: Columns) -> int | None:
         """Return the bytes of text; for a compressed file an estimate, 4 times its size."""
@@ -315,7 +335,7 @@ class TextFile(InputFile):
                 header = row
                 # For each column: its name, its index in a record, and the value that replaces an empty field.
                 where = [
-                    (field.name, row.index(field.name), "" if pa.types.is_string(field.type) else None)
+                    (field.name, row.index(field.name), "" if is_string(field.type) else None)
                     for field in columns.schema
                 ]
             else:
@@ -360,18 +380,38 @@ class TextFile(InputFile):
         )
 
     def _header(self, lines: Lines) -> Sequence[str]:
-        header = next(self._csv_records(lines, float("inf"), None, None), None)
-        return [] if header is None else header.values or []
+        record = next(self._csv_records(lines, float("inf"), None, None), None)
+        if record is not None and (reason := not_unicode(record.raw)) is not None:
+            rule, fix = f"{self.shown}: its first line, the header, {reason}", "save it as UTF-8 first"
+            raise value_error(rule, got=shorten(excerpt(record.raw)), fix=fix)
+        return [] if record is None else record.values or []
+
+    def _add_header(self, names: Sequence[str]) -> str:
+        """Return a command of the shell that writes the file again, with a first line of `names`."""
+        line = io.StringIO()
+        csv.writer(line, delimiter=DELIMITERS[self.kind], lineterminator="").writerow(names)
+        head = line.getvalue().replace("\\", "\\\\").replace("%", "%%").replace("\t", "\\t") + "\\n"
+        name, path = PurePath(self.shown).name, self.path
+        copy = f"{name.split('.')[0]}-with-header.{self.kind}"
+        files = shlex.quote(name if path is None else str(path)), shlex.quote(copy)
+        command = f"(printf {shlex.quote(head)}; {_READERS[self.compression]} {files[0]}) > {files[1]}"
+        return command if path is not None else f"in a downloaded file, {command}"
 
     def _check_delimiter(self, only: str) -> None:
-        other = next((one for one in _OTHER_DELIMITERS if one in only), None)
-        if other is not None:
-            fix = f'pandas.read_csv(path, sep="{other}").to_csv("commas.csv", index=False)'
-            raise value_error(
-                f"{self.shown} has no commas between its columns",
-                got=f"one column {only!r}, with {_OTHER_DELIMITERS[other]} in its name",
-                fix="rename it to .tsv" if other == "\t" else fix,
-            )
+        """Raise `ValueError` if the only column seems to hold several, with another delimiter between them."""
+        own = DELIMITERS[self.kind]
+        values = [value for value in first_values(self, [only]).get(only, []) if value]
+        for other, noun in _DELIMITER_NAMES.items():
+            number = only.count(other)
+            if other != own and number and 2 * sum(one.count(other) == number for one in values) >= len(values):
+                path = json.dumps(self.shown, ensure_ascii=False)
+                code = f'pandas.read_csv({path}, sep="{other}", dtype=str, keep_default_na=False)'
+                rename = {"\t": "rename it to .tsv", ",": "rename it to .csv"}.get(other)
+                raise value_error(
+                    f"{self.shown} has no {_DELIMITER_NAMES[own]} between its columns",
+                    got=f"one column {shorten(only)}, with {noun} in its name",
+                    fix=rename or f'{code}.to_csv("commas.csv", index=False)',
+                )
 
     def _too_long(self, offset: int) -> str:
         unit, other = {"paragraphs": ("paragraph", "line"), "file": ("file", "paragraph")}.get(
@@ -421,12 +461,16 @@ def _decoded(block: bytes) -> tuple[list[str], dict[int, str]]:
 def _json_values(lines: Sequence[str], bad: Bad, columns: Columns) -> list[list[Any]]:
     """Parse JSON lines, and return for each column a list with its value in every line; add bad lines to `bad`."""
     names, rows = columns.schema.names, []
+    as_text = [field.name for field in columns.carried if is_string(field.type)]
     for index, line in enumerate(lines):
         row: dict[str, Any] = {}
         if index not in bad:
             row, reason = _object(line, columns.texts)
             if reason is not None:
                 bad[index] = reason, line
+            # Integers keep their digits anyway, apart from -0.
+            elif rewritten := [name for name in as_text if isinstance(row.get(name), _REWRITTEN) or row.get(name) == 0]:
+                row |= {name: value for name, value in _as_written(line).items() if name in rewritten}
         rows.append([row.get(name) for name in names])
     return [[row[column] for row in rows] for column in range(len(names))]
 
@@ -438,7 +482,7 @@ def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None
     except (ValueError, RecursionError) as error:
         return {}, f"is not JSON: {error}"
     if not isinstance(row, dict):
-        return {}, f"is {_type_name(row)}, expected an object with a column {texts[0]!r}"
+        return {}, f"is {_type_name(row)}, expected an object with a column {', '.join(map(repr, texts))}"
     for name in texts:
         if name not in row:
             return {}, f"has no column {name!r}; its columns are {', '.join(map(repr, row))}"
@@ -451,15 +495,38 @@ def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None
     return row, None
 
 
-def _refuse_constant(name: str) -> Any:
-    raise value_error(f"{name} is not a JSON value")
+def _as_written(line: str) -> dict[str, str]:
+    r"""Return the values of a JSON object as they are written in a line.
+
+    Example:
+        >>> _as_written('{"price": 1.10, "tags": ["a",  "b"]}')
+        {'price': '1.10', 'tags': '["a",  "b"]'}
+    """
+    values, at = {}, _end_of_mark(line, 0)
+    while at < len(line):
+        key, at = _DECODER.raw_decode(line, at)
+        begin = _end_of_mark(line, at)
+        _, at = _DECODER.raw_decode(line, begin)
+        values[key] = line[begin:at]
+        at = _end_of_mark(line, at)
+    return values
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _end_of_mark(line: str, at: int) -> int:
+    mark = _MARK.match(line, at)
+    assert mark is not None
+    return mark.end()
+
+
+_MARK = re.compile(r"[ \t\r]*[{,:}][ \t\r]*")
+_DECODER = json.JSONDecoder()
+_REWRITTEN = (float, list, dict)
 _TYPE_NAMES = {"str": "text", "NoneType": "null", "dict": "an object", "list": "a list", "bool": "a boolean"}
 
 
 def _type_name(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)  # NaN or Infinity
     return _TYPE_NAMES.get(type(value).__name__, type(value).__name__)
 
 
@@ -477,7 +544,7 @@ def _first_keys(name: str, head: bytes, texts: Sequence[str]) -> list[str]:
     """
     lines = [line.strip() for line in head.split(b"\n", 1000)[:1000]]
     objects = [value for line in lines if isinstance(value := _json(line), dict)]
-    names = list(dict.fromkeys(key for value in objects for key in value))
+    names = list(dict.fromkeys(key for value in objects for key in value if lone_surrogate(key) is None))
     first, second, *_ = [*filter(None, lines), b"", b""]
     got = ""
     if first.startswith(b"["):

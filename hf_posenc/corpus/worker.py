@@ -11,10 +11,12 @@ import os
 import pickle
 import queue
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from .._common.errors import explain
@@ -22,17 +24,18 @@ from .._common.errors import explain
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # unless the user sets them
 
 
-def main() -> None:
-    """Run the tasks that the parent sends; each message is a pickle, and so is each answer."""
+def main(parent: int) -> None:
+    """Run the tasks that the process `parent` sends as pickles, and write the answers as pickles."""
     answers, tasks = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the workers
     with suppress(OSError, ValueError, RuntimeError, AttributeError):  # the parent may have no standard error
         os.dup2(2, 1)  # the output of a library does not get among the answers
         faulthandler.enable()
     os.environ.update({**_ENVIRONMENT, **os.environ, "TOKENIZERS_PARALLELISM": "false"})
-    waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(tasks, waiting), daemon=True).start()
-    threading.Thread(target=_exit_without_parent, daemon=True).start()
+    if sys.platform != "win32":  # a virtual environment starts Python through another process there
+        threading.Thread(target=_exit_without, args=(parent,), daemon=True).start()
     with suppress(ImportError):
         import nanotoken
 
@@ -44,25 +47,38 @@ def main() -> None:
             answers.flush()
 
 
-def _receive(tasks: Any, waiting: queue.SimpleQueue[Any]) -> None:
-    with suppress(EOFError, OSError):
+def _receive(tasks: Any, waiting: queue.SimpleQueue[bytes]) -> None:
+    # Each message is a pickle of bytes, so loading fails only where the parent closed the pipe or ended.
+    try:
         while True:
             waiting.put(pickle.load(tasks))
-    os._exit(1)  # the parent closed the pipe or ended
+    finally:
+        os._exit(1)
 
 
-def _exit_without_parent() -> None:
+def _exit_without(parent: int) -> None:
     # A fork of the parent keeps the pipe open, so the process id of the parent is compared as well.
-    parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
-def _answers(function: Callable[[Any], Iterator[Any]], task: Any) -> Iterator[tuple[str, Any]]:
+@lru_cache(maxsize=1)
+def _unpickled(function: bytes) -> Any:
+    return pickle.loads(function)
+
+
+def _answers(function: bytes, task: bytes) -> Iterator[tuple[str, Any]]:
     """Yield the results of a task, then its end or its error."""
     try:
-        for result in function(task):
+        call, argument = _unpickled(function), pickle.loads(task)
+    except Exception as error:
+        rule = "a worker cannot import what the calling process uses"
+        fix = "define classes in a module and import it; or workers=0, which starts no process"
+        yield "error", RuntimeError(explain(rule, got=f"{type(error).__name__}: {error}", fix=fix))
+        return
+    try:
+        for result in call(argument):
             yield "result", result
     except Exception as error:
         try:

@@ -186,7 +186,7 @@ def prefix_tokens(
         counts = _prefixes_of_documents(prefix, lengths)
         limits = torch.zeros_like(documents)
         flat = [length for row in lengths for length in row]
-        limits[real] = counts.repeat_interleave(torch.tensor(flat, dtype=torch.int64))
+        limits[real] = counts.repeat_interleave(torch.tensor(flat, dtype=torch.int64, device=counts.device))
     else:
         try:
             values = prefix if isinstance(prefix, torch.Tensor) else np.asarray(prefix)
@@ -194,7 +194,7 @@ def prefix_tokens(
             fix = f"{_PREFIX_OF_DOCUMENTS}, which takes one for each document"
             raise value_error("prefix must be a number, or one for each row", got=shorten(prefix), fix=fix) from None
         if values.dtype in (torch.bool, np.bool_):
-            mask = torch.as_tensor(values).to(documents.device)
+            mask = torch.as_tensor(values, device=documents.device)
             if mask.shape != documents.shape:
                 got = f"{tuple(mask.shape)} and {tuple(documents.shape)}"
                 raise value_error("a bool mask of prefixes must be (batch, length)", got=got, fix=_PREFIX)

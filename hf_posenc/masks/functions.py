@@ -214,7 +214,7 @@ def additive_value(dtype: torch.dtype, value: float | None) -> float:
     least = torch.finfo(dtype).min
     low = least if value is None else float(value)
     # -65510.0 still rounds to a finite float16, -65520.0 does not.
-    rounded = float(torch.tensor(low, dtype=dtype))
+    rounded = float(torch.tensor(low, dtype=dtype, device="cpu"))
     if not -math.inf < rounded < 0:
         raise value_error(
             f"value must be negative and fit {dtype}, whose smallest number is {least:.6g}",

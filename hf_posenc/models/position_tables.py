@@ -171,6 +171,7 @@ def _left_padding_shifts(
     probe: Probe, tables: tuple[PositionTable, ...], padded: torch.Tensor, alone: torch.Tensor
 ) -> bool:
     """Return True if left padding changes the outputs of real tokens, and right padding does not."""
+    tables = tuple(table for table in tables if table.counts == "input_ids")
     by_rows = any(table.left_padding_shifts for table in tables)
     if probe.has_fixed_length or (by_rows and probe.has_decoder):
         return by_rows

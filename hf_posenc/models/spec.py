@@ -316,8 +316,8 @@ def _classifies_first_token(probe: Probe, positions: ModelPositions) -> bool:
         }
         names = set(forward_names(probe.model)) - (set() if positions.takes_position_ids else {"position_ids"})
         with unchanged(probe.model), torch.no_grad():
-            out = probe.model(**{name: value for name, value in inputs.items() if name in names}).logits
-        return torch.as_tensor(out).float()
+            out: torch.Tensor = probe.model(**{name: value for name, value in inputs.items() if name in names}).logits
+        return out.float()
 
     try:
         alone = logits()

@@ -319,7 +319,7 @@ def _token_tables(model: Any) -> dict[str, torch.Tensor]:
 
 def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
     """Return the standard deviation of the model's token embeddings `tokens`; 0 if `tokens` is empty."""
-    first = next(iter(tokens.values()), torch.zeros(1))
+    first = next(iter(tokens.values()), torch.zeros(1, device="cpu"))
     # BART's family may multiply embeddings by sqrt(D).
     scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0)) if tokens else 1.0
     return float(first.detach()[:4096].float().std(correction=0)) * scale

@@ -331,7 +331,7 @@ def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequ
     attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
     x = batch["inputs_embeds"]
     if not {"attention_mask", "document_ids"} & {*batch}:
-        batch = {**batch, "attention_mask": torch.ones(x.shape[:2])}
+        batch = {**batch, "attention_mask": torch.ones(x.shape[:2], device=x.device)}
     mask = AttentionMask.from_batch(batch, look_ahead="look_ahead_mask" in batch)
     x = x if attend.batch_first else x.transpose(0, 1)
     if isinstance(model, nn.MultiheadAttention):

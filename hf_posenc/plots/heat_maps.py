@@ -120,7 +120,7 @@ def distances(
     apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # matmul errs in the eighth digit
     ax = new_axes(ax, 5.2, 4.4)
     title = "Distances between the encodings of positions"
-    further = apart[tuple(torch.triu_indices(len(rows), len(rows), 2))]
+    further = apart[tuple(torch.triu_indices(len(rows), len(rows), 2, device="cpu"))]
     if len(further) and bool(apart.diagonal(1).max() < further.min()):
         title = "Near positions have close encodings"
     thinned = f"; one of every {step:,} positions drawn" if step > 1 else ""

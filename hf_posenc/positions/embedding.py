@@ -213,7 +213,7 @@ class PositionalEmbedding(nn.Module):
         return explain(
             f"row {row}, column {column} has id {int(ids[row, column])}, the embedding has {self.num_embeddings} rows",
             got=f"{int(bad.sum())} of {ids.numel()} ids without a row",
-            fix=f"an embedding of len(tokenizer) rows, at least {int(ids.max()) + 1}"
+            fix=f"an embedding of max(tokenizer.get_vocab().values()) + 1 rows, at least {int(ids.max()) + 1}"
             if int(ids[row, column]) >= 0
             else "labels may hold -100, input_ids may not",
         )
@@ -245,7 +245,8 @@ class PositionalEmbedding(nn.Module):
         if position_ids is not None and (position_ids.shape != ids.shape or position_ids.dtype != torch.int64):
             return None
         starts, counts = keep.byte().argmax(1), keep.sum(1)
-        columns = torch.arange(ids.shape[1]) - starts[:, None]  # (B, T), 0 at the first real token of a row
+        columns = torch.arange(ids.shape[1], device=ids.device)
+        columns = columns - starts[:, None]  # (B, T), 0 at the first real token of a row
         if not torch.equal((columns >= 0) & (columns < counts[:, None]), keep):
             return None
         if position_ids is not None and not ((position_ids == columns + encoding.first_position) | ~keep).all():

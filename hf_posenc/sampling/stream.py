@@ -20,6 +20,7 @@ from .._common.compat import node_of, processes_of_accelerate
 from .._common.errors import explain, shorten, type_error, value_error
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
+from ..collator.inputs import check_row
 from ..packing import Cost, padded, plan_batches, row_costs
 from .lengths import require_rows
 from .sampler import digest_of, require_same_epoch
@@ -368,6 +369,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             return len(tokens)
         if isinstance(tokens, numbers.Integral):
             return int(tokens)
+        check_row(number, row)
         raise type_error(
             f"row {number} of the stream has no tokens in column '{self._column}', which give its length",
             got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) and tokens is None else shorten(row),

@@ -1,11 +1,12 @@
 """`TokenBudgetMixin`: training batches with a token budget in `transformers.Trainer`, with each label of equal weight.
 
-Evaluation and prediction are not changed.
+Evaluation has the batches of Trainer, and a loss in which each label has equal weight too.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -15,8 +16,9 @@ from torch.utils.data import DataLoader
 
 from .._common.compat import loss_shifts_labels, other_sampling
 from .._common.constants import IGNORED
-from .._common.errors import shorten, type_error, unknown_keyword, value_error
-from ..models import opened
+from .._common.errors import explain, shorten, type_error, unknown_keyword, value_error
+from ..models import ModelSpec
+from ..ragged import lock_free_cache
 from .lengths import is_dataset, require_rows
 from .resume import PlanState, require_same_digests
 from .sampler import TokenBudgetBatchSampler
@@ -38,8 +40,9 @@ class TokenBudgetMixin:
     class BudgetTrainer(TokenBudgetMixin, Trainer, token_budget=8_192): ...
     ```
 
-    `per_device_train_batch_size` has no effect; the rest of the run is unchanged. Every row is used once per epoch, and
-    all processes get the same number of batches, of similar size.
+    `per_device_train_batch_size`, `dataloader_drop_last` and `average_tokens_across_devices` have no effect in
+    training; if they are set, a warning names them. The rest of the run is unchanged. Every row is used once per epoch,
+    and all processes get the same number of batches, of similar size.
 
     A stream, such as a `datasets.IterableDataset` or a generator, is read and divided into batches `window` rows at a
     time, see `stream_batches`. It is read again and again until `max_steps`; Trainer counts this as one epoch.
@@ -49,9 +52,12 @@ class TokenBudgetMixin:
     number of processes and `gradient_accumulation_steps` may differ if their product is the same.
 
     The loss of an optimizer step is the mean over all labels of the step: those of every process and of all accumulated
-    batches. This requires a model whose own loss is the mean over the labels of a batch. A loss that is weighted
-    already is not changed: that of a `compute_loss_func`, or of a subclass with its own `compute_loss` and
-    `loss_is_scaled_for_ga = True`.
+    batches. The loss of `evaluate` and `predict` is the mean over all labels of the data set; with several processes,
+    rows that accelerate repeats to fill the last batches count again. The first label of a row does not count if the
+    model shifts labels. This requires a model whose own loss is the mean over the labels of a batch.
+
+    A loss that is weighted already is not changed: that of a `compute_loss_func`, or of a subclass with its own
+    `compute_loss` and `loss_is_scaled_for_ga = True`. It gets the number of labels as `num_items_in_batch`.
 
     Args:
         token_budget (`int`): maximum cost of a batch. By default, the cost is the number of rows times their padded
@@ -67,9 +73,9 @@ class TokenBudgetMixin:
         TypeError: in the class statement, if it lists `Trainer` before the mixin, or has an unknown setting. In
             training, if the data set is a table or a `datasets.DatasetDict`, or if the length of a row cannot be found.
         ValueError: in training, if `token_budget` is missing, if `plan_batches` raises it for the rows, or if the
-            training arguments have another way to form batches, such as `group_by_length`, let workers return batches
-            in another order, or set up context parallelism. For a stream, also if they evaluate, save or log by the
-            strategy "epoch".
+            training arguments have another way to form batches, such as `group_by_length` or `auto_find_batch_size`,
+            let workers return batches in another order, or set up context parallelism. For a stream, also if they
+            evaluate, save or log by the strategy "epoch".
 
     Example:
         >>> class Trainer: ...                      # transformers.Trainer
@@ -86,6 +92,7 @@ class TokenBudgetMixin:
         accelerator: Any
         train_dataset: Any
         data_collator: Any
+        model: Any
         compute_loss_func: Any
         loss_is_scaled_for_ga: bool | None
         current_gradient_accumulation_steps: int
@@ -97,6 +104,8 @@ class TokenBudgetMixin:
     _labels_of_step: torch.Tensor | None = None  # of all processes and accumulated batches
     _in_step = False
     _plan: PlanState | None = None  # of the current run
+    # For each batch of an evaluation: the sum of the loss over its labels, and their number, as a tensor `(2,)`.
+    _evaluated: list[torch.Tensor] | None = None
 
     def __init_subclass__(cls, **settings: Any) -> None:
         wrong = [name for name in settings if name not in _SETTINGS]
@@ -131,6 +140,7 @@ class TokenBudgetMixin:
                 fix=f"class {type(self).__name__}(TokenBudgetMixin, Trainer, token_budget=8192): ...",
             )
         require_rows(self.train_dataset)
+        _warn_of_arguments(self.args, weighs_loss=not self._has_weighted_loss)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         # The plan depends on the batches of an optimizer step only, so a run can be resumed with other processes:
         # accelerate gives batch i to process i % processes.
@@ -188,6 +198,13 @@ class TokenBudgetMixin:
         self._labels_of_step = count
         return batches, items
 
+    def _get_num_items_in_batch(self, batch_samples: Any, device: Any) -> Any:
+        """Return Trainer's own number of labels, for a loss that is weighted already."""
+        # Trainer counts the first label of each row for GPT-2 and others whose class names it does not recognize.
+        targets = [self._targets(batch) for batch in batch_samples]
+        batches = [{} if each is None else {"labels": each, "shift_labels": each} for each in targets]
+        return super()._get_num_items_in_batch(batches, device)  # type: ignore[misc]
+
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Run forward and backward for one batch, as Trainer does, and return its loss.
 
@@ -195,14 +212,10 @@ class TokenBudgetMixin:
         passed only to a loss that is weighted already: a `compute_loss_func`, or the `compute_loss` of a subclass with
         `loss_is_scaled_for_ga = True`.
         """
-        from transformers import Trainer
-
-        is_scaled = getattr(self, "loss_is_scaled_for_ga", None)  # Trainer has it since transformers 5.19
-        others = (base for base in type(self).__mro__ if base not in (TokenBudgetMixin, Trainer))
-        has_own_loss = any("compute_loss" in vars(base) for base in others)
-        if self.compute_loss_func is not None or (is_scaled and has_own_loss):
+        if self._has_weighted_loss:
             return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
         # Trainer then divides by the number of accumulated batches, as `compute_loss` expects.
+        is_scaled = getattr(self, "loss_is_scaled_for_ga", None)
         self._in_step, self.loss_is_scaled_for_ga = True, None
         try:
             return super().training_step(model, inputs, None)  # type: ignore[misc]
@@ -212,8 +225,11 @@ class TokenBudgetMixin:
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
         """Return the loss of a batch; with `return_outputs=True`, a tuple of the loss and the outputs of the model.
 
-        In training, the loss is weighted by the batch's share of all labels of the optimizer step.
+        It is the mean over the labels of the batch. In training, it is weighted by the batch's share of all labels of
+        the optimizer step.
         """
+        if "num_items_in_batch" in kwargs and not self._has_weighted_loss:
+            kwargs["num_items_in_batch"] = None
         total, parts = self._labels_of_step, 1
         if self._in_step and total is not None:
             # Gradients are averaged over processes, and Trainer divides by the number of accumulated batches.
@@ -223,30 +239,67 @@ class TokenBudgetMixin:
         share = self._count_labels(inputs).to(total.device) / total.clamp(min=1)
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
         loss, *outputs = result if return_outputs else (result,)
-        loss = loss * (share * parts).to(device=loss.device, dtype=loss.dtype)
+        weight = (share * parts).to(device=loss.device, dtype=loss.dtype)
+        loss = (loss * weight).masked_fill(weight == 0, 0)  # without labels, a mean is NaN
         return (loss, *outputs) if return_outputs else loss
 
-    def _count_labels(self, batch: Any) -> torch.Tensor:
-        """Return the number of labels of a batch that the loss uses, as an integer tensor `()`."""
-        # If the model shifts labels, the first label of each row is not predicted.
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
+        """Return the result of Trainer's own loop, whose loss is a mean over batches, with the mean over all labels."""
+        self._evaluated = []
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)  # type: ignore[misc]
+        if self._evaluated:
+            total, count = self.accelerator.reduce(torch.stack(self._evaluated).sum(dim=0))
+            if torch.isfinite(total / count):
+                output.metrics[f"{metric_key_prefix}_loss"] = float(total / count)
+        self._evaluated = None
+        return output
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return Trainer's own loss, logits and labels of a batch, and keep the loss for `evaluation_loop`."""
+        loss, *others = super().prediction_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        if loss is not None and self._evaluated is not None:
+            count = self._count_labels(inputs).to(loss.device, torch.float32)
+            if self._has_weighted_loss:  # the mean of the processes' losses is the mean over the labels of all of them
+                count = self.accelerator.reduce(count, "mean")
+            self._evaluated.append(torch.stack([(loss * count).float().masked_fill(count == 0, 0), count]))
+        return (loss, *others)
+
+    @property
+    def _has_weighted_loss(self) -> bool:
+        """True if the loss is divided by `num_items_in_batch` already."""
+        from transformers import Trainer
+
+        others = (base for base in type(self).__mro__ if base not in (TokenBudgetMixin, Trainer))
+        is_scaled = getattr(self, "loss_is_scaled_for_ga", None)  # Trainer has it since transformers 5.19
+        return self.compute_loss_func is not None or bool(
+            is_scaled and any("compute_loss" in vars(base) for base in others)
+        )
+
+    @lock_free_cache
+    def _shifts_labels(self) -> bool:
+        """True if the model shifts labels by one in its loss, as causal language models do."""
+        given = getattr(self.data_collator, "model", None)
+        try:
+            spec = given if isinstance(given, ModelSpec) else ModelSpec.of(self.model)
+        except ValueError:  # weights that are sharded, or no input of token ids
+            return loss_shifts_labels(self)
+        return spec.shifts_labels is True and not spec.is_encoder_decoder
+
+    def _targets(self, batch: Any) -> torch.Tensor | None:
+        """Return the labels of a batch without those that the model shifts away; `None` if it has no labels."""
         labels = batch.get("shift_labels", batch.get("labels"))
         if not isinstance(labels, torch.Tensor):
-            return torch.tensor(len(next(iter(batch.values()))))
+            return None
         # A causal loss predicts each token from the one before, so the first label of a row is not used.
-        shifts = "shift_labels" not in batch and labels.ndim > 1 and _shifts_labels(self)
-        return ((labels[..., 1:] if shifts else labels) != IGNORED).sum()
+        is_shifted = "shift_labels" in batch or labels.ndim < 2 or not self._shifts_labels
+        return labels if is_shifted else labels[..., 1:]
 
-
-def _shifts_labels(trainer: Any) -> bool:
-    """Return True if the model of the trainer shifts labels by one in its loss, as causal language models do."""
-    # Trainer recognizes most of these models by their loss function; others, such as GPT-2, are recognized here by
-    # their class name.
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    model = opened(trainer.model)
-    is_causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-    is_seq2seq = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
-    return not is_seq2seq and (is_causal or loss_shifts_labels(trainer))
+    def _count_labels(self, batch: Any) -> torch.Tensor:
+        """Return the number of labels of a batch that the loss uses, or else of rows, as an integer tensor `()`."""
+        targets = self._targets(batch)
+        if targets is None or targets.is_floating_point():  # -100 is a number to predict
+            return torch.tensor(len(next(iter(batch.values()))))
+        return (targets != IGNORED).sum()
 
 
 def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:
@@ -256,6 +309,12 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
             "a token budget excludes another argument that decides which rows share a batch",
             got=other,
             fix="TrainingArguments without it",
+        )
+    if args.auto_find_batch_size:
+        raise value_error(
+            "the token budget is the size of a batch: after an out-of-memory error the same batch would be tried again",
+            got="auto_find_batch_size=True",
+            fix="auto_find_batch_size=False, and a smaller token_budget=... in the class statement",
         )
     for name in ("split_batches", "dispatch_batches"):
         if getattr(accelerator, name):
@@ -284,6 +343,23 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
                 got=f"{name}='epoch'",
                 fix=f"{name}='steps', {name.removesuffix('_strategy')}_steps=500",
             )
+
+
+def _warn_of_arguments(args: Any, *, weighs_loss: bool) -> None:
+    """Warn about `TrainingArguments` that are set, but have no effect in training with a token budget."""
+    names = ["per_device_train_batch_size", "dataloader_drop_last"]
+    names += ["average_tokens_across_devices"] if weighs_loss else []
+    values = {field.name: (getattr(args, field.name), field.default) for field in dataclasses.fields(args)}
+    given = [f"{name}={values[name][0]}" for name in names if values[name][0] != values[name][1]]
+    if given:
+        warnings.warn(
+            explain(
+                "a token budget sets the size of batches, uses every row, and counts the labels of all processes",
+                got=f"{', '.join(given)}, without effect in training",
+                fix="TrainingArguments without it; token_budget=... in the class statement sets the size of a batch",
+            ),
+            stacklevel=3,
+        )
 
 
 # ---------------------------------------------------------------------------------- padding to the lengths of a plan

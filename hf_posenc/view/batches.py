@@ -115,7 +115,7 @@ class _Window:
         value: Any = self.batch.get(name)
         if not hasattr(value, "shape") or tuple(value.shape) != self.shape:
             return None
-        return torch.as_tensor(value[self.rows, tokens or self.tokens]).cpu()
+        return torch.as_tensor(value[self.rows, tokens or self.tokens], device="cpu")
 
     def data(self, tokens_of: TokensOf | None, special_ids: frozenset[int]) -> dict[str, Any]:
         """Return the rows that the HTML shows, as a dict of JSON values; the arguments are those of `batch_html`."""
@@ -154,7 +154,7 @@ class _Window:
         names = ("attention_mask", "document_ids", "position_ids")
         rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
         if not rows:
-            rows = {"attention_mask": torch.ones(self.rows.stop - self.rows.start, self.shape[1])}
+            rows = {"attention_mask": torch.ones(self.rows.stop - self.rows.start, self.shape[1], device="cpu")}
         masks = self._full_masks()
         first = next(iter(masks.values()))
         mask = AttentionMask.from_batch(rows, look_ahead="look_ahead_mask" in self.batch)
@@ -172,7 +172,7 @@ class _Window:
             masks[str(name)] = None
             if mask is not None and mask.ndim == 4:
                 queries = self.tokens if mask.shape[2] > 1 else slice(None)  # or one row for all queries
-                shown = torch.as_tensor(mask[self.rows, 0, queries, self.tokens]).cpu()
+                shown = torch.as_tensor(mask[self.rows, 0, queries, self.tokens], device="cpu")
                 shown = shown.expand(-1, self.tokens.stop - self.tokens.start, -1)
                 masks[str(name)] = shown if shown.dtype == torch.bool else shown == 0
         return masks or {"": None}

@@ -327,6 +327,12 @@ def test_labels_reports_on_saved_rows_and_fails_if_a_row_has_a_problem(
         assert out.endswith("no row has a problem\n" if status == 0 else "a trained token: 3\nworst rows: 3\n")
 
 
+def test_labels_reads_a_file_with_brackets_in_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a[1].jsonl").write_text('{"input_ids": [5], "labels": [5]}\n')
+    run("labels", tmp_path / "a[1].jsonl")
+    assert capsys.readouterr().out.startswith("1 row, 1 label")
+
+
 def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cut.jsonl").write_text('{"input_ids": [5], "labels": [5]}\n{"input_ids": [5')
     assert run("labels", tmp_path / "cut.jsonl") == 2

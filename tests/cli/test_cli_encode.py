@@ -346,6 +346,15 @@ def test_a_split_of_a_saved_data_set_is_chosen_by_name(
     assert "these options describe inputs\n  got: split='train'\n" in capsys.readouterr().err
 
 
+def test_the_line_that_reads_the_shards_works_for_an_output_with_brackets_in_its_name(
+    here: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "a.txt").write_text("I ride\n")
+    assert run("encode", "a.txt", "-t", bert_folder, "-o", "out [1]", "--workers", 0) == 0
+    line = capsys.readouterr().out.partition("read back  ")[2].replace(", split=", ', cache_dir="cache", split=')
+    assert len(eval(line, {"datasets": datasets})) == 1
+
+
 def test_refusals_name_the_option_and_the_line(
     corpus: Path, bert_folder: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,12 +15,13 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM, PositionalEmbedding
+from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM, PositionalEmbedding, stream_batches
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a", "unsurprisingly, so"]
@@ -75,6 +76,29 @@ def test_a_mapped_stream_has_the_batch_of_the_texts_in_every_format(wordpiece, r
     batch = collate(list(stream.with_format(None)))
     _same(batch, collate(TEXTS))
     assert batch["labels"].tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(("form", "kind"), [("arrow", "Table of pyarrow"), ("pandas", "DataFrame of pandas")])
+def test_a_formatted_stream_through_a_loader_is_refused_with_the_way_out(wordpiece, rows, form: str, kind: str) -> None:
+    collate, stream = C(wordpiece), rows.to_iterable_dataset().with_format(form)
+    words = rf"(?s)row 0 is a {kind}, expected a text.*fix: stream\.with_format\(None\)"
+    with pytest.raises(TypeError, match=words):
+        next(iter(DataLoader(stream, batch_size=2, collate_fn=collate)))
+    for collate_fn in (None, collate):
+        with pytest.raises(TypeError, match=words):
+            next(iter(stream_batches(stream, 64, collate_fn)))
+    loader = DataLoader(stream.with_format(None), batch_size=4, collate_fn=collate)
+    _same(next(iter(loader)), collate(TEXTS))
+    for plain in ("numpy", "torch"):  # rows of arrays are rows
+        _same(next(iter(DataLoader(stream.with_format(plain), batch_size=4, collate_fn=collate))), collate(TEXTS))
+
+
+def test_the_rows_of_a_data_frame_are_dicts(wordpiece) -> None:
+    frame = pd.DataFrame({"text": ["a", "I ride"], "label": [1, 0]})
+    with pytest.raises(TypeError, match=r"(?s)row 0 of column 'text' is Series.*fix: .*frame\.to_dict\(\"records\"\)"):
+        C(wordpiece)([row for _, row in frame.iterrows()])
+    _same(C(wordpiece)(frame.to_dict("records")), C(wordpiece).batch(frame))
+    assert C(wordpiece)([pd.Series([5, 6]), pd.Series([7])])["input_ids"].shape == (2, 2)  # ids
 
 
 def test_map_through_arrow_keeps_the_types_of_given_columns(wordpiece) -> None:

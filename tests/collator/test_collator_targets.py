@@ -175,10 +175,12 @@ def _seq2seq(name: str) -> Any:
 def test_tokenized_rows_go_to_an_encoder_decoder_as_transformers_seq2seq_collator_gives_them(
     unigram, name: str, side: str
 ) -> None:
+    """Theirs pads labels on the side of the inputs; ours always on the right, because decoders get no mask for them."""
     model = _seq2seq(name)
-    unigram.padding_side = side
     rows = [unigram(pair["text"], text_target=pair["target"], return_token_type_ids=False) for pair in PAIRS]
     theirs = transformers.DataCollatorForSeq2Seq(unigram, model=model)([dict(row) for row in rows])
+    unigram.padding_side = side
+    theirs.update(unigram.pad([{"input_ids": row["input_ids"]} for row in rows], return_tensors="pt"))
     collate = C(unigram, model=dataclasses.replace(ModelSpec.of(model), left_padding_shifts=False))
     for column in ("labels", "label"):
         given = [{**{key: row[key] for key in ("input_ids", "attention_mask")}, column: row["labels"]} for row in rows]
@@ -274,6 +276,48 @@ class Translator(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
 
 
+def _bert_to_bert() -> Any:
+    """Two models in one; the encoder has rotary positions, so that left padding does not change it."""
+    ids = {"vocab_size": 1200, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    ids |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    encoder = transformers.ModernBertConfig(**ids, cls_token_id=0, sep_token_id=2, local_attention=8)
+    decoder = transformers.BertConfig(**ids, is_decoder=True, add_cross_attention=True)
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    config.decoder_start_token_id, config.pad_token_id = 0, 1
+    return transformers.EncoderDecoderModel(config).eval()
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces")
+@pytest.mark.parametrize("make", [lambda: tiny("t5"), _bert_to_bert, Translator])
+def test_a_row_padded_left_has_the_loss_and_logits_of_the_row_alone(unigram, make: Any) -> None:
+    torch.manual_seed(0)
+    model = make()
+    for weight in model.parameters():  # far from zero, so that a wrong token changes the logits
+        if weight.dim() == 2:
+            nn.init.normal_(weight, std=0.1)
+    collate = C(unigram, model=model, text_target_column="target", padding_side="left")
+    rows = [{"text": "I ride bike", "target": "bike ride I, she said"}, {"text": "a", "target": "a"}]
+    batch = collate(rows)
+    logits = model(**batch)["logits"]
+    for index, row in enumerate(rows):
+        alone = collate([row])
+        want = model(**alone)
+        torch.testing.assert_close(logits[index, : alone["labels"].shape[1]], want["logits"][0], rtol=0, atol=1e-5)
+        loss = nn.functional.cross_entropy(logits[index], batch["labels"][index])
+        torch.testing.assert_close(loss, want["loss"], rtol=0, atol=1e-5)
+
+
+def test_left_padding_that_a_decoder_reads_is_named(unigram) -> None:
+    facts = MADE["t5"][2] | {"vocab_size": 1200, "eos_token_id": 2, "pad_token_id": 1, "num_labels": 2}
+    model = transformers.T5ForSequenceClassification(transformers.T5Config(**facts))
+    rows = [{"text": "I ride bike", "label": 1}, {"text": "a", "label": 0}]
+    with pytest.warns(UserWarning, match="T5ForSequenceClassification, because its decoder reads the padding"):
+        C(unigram, model=model, padding_side="left")(rows)
+    C(unigram, model=model)(rows)  # padded right, no warning
+    C(unigram, model=tiny("t5"), text_target_column="target", padding_side="left")(PAIRS)
+
+
 def test_an_encoder_decoder_of_ones_own_learns_to_copy(unigram) -> None:
     torch.manual_seed(0)
     model = Translator()
@@ -310,9 +354,8 @@ def test_a_target_without_tokens_has_only_its_start_token(word_level, side: Any)
     settings = {"text_target_column": "target", "add_special_tokens": False, "unsupervised": "keep"}
     rows = [{"text": "a", "target": ""}, {"text": "a", "target": "a b"}]
     batch = C(word_level, padding_side=side, **settings)(rows)
-    assert batch["decoder_attention_mask"].tolist() == [[0, 1] if side == "left" else [1, 0], [1, 1]]
-    start = batch["decoder_input_ids"][1, 0]
-    assert batch["decoder_input_ids"][0, -1 if side == "left" else 0] == start
+    assert batch["decoder_attention_mask"].tolist() == [[1, 0], [1, 1]]
+    assert batch["decoder_input_ids"][0, 0] == batch["decoder_input_ids"][1, 0]
 
 
 @pytest.mark.filterwarnings("ignore:position_ids count from 0")

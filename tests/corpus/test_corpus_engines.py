@@ -219,6 +219,58 @@ class Printed(Progress):
     outcome(parent)
 
 
+STARTS = """\
+import pickle, signal, subprocess
+class Worker(subprocess.Popen):
+    def __init__(self, *given, **settings):
+        super().__init__(*given, **settings)
+        {then}
+subprocess.Popen = Worker
+"""
+DIES = """\
+if child := os.fork():
+            print(self.pid, child, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)  # the fork keeps the pipes open
+        os._exit(0)
+"""
+SENDS_HALF = """\
+self.stdin.write(pickle.dumps(b"x" * 100_000)[:50_000])
+        self.stdin.close()
+        print(self.pid, os.getpid(), flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("then", [DIES, SENDS_HALF], ids=["dies at once", "sends half a message"])
+def test_no_worker_outlives_a_parent_that(corpus: Path, tmp_path: Path, then: str) -> None:
+    parent = script(tmp_path, before=STARTS.format(then=then))
+    assert parent.stdout is not None
+    worker, still_there = map(int, parent.stdout.readline().split())
+    try:
+        assert soon(lambda: not running(worker), seconds=30)
+        assert running(still_there)
+    finally:
+        for process in filter(running, (worker, still_there)):
+            os.kill(process, signal.SIGKILL)
+    outcome(parent)
+    assert run(corpus, tmp_path / "out") == run(corpus, tmp_path / "whole", workers=0)
+
+
+def test_a_class_that_workers_cannot_import_is_named(corpus: Path, tmp_path: Path) -> None:
+    mine = """\
+import pickle, transformers
+class Mine(transformers.ByT5Tokenizer):
+    pass
+encode = lambda text, _, *given, _encode=encode, **settings: _encode(text, Mine(), *given, **settings)
+"""
+    code, out, errors = outcome(script(tmp_path, before=mine))
+    assert (code, out) == (1, "RuntimeError\n")
+    assert "RuntimeError: a worker cannot import what the calling process uses\n  got: AttributeError: " in errors
+    assert "'Mine'" in errors.splitlines()[-2]
+    assert "workers=0" in errors.splitlines()[-1]
+
+
 def test_ctrl_c_ends_the_workers_and_they_print_nothing(corpus: Path, tmp_path: Path) -> None:
     parent = script(tmp_path, start_new_session=True)
     workers = at_work(parent)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import bz2
+import contextlib
+import csv
 import gzip
+import io
 import json
+import lzma
 import os
+import re
+import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import datasets
 import fsspec
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -200,6 +210,172 @@ def test_a_column_that_is_missing_is_refused_with_those_that_are_there(write: Wr
         read(write("b.csv", b"text,n,n\na,1,2\n"), columns=["n"])
 
 
+def refused(*given: Any, **options: Any) -> str:
+    """Return the message with which the inputs are refused."""
+    with pytest.raises((ValueError, TypeError, OSError)) as error:
+        read(*given, **options)
+    return str(error.value)
+
+
+WITHOUT_HEADER = {
+    "a question": ("How many, really?\tone\nbike ride\ttwo\nI ride\tthree\n", 0),
+    "labels above labels": ("good movie\tpositive\nbad movie\tnegative\nfine\tpositive\n", 0),
+    "one column": ("I ride bike\nbike ride\n", 0),
+    "one line": ("I ride bike\n", 0),
+    "two languages": ("I ride\tich fahre Rad\nthe bike\tdas Rad\nno\tnein, danke\n", 1),
+    "numbers first": ("1\tI ride\n2\tno\n", 1),
+    "decimals, gaps": ('-0.5\tno\tNA\n1e3\t100 % "sure"\t7\n', 1),
+    "dates": ("2024-01-01\tride\n2024-01-02\tno\n", 1),
+    "a long text": ("one two three four five six seven eight\t\nride\tx\n", 0),
+    "semicolons": ("I ride; she said\nno; yes; no\nbike\n", 0),
+}
+ENDINGS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_HEADER)
+def test_a_table_without_a_header_is_named_as_such_and_the_command_gives_it_one(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, case: str
+) -> None:
+    payload, column = WITHOUT_HEADER[case]
+    monkeypatch.chdir(tmp_path)
+    rows = list(csv.reader(io.StringIO(payload), delimiter="\t"))
+    for kind, ending in (("tsv", ""), ("csv", ""), ("tsv", ".gz"), ("csv", ".bz2"), ("tsv", ".xz")):
+        file = io.StringIO()
+        csv.writer(file, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n").writerows(rows)
+        path = write(f"it's here/a.{kind}{ending}", ENDINGS[ending](file.getvalue().encode()))
+        message = refused(path)
+        assert f"has no column 'text'\n  got: a first line that looks like data: {rows[0][0]!r}" in message
+        fix = message.partition("\n  fix: ")[2]
+        assert not any(cell in fix for cell in rows[0] if len(cell) > 2)  # none of them is proposed
+        command = fix.partition(" writes a copy with a header; if the first line is a header, --text-column names")[0]
+        subprocess.run(["sh", "-c", command], check=True)
+        copy = Path(f"a-with-header.{kind}")
+        assert read(copy).texts == [row[column] for row in rows]
+        copy.unlink()
+
+
+def test_the_header_that_is_proposed_has_the_names_that_are_asked_for(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = write("a.csv", b"1,I ride my bike,7 %,she said\n2,bike,8 %,no\n")
+    monkeypatch.chdir(tmp_path)
+    options = {"text_column": 'a "b", 100 %', "text_pair_column": "c\\n"}
+    subprocess.run(["sh", "-c", refused(path, **options).partition("fix: ")[2].partition(" writes a")[0]], check=True)
+    assert read("a-with-header.csv", **options).texts == ["I ride my bikeshe said", "bikeno"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "name"),
+    [
+        ("label,sentence\n0,I ride\n1,no\n", "sentence"),
+        ("First Name,Last Name,Comment\nAnn,Lee,I ride my bike to work\nBo,Ek,no\n", "Comment"),
+        (
+            "When,Do you like the bike?,Any comments for us?\n2024-01-01,5,it is a good bike\n,4,no\n",
+            "Any comments for us?",
+        ),
+        ("Rating,Review Text\n5,I ride my bike a lot of the time\n1,she said no\n", "Review Text"),
+        (",0,1\n0,pos,I ride\n1,neg,no bike\n", "1"),
+        (",sent ence,url\n0,I ride,https://en.example.org/a/very/long/address/of/a/page\n", "sent ence"),
+        ("label,body\n" + "".join(f"positive,ride {n}\n" for n in range(9)), "body"),
+        ('id,"it\'s ""here"""\n1,I ride\n', 'it\'s "here"'),
+        ("id,$(rm -rf x)\n1,I ride\n", "$(rm -rf x)"),
+        ("作者,内容\n王,我骑自行车去上班\n", "内容"),
+    ],
+)
+def test_the_column_that_looks_most_like_text_is_proposed_in_quotes_for_python_and_a_shell(
+    write: Write, payload: str, name: str
+) -> None:
+    path = write("a.csv", payload.encode())
+    fix = re.search(r"fix: text_column=(.*) \(--text-column (.*)\)$", refused(path))
+    assert fix is not None
+    assert ast.literal_eval(fix[1]) == name
+    assert shlex.split(fix[2]) == [name]
+    assert len(read(path, text_column=name).texts) == payload.count("\n") - 1
+
+
+def test_the_text_of_tables_is_proposed_by_type_and_letters(write: Write, tmp_path: Path) -> None:
+    table = pa.table({"id": [1, 2], "url": ["https://example.org/" + "a" * 50] * 2, "b c": ["I ride", "no"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    lines = "".join(json.dumps({"meta": {"is": "an object"}, **row, "n": 1.5}) + "\n" for row in table.to_pylist())
+    data = datasets.Dataset(table)
+    rows = table.to_pylist()
+    stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
+    for given in (tmp_path / "a.parquet", tmp_path / "a.arrow", write("a.jsonl", lines.encode()), data, stream):
+        assert refused(given).endswith("fix: text_column=\"b c\" (--text-column 'b c')"), given
+        pair = refused(given, text_column="b c", text_pair_column="answer")
+        assert pair.endswith('fix: text_pair_column="url" (--text-pair-column url)'), given
+    assert "text_column=\"b c\" (--text-column 'b c')" in refused(data, text_column="id")
+
+
+def test_names_in_the_note_about_other_columns_are_quoted_for_a_shell(write: Write) -> None:
+    found = read(write("a.csv", b",text,my note\n0,a,b\n"), source_columns=False)
+    assert found.messages == [
+        "columns that are not carried: '', 'my note'; columns=[\"my note\"] (--column 'my note') carries one"
+    ]
+
+
+def test_names_of_splits_are_quoted_for_a_shell() -> None:
+    data = datasets.Dataset.from_dict({"text": ["a"]})
+    message = refused(datasets.DatasetDict({"$HOME": data, "b": data}))
+    assert 'split="$HOME" (--split \'$HOME\'), split="$HOME+b" (--split \'$HOME+b\'), or split="all"' in message
+
+
+def test_columns_between_other_delimiters_are_named_where_most_lines_have_them(write: Write) -> None:
+    for name, payload, words in (
+        (
+            "a.csv",
+            b"body;n\nI ride;1,5\nno;2\n",
+            r"has no commas .*'body;n', with semicolons in its name\n  fix: pandas",
+        ),
+        ("b.csv", b"body\tn\nI ride\t1\n", r"has no commas .*, with tabs in its name\n  fix: rename it to .tsv"),
+        ("a.tsv", b"body,n\nI ride,1\n", r"has no tabs .*, with commas in its name\n  fix: rename it to .csv"),
+    ):
+        assert re.search(words, refused(write(name, payload)), re.DOTALL)
+    code = refused(write("c.csv", b"body;n\nI ride, you ride;1.10\nno;007\nNA;\n")).rpartition("fix: ")[2]
+    with contextlib.chdir(write("c.csv", b"body;n\nI ride, you ride;1.10\nno;007\nNA;\n").parent):
+        eval(code, {"pandas": pd})
+        found = read("commas.csv", text_column="body", columns=["n"])
+    assert (found.texts, found.carried["n"].to_pylist()) == (["I ride, you ride", "no", "NA"], ["1.10", "007", ""])
+
+
+def test_names_of_columns_that_are_not_unicode_are_refused_or_left_out(write: Write) -> None:
+    message = refused(write("a.csv", b"text,t\xeate\nI ride,1\n"))
+    assert "a.csv: its first line, the header, is not UTF-8: byte 0xea at position 6" in message
+    assert read(write("a.jsonl", b'{"text": "I ride", "\\ud800": 1, "id": 2}\n'), columns=["id"]).texts == ["I ride"]
+
+
+# ----------------------------------------------------------------------------------------- brackets in names of folders
+
+
+def test_a_pattern_in_a_folder_with_brackets_in_its_name_says_why_it_finds_nothing(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write("[2024] texts/a.txt", b"I ride\n")
+    write("[2024] texts/sub/b.txt", b"bike\n")
+    monkeypatch.chdir(tmp_path)
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/brackets/[2024] texts/a.txt", b"I ride\n")
+    for pattern, texts in (
+        ("[2024] texts/*.txt", ["I ride"]),
+        (f"{tmp_path}/[2024] texts/**/b.*", ["bike"]),
+        ("memory://brackets/[2024] texts/*.txt", ["I ride"]),
+    ):
+        message = refused(pattern)
+        assert re.search(r"no file matches .*\n  got: a folder '\S*\[2024\] texts', and its name is a pattern", message)
+        (escaped,) = shlex.split(message.partition("fix: ")[2].partition(", as glob.escape(folder)")[0])
+        assert read(escaped).texts == texts
+    assert "there is no file [2024] texts/c.txt\n" in refused("[2024] texts/c.txt")
+    assert "fix: check the pattern" in refused("[2025] texts/*.txt")
+    assert read("memory://brackets/[2024] texts").texts == read("memory://brackets/[2024] texts/a.txt").texts
+
+
 def test_types_of_a_column_in_two_inputs_must_fit_or_be_named(write: Write, tmp_path: Path) -> None:
     lines = write("a.jsonl", b'{"text": "a", "id": 1}\n')
     pq.write_table(pa.table({"text": ["b"], "id": [2]}), tmp_path / "b.parquet")
@@ -279,6 +455,21 @@ def test_texts_may_be_encoded_in_any_way_and_null_ones_are_bad_rows(tmp_path: Pa
     found = read(tmp_path / "b.parquet")
     assert found.bad == {1: "column 'text' is not UTF-8: byte 0xff at position 1 (invalid start byte)"}
     assert found.excerpts == {1: "b\\xff"}
+
+
+def test_views_of_strings_are_carried_as_strings(tmp_path: Path) -> None:
+    long = "longer than twelve bytes"
+    table = pa.table({
+        "text": pa.array(["a", "b"], pa.string_view()), "k": pa.array(["x", long], pa.string_view()),
+        "raw": pa.array([b"y", None], pa.binary_view()),
+    })  # fmt: skip
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    assert read(tmp_path / "a.arrow", columns=["k", "raw"]).carried.to_pydict() == {
+        "k": ["x", long],
+        "raw": [b"y", None],
+    }
+    assert read(tmp_path / "a.arrow", columns=["k:string_view"]).carried["k"].to_pylist() == ["x", long]
 
 
 def test_a_text_stored_once_for_thousands_of_rows_does_not_fill_memory(tmp_path: Path) -> None:

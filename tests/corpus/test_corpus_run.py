@@ -22,7 +22,8 @@ import pytest
 import torch
 import transformers
 from installed import before
-from transformers import PreTrainedTokenizerBase
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe, use_sinusoidal_positions
 from hf_posenc import corpus as corpora
@@ -468,6 +469,72 @@ def test_a_wrong_setting_is_refused_before_anything_is_written(
     with pytest.raises((ValueError, TypeError), match=words):
         encode(corpus, wordpiece, tmp_path / "out", **settings)
     assert not (tmp_path / "out").exists()
+
+
+def test_dropout_of_merges_is_refused_and_the_way_out_works(
+    byte_bpe: PreTrainedTokenizerFast, corpus: Path, tmp_path: Path
+) -> None:
+    folder, bare = tmp_path / "bpe", tmp_path / "bpe" / "tokenizer.json"
+    raw = byte_bpe.backend_tokenizer
+    encode(corpus, byte_bpe, tmp_path / "whole")
+    raw.model.dropout = 0.5
+    byte_bpe.save_pretrained(folder)
+    rule = "each run of a job makes the same shards, and this tokenizer draws the tokens of a text at random"
+    on_object = "tokenizer.backend_tokenizer.model.dropout = None, for the job"
+    in_file = '; or "dropout": null in its tokenizer.json'
+    for tokenizer, fix in (
+        (byte_bpe, on_object),
+        (raw, "tokenizer.model.dropout = None, for the job"),
+        (DataCollatorWithPositionalEncoding(byte_bpe, pad_token="eos"), f"{on_object}, and a new collator of it"),
+        (folder, on_object),
+        (str(bare), on_object),
+    ):
+        with pytest.raises(ValueError, match=rule) as refused:
+            encode(corpus, tokenizer, tmp_path / "out")
+        assert str(refused.value) == f"{rule}\n  got: dropout=0.5\n  fix: {fix}{in_file}"
+        assert not (tmp_path / "out").exists()
+    bare.write_text(bare.read_text().replace('"dropout": 0.5', '"dropout": null'))
+    exec(on_object.partition(",")[0], {"tokenizer": byte_bpe})
+    for number, tokenizer in enumerate((byte_bpe, folder)):
+        encode(corpus, tokenizer, tmp_path / str(number))
+        assert (loaded(tmp_path / str(number))["input_ids"])[:] == loaded(tmp_path / "whole")["input_ids"][:]
+    raw.model.dropout = 0.0
+    encode(corpus, byte_bpe, tmp_path / "zero")
+    exec("tokenizer.model.dropout = None", {"tokenizer": raw})
+    assert raw.model.dropout is None
+
+
+def test_a_unigram_that_samples_is_refused(raw_unigram: Tokenizer, corpus: Path, tmp_path: Path) -> None:
+    raw_unigram.model.alpha = 0.5
+    with pytest.raises(
+        ValueError, match=r"at random\n  got: alpha=0.5\n  fix: tokenizer.model.alpha = None, for the job$"
+    ):
+        encode(corpus, raw_unigram, tmp_path / "out")
+    raw_unigram.model.alpha = None
+    assert encode(corpus, raw_unigram, tmp_path / "out").finished
+
+
+def test_a_slow_tokenizer_that_samples_is_refused_and_the_way_out_works(
+    corpus: Path, sentences: list[str], tmp_path: Path
+) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece", reason="needs sentencepiece")
+    (tmp_path / "texts.txt").write_text("\n".join(sentences))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "texts.txt"),
+        model_prefix=str(tmp_path / "spiece"),
+        vocab_size=300,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    samples = {"enable_sampling": True, "nbest_size": -1, "alpha": 0.1}
+    made = transformers.BertGenerationTokenizer(str(tmp_path / "spiece.model"), sp_model_kwargs=samples)
+    made.save_pretrained(tmp_path / "slow")
+    for tokenizer in (made, tmp_path / "slow"):
+        with pytest.raises(ValueError, match=r"at random\n  got: sp_model_kwargs=.*'enable_sampling': True") as refused:
+            encode(corpus, tokenizer, tmp_path / "out")
+    names: dict[str, Any] = {"tokenizer": made}
+    exec(str(refused.value).partition("fix: ")[2].partition(", for the job")[0], names)
+    assert encode(corpus, names["tokenizer"], tmp_path / "out").finished
 
 
 def test_packed_rows_do_not_read_other_columns(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:

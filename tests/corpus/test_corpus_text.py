@@ -7,10 +7,15 @@ import gzip
 import io
 import json
 import lzma
+import math
 from pathlib import Path
 from typing import Any
 
+import datasets
+import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,7 +117,12 @@ def test_json_lines_are_what_json_gives_and_nothing_carried_as_text_is_lost(valu
         (b'{"text": "\\ud800"}', "column 'text' is not Unicode: it holds half a surrogate pair"),
         (b'{"text": "a", "id": "x"}', "column 'id' is 'x', expected int64"),
         (b'{"text": "a", "id": 1.5}', "column 'id' is 1.5, expected int64"),
-        (b'{"text": "a", "id": NaN}', "is not JSON: NaN is not a JSON value"),
+        (b'{"text": NaN}', "column 'text' is NaN, expected text"),
+        (b'{"text": -Infinity}', "column 'text' is -Infinity, expected text"),
+        (b"NaN", "is NaN, expected an object with a column 'text'"),
+        (b'{"text": "a", "id": NaN}', "column 'id' is nan, expected int64"),
+        (b'{"text": "a", "id": Infinity}', "column 'id' is inf, expected int64"),
+        (b'{"text": "a", "id": nan}', "is not JSON: Expecting value"),
         (b"[" * 100_000, "is not JSON: "),
     ],
 )
@@ -135,6 +145,63 @@ def test_a_text_is_good_whatever_its_other_columns_hold_unless_a_type_is_named()
     found = content(payload, "jsonl", columns=["n:int64"])
     assert found.carried["n"].to_pylist() == [1, 123, None, None, None, None, None]
     assert list(found.bad) == [2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32"])
+def test_numbers_that_are_not_finite_are_read_as_json_pyarrow_datasets_and_pandas_read_them(
+    kind: str, tmp_path: Path
+) -> None:
+    values = [math.nan, 1.5, math.inf, None, -math.inf, 2]
+    lines = [json.dumps({"text": f"t{n}", "score": value, "meta": {"s": [value]}}) for n, value in enumerate(values)]
+    payload = ("\n".join(lines) + '\n{"text": "a", "score": "NaN"}\n').encode()
+    assert texts(content(payload, "jsonl")) == [*(f"t{n}" for n in range(6)), "a"]
+    found = content(payload, "jsonl", columns=[f"score:{kind}"])
+    assert found.bad == {}
+    assert repr(found.carried["score"].to_pylist()) == "[nan, 1.5, inf, None, -inf, 2.0, nan]"
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(payload.splitlines()[:6]))
+    theirs: list[Any] = [
+        pyarrow.json.read_json(tmp_path / "a.jsonl")["score"].to_pylist(),
+        datasets.load_dataset("json", data_files=str(tmp_path / "a.jsonl"), split="train", cache_dir=str(tmp_path))[
+            "score"
+        ][:],
+    ]
+    assert all(repr(one) == repr(found.carried["score"].to_pylist()[:6]) for one in theirs), theirs
+    pandas = pd.read_json(tmp_path / "a.jsonl", lines=True)["score"]
+    np.testing.assert_array_equal(pandas, found.carried["score"].to_pandas()[:6])
+
+
+NUMBERS = ["1.10", "1e400", "-0", "-0.0", "1E5", "12345678901234567890.00", "0", "1e-7", "NaN", "-Infinity", "7"]
+OBJECTS_AS_WRITTEN = ['{"price":1.10,  "unit": "\\u20ac }, \\"n\\": 2"}', "[1.0,[ 2e3 ]]", "[]", "{}", "true"]
+
+
+@pytest.mark.parametrize("kind", ["", ":string", ":large_string"])
+def test_numbers_that_are_carried_as_text_keep_the_letters_of_the_file(kind: str) -> None:
+    for values in (NUMBERS, OBJECTS_AS_WRITTEN):
+        lines = [
+            *(f'{{"text": "a", "n": {value}, "also": [{{"n": 2.50}}]}}' for value in values),
+            *(f' {{\t"n"  :{value} ,"text":"a"\t}}  ' for value in values),
+        ]
+        assert content("\n".join(lines).encode(), "jsonl", columns=[f"n{kind}"]).carried["n"].to_pylist() == values * 2
+    twice = content(b'{"n": 1.0, "text": "a", "\\u006e": 2.50}\n', "jsonl", columns=[f"n{kind}"])
+    assert twice.carried["n"].to_pylist() == ["2.50"]
+    table = "".join(f"a,{value}\n" for value in NUMBERS).encode()
+    assert content(b"text,n\n" + table, "csv", columns=[f"n{kind}"]).carried["n"].to_pylist() == NUMBERS
+
+
+@SOME
+@given(st.lists(OBJECTS, min_size=1), st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", "\t: ")]), st.booleans())
+def test_what_is_carried_as_text_stands_in_the_line_and_has_its_value(
+    values: list[dict[str, Any]], separators: tuple[str, str], escaped: bool
+) -> None:
+    lines = [
+        json.dumps({"text": "a", **value, "n": 0.5}, separators=separators, ensure_ascii=escaped) for value in values
+    ]
+    found = content("\n".join(lines).encode(), "jsonl", columns=["meta:string", "n:string"])
+    for row, value in enumerate(values):
+        meta, carried = value.get("meta"), found.carried["meta"][row].as_py()
+        if row not in found.bad and not isinstance(meta, str | None):
+            assert carried in lines[row]
+            assert json.loads(carried) == meta
 
 
 def test_deeply_nested_values_are_carried() -> None:

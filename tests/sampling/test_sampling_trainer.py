@@ -6,7 +6,6 @@ Weights are held against one step of plain gradient descent on the mean over all
 from __future__ import annotations
 
 import copy
-import inspect
 import os
 import subprocess
 import sys
@@ -132,22 +131,24 @@ def run(kind: type[Any], folder: Path, family: str = "gpt2", data: Any = None, *
     return trainer
 
 
-def one_step_by_hand(family: str) -> tuple[Any, float]:
-    """The model after one step on all documents, each looked at alone; and the mean loss over all their labels."""
-    model = build(family).train()
+def loss_by_hand(model: Any, family: str) -> torch.Tensor:
+    """The mean loss over the labels of all documents, each looked at alone."""
     losses, count = [], 0
     for row in rows():
         labels = torch.tensor(row["labels"])
-        logits = (
-            model(input_ids=torch.tensor([row["input_ids"]]), use_cache=False).logits[0]
-            if family != "bert"
-            else (model(input_ids=torch.tensor([row["input_ids"]])).logits[0])
-        )
+        cache = {} if family == "bert" else {"use_cache": False}
+        logits = model(input_ids=torch.tensor([row["input_ids"]]), **cache).logits[0]
         if family != "bert":
             logits, labels = logits[:-1], labels[1:]
         losses.append(torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum"))
         count += int((labels != -100).sum())
-    loss = sum(losses) / count
+    return sum(losses) / count
+
+
+def one_step_by_hand(family: str) -> tuple[Any, float]:
+    """The model after one step on all documents, each looked at alone; and the mean loss over all their labels."""
+    model = build(family).train()
+    loss = loss_by_hand(model, family)
     loss.backward()
     with torch.no_grad():
         for weight in model.parameters():
@@ -203,28 +204,27 @@ def test_the_last_step_of_an_epoch_may_have_fewer_batches(tmp_path: Path) -> Non
     assert flat(trainer.documents()) == sorted([*range(COUNT)] * 2)
 
 
-counts_shifted = pytest.mark.skipif(
-    "_loss_shifts_labels" not in inspect.getsource(Trainer),
-    reason="Trainer of transformers 5.0 counts the first label of each row, which no causal loss uses",
-)
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_custom_loss_function_gets_the_number_of_labels_and_is_not_weighted(tmp_path: Path, family: str) -> None:
+    """Trainer itself counts the first label of each row for GPT-2, and version 5.0 for every model."""
 
-
-@counts_shifted
-def test_a_custom_loss_function_gets_the_number_of_labels_and_is_not_weighted(tmp_path: Path) -> None:
     def loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
         flat = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
         return torch.nn.functional.cross_entropy(*flat, ignore_index=-100, reduction="sum") / num_items_in_batch
 
     steps = len(plan_batches(LENGTHS, 64))
     trainer = Budgeted(
-        model=build("llama"),
+        model=build(family),
         args=arguments(tmp_path, gradient_accumulation_steps=steps),
         train_dataset=rows(),
+        eval_dataset=rows(),
         data_collator=Padded(),
         compute_loss_func=loss,
     )
+    expected, mean = one_step_by_hand(family)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(mean, rel=1e-5)
     trainer.train()
-    assert_same_weights(trainer.model, one_step_by_hand("llama")[0])
+    assert_same_weights(trainer.model, expected)
 
 
 @pytest.mark.parametrize("family", ["llama", "bert"])
@@ -239,7 +239,6 @@ def test_a_trainer_that_calls_its_loss_scaled_takes_the_same_step(tmp_path: Path
     assert trainer.loss_is_scaled_for_ga is True
 
 
-@counts_shifted
 def test_a_loss_that_a_subclass_has_scaled_itself_is_not_weighted(tmp_path: Path) -> None:
     class Own(Watched):
         loss_is_scaled_for_ga = True
@@ -435,19 +434,145 @@ def test_a_data_set_with_arrow_batches_trains_on_the_same_batches(
     assert fed(with_arrow_batches(data)) == expected
 
 
-def test_evaluation_stays_as_it_is(tmp_path: Path) -> None:
-    trainers = [
-        kind(
-            model=build("gpt2"),
-            args=arguments(tmp_path),
-            train_dataset=rows(),
-            eval_dataset=rows(),
-            data_collator=Padded(),
-        )
+def collator(model: Any, **settings: Any) -> Any:
+    """Our collator, for a tokenizer in which every id is a word."""
+    words = tokenizers.models.WordLevel({str(number): number for number in range(ROOM)}, unk_token="0")
+    settings = {"pad_token": "0"} | settings
+    return DataCollatorWithPositionalEncoding(tokenizers.Tokenizer(words), model=model, **settings)
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "padded": {},
+    "packed": {"packing": True, "max_length": 32},
+    "flat": {"packing": "flat"},
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "layout"),
+    [*((family, layout) for family in ("gpt2", "llama") for layout in (None, *LAYOUTS)), ("bert", None)],
+)
+def test_the_loss_of_an_evaluation_is_that_of_the_documents_alone(
+    tmp_path: Path, family: str, layout: str | None
+) -> None:
+    """Trainer's own is a mean over batches, and for GPT-2 also divided by the first label of each row."""
+
+    class Plain(TokenBudgetMixin, Trainer, token_budget=64): ...
+
+    model = build(family)
+    steps = len(plan_batches(LENGTHS, 64))
+    trainer = Plain(
+        model=model,
+        args=arguments(tmp_path, per_device_eval_batch_size=7, gradient_accumulation_steps=steps),
+        train_dataset=rows(),
+        eval_dataset=rows(),
+        data_collator=Padded() if layout is None else collator(model, **LAYOUTS[layout]),
+    )
+    expected, before = one_step_by_hand(family)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(before, rel=1e-5)
+    trainer.train()
+    assert_same_weights(model, expected)
+    after = float(loss_by_hand(model.eval(), family).detach())
+    assert trainer.predict(rows()).metrics["test_loss"] == pytest.approx(after, rel=1e-5)
+
+
+def test_a_causal_model_of_another_name_counts_as_one(tmp_path: Path) -> None:
+    class Mine(transformers.GPT2LMHeadModel): ...
+
+    model = build("gpt2")
+    model.__class__ = Mine
+    trainer = Budgeted(
+        model=model,
+        args=arguments(tmp_path, gradient_accumulation_steps=len(plan_batches(LENGTHS, 64))),
+        train_dataset=rows(),
+        data_collator=Padded(),
+    )
+    trainer.train()
+    assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
+
+
+def test_a_model_that_does_not_shift_labels_counts_the_first_one_too(tmp_path: Path) -> None:
+    """XLNet is among the causal models of transformers; here all batches have one row, each of another length."""
+    sizes = {"vocab_size": ROOM, "d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 24, "dropout": 0.0}
+    model = transformers.XLNetLMHeadModel(transformers.XLNetConfig(**sizes)).eval()
+    data = datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "labels": DOCUMENTS})
+    settings = arguments(tmp_path, per_device_eval_batch_size=1)
+    trainer = Budgeted(model=model, args=settings, eval_dataset=data, data_collator=Padded())
+    with torch.no_grad():
+        losses = [model(input_ids=torch.tensor([ids]), labels=torch.tensor([ids])).loss for ids in DOCUMENTS]
+    expected = sum(loss * len(ids) for loss, ids in zip(losses, DOCUMENTS, strict=True)) / sum(map(len, DOCUMENTS))
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_batches_without_a_label_change_neither_the_logged_loss_nor_that_of_an_evaluation(tmp_path: Path) -> None:
+    """The mean loss of such a batch is NaN; masked texts may have no masked token."""
+    labels = [ids if number < 2 else [-100] * len(ids) for number, ids in enumerate(DOCUMENTS)]
+    data = datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "labels": labels})
+    trainer = Budgeted(
+        model=build("bert"),
+        args=arguments(
+            tmp_path,
+            gradient_accumulation_steps=len(plan_batches(LENGTHS, 64)),
+            logging_strategy="steps",
+            logging_steps=1,
+        ),
+        train_dataset=data,
+        eval_dataset=data,
+        data_collator=Padded(),
+    )
+    model, losses = trainer.model.eval(), []
+    for ids in DOCUMENTS[:2]:
+        logits = model(input_ids=torch.tensor([ids])).logits[0]
+        losses.append(torch.nn.functional.cross_entropy(logits, torch.tensor(ids), reduction="sum").item())
+    expected = sum(losses) / sum(map(len, DOCUMENTS[:2]))
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
+    trainer.train()
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_each_row_counts_once_in_the_loss_of_a_classifier(tmp_path: Path, kind: str) -> None:
+    """-100 is no class, but may be a number to predict."""
+    given = DRAW.integers(0, 2, COUNT).tolist() if kind == "classes" else [-100.0, 1.0, 2.0] * (COUNT // 3)
+    config = build("bert").config
+    config.num_labels = 2 if kind == "classes" else 1
+    model = transformers.BertForSequenceClassification(config).eval()
+    data = datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "label": given})
+    trainer = Budgeted(
+        model=model,
+        args=arguments(
+            tmp_path,
+            gradient_accumulation_steps=len(plan_batches(LENGTHS, 64)),
+            per_device_eval_batch_size=7,
+            learning_rate=0.0,
+            logging_strategy="steps",
+            logging_steps=1,
+        ),
+        train_dataset=data,
+        eval_dataset=data,
+        data_collator=collator(model),
+    )
+    with torch.no_grad():
+        losses = [
+            model(input_ids=torch.tensor([ids]), labels=torch.tensor([label])).loss.item()
+            for ids, label in zip(DOCUMENTS, given, strict=True)
+        ]
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    trainer.train()
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_a_model_of_images_is_evaluated_as_before(tmp_path: Path) -> None:
+    """It cannot be run on tokens, to see if it shifts labels; those here have a place in the image each."""
+    sizes = {"num_encoder_blocks": 1, "depths": [1], "hidden_sizes": [8], "num_attention_heads": [1], "sr_ratios": [1]}
+    config = transformers.SegformerConfig(**sizes, patch_sizes=[3], strides=[2], mlp_ratios=[1], decoder_hidden_size=8)
+    data = [{"pixel_values": torch.rand(3, 8, 8), "labels": torch.randint(0, 2, (8, 8))} for _ in range(6)]
+    model = transformers.SegformerForSemanticSegmentation(config)
+    theirs, ours = (
+        kind(model=model, args=arguments(tmp_path, per_device_eval_batch_size=3), eval_dataset=data)
         for kind in (Watched, Budgeted)
-    ]
-    theirs, ours = (trainer.evaluate()["eval_loss"] for trainer in trainers)
-    assert ours == theirs
+    )
+    assert ours.evaluate()["eval_loss"] == pytest.approx(theirs.evaluate()["eval_loss"], rel=1e-5)
 
 
 REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
@@ -472,6 +597,12 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
         ["group_by_length", "excludes another argument"],
     ),
     (rows, {"accelerator_config": {"split_batches": True}}, ValueError, ["cannot be split", "split_batches"]),
+    (
+        rows,
+        {"auto_find_batch_size": True},
+        ValueError,
+        ["the token budget is the size of a batch", "auto_find_batch_size=True", "a smaller token_budget="],
+    ),
     pytest.param(
         rows,
         {"dataloader_in_order": False, "dataloader_num_workers": 2},
@@ -490,6 +621,16 @@ def test_trainers_that_cannot_use_a_budget_are_refused_with_a_way_out(
         run(Budgeted, tmp_path, data=data(), **settings)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_training_arguments_without_effect_are_named(tmp_path: Path) -> None:
+    given = {"per_device_train_batch_size": 4, "dataloader_drop_last": True, "average_tokens_across_devices": False}
+    with pytest.warns(UserWarning, match="a token budget sets the size of batches") as told:
+        trainer = run(Budgeted, tmp_path, max_steps=1, **given)
+    [message] = {str(each.message) for each in told}
+    for name, value in given.items():
+        assert f"{name}={value}" in message
+    assert trainer.documents() == [plan_batches(LENGTHS, 64)[0].tolist()]
 
 
 def test_context_parallelism_is_refused_because_it_ignores_masks(
@@ -654,8 +795,7 @@ def test_flat_rows_filled_to_a_budget_give_the_gradients_of_the_single_documents
     class Whole(TokenBudgetMixin, Trainer, token_budget=12 * COUNT): ...
 
     model = build(family)
-    words = tokenizers.models.WordLevel({str(number): number for number in range(ROOM)}, unk_token="0")
-    collate = DataCollatorWithPositionalEncoding(tokenizers.Tokenizer(words), model=model, packing="flat")
+    collate = collator(model, packing="flat")
     trainer = Whole(
         model=model, args=arguments(tmp_path), train_dataset=rows(), data_collator=collate, processing_class=collate
     )
@@ -701,8 +841,11 @@ def work(folder: Path) -> None:
     except ValueError as problem:
         found["refused"] = str(problem)
     for family in ("gpt2", "bert"):
-        trainer = run(Roomy, folder / family, family, ddp_backend="gloo", logging_strategy="steps", logging_steps=1)
-        found[family] = trainer.documents(), trainer.model.state_dict(), trainer.state.log_history[0]["loss"]
+        settings = {"logging_strategy": "steps", "logging_steps": 1, "ddp_backend": "gloo"}
+        settings["per_device_eval_batch_size"] = 6  # so that accelerate repeats no rows
+        trainer = run(Roomy, folder / family, family, **settings)
+        seen = trainer.documents(), trainer.model.state_dict(), trainer.state.log_history[0]["loss"]
+        found[family] = *seen, trainer.evaluate(rows())["eval_loss"]
     packed = pack_dataset(rows().to_iterable_dataset(), STREAM, window=20)
     trainer = Watched(model=build("gpt2"), args=stream_arguments(folder / "stream", 2), train_dataset=packed)
     trainer.train()
@@ -789,11 +932,12 @@ def test_two_processes_of_trainer_learn_the_mean_over_all_labels(ranks: Any, fam
     documents = [rank[family][0] for rank in ranks]
     assert [len(batches) for batches in documents] == [1, 1]
     assert flat(documents[0] + documents[1]) == list(range(COUNT))
-    for _, weights, logged in (rank[family] for rank in ranks):
+    for _, weights, logged, evaluated in (rank[family] for rank in ranks):
         model = copy.deepcopy(expected)
         model.load_state_dict(weights)
         assert_same_weights(model, expected)
         assert logged == pytest.approx(loss, rel=1e-4)
+        assert evaluated == pytest.approx(float(loss_by_hand(model.eval(), family).detach()), rel=1e-4)
 
 
 @pytest.mark.slow

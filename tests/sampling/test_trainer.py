@@ -152,6 +152,87 @@ def test_both_ways_out_train_and_evaluate(wordpiece, tmp_path: Path, way: str, w
     assert trainer.predict(rows).predictions.shape == (16, 2)
 
 
+def _long(**columns: Any) -> datasets.Dataset:
+    """Six rows; nearly all texts are longer than 8 tokens."""
+    texts = [" ".join(["bike"] * count) for count in (3, 18, 18, 18, 18, 18)]
+    return datasets.Dataset.from_dict({"text": texts, "label": [0, 1] * 3, **columns})
+
+
+def _predict(collate: Any, rows: Any, folder: Path, **settings: Any) -> Any:
+    settings = {"remove_unused_columns": False, "per_device_eval_batch_size": 4, **settings}
+    return Trainer(model=_bert(), args=_arguments(folder, **settings), data_collator=collate).predict(rows)
+
+
+def _bert() -> Any:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    return transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=1200, **sizes))
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+@pytest.mark.parametrize("kind", ["texts", "pairs", "stream", "ids"])
+def test_predictions_of_pieces_are_named_with_a_line_that_gives_all_of_them(
+    wordpiece, tmp_path: Path, kind: str, fitted: bool
+) -> None:
+    """accelerate cuts the predictions of the last batch to the number of rows that are left of the data set."""
+    pairs = {"text_pair_column": "other", "truncation": "only_first"} if kind == "pairs" else {}
+    settings = {"max_length": 8, "return_overflowing_tokens": True, "look_ahead": False, **pairs}
+    collate = C(wordpiece, model=_bert() if fitted else None, **settings)
+    dataset = _long(id=[*range(6)], **({"other": ["a"] * 6} if pairs else {}))
+    if kind == "ids":
+        whole = C(wordpiece, max_length=64)
+        dataset = dataset.map(whole, batched=True, remove_columns=["text", "id"]).select_columns(["input_ids", "label"])
+    if kind == "stream":
+        dataset = dataset.to_iterable_dataset()
+    else:
+        with pytest.warns(UserWarning, match="6 rows became"):
+            count = len(collate.replace()(list(dataset))["input_ids"])
+    with pytest.warns(UserWarning, match="4 rows became") as told:
+        found = _predict(collate, dataset, tmp_path).predictions
+    assert len(told) == 1
+    _, fix = str(told[0].message).split("dataset = ")
+    names: dict[str, Any] = {"dataset": dataset, "collate": collate}
+    exec(f"dataset = {fix}", names)
+    pieces = names["dataset"]
+    mapped = list(pieces)
+    result = _predict(collate, pieces, tmp_path)
+    assert len(result.predictions) == len(mapped)
+    assert result.label_ids.tolist() == [row["label"] for row in mapped]
+    if kind == "stream":
+        return  # has no length, so accelerate cuts nothing
+    assert len(found) < len(mapped) == count
+    if kind != "ids":
+        assert sorted({row["id"] for row in mapped}) == [*range(6)]
+
+
+def test_a_collator_names_pieces_once_but_not_those_of_plain_texts_that_the_batch_numbers(wordpiece) -> None:
+    settings = {"max_length": 8, "return_overflowing_tokens": True}
+    texts, rows = _long()["text"][:], _long().select_columns("text").to_list()
+    collate = C(wordpiece, **settings)
+    assert collate(texts)["overflow_to_sample_mapping"][-1] == 5
+    with pytest.warns(UserWarning, match="6 rows became"):
+        assert collate(rows)["overflow_to_sample_mapping"][-1] == 5
+    collate(rows)
+    fitted = C(wordpiece, model=_bert(), **settings)
+    _long().map(fitted, batched=True)
+    assert len(list(fitted.batches(texts, 64))) > 1
+    with pytest.warns(UserWarning, match="6 rows became") as told:
+        fitted(texts)
+    fitted(rows)
+    assert "dataset.map(collate, batched=True, remove_columns=['text'])" in str(told[0].message)
+
+
+def test_rows_that_are_left_out_are_named_because_predictions_have_none_of_them(wordpiece, tmp_path: Path) -> None:
+    config = _bert().config
+    model = transformers.BertForTokenClassification(config)
+    labels = [[-100] * 3 if number % 3 == 1 else [1] * 3 for number in range(6)]
+    rows = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7]] * 6, "labels": labels})
+    collate = C(wordpiece, model=model, unsupervised="drop")
+    trainer = Trainer(model=model, args=_arguments(tmp_path, per_device_eval_batch_size=4), data_collator=collate)
+    with pytest.warns(UserWarning, match=r"left out[\s\S]*Trainer.predict returns fewer rows"):
+        assert len(trainer.predict(rows).predictions) == 4
+
+
 def _gpt2(kind: str) -> Any:
     """A GPT-2 whose configuration names no padding token, and other bos and eos tokens than the tokenizer."""
     torch.manual_seed(0)
