@@ -298,7 +298,7 @@ class TokenBudgetMixin:
         """Return the number of labels of a batch that the loss uses, or else of rows, as an integer tensor `()`."""
         targets = self._targets(batch)
         if targets is None or targets.is_floating_point():  # -100 is a number to predict
-            return torch.tensor(len(next(iter(batch.values()))))
+            return torch.tensor(len(next(iter(batch.values()))), device="cpu")
         return (targets != IGNORED).sum()
 
 
