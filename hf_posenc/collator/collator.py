@@ -36,10 +36,10 @@ from .warn import (
     masks_warning,
     missing_target_warning,
     numbering_warning,
-    pieces_warning,
     truncation_warning,
     unmasked_warning,
     warn_of_columns,
+    warn_of_pieces,
 )
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
             rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens. Tokenized
             rows that have a column `overflow_to_sample_mapping` keep its values. `Trainer.predict` needs rows that are
-            not continued: tokenize with `dataset.map` first. A batch with more rows than it was given warns once.
+            not continued: tokenize with `dataset.map` first. A batch with more rows than it was given warns.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
         empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row of
             padding.
@@ -645,13 +645,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         arrays, left_out = pad_batch(self._config, tokenized)
         if left_out:
             self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.rows.ids)))
-        rows = len(arrays["input_ids"])
-        if (
-            tokenized is not given
-            and rows > tokenized.count
-            and (message := pieces_warning(self._config, tokenized, rows))
-        ):
-            self._warnings.once("pieces", message)
+        if tokenized is not given and len(arrays["input_ids"]) > tokenized.count:
+            warn_of_pieces(self._config, tokenized)
         if self._config.may_count_from_2 and "position_ids" not in tokenized.rows.columns:
             self._warnings.once("positions", numbering_warning(self.tokenizer))
         if message := masks_warning(self._config, tokenized):

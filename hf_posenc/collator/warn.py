@@ -67,24 +67,25 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
     )
 
 
-def pieces_warning(config: Config, tokenized: Tokenized, rows: int) -> str | None:
-    """Return the warning that a batch has more rows than it was given.
+def warn_of_pieces(config: Config, tokenized: Tokenized) -> None:
+    """Warn that a batch has more rows than it was given, but not of plain texts that the batch numbers.
 
-    Return `None` for plain texts, as in a notebook, if the batch keeps the mapping to them.
+    The message is always the same, so that Python shows it once for each place that calls the collator.
     """
     settings, dropped = config.settings, ""
     if not tokenized.columns and (config.accepts is None or "overflow_to_sample_mapping" in config.accepts):
-        return None
+        return
     if tokenized.from_texts:
         target = None if tokenized.targets is None else settings.text_target_column
         names = [name for name in (settings.text_column, settings.text_pair_column, target) if name]
         dropped = f", remove_columns={names}"
-    return explain(
-        f"{tokenized.count} rows became {rows} rows of a batch: predictions do not belong to the rows of the data set, "
-        "and accelerate cuts those of the last batch",
-        got="return_overflowing_tokens=True; this warning is given once",
+    message = explain(
+        "a batch has more rows than it was given, one for each piece of a long text: predictions do not belong to the "
+        "rows of the data set, and accelerate cuts those of the last batch",
+        got="return_overflowing_tokens=True",
         fix=f"before Trainer.predict or evaluate, dataset = dataset.map(collate, batched=True{dropped})",
     )
+    warnings.warn(message, stacklevel=5)
 
 
 def left_out_warning(config: Config, left_out: int, count: int) -> str:

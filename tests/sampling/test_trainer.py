@@ -185,11 +185,10 @@ def test_predictions_of_pieces_are_named_with_a_line_that_gives_all_of_them(
     if kind == "stream":
         dataset = dataset.to_iterable_dataset()
     else:
-        with pytest.warns(UserWarning, match="6 rows became"):
+        with pytest.warns(UserWarning, match="a batch has more rows than it was given"):
             count = len(collate.replace()(list(dataset))["input_ids"])
-    with pytest.warns(UserWarning, match="4 rows became") as told:
+    with pytest.warns(UserWarning, match="a batch has more rows than it was given") as told:
         found = _predict(collate, dataset, tmp_path).predictions
-    assert len(told) == 1
     _, fix = str(told[0].message).split("dataset = ")
     names: dict[str, Any] = {"dataset": dataset, "collate": collate}
     exec(f"dataset = {fix}", names)
@@ -205,20 +204,18 @@ def test_predictions_of_pieces_are_named_with_a_line_that_gives_all_of_them(
         assert sorted({row["id"] for row in mapped}) == [*range(6)]
 
 
-def test_a_collator_names_pieces_once_but_not_those_of_plain_texts_that_the_batch_numbers(wordpiece) -> None:
+def test_a_collator_names_pieces_but_not_those_of_plain_texts_that_the_batch_numbers(wordpiece) -> None:
     settings = {"max_length": 8, "return_overflowing_tokens": True}
     texts, rows = _long()["text"][:], _long().select_columns("text").to_list()
     collate = C(wordpiece, **settings)
     assert collate(texts)["overflow_to_sample_mapping"][-1] == 5
-    with pytest.warns(UserWarning, match="6 rows became"):
+    with pytest.warns(UserWarning, match="a batch has more rows than it was given"):
         assert collate(rows)["overflow_to_sample_mapping"][-1] == 5
-    collate(rows)
     fitted = C(wordpiece, model=_bert(), **settings)
     _long().map(fitted, batched=True)
     assert len(list(fitted.batches(texts, 64))) > 1
-    with pytest.warns(UserWarning, match="6 rows became") as told:
+    with pytest.warns(UserWarning, match="a batch has more rows than it was given") as told:
         fitted(texts)
-    fitted(rows)
     assert "dataset.map(collate, batched=True, remove_columns=['text'])" in str(told[0].message)
 
 
