@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ._common.constants import IGNORED
 from ._common.errors import counted, explain, shorten, value_error
 from .packing import pack
-from .ragged import Ragged, lock_free_cache, offsets_of
+from .ragged import Ragged, lock_free_cache, offsets_of, run_indices
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 
@@ -25,6 +25,9 @@ Truncation = Literal["longest_first", "only_first", "only_second", "do_not_trunc
 NUMBERS, LENGTHS, OFFSETS = ("document_ids", "seq_idx"), ("seq_lengths",), ("cu_seq_lens_q", "cu_seq_lens_k")
 # Masks with 1 at the tokens to train on: of TRL, of `apply_chat_template`, and of other libraries.
 SUPERVISION = ("completion_mask", "assistant_masks", "assistant_tokens_mask", "loss_mask")
+
+# Columns of indices of tokens in their row: answers to questions, and inputs of XLM, XLNet, GPT-2 and Splinter.
+TOKEN_INDICES = ("start_positions", "end_positions", "cls_index", "mc_token_ids", "question_positions")
 
 # Text that `pack_dataset` stores as `attention_mask`. transformers' default_data_collator leaves texts out of a batch.
 # Other collators call `tokenizer.pad`, which adds a mask of ones to rows without a mask, but raises for this text.
@@ -98,6 +101,7 @@ class Documents:
         sample (`np.ndarray` `(R,)` int64): index of the text or given row of each row; a long text may give several.
         truncated (`int`, *optional*, defaults to 0): number of texts that lost tokens.
         per_row (mapping from `str` to sequence, *optional*): columns with one value for each row.
+        removed (`np.ndarray` `(R,)` int64, *optional*): number of values removed at the start of each given row.
 
     Example:
         >>> rows = Documents({"input_ids": Ragged.from_rows([[7, 8, 9], [5]])}, np.arange(2))
@@ -109,6 +113,7 @@ class Documents:
     sample: NDArray[np.int64]
     truncated: int = 0
     per_row: Mapping[str, Any] = field(default_factory=dict)
+    removed: NDArray[np.int64] | None = None
 
     @property
     def ids(self) -> Ragged:
@@ -224,24 +229,29 @@ class Documents:
             windows = window_offsets(length, limit, limits.stride, side) if length else [(0, 0)]
             windows = windows if limits.overflow else windows[:1]
             parts += [(row, begin + start, begin + stop) for start, stop in windows]
-        picked = np.concatenate([np.arange(start, stop) for _, start, stop in parts])
-        lengths = np.array([stop - start for _, start, stop in parts], dtype=np.int64)
-        return Documents(
+        of_row, starts, stops = np.array(parts, dtype=np.int64).reshape(-1, 3).T
+        picked, lengths = run_indices(starts, stops - starts), stops - starts
+        before = np.zeros(len(of_row), np.int64) if rows.removed is None else rows.removed[of_row]
+        return replace(
+            rows,
             columns={name: Ragged(column.values[picked], lengths) for name, column in rows.columns.items()},
-            sample=rows.sample[[row for row, _, _ in parts]],
+            sample=rows.sample[of_row],
             truncated=rows.truncated + (0 if limits.overflow else int((ids.lengths > limit).sum())),
+            removed=before + starts - ids.offsets[of_row],
         )
 
     def _trimmed(self) -> Documents:
         mask = self.columns.get("attention_mask")
         if mask is None:
             return self
-        keep = np.zeros(len(mask.values), dtype=np.bool_)
-        for row, start in zip(mask, mask.offsets.tolist(), strict=False):
+        keep, removed = np.zeros(len(mask.values), dtype=np.bool_), np.zeros(len(mask), dtype=np.int64)
+        for number, (row, start) in enumerate(zip(mask, mask.offsets.tolist(), strict=False)):
             tokens = np.flatnonzero(row)
             if len(tokens):
                 keep[start + tokens[0] : start + tokens[-1] + 1] = True
-        return replace(self, columns={name: column.where(keep) for name, column in self.columns.items()})
+                removed[number] = tokens[0]
+        columns = {name: column.where(keep) for name, column in self.columns.items()}
+        return replace(self, columns=columns, removed=removed)
 
 
 # ---------------------------------------------------------------------------------------------------------- given rows

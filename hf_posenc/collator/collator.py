@@ -265,7 +265,8 @@ class DataCollatorWithPositionalEncoding(Processor):
                 carried.pop(str(name), None)
         if is_lazy_batch(given) and not tokenized.has_split_texts:
             carried = {}
-        columns = self._new_columns(tokenized) | carried
+        columns = self._new_columns(tokenized)
+        columns |= {name: values for name, values in carried.items() if name not in columns}
         if not isinstance(given, Mapping):
             return to_table(columns)
         result = to_mapping(columns)

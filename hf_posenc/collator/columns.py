@@ -13,10 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.errors import explain
-from ..documents import Documents
+from ..documents import TOKEN_INDICES, Documents
 from ..ragged import Ragged
+from .arrays import as_array
 from .inputs import as_list
 from .pipeline import Tokenized, name_taken, positions_of, tokenize
+from .token_ids import padded_indices
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +57,13 @@ def to_columns(config: Config, tokenized: Tokenized, embedder: PositionalEmbeddi
     for name in tokenized.columns:
         if name in columns or (name == "length" and tokenized.from_texts):
             raise ValueError(name_taken(name, tokenized))
+    for name in TOKEN_INDICES:  # they move with their tokens
+        if name in tokenized.columns and not tokenized.from_texts:
+            array = as_array(name, as_list(tokenized.columns[name]))
+            if array is not None:
+                columns[name] = padded_indices(
+                    array, ids.lengths, length or ids.longest, config.side if length else "right"
+                )
     return {**columns, "length": ids.lengths}
 
 

@@ -96,10 +96,8 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
             )
     if settings.look_ahead and "look_ahead_mask" not in spec.accepts:
         raise ValueError(_look_ahead(spec))
-    if settings.packing == "flat":
-        _check_flat(spec)
-    elif settings.packing and "document_ids" not in spec.accepts:
-        _check_packing(spec)
+    if settings.packing:
+        _check_packing(settings.packing, spec)
     if settings.label_name is not None:
         _check_labels(settings.label_name, spec)
     alone = was_examined(spec) and not spec.is_encoder_decoder
@@ -195,8 +193,18 @@ def _why_not_isolated(spec: ModelSpec) -> str | None:
     return None
 
 
-def _check_packing(spec: ModelSpec) -> None:
-    why = _why_not_isolated(spec)
+def _check_packing(packing: bool | str, spec: ModelSpec) -> None:
+    reads_documents = {"seq_idx", "cu_seq_lens_q"} if packing == "flat" else {"document_ids"}
+    if spec.one_output_per_row and not reads_documents & set(spec.accepts):
+        raise value_error(
+            f"packing={packing!r} puts several documents in a row, and {spec.name} has one output for each row",
+            got="outputs without a value for each token",
+            fix="packing=False, or a model with an output for each token",
+        )
+    if packing == "flat":
+        _check_flat(spec)
+        return
+    why = None if "document_ids" in spec.accepts else _why_not_isolated(spec)
     if why is not None:
         raise value_error(
             f"packing=True puts several documents in a row, and {spec.name} cannot isolate them",

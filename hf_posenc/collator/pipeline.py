@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import counted, explain, in_bytes, value_error
-from ..documents import Documents, ignore_document_starts, pack_rows, repeated
+from ..documents import TOKEN_INDICES, Documents, ignore_document_starts, pack_rows, repeated
 from ..masks import look_ahead_of_batch
 from ..positions import padded_position_ids
 from ..ragged import Ragged, round_up
@@ -23,7 +23,15 @@ from .fit import check_label_values
 from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names, read
 from .packed_batches import documents_to_pack, flat_row, predicts_next
 from .targets import have_target, pad_targets, supervised_rows, truncate_targets
-from .token_ids import check_ids, model_positions, read_ids, truncate_rows, unmasked_row
+from .token_ids import (
+    check_ids,
+    model_positions,
+    padded_indices,
+    read_ids,
+    token_indices,
+    truncate_rows,
+    unmasked_row,
+)
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -80,6 +88,8 @@ def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
         unmasked = unmasked_row(config, given, rows)
         rows, columns = truncate_rows(config, rows, columns)
     _check_lengths(config, rows)
+    if not set(TOKEN_INDICES).isdisjoint(columns):
+        columns = {**columns, **token_indices(config, given, rows, columns)}
     targets, truncated = None, 0
     if config.has_targets:
         targets, columns, truncated = _targets(config, given, columns)
@@ -278,6 +288,8 @@ def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: ND
                 more[name] = stored.pad(0, inside.shape[1], side=config.side, inside=inside)
         elif accepts is None or name in accepts:
             array = as_array(name, as_list(tokenized.columns[name]))
+            if name in TOKEN_INDICES and array is not None:
+                array = padded_indices(array, tokenized.rows.ids.lengths, inside.shape[1], config.side)
             if array is not None:
                 more[name] = to_float32(name, array) if accepts is not None and array.dtype.kind == "f" else array
     return more

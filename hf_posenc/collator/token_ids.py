@@ -6,11 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
-from ..documents import LENGTHS, NUMBERS, OFFSETS, SUPERVISION, Documents, is_no_mask, read_documents, sees_itself
+from ..documents import (
+    LENGTHS,
+    NUMBERS,
+    OFFSETS,
+    SUPERVISION,
+    TOKEN_INDICES,
+    Documents,
+    is_no_mask,
+    read_documents,
+    sees_itself,
+)
 from ..ragged import Ragged
-from .arrays import given_labels
+from .arrays import as_array, given_labels
 from .config import PER_TOKEN, Config
 from .inputs import Given, Values, as_list, label_names
+
+_BEYOND = np.iinfo(np.int32).max  # an index beyond the row, in any padded row
 
 
 def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]]:
@@ -42,14 +54,72 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     return rows, columns
 
 
+def token_indices(config: Config, given: Given, rows: Documents, columns: dict[str, Values]) -> dict[str, Values]:
+    """Return the columns with indices of tokens, such as `start_positions`, moved with their tokens.
+
+    The result has only these columns, as integers `(B,)` or `(B, n)`. An index beyond its row stays beyond it, because
+    models ignore it. Raise a `ValueError` for texts, and if a token was cut or packed, or its row became several rows.
+    """
+    names = [name for name in TOKEN_INDICES if name in columns and (config.accepts is None or name in config.accepts)]
+    arrays = {name: as_array(name, as_list(columns[name])) for name in names}
+    found: dict[str, Values] = {}
+    for name, array in arrays.items():
+        if array is None or array.dtype.kind != "i" or array.ndim > 2:
+            continue
+        if given.texts is not None:
+            raise value_error(
+                f"column '{name}' came with texts, and its values are indices of tokens, which do not exist yet",
+                got=f"row 0: {shorten(array[0].tolist())}",
+                fix="tokenize first, with tokenizer(..., return_offsets_mapping=True), and find the tokens of each "
+                "answer by the offsets of their characters",
+            )
+        lengths = Ragged.from_rows(as_list(given.columns["input_ids"])).lengths
+        removed = np.zeros(len(lengths), np.int64) if rows.removed is None else rows.removed
+        reason = f"packing={config.settings.packing!r} moves rows into others" if config.settings.packing else None
+        if len(rows.ids) != len(lengths) and reason is None:
+            reason = "return_overflowing_tokens=True continues rows in further ones"
+        if reason is not None:
+            raise value_error(
+                f"row 0 of column '{name}' is {shorten(array[0].tolist())}, the index of a token in its row",
+                got=reason,
+                fix="tokenize with tokenizer(..., return_overflowing_tokens=True, return_offsets_mapping=True), and "
+                "find the answer of each piece; then collate the pieces as they are",
+            )
+        shape = (-1, *[1] * (array.ndim - 1))
+        moved = array - removed.reshape(shape)
+        is_inside = (array >= 0) & (array < lengths.reshape(shape))
+        is_cut = is_inside & ((moved < 0) | (moved >= rows.ids.lengths.reshape(shape)))
+        if is_cut.any():
+            row = int(np.argwhere(is_cut)[0][0])
+            raise value_error(
+                f"row {row} of column '{name}' is {shorten(array[row].tolist())}, and this token was cut",
+                got=f"a row of {lengths[row]} tokens, truncated to {rows.ids.lengths[row]}",
+                fix="a larger max_length, or divide long texts by the tokenizer: tokenizer(..., "
+                "return_overflowing_tokens=True, return_offsets_mapping=True)",
+            )
+        found[name] = np.where(is_inside, moved, np.where(array < 0, array, _BEYOND))
+    return found
+
+
+def padded_indices(array: NDArray[np.int64], lengths: NDArray[np.int64], width: int, side: str) -> NDArray[np.int64]:
+    """Return indices of tokens in rows that are padded to `width`; those beyond their row become at least `width`."""
+    shift = (width - lengths if side == "left" else 0 * lengths).reshape(-1, *[1] * (array.ndim - 1))
+    # Models read a negative index as 0, the first token.
+    moved = np.where((array < 0) & (shift > 0), shift, array + shift)
+    return np.where(array == _BEYOND, width, np.where((array < 0) & (shift == 0), array, moved))
+
+
 def model_positions(config: Config, documents: Documents) -> Documents:
     """Return documents whose given `position_ids` are in the numbering of the model.
 
     Positions 0, 1, 2, ... are counted from the model's first position; those that begin there or later stay as they
     are. Raise a `ValueError` for others.
     """
-    given, first = documents.columns.get("position_ids"), config.model_first_position
-    if given is None or not first:
+    given, first, model = documents.columns.get("position_ids"), config.model_first_position, config.model
+    if given is None:
+        return documents
+    if not first:
+        _check_positions(config, documents, given)
         return documents
     counted = given.counters()
     from_0, from_first = (
@@ -59,12 +129,31 @@ def model_positions(config: Config, documents: Documents) -> Documents:
         document = int(np.argmin(from_0 | from_first))
         raise value_error(
             f"row {documents.sample[document]}: the position_ids of a document must be 0, 1, 2, ..., or {first} and "
-            f"more, because the positions of {config.model.name if config.model else 'the model'} begin at {first}",
+            f"more, because the positions of {model.name if model else 'the model'} begin at {first}",
             got=shorten(given[document].tolist()),
             fix=f"dataset.remove_columns('position_ids') to count them; or add {first} to those that count from 0",
         )
     values = np.where(np.repeat(from_0, given.lengths), counted.values + first, given.values)
-    return documents.with_columns(position_ids=Ragged(values, given.lengths))
+    moved = Ragged(values, given.lengths)
+    _check_positions(config, documents, moved)
+    return documents.with_columns(position_ids=moved)
+
+
+def _check_positions(config: Config, documents: Documents, positions: Ragged) -> None:
+    """Raise a `ValueError` for the first of the given positions that the model's position table has no row for."""
+    model = config.model
+    if model is None or model.max_position is None or "position_ids" not in model.accepts:
+        return
+    bad = (positions.values < 0) | (positions.values > model.max_position)
+    if bad.any():
+        place = int(bad.argmax())
+        row = int(np.searchsorted(positions.offsets, place, side="right")) - 1
+        raise value_error(
+            f"row {documents.sample[row]}: 'position_ids' has {positions.values[place]}, and the positions of "
+            f"{model.name} are {model.first_position} to {model.max_position}",
+            got=f"{np.count_nonzero(bad)} such positions in this batch",
+            fix="dataset.remove_columns('position_ids') to count them; or smaller positions",
+        )
 
 
 def unmasked_row(config: Config, given: Given, rows: Documents) -> int | None:

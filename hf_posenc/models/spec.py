@@ -55,6 +55,8 @@ class ModelSpec:
             comes without `position_ids`.
         classifies_first_token (`bool`): True if the model has logits for a row as a whole, computed from its first
             column: left padding changes them, even with `position_ids`, and right padding does not.
+        one_output_per_row (`bool`): True if the model returns nothing with a value for each token, as a classifier of
+            rows, which returns logits `(B, C)`, or an encoder of rows.
         takes_4d_mask (`bool`): True if the model applies an additive `attention_mask` `(B, 1, T, T)`.
         window (`int`, *optional*): the attention window of the layers that have one, as in `AttentionMask`; a 4D mask
             must include it.
@@ -91,6 +93,7 @@ class ModelSpec:
     decoder_padding_token_id: int | None = None
     left_padding_shifts: bool = False
     classifies_first_token: bool = False
+    one_output_per_row: bool = False
     takes_4d_mask: bool = False
     window: int | None = None
     layer_kinds: tuple[str, ...] = ()
@@ -147,6 +150,7 @@ class ModelSpec:
         isolates = isolates_by_positions(probe, positions)
         compares_with_next, num_labels = _loss_of(probe)
         flat_keys, flat_error = find_flat_keys(probe, positions, isolates)
+        one_output_per_row = _has_one_output_per_row(probe)
         spec = cls(
             name=type(model).__name__,
             accepts=tuple(
@@ -163,7 +167,8 @@ class ModelSpec:
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
             decoder_padding_token_id=getattr(model.config, "pad_token_id", None),
             left_padding_shifts=positions.left_padding_shifts,
-            classifies_first_token=_classifies_first_token(probe, positions),
+            classifies_first_token=one_output_per_row and _classifies_first_token(probe, positions),
+            one_output_per_row=one_output_per_row,
             takes_4d_mask=windows is not None,
             window=(windows or Windows()).window,
             layer_kinds=(windows or Windows()).layers,
@@ -225,6 +230,11 @@ class ModelSpec:
     def counts_tokens(self) -> bool:
         """True if outputs depend on absolute (or unknown) positions of tokens, not only on distances between them."""
         return bool({"learned", "sinusoidal", "unknown"} & set(self.positions))
+
+    @property
+    def max_position(self) -> int | None:
+        """Largest value of `position_ids` at a token; `None` without a limit, as for rotary positions."""
+        return self.first_position + self.max_length - 1 if self.max_length is not None and self.counts_tokens else None
 
     def to_dict(self) -> dict[str, Any]:
         r"""Return all fields as a `dict` of JSON values; `from_dict` is the inverse."""
@@ -321,12 +331,31 @@ def _classifies_first_token(probe: Probe, positions: ModelPositions) -> bool:
 
     try:
         alone = logits()
-        if alone.dim() != 2:  # one per token, as in language models
-            return False
         is_left, is_right = (probe.is_close(alone, logits(**{side: 1})) for side in ("left", "right"))
     except Exception:  # a model without a head, or one that requires more inputs
         return False
     return is_right and not is_left
+
+
+def _has_one_output_per_row(probe: Probe) -> bool:
+    """Return True if no output of a model has a value for each token; False if the model does not run on ids alone."""
+
+    def shapes(*rows: int) -> list[torch.Size]:
+        ids = probe.ids(1, rows[-1], seed=3).view(rows).to(probe.device)
+        with unchanged(probe.model), torch.no_grad():
+            out = probe.model(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True)
+        return [each.shape for each in out.values() if isinstance(each, torch.Tensor)]
+
+    for choices in ((1,), (1, 1)):  # rows `(B, T)`, and for multiple choice `(B, choices, T)`
+        try:
+            short = shapes(*choices, 4)
+            if not short or any(len(shape) > 2 and 4 in shape[1:-1] for shape in short):
+                return False
+            # Two dimensions are logits of classes, which may be four, or of tokens: only these grow with the row.
+            return short == shapes(*choices, 3) if any(4 in shape[1:] for shape in short) else True
+        except Exception:  # a head may require more inputs
+            continue
+    return False
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:

@@ -22,6 +22,7 @@ from ..documents import (
     NUMBERS,
     OFFSETS,
     SUPERVISION,
+    TOKEN_INDICES,
     Documents,
     Limits,
     ignore_document_starts,
@@ -122,6 +123,12 @@ def pack_dataset(
     if labels not in ("causal_lm", None):
         raise ValueError(one_of("labels", labels, ("causal_lm", None)))
     names = _column_names(dataset, column)
+    if indices := [name for name in TOKEN_INDICES if name in names]:
+        raise value_error(
+            f"columns {indices} are indices of tokens in their row, and packing moves rows into others",
+            got=f"columns {names}",
+            fix=f"dataset.remove_columns({indices}), or train on rows that are not packed",
+        )
     if labels is None and "labels" not in names and (masks := [name for name in SUPERVISION if name in names]):
         warnings.warn(unread_masks_message(masks, labels), stacklevel=2)
     more: dict[str, Any] = {} if num_proc is None else {"num_proc": num_proc}

@@ -1,0 +1,196 @@
+"""Columns with indices of tokens, such as the answers of question answering: they move with their tokens, or raise."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from hf_posenc import DataCollatorWithPositionalEncoding as C
+from hf_posenc import pack_dataset
+
+IDS = 40
+LONG = {"input_ids": [5, 6, 7, 8, 9], "start_positions": 1, "end_positions": 3}
+SHORT = {"input_ids": [9, 10], "start_positions": 0, "end_positions": 1}  # the first token: no answer
+NONE = {"input_ids": [11, 12, 13], "start_positions": 3, "end_positions": 9}  # beyond the row: ignored
+
+
+@pytest.fixture
+def words() -> PreTrainedTokenizerFast:
+    names = ["<s>", "[PAD]", "</s>", "[UNK]", *(f"w{number}" for number in range(4, IDS))]
+    raw = Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def build(family: str, head: str = "ForQuestionAnswering") -> Any:
+    sizes = {"vocab_size": IDS, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = getattr(transformers, f"{family}Config")(pad_token_id=1, initializer_range=0.3, **sizes)
+    torch.manual_seed(0)
+    return getattr(transformers, f"{family}{head}")(config).eval()
+
+
+@pytest.mark.parametrize("settings", [{}, {"padding_side": "left"}, {"padding_side": "left", "pad_to_multiple_of": 8}])
+def test_answers_point_to_their_tokens_and_those_beyond_a_row_stay_beyond_it(words, settings: dict[str, Any]) -> None:
+    batch = C(words, model=build("Bert"), **settings)([LONG, SHORT, NONE])
+    width = batch["input_ids"].shape[1]
+    starts, ends = batch["start_positions"].tolist(), batch["end_positions"].tolist()
+    spans = [batch["input_ids"][row, starts[row] : ends[row] + 1].tolist() for row in range(2)]
+    assert spans == [[6, 7, 8], [9, 10]]
+    assert min(starts[2], ends[2]) >= width  # models ignore it
+    with torch.no_grad():
+        assert torch.isnan(build("Bert")(**{name: value[2:] for name, value in batch.items()}).loss)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["lists", "arrays", "arrow", "map", "columns of one", "padded rows"])
+def test_indices_point_to_their_tokens_in_every_kind_of_input(words, side: str, kind: str) -> None:
+    collate = C(words, padding_side=side)
+    rows: Any = [LONG, SHORT]
+    if kind == "arrays":
+        rows = [{name: np.array(value) for name, value in row.items()} for row in rows]
+    elif kind == "arrow":
+        rows = datasets.Dataset.from_list(rows).with_format("arrow")[:].to_pylist()
+    elif kind == "map":
+        fixed = collate.replace(padding="max_length", max_length=7)
+        mapped = datasets.Dataset.from_list(rows).map(fixed, batched=True)
+        assert mapped["start_positions"][:] == ([3, 5] if side == "left" else [1, 0])
+        rows = mapped.remove_columns("length").to_list()
+    elif kind == "columns of one":
+        rows = [{**row, "start_positions": [row["start_positions"]]} for row in rows]
+    elif kind == "padded rows":  # by somebody else, on the left
+        rows = [
+            {**LONG, "attention_mask": [1] * 5},
+            {"input_ids": [1, 1, 9, 10], "attention_mask": [0, 0, 1, 1], "start_positions": 2, "end_positions": 3},
+        ]
+    batch = collate.batch(rows)
+    starts, ends = batch["start_positions"].flatten().tolist(), batch["end_positions"].tolist()
+    spans = [
+        batch["input_ids"][row, start : end + 1].tolist()
+        for row, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    assert spans == [[6, 7, 8], [9, 10]]
+
+
+def test_indices_move_with_rows_that_are_truncated_on_the_left_and_trimmed(words) -> None:
+    words.truncation_side = "left"
+    collate = C(words, max_length=3)
+    batch = collate([{**LONG, "start_positions": 2, "end_positions": 4}, SHORT])
+    assert batch["input_ids"][0].tolist() == [7, 8, 9]
+    assert batch["start_positions"].tolist() == [0, 0]
+    assert batch["end_positions"].tolist() == [2, 1]
+    padded = {"input_ids": [1, 1, 9, 10], "attention_mask": [0, 0, 1, 1], "start_positions": 2, "end_positions": 3}
+    trimmed = collate([padded])
+    assert (trimmed["start_positions"].tolist(), trimmed["end_positions"].tolist()) == ([0], [1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "words_"),
+    [
+        (
+            {"max_length": 3},
+            [LONG],
+            ["row 0 of column 'end_positions' is 3, and this token was cut", "5 tokens, truncated to 3"],
+        ),
+        (
+            {"max_length": 2, "return_overflowing_tokens": True},
+            [LONG],
+            ["row 0 of column 'start_positions' is 1", "continues rows"],
+        ),
+        (
+            {"packing": True, "max_length": 16},
+            [LONG, SHORT],
+            ["row 0 of column 'start_positions' is 1", "packing=True"],
+        ),
+        ({"packing": "flat"}, [LONG, SHORT], ["row 0 of column 'start_positions' is 1", "packing='flat'"]),
+        (
+            {},
+            [{"text": "w5 w6", "start_positions": 3}],
+            ["column 'start_positions' came with texts", "return_offsets_mapping=True"],
+        ),
+    ],
+)
+def test_indices_of_tokens_that_are_lost_are_refused(words, settings: Any, rows: Any, words_: list[str]) -> None:
+    for call in (
+        lambda: C(words, **settings)(rows),
+        lambda: datasets.Dataset.from_list(rows).map(C(words, **settings), batched=True),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words_[0])) as refused:
+            call()
+        for each in words_:
+            assert each in str(refused.value)
+        assert "fix:" in str(refused.value)
+
+
+def test_pack_dataset_refuses_indices_of_tokens() -> None:
+    with pytest.raises(ValueError, match=r"columns \['start_positions', 'end_positions'\] are indices of tokens"):
+        pack_dataset(datasets.Dataset.from_list([LONG, SHORT]), 16)
+
+
+def test_the_index_of_xlnets_classification_token_moves_too(words) -> None:
+    rows = [{"input_ids": [5, 6, 7], "cls_index": 2}, {"input_ids": [8], "cls_index": 0}]
+    assert C(words, padding_side="left")(rows)["cls_index"].tolist() == [2, 2]
+    assert C(words)(rows)["cls_index"].tolist() == [2, 0]
+
+
+def test_a_column_that_the_model_does_not_take_is_not_read(words) -> None:
+    model = build("Bert", "ForTokenClassification")
+    assert "start_positions" not in C(words, model=model, packing=True, max_length=8)([LONG, SHORT])
+
+
+# ------------------------------------------------------------------------------------------- positions, classifiers
+
+
+@pytest.mark.parametrize(
+    ("family", "positions", "words_"),
+    [
+        ("Bert", [510, 511, 512], "'position_ids' has 512, and the positions of Bert are 0 to 511"),
+        ("Bert", [-1, 0, 1], "'position_ids' has -1"),
+        ("Roberta", [510, 511, 512], "'position_ids' has 512, and the positions of Roberta are 2 to 511"),
+    ],
+)
+def test_positions_beyond_the_models_table_are_refused(words, family: str, positions: list[int], words_: str) -> None:
+    model = build(family, "Model")
+    collate = C(words, model=model)
+    fits = {"input_ids": [5, 6, 7], "position_ids": [509, 510, 511]}
+    assert collate([fits])["position_ids"].tolist() == [[509, 510, 511]]
+    with torch.no_grad():
+        model(**collate([fits]))
+    for layout in ({}, {"packing": True, "max_length": 16}):
+        with pytest.raises(ValueError, match=re.escape(words_)) as refused:
+            collate.replace(**layout)(
+                [{"input_ids": [8], "position_ids": [3]}, {"input_ids": [5, 6, 7], "position_ids": positions}]
+            )
+        assert "row 1" in str(refused.value)
+
+
+def test_a_model_without_a_table_of_positions_takes_any_that_are_not_counted_from_it(words) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=IDS, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=1
+    )
+    collate = C(words, model=transformers.LlamaForCausalLM(config))
+    assert collate([{"input_ids": [5, 6], "position_ids": [5000, 5001]}])["position_ids"].tolist() == [[5000, 5001]]
+
+
+@pytest.mark.parametrize("packing", [True, "flat"])
+@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForMultipleChoice", "ForNextSentencePrediction"])
+def test_a_model_with_one_output_for_each_row_refuses_packing(words, packing: Any, head: str) -> None:
+    model = build("Bert", head)
+    with pytest.raises(ValueError, match="has one output for each row"):
+        C(words, model=model, packing=packing, max_length=16)
+    assert C(words, model=model)([[5, 6], [7]])["input_ids"].shape == (2, 2)
+
+
+def test_models_with_an_output_for_each_token_still_pack(words) -> None:
+    for head in ("Model", "ForMaskedLM", "ForTokenClassification"):
+        assert C(words, model=build("Bert", head), packing=True, max_length=16)([[5, 6], [7]])["input_ids"].shape == (
+            1,
+            3,
+        )
