@@ -142,7 +142,9 @@ def test_the_index_of_xlnets_classification_token_moves_too(words) -> None:
 
 def test_a_column_that_the_model_does_not_take_is_not_read(words) -> None:
     model = build("Bert", "ForTokenClassification")
-    assert "start_positions" not in C(words, model=model, packing=True, max_length=8)([LONG, SHORT])
+    rows = [{**row, "labels": [0] * len(row["input_ids"])} for row in (LONG, SHORT)]
+    for settings in ({}, {"packing": True, "max_length": 8}):
+        assert "start_positions" not in C(words, model=model, **settings)(rows)
 
 
 # ------------------------------------------------------------------------------------------- positions, classifiers
@@ -151,9 +153,9 @@ def test_a_column_that_the_model_does_not_take_is_not_read(words) -> None:
 @pytest.mark.parametrize(
     ("family", "positions", "words_"),
     [
-        ("Bert", [510, 511, 512], "'position_ids' has 512, and the positions of Bert are 0 to 511"),
+        ("Bert", [510, 511, 512], "'position_ids' has 512, and the positions of BertModel are 0 to 511"),
         ("Bert", [-1, 0, 1], "'position_ids' has -1"),
-        ("Roberta", [510, 511, 512], "'position_ids' has 512, and the positions of Roberta are 2 to 511"),
+        ("Roberta", [510, 511, 512], "'position_ids' has 512, and the positions of RobertaModel are 2 to 511"),
     ],
 )
 def test_positions_beyond_the_models_table_are_refused(words, family: str, positions: list[int], words_: str) -> None:
