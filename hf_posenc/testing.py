@@ -21,7 +21,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ._common.compat import attention_implementation
-from ._common.errors import explain, one_of, shorten, value_error
+from ._common.errors import explain, message_of, one_of, shorten, value_error
 from ._common.sample_texts import standard_library_docstrings
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
@@ -222,7 +222,8 @@ def measure_packing(model: nn.Module) -> PackingCheck:
             if "position_ids" in spec.accepts:
                 restarting = torch.cat([torch.arange(length, device="cpu") for length in _LENGTHS])
                 batch["position_ids"] = restarting[None] + spec.first_position
-            return PackedLayout("impossible", run(batch)[0], str(error).partition("got: ")[2].partition("\n")[0])
+            message = message_of(error)
+            return PackedLayout("impossible", run(batch)[0], ((message and message.got) or "").partition("\n")[0])
 
     return PackingCheck(name, attention, layout(True), layout("flat"))
 

@@ -6,9 +6,20 @@ import difflib
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+_Error = TypeVar("_Error", ValueError, TypeError)
 
 
-def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
+class Message(str):
+    """Message of `explain` with its parts as text; `got` and `fix` are `None` if they were left out."""
+
+    rule: str
+    got: str | None
+    fix: str | None
+
+
+def explain(rule: str, *, got: object = None, fix: str | None = None) -> Message:
     r"""Return an error message of up to three lines: the rule, the given value, and the fix.
 
     Args:
@@ -18,7 +29,7 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
         fix (`str`, *optional*): the correction, as code to paste if possible. By default this line is left out.
 
     Returns:
-        `str` of one to three lines, without a trailing newline.
+        `Message`, a `str` of one to three lines, without a trailing newline.
 
     Example:
         >>> print(explain("d_model must be positive", got=0, fix="SinusoidalPositionalEncoding(512)"))
@@ -31,17 +42,30 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
         lines.append(f"  got: {got}")
     if fix is not None:
         lines.append(f"  fix: {fix}")
-    return "\n".join(lines)
+    message = Message("\n".join(lines))
+    message.rule, message.got, message.fix = rule, None if got is None else str(got), fix
+    return message
+
+
+def message_of(error: BaseException) -> Message | None:
+    """Return the message of an error of this package, with its parts; `None` for an error of another library."""
+    return next((part for part in error.args if isinstance(part, Message)), None)
+
+
+def _error(kind: type[_Error], rule: str, got: object, fix: str | None) -> _Error:
+    error = kind(message := explain(rule, got=got, fix=fix))
+    vars(error).update(vars(message))
+    return error
 
 
 def value_error(rule: str, *, got: object = None, fix: str | None = None) -> ValueError:
-    """Return a `ValueError` whose message is `explain(rule, got=got, fix=fix)`."""
-    return ValueError(explain(rule, got=got, fix=fix))
+    """Return a `ValueError` with the message of `explain`; its attributes `rule`, `got` and `fix` are the parts."""
+    return _error(ValueError, rule, got, fix)
 
 
 def type_error(rule: str, *, got: object = None, fix: str | None = None) -> TypeError:
-    """Return a `TypeError` whose message is `explain(rule, got=got, fix=fix)`."""
-    return TypeError(explain(rule, got=got, fix=fix))
+    """Return a `TypeError` with the message of `explain`; its attributes `rule`, `got` and `fix` are the parts."""
+    return _error(TypeError, rule, got, fix)
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from .._common.errors import shorten, type_error
+from .._common.errors import message_of, shorten, type_error
 from ..models import (
     PositionTable,
     check_weights,
@@ -215,7 +215,8 @@ def _checked(
     try:
         identified = identify(tensor, conventions=recorded)
     except (TypeError, ValueError) as error:
-        problem = ", ".join(line.strip().removeprefix("got: ") for line in str(error).splitlines()[:2])
+        message = message_of(error)
+        problem = f"{message.rule}, {message.got}" if message else str(error).partition("\n")[0]
     return CheckedTable(
         name=name,
         counts=None if table is None else table.counts,

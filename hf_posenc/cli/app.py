@@ -5,16 +5,17 @@ The commands `check` and `explore` are defined here, the other commands in modul
 
 from __future__ import annotations
 
+import glob
 import warnings
 import webbrowser
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from .._common.errors import shorten, value_error
+from .._common.errors import message_of, shorten, value_error
 from .common import Tokenizer, default_texts, default_tokenizer
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, show
@@ -93,18 +94,39 @@ def labels(
     are any, the exit status is 1. Without --tokenizer, end tokens and padding ids are not checked.
     """
     from .. import audit
-    from ..corpus.tables import load_rows
 
     try:
-        found = audit.labels(load_rows(data, split), tokenizer, end_token=end_token)
+        found = audit.labels(_load_rows(data, split), tokenizer, end_token=end_token)
     except ValueError as error:  # of datasets or Arrow, which read the rows now
-        if "\n  got: " in str(error):
+        if message_of(error) is not None:
             raise
         fix = "a file, or a folder, of rows with input_ids and labels"
         raise value_error(f"{data} cannot be read as rows", got=shorten(str(error)), fix=fix) from error
     Screen().say(str(found))
     if found.problems:
         raise typer.Exit(1)
+
+
+def _load_rows(name: str, split: str | None = None) -> Any:
+    """Open what `save_to_disk` wrote, a Parquet, Arrow or JSON file, a folder of these, or a data set on the Hub."""
+    from ..corpus.files import format_of
+    from ..corpus.tables import from_hub, from_saved_folder, load_data
+
+    form, found = format_of(name)[0], from_saved_folder(name, split)
+    if not found and (form is not None or Path(name).expanduser().is_dir()):
+        import datasets
+
+        files = (
+            {"path": form, "data_files": glob.escape(name) if Path(name).expanduser().exists() else name}
+            if form
+            else {"path": name}
+        )
+        fix = "check the files and the split (--split)"
+        return load_data(name, lambda: datasets.load_dataset(**files, split=split or "train", streaming=True), fix=fix)
+    found = found or from_hub(name, None, split)
+    if len(found) > 1:
+        raise value_error("one split is read at a time", got=f"split={split!r}", fix="one of its names (--split)")
+    return found[0].data
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
@@ -172,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         # Errors with messages of explain() are about the arguments. Any other error is a bug of this package and keeps
         # its traceback.
-        if not isinstance(error, OSError) and "\n  fix: " not in str(error) and "\n  got: " not in str(error):
+        if not isinstance(error, OSError) and message_of(error) is None:
             raise
         screen.complain(str(error))
         raise SystemExit(2) from None

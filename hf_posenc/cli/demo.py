@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._common.errors import value_error
+from .._common.errors import message_of, value_error
 from .common import MAX_LENGTH, PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
@@ -186,5 +186,6 @@ def _plot(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
     try:
         figure = plots.batch(batch, tokens)
     except ImportError as error:
-        return str(error).replace("\n  fix:", ":")
+        message = message_of(error)
+        return f"{message.rule}: {message.fix}" if message else str(error)
     return str(plots.save(figure, output).resolve())

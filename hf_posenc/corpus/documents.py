@@ -99,6 +99,7 @@ class Documents:
         lines (`int`): lines of text in the batch, including blank ones; 0 for tables.
         blank (`int`): number of blank lines or files, which are not documents; 0 for paragraphs.
         raw (sequence of buffers): the bytes of the documents, for the digest of the shard.
+        is_damage (`bool`): True if its only document stands for the rest of a damaged file.
     """
 
     source: Source
@@ -110,6 +111,7 @@ class Documents:
     lines: int = 0
     blank: int = 0
     raw: Sequence[Any] = ()
+    is_damage: bool = False
 
     @property
     def unit(self) -> Literal["line", "row"]:

@@ -22,7 +22,7 @@ from .card import card
 from .columns import named_columns
 from .engines import CountLines, Function, Records, WriteShards, library_versions, run_in_processes, run_on_ray
 from .files import Format, InputFile, StorageOptions
-from .manifest import MOVE_AWAY, OTHER_OUTPUT, Manifest, OnRead, differences, job_digest
+from .manifest import OTHER_OUTPUT, BadFile, Manifest, OnRead, Remedy, differences, job_digest
 from .options import Options, Progress, resolve, with_options
 from .output import CARD, DATA, JOB, MANIFEST, TOKENIZER, Output
 from .shards import Job, Task, read_record, rejected_name, schema_of
@@ -32,7 +32,6 @@ from .sources import Sources, open_sources
 _SMALL = 1 << 20
 # By default a shard holds 1/64 of the input, within these bounds, so that all workers finish at about the same time.
 _MIN_SHARD_BYTES, _MAX_SHARD_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
-_OTHER_INPUT = "; encode it to another output"
 _SAVED = 1000  # shards after which the manifest is written
 
 
@@ -339,13 +338,13 @@ def _check_names(job: Job) -> None:
         )
 
 
-def _check_other_files(output: Output, bad: dict[str, str]) -> None:
+def _check_other_files(output: Output, bad: list[BadFile]) -> None:
     """Raise `ValueError` if `data/` holds files that are not shards of this job."""
     # Other libraries would read them as shards.
-    if others := [name for name, reason in bad.items() if reason.endswith(MOVE_AWAY)]:
+    if others := [one for one in bad if one.remedy is Remedy.MOVE_AWAY]:
         raise value_error(
             f"{output} holds files that are not of this job, and would be read with its shards",
-            got=", ".join(f"{name} {bad[name].removesuffix(MOVE_AWAY)}" for name in others[:3])
+            got=", ".join(f"{one.file} {one.difference}" for one in others[:3])
             + f", and {len(others) - 3} more" * (len(others) > 3),
             fix="move them to another folder, and run the same command again",
         )
@@ -367,22 +366,6 @@ def _last_line(text: str) -> str:
 
 
 # -------------------------------------------------------------------------------------------------------------- verify
-
-
-@dataclass(frozen=True)
-class BadFile:
-    r"""A file that differs from the manifest (`manifest.json`), as `verify` reports it.
-
-    Args:
-        file (`str`): its name in the output; `"inputs"` if the inputs differ.
-        reason (`str`): the difference.
-    """
-
-    file: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -423,7 +406,7 @@ class Verification:
             shards = counted(self.shards, "shard") + ("" if self.finished else " so far")
             first = f"{shards}, {self.rows:,} rows, {self.tokens:,} tokens, all as they were written"
         lines = [f"{self.output}: {first}", *(f"  {one}" for one in self.bad)]
-        if any(not one.reason.endswith((MOVE_AWAY, _OTHER_INPUT)) for one in self.bad):
+        if any(one.remedy is Remedy.ENCODE_AGAIN for one in self.bad):
             lines.append("The same hf-posenc encode again repairs the output, and makes only the bad shards again.")
         elif not self.finished:
             lines.append("The job is not finished: the same hf-posenc encode again continues it.")
@@ -475,11 +458,10 @@ def verify(
     if manifest is None:
         raise value_error(f"{output} holds no {MANIFEST}", fix="a folder or address that hf-posenc encode wrote to")
     shards = len(manifest.records)
-    found = manifest.find_shards(on_read, check_all=True)
-    bad = [BadFile(file, reason) for file, reason in sorted(found.items())]
+    bad = manifest.find_shards(on_read, check_all=True)
     if inputs is not None:
         differing = _other_inputs(manifest, inputs, storage, options)
-        bad += [BadFile("inputs", f"{difference}{_OTHER_INPUT}") for difference in differing]
+        bad += [BadFile("inputs", difference, Remedy.OTHER_OUTPUT) for difference in differing]
     totals = manifest.totals
     return Verification(
         str(output),

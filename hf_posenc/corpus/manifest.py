@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from .options import implied_options
 from .output import DATA, JOB, MANIFEST, Output
 from .shards import FORMAT_VERSION, check_shard, is_record, read_record, rejected_name, shard_name
 
-MOVE_AWAY = "; move it away"
 OTHER_OUTPUT = "another --output, or delete this one"
 _WRITER = "hf-posenc"
 _SHARD = re.compile(rf"{DATA}/shard-(\d{{6,}})-(\d{{3,}})\.parquet")
@@ -42,6 +42,37 @@ def shard_numbers(name: str) -> tuple[int, int] | None:
     match = _SHARD.fullmatch(name)
     numbers = (int(match[1]), int(match[2])) if match else None
     return numbers if numbers and name == shard_name(*numbers) else None
+
+
+class Remedy(Enum):
+    """Way out for the user when a file differs from the manifest; the values are the ends of messages."""
+
+    ENCODE_AGAIN = ""
+    MOVE_AWAY = "; move it away"
+    OTHER_OUTPUT = "; encode it to another output"
+
+
+@dataclass(frozen=True)
+class BadFile:
+    r"""A file that differs from the manifest (`manifest.json`), as `verify` reports it.
+
+    Args:
+        file (`str`): its name in the output; `"inputs"` if the inputs differ.
+        difference (`str`): the difference.
+        remedy (`Remedy`): the way out; by default, the same `encode` again repairs it.
+    """
+
+    file: str
+    difference: str
+    remedy: Remedy = Remedy.ENCODE_AGAIN
+
+    @property
+    def reason(self) -> str:
+        """The difference, and the remedy unless it is to encode again."""
+        return self.difference + self.remedy.value
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.reason}"
 
 
 @dataclass
@@ -173,7 +204,7 @@ class Manifest:
 
     # ------------------------------------------------------------------------------------------------ finished shards
 
-    def find_shards(self, on_read: OnRead | None = None, *, check_all: bool) -> dict[str, str]:
+    def find_shards(self, on_read: OnRead | None = None, *, check_all: bool) -> list[BadFile]:
         r"""Compare the records with the files in `data/`, and add the records of sound shards that are not known yet.
 
         Args:
@@ -182,9 +213,9 @@ class Manifest:
                 if they are missing or damaged.
 
         Returns:
-            `dict` from the name of each missing, damaged or unknown file to the reason.
+            `list` with a `BadFile` for each missing, damaged or unknown file, sorted by name.
         """
-        bad: dict[str, str] = {}
+        bad: dict[str, BadFile] = {}
         there = self.output.files(DATA)
         for numbers, record in list(self.records.items()):
             reason = None
@@ -197,41 +228,42 @@ class Manifest:
                 if any(record.get(name) != value for name, value in footer.items()):
                     reason = f"has another record than in {MANIFEST}"
             if reason is not None:
-                bad[record["file"]] = reason
+                bad[record["file"]] = BadFile(record["file"], reason)
                 del self.records[numbers]
             if on_read is not None and check_all:
                 on_read(record["bytes"])
         for name, size in there.items():
             numbers_or_none = shard_numbers(name)
             if numbers_or_none is None:
-                bad[name] = f"is not a shard of this job{MOVE_AWAY}"
+                bad[name] = BadFile(name, "is not a shard of this job", Remedy.MOVE_AWAY)
             elif numbers_or_none not in self.records and name not in bad:
                 if self.finished:
-                    bad[name] = f"is not in the manifest{MOVE_AWAY}"
-                elif (reason := self._add(name, size, on_read)) is not None:
-                    bad[name] = reason
+                    bad[name] = BadFile(name, "is not in the manifest", Remedy.MOVE_AWAY)
+                elif (unusable := self._add(name, size, on_read)) is not None:
+                    bad[name] = unusable
         rejected = self.output.files("rejected")
         for numbers, record in list(self.records.items()):
             name = rejected_name(record["file"])
             lines = (self.output.read(name) or b"").count(b"\n") if name in rejected and record["rejected"] else 0
             if lines != record["rejected"]:
-                bad[name] = f"holds {lines:,} of the {record['rejected']:,} rejected documents of {record['file']}"
+                expected = f"the {record['rejected']:,} rejected documents of {record['file']}"
+                bad[name] = BadFile(name, f"holds {lines:,} of {expected}")
                 del self.records[numbers]
-        return bad
+        return [bad[name] for name in sorted(bad)]
 
-    def _add(self, name: str, size: int, on_read: OnRead | None) -> str | None:
-        """Add the record of a shard from its footer; return the reason if the shard cannot be used."""
+    def _add(self, name: str, size: int, on_read: OnRead | None) -> BadFile | None:
+        """Add the record of a shard from its footer; return the difference if the shard cannot be used."""
         try:
             record = read_record(self.output, name, size)
         except ValueError:
-            return "is damaged"
+            return BadFile(name, "is damaged")
         if record["job"] != self.digest:
-            return f"is a shard of another job{MOVE_AWAY}"
+            return BadFile(name, "is a shard of another job", Remedy.MOVE_AWAY)
         if (reason := check_shard(self.output, record)) is None:
             self.add(record)
         if on_read is not None:
             on_read(size)
-        return reason
+        return None if reason is None else BadFile(name, reason)
 
     def finished_shards(self) -> dict[int, frozenset[int]]:
         """Return the numbers of the finished shards of each task."""

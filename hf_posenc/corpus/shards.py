@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
 
-from .._common.errors import explain, shorten, value_error
+from .._common.errors import explain, message_of, shorten, value_error
 from ..documents import Documents as TokenDocuments
 from ..documents import Limits, ignore_document_starts
 from ..packing import pack
@@ -402,7 +402,7 @@ class _Shard:
                 offset = part.source.count_lines(0, part.begin)
             else:
                 offset, place = 0, f" after byte {part.begin:,}"
-        fixes = ["download or write the file again"] if "cannot be read further" in reason else []
+        fixes = ["download or write the file again"] if documents.is_damage else []
         fixes.append('on_bad_row="skip" leaves such rows out and lists them in rejected/')
         if self._job.pack is None:
             fixes.append('on_bad_row="keep-empty" keeps them as empty texts')
@@ -481,8 +481,8 @@ def _emptied(texts: Sequence[Sequence[str]], bad: Mapping[int, Any]) -> list[lis
 
 
 def _reason(error: ValueError) -> str:
-    lines = str(error).splitlines()
-    return next((line.split("got: ", 1)[1] for line in lines if "got: " in line), lines[0])
+    message = message_of(error)
+    return str((message and message.got) or error).splitlines()[0]
 
 
 def _lists(rows: Ragged) -> pa.ListArray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import glob
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from .._common.errors import option, type_error, value_error
 from .._common.files import path_inside, read_whole
 from .columns import Columns, SourceColumns
 from .documents import Documents, Part, table_documents
-from .files import InputFile, format_of
+from .files import InputFile
 
 _BATCH_BYTES = 4 << 20  # bytes of a table that are read at once
 _BATCH_ROWS = 8192
@@ -349,25 +348,6 @@ def from_saved_folder(name: str, split: str | None) -> list[DataSet]:
     return [DataSet(one.name, one.data, {"fingerprint": one.data._fingerprint}) for one in found]
 
 
-def load_rows(name: str, split: str | None = None) -> Any:
-    """Open what `save_to_disk` wrote, a Parquet, Arrow or JSON file, a folder of these, or a data set on the Hub."""
-    form, found = format_of(name)[0], from_saved_folder(name, split)
-    if not found and (form is not None or Path(name).expanduser().is_dir()):
-        import datasets
-
-        files = (
-            {"path": form, "data_files": glob.escape(name) if Path(name).expanduser().exists() else name}
-            if form
-            else {"path": name}
-        )
-        fix = "check the files and the split (--split)"
-        return _load(name, lambda: datasets.load_dataset(**files, split=split or "train", streaming=True), fix=fix)
-    found = found or from_hub(name, None, split)
-    if len(found) > 1:
-        raise value_error("one split is read at a time", got=f"split={split!r}", fix="one of its names (--split)")
-    return found[0].data
-
-
 def _from_json(path: Path, read: Callable[[Any], list[str]]) -> list[str]:
     """Parse a JSON file that `save_to_disk` wrote, and return `read(content)`, where `content` is the parsed JSON."""
     try:
@@ -382,14 +362,14 @@ def from_hub(name: str, config: str | None, split: str | None) -> list[DataSet]:
     """Open a data set by its name on the Hub: streamed, or from the cache if `HF_HUB_OFFLINE` is set."""
     import datasets
 
-    builder = _load(name, datasets.load_dataset_builder, name, config)
+    builder = load_data(name, datasets.load_dataset_builder, name, config)
     splits = [str(one) for one in (builder.info.splits or builder.config.data_files or ())]
     found = []
     for one in _chosen(name, splits, split) or ["train"]:
         shown = f"{name} ({one})" if builder.config.name == "default" else f"{name} ({builder.config.name}, {one})"
         open_split = builder.as_dataset if datasets.config.HF_HUB_OFFLINE else builder.as_streaming_dataset
         identity = {"config": builder.config.name, "commit": builder.hash, "split": one}
-        found.append(DataSet(shown, _load(name, open_split, one), identity))
+        found.append(DataSet(shown, load_data(name, open_split, one), identity))
     return found
 
 
@@ -424,7 +404,7 @@ def _hash_of(stream: Any) -> str | None:
         return None
 
 
-def _load(
+def load_data(
     name: str,
     load: Callable[..., Any],
     *given: object,

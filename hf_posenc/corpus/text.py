@@ -185,7 +185,7 @@ class TextFile(InputFile):
             yield from parse.get(self.kind, self._by_line)(lines, end, shard_bytes if part.several else None, columns)
             if lines.damage is not None:
                 last = (lines.offset - 1) // shard_bytes if part.several and lines.offset else 0
-                yield self._batch([_Record(last, lines.number, 0, b"", None, lines.damage)], columns)
+                yield self._batch([_Record(last, lines.number, 0, b"", None, lines.damage)], columns, is_damage=True)
 
     def count_lines(self, begin: int, end: int) -> int:
         """Return the number of lines that begin at byte `begin` or later, and before byte `end`."""
@@ -363,7 +363,7 @@ class TextFile(InputFile):
         if batch:
             yield self._batch(batch, columns)
 
-    def _batch(self, batch: list[_Record], columns: Columns) -> Documents:
+    def _batch(self, batch: list[_Record], columns: Columns, *, is_damage: bool = False) -> Documents:
         found = [one for one in batch if one.values is not None or one.reason is not None]
         nothing: tuple[Any, ...] = ("",) * len(columns.texts) + (None,) * len(columns.carried)
         rows = [one.values or nothing for one in found]
@@ -377,6 +377,7 @@ class TextFile(InputFile):
             lines=sum(one.lines for one in batch),
             blank=0 if self.kind == "paragraphs" else len(batch) - len(found),
             raw=[one.raw for one in found],
+            is_damage=is_damage,
         )
 
     def _header(self, lines: Lines) -> Sequence[str]:

@@ -285,11 +285,8 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
     """
     if not isinstance(saved, Mapping):
         raise type_error("a state is a dict", got=shorten(saved), fix="sampler.state_dict()")
-    differ = [
-        f"{name}: saved {shorten(saved[name])}, here {shorten(here[name])}"
-        for name in here
-        if name in saved and saved[name] != here[name]
-    ]
+    changed = [name for name in here if name in saved and saved[name] != here[name]]
+    differ = [f"{name}: saved {shorten(saved[name])}, here {shorten(here[name])}" for name in changed]
     differ += [f"{name} is missing" for name in here if name not in saved]
     differ += [f"{name} is unknown here" for name in saved if name not in here]
     if differ:
@@ -297,7 +294,7 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
             "the state belongs to another plan, or is incomplete",
             got=f"{'; '.join(differ)} ({found})",
             fix=f"as many processes times gradient_accumulation_steps as when it was saved: {saved['batches_per_step']}"
-            if differ[0].startswith("batches_per_step: ")
+            if changed[:1] == ["batches_per_step"]
             else "the same lengths, in the same order, and the same settings as when it was saved",
         )
 

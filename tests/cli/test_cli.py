@@ -561,9 +561,10 @@ def test_wrong_settings_are_reported_in_three_lines(
     assert run("sho") == 2
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, bert_folder: Path) -> None:
+@pytest.mark.parametrize("words", ["a bug", "a bug\n  got: 1\n  fix: 2"])
+def test_a_bug_keeps_its_traceback(words: str, monkeypatch: pytest.MonkeyPatch, bert_folder: Path) -> None:
     def broken(*_: Any) -> Any:
-        raise ValueError("a bug")
+        raise ValueError(words)
 
     monkeypatch.setattr(DataCollatorWithPositionalEncoding, "batch", broken)
     with pytest.raises(ValueError, match="a bug"):

@@ -338,6 +338,12 @@ def test_a_compressed_file_may_have_several_members_and_is_read_up_to_the_damage
         read(path, on_bad_row="error")
 
 
+def test_only_a_damaged_file_is_to_be_downloaded_again() -> None:
+    with pytest.raises(ValueError, match="is 'cannot be read further', expected int64") as refused:
+        content(b"text,n\na,cannot be read further\n", "csv", columns=["n:int64"], on_bad_row="error")
+    assert "download" not in str(refused.value)
+
+
 def test_zeros_behind_a_gzip_file_are_padding() -> None:
     assert content(gzip.compress(b"a\n") + bytes(3000), "txt.gz").texts == ["a"]
 

@@ -94,6 +94,7 @@ def test_the_file_that_was_harmed_is_named_with_the_reason(folder: Path, harm: s
     (bad,) = found.bad
     assert bad.file == file
     assert reason in bad.reason
+    assert (bad.remedy.name == "MOVE_AWAY") == reason.endswith("; move it away")
     assert not found.sound
     assert (found.shards, found.finished) == (3, True)
     first, second, *last = str(found).splitlines()
@@ -145,7 +146,7 @@ def test_inputs_are_compared_with_the_text_that_each_shard_was_made_from(tmp_pat
     path.write_text(path.read_text().replace('"id": 121', '"id": 222'))
     assert verify(out).bad == ()
     (bad,) = verify(out, inputs=path).bad
-    assert bad.file == "inputs"
+    assert (bad.file, bad.remedy.name) == ("inputs", "OTHER_OUTPUT")
     assert str(path) in bad.reason
     assert str(verify(out, inputs=path)).endswith("encode it to another output")
     for options, status in (([], 0), (["--inputs", str(path)], 1)):
