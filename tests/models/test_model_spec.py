@@ -451,7 +451,6 @@ def test_wrappers_are_opened(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch.compile's own
 def test_a_compiled_model_is_opened_without_compiling_it() -> None:
     assert ModelSpec.of(torch.compile(ROBERTA.build())) == ModelSpec.of(ROBERTA.build())
     model = ROBERTA.build()
