@@ -26,9 +26,6 @@ from hf_posenc.positions import (
     sinusoidal_table,
 )
 
-# x-transformers scripts a function when it is imported, which torch means to give up.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-
 HERE = installed()[0]
 OF_THE_TEST_EXTRA = {"", "transformers", "diffusers", "x-transformers", "positional-encodings"}
 

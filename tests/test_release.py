@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import release
 import versions
+from packaging.requirements import Requirement
 
 PROJECT = '[project]\nname = "hf-posenc"\nversion = "0.9.0"\n'
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n### Fixed\n\n- A crash.\n\n## [0.9.0] - 2026-01-02\n\n- The first.\n"
@@ -115,6 +116,14 @@ def test_a_further_requirement_replaces_the_one_of_that_name() -> None:
         "torch==2.9.1",
         "tokenizers>=0.dev0",
     ]
+
+
+def test_other_versions_are_tested_with_all_that_the_tests_need_but_for_the_tools_that_are_named() -> None:
+    project = tomllib.loads((versions.REPO / "pyproject.toml").read_text())["project"]
+    needed = {Requirement(line).name for line in project["optional-dependencies"]["test"]}
+    compared_with = {"diffusers", "positional-encodings", "x-transformers"}
+    of_the_source = {"hf-posenc", "mypy", "playwright", "ruff"}
+    assert needed - set(versions.TOOLS) == compared_with | of_the_source | set(versions.NOTEBOOK_TOOLS)
 
 
 def test_the_core_tests_are_those_of_ci() -> None:

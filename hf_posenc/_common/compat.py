@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedTokenizerBase
 
+# The argument of a model's `forward` that takes its key-value cache: `cache` since transformers 5.24.
+CACHES = ("cache", "cache_params", "past_key_values")
+
 
 def apply_chat_template(processor: Any, conversation: Any, settings: Mapping[str, Any]) -> Any:
     """Return `ProcessorMixin.apply_chat_template(processor, conversation, **settings)`, for texts alone.

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from .._common.compat import CACHES
 from .._common.constants import IGNORED
 from .._common.errors import one_of
 from .mask_support import FLAT_KEYS, Windows, find_flat_keys, find_windows, isolates_by_positions
@@ -32,7 +33,7 @@ class ModelSpec:
 
     Args:
         name (`str`): name of the model's class.
-        accepts (`tuple` of `str`): names of the arguments of its forward, without `**kwargs`.
+        accepts (`tuple` of `str`): names of the arguments of its forward, without `**kwargs` and a key-value cache.
         positions (`tuple` of `str`): the kinds of positions that the model uses: "learned", "sinusoidal", "rotary",
             "relative", "alibi", or "unknown" for an unrecognized kind; empty for none.
         first_position (`int`): the value of `position_ids` at a row's first token: 0 in BERT, 2 in RoBERTa.
@@ -154,7 +155,9 @@ class ModelSpec:
         spec = cls(
             name=type(model).__name__,
             accepts=tuple(
-                name for name in forward_names(model) if name != "position_ids" or positions.takes_position_ids
+                name
+                for name in forward_names(model)
+                if name not in CACHES and (name != "position_ids" or positions.takes_position_ids)
             ),
             positions=positions.kinds,
             max_length=_max_length(model, positions, "input_ids"),

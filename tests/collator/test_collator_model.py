@@ -520,6 +520,17 @@ def test_a_model_that_reads_no_positions_gets_none(unigram) -> None:
     assert list(C(unigram, model=tiny("mamba"), labels="causal_lm")(TEXTS)) == ["input_ids", "attention_mask", "labels"]
 
 
+@pytest.mark.filterwarnings("ignore:.* takes labels and these rows have none")
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bart", "mamba"])
+def test_a_column_with_the_name_of_a_cache_is_not_the_cache_of_the_model(unigram, name: str) -> None:
+    """transformers 5.24 calls the cache of all models `cache`, versions before `past_key_values` or `cache_params`."""
+    names = ("cache", "cache_params", "past_key_values")
+    collate = C(unigram, model=tiny(name))
+    rows = [{"text": text, **dict.fromkeys(names, 1)} for text in TEXTS]
+    assert list(collate(rows)) == list(collate(TEXTS))
+    assert not {*names} & {*ModelSpec.of(tiny(name)).accepts}
+
+
 @torch.no_grad()
 def test_a_model_without_positions_takes_ours_as_embeddings(unigram) -> None:
     model = tiny("mamba")

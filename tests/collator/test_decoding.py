@@ -6,6 +6,7 @@ Positions come from the mask of all tokens so far; counting the tokens of a row,
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import pytest
@@ -189,6 +190,10 @@ def test_single_far_positions_have_the_bits_of_the_whole_table(convention: Conve
 # --------------------------------------------------------------------------------------- a model of transformers
 
 
+# transformers 5.24 renamed it.
+CACHE = "cache" if "cache" in inspect.signature(GPT2LMHeadModel.forward).parameters else "past_key_values"
+
+
 @functools.cache
 def gpt2() -> GPT2LMHeadModel:
     """A GPT-2 without positions of its own: what it is fed has them already."""
@@ -227,7 +232,7 @@ def test_a_model_of_transformers_decodes_from_embeddings_with_its_cache(conventi
             if naive:
                 positions = (torch.arange(stop) + first).expand(len(ids), -1)
             vectors = embed(ids[:, start:stop], so_far[:, start:], positions[:, start:])
-            out = model(inputs_embeds=vectors, attention_mask=so_far, past_key_values=past, use_cache=True)
+            out = model(inputs_embeds=vectors, attention_mask=so_far, use_cache=True, **{CACHE: past})
             logits.append(out.logits)
         difference = (torch.cat(logits, dim=1)[real] - expected[real]).abs().max()
         assert difference > 0.1 if naive else difference <= 1e-5, difference
@@ -245,7 +250,7 @@ def test_greedy_decoding_of_a_padded_batch_equals_decoding_each_prompt_alone() -
         for _ in range(NEW):
             where = position_ids_from_mask(mask)[:, -new.shape[1] :]
             vectors = embed(new, mask[:, -new.shape[1] :], where)
-            logits = model(inputs_embeds=vectors, attention_mask=mask, past_key_values=past, use_cache=True).logits
+            logits = model(inputs_embeds=vectors, attention_mask=mask, use_cache=True, **{CACHE: past}).logits
             new = logits[:, -1:].argmax(dim=-1)
             ids, mask = torch.cat([ids, new], dim=1), torch.cat([mask, torch.ones_like(new)], dim=1)
         return ids[:, -NEW:]

@@ -451,7 +451,6 @@ def test_wrappers_are_opened(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch.compile's own
 def test_a_compiled_model_is_opened_without_compiling_it() -> None:
     assert ModelSpec.of(torch.compile(ROBERTA.build())) == ModelSpec.of(ROBERTA.build())
     model = ROBERTA.build()
@@ -491,6 +490,7 @@ def test_adapters_are_opened() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+@pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")  # PEFT passes it
 @pytest.mark.parametrize("tuning", ["PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig"])
 @pytest.mark.parametrize(
     ("name", "head", "task"),
@@ -516,6 +516,9 @@ def test_virtual_tokens_of_peft_take_positions(name: str, head: str, task: str, 
     assert not spec.takes_4d_mask
     assert not spec.isolates_by_position_ids
     assert spec.left_padding_shifts
+    renamed = not before("transformers", "5.24") and before("peft", "0.21.3")
+    if renamed and (name, tuning) == ("bert", "PrefixTuningConfig"):
+        pytest.skip("PEFT 0.21.2 fails: it looks for the argument past_key_values, which is cache in transformers 5.24")
     target = spec.max_target_length or 5
     for longer in (0, 1):
         inputs = tokens(family, spec.max_length + (0 if prefix else longer), target + (longer if prefix else 0))

@@ -445,7 +445,6 @@ def test_the_encoding_runs_under_a_fake_mode(kind: str) -> None:
             assert isinstance(module(torch.empty(2, 5, 8), positions), FakeTensor)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, at the first use of its compiler
 @pytest.mark.parametrize("kind", OTHERS)
 def test_one_graph_for_all_lengths_under_a_compiler(kind: str) -> None:
     graphs: list[torch.fx.GraphModule] = []
@@ -464,7 +463,6 @@ def test_one_graph_for_all_lengths_under_a_compiler(kind: str) -> None:
     assert len(graphs) == 2
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("kind", OTHERS)
 def test_an_exported_program_holds_for_other_lengths(kind: str) -> None:
     module = made(kind, 16)

@@ -24,10 +24,6 @@ from torch.export import Dim
 from hf_posenc import PositionalEmbedding, sinusoidal_encoding
 from hf_posenc.positions import CONVENTIONS, Convention, SinusoidalPositionalEncoding, clear_cache
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, at the first use of its compiler
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
 VASWANI, FAIRSEQ = CONVENTIONS["vaswani"], CONVENTIONS["fairseq"]
 # The last length is longer than the tables of the others.
 LENGTHS = (5, 9, 2, 300, 5000)

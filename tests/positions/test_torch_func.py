@@ -65,7 +65,6 @@ def test_per_sample_gradients_of_a_whole_model_with_padding(convention: Conventi
             torch.testing.assert_close(found[name][row], gradient)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, at the first use of jvp
 def test_forward_gradients_and_functionalized_calls_have_the_same_rows() -> None:
     module, x, ids = SinusoidalPositionalEncoding(12, scale="sqrt_d"), torch.randn(2, LENGTH, 12), IDS + 300
     for places in (None, ids[0], ids):

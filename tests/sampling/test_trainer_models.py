@@ -11,7 +11,6 @@ import math
 import multiprocessing
 import signal
 import traceback
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -456,10 +455,7 @@ def test_a_model_in_bf16_trains_on_positions_rounded_once(tmp_path: Path, tokeni
 @pytest.fixture
 def compiling() -> Iterator[None]:
     torch._dynamo.reset()
-    with warnings.catch_warnings():
-        # Its first use imports parts of torch that torch itself has marked as on their way out.
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.")
-        yield
+    yield
     torch._dynamo.reset()
 
 
