@@ -321,3 +321,26 @@ def test_a_label_kind_gets_documents_and_the_columns_of_their_rows(monkeypatch: 
             batch = C(WORDS, labels="causal_lm", **layout)(rows)
         assert seen == [([2, 2, 2], [3, 3, 7])]
         assert sorted(batch["labels"][batch["labels"] != -100].tolist()) == [4, 6, 8]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"input_ids": torch.ones(1, 5), "seq_lengths": [[2, 3]]},
+        {"seq_lengths": [[2, 3]]},
+        {"cu_seq_lens_q": [[0, 2, 5]]},
+        {"cu_seq_lens_q": torch.tensor([0, 2, 5]), "cu_seq_lens_k": torch.tensor([0, 2, 5])},
+        {"seq_idx": torch.tensor([[0, 0, 1, 1, 1]])},
+        {"position_ids": torch.tensor([[0, 1, 0, 1, 2]]), "seq_lengths": [[2, 3]]},
+    ],
+)
+def test_masks_read_every_column_that_divides_documents_with_and_without_a_mask(batch: dict[str, Any]) -> None:
+    for more in ({}, {"attention_mask": torch.ones(1, 5)}):
+        assert AttentionMask.from_batch({**batch, **more}).documents.tolist() == [[0, 0, 1, 1, 1]]
+    two = {
+        name: [*value, [0, 1, 5] if "cu" in name else [1, 4]]
+        for name, value in batch.items()
+        if isinstance(value, list)
+    }
+    if two and len(two) == len(batch):
+        assert AttentionMask.from_batch(two).documents.tolist() == [[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]]

@@ -126,13 +126,15 @@ class DataCollatorWithPositionalEncoding(Processor):
             added to attention scores, either 0 or the lowest finite number. `"flat"` puts all documents of the batch
             into one row, without a mask. The batch then has the keys of transformers'
             `DataCollatorWithFlattening`, and a `model` that does not isolate documents by these keys raises.
-        labels (`"causal_lm"`, `"masked_lm"` or `MaskedLM`, *optional*): makes labels from the ids. Otherwise a `label`,
-            `label_ids` or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded
-            with -100.
+        labels (`"causal_lm"`, `"masked_lm"` or `MaskedLM`, *optional*): makes labels from the ids. `"causal_lm"` makes
+            them only for tokens with 1 in the columns `completion_mask`, `assistant_masks`, `assistant_tokens_mask` and
+            `loss_mask`, if rows have such columns. The first token of a document has the label -100 after padding, and
+            in packed rows. Otherwise a `label`, `label_ids` or `labels` column becomes `labels`, unless `model` takes
+            no labels. Labels per token are padded with -100.
         unsupervised (`"error"`, `"drop"` or `"keep"`, *optional*): treatment of a row whose labels are all -100, for
-            example after truncation. `"error"` raises, `"drop"` leaves it out and warns, and `"keep"` keeps it. By
-            default such a row raises, unless `labels="masked_lm"` (a short row may have no masked token), or it has no
-            tokens, or it is a packed document of one token.
+            example after truncation, or of one token if labels predict the next one. `"error"` raises, `"drop"` leaves
+            it out and warns, and `"keep"` keeps it. By default such a row raises, unless `labels="masked_lm"` (a short
+            row may have no masked token), or it has no tokens, or it is a packed document of one token beside others.
         mlm_probability (`float`, *optional*, defaults to 0.15): share of tokens that `"masked_lm"` predicts.
         seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
             `embedding` is a width, it also seeds the random numbers of the table.

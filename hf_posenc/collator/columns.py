@@ -44,7 +44,9 @@ def to_columns(config: Config, tokenized: Tokenized, embedder: PositionalEmbeddi
     def padded(name: str, column: Ragged) -> Column:
         return column if length is None else column.pad(config.fills[name], length, side=config.side)
 
-    per_token = {"attention_mask": Ragged(np.ones(len(ids.values), dtype=np.int64), ids.lengths), **rows.columns}
+    per_token = dict(rows.columns)
+    if rows.order is None or not rows.is_several.any():  # a mask would let packed documents attend to each other
+        per_token.setdefault("attention_mask", Ragged(np.ones(len(ids.values), dtype=np.int64), ids.lengths))
     listed = [name for name in config.names if name in per_token]
     others = [name for name in rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
     columns = {name: padded(name, per_token[name]) for name in (*listed, *others)}

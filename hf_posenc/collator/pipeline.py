@@ -25,6 +25,7 @@ from .packed_batches import documents_to_pack, flat_row, predicts_next
 from .targets import have_target, pad_targets, supervised_rows, truncate_targets
 from .token_ids import (
     check_ids,
+    check_positions,
     model_positions,
     padded_indices,
     read_ids,
@@ -44,7 +45,7 @@ class Tokenized:
     r"""Result of tokenizing the input of one call: rows of tokens, with the input's other columns and the targets.
 
     Args:
-        rows (`TokenRows`): the tokens; one row per text, or several for a long text.
+        rows (`Documents`): the tokens; one row per text, or several for a long text.
         columns (`dict` from `str` to sequence): the other columns of the input, with one value for each row of `rows`.
         count (`int`): number of texts or tokenized rows in the input.
         from_texts (`bool`): True if the input was texts, False if it was tokenized rows.
@@ -87,6 +88,8 @@ def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
         rows, columns = read_ids(config, given)
         unmasked = unmasked_row(config, given, rows)
         rows, columns = truncate_rows(config, rows, columns)
+        if "position_ids" in rows.columns:
+            check_positions(config, rows)
     _check_lengths(config, rows)
     if not set(TOKEN_INDICES).isdisjoint(columns):
         columns = {**columns, **token_indices(config, given, rows, columns)}

@@ -109,51 +109,55 @@ def padded_indices(array: NDArray[np.int64], lengths: NDArray[np.int64], width: 
     return np.where(array == _BEYOND, width, np.where((array < 0) & (shift == 0), array, moved))
 
 
+def check_positions(config: Config, rows: Documents) -> None:
+    """Raise a `ValueError` for the first of the given `position_ids` that the model's position table has no row for."""
+    model, given = config.model, rows.columns["position_ids"]
+    if model is None or model.max_position is None or "position_ids" not in model.accepts:
+        return
+    positions = rows.split().columns["position_ids"]
+    from_0 = np.repeat(_are_counted(positions), positions.lengths)
+    last = model.max_position - np.where(from_0, config.model_first_position, 0)
+    wrong = (positions.values < 0) | (positions.values > last)
+    if wrong.any():
+        bad = rows.join(Ragged(wrong, positions.lengths), 0).values
+        place = int(bad.argmax())
+        row = int(np.searchsorted(given.offsets, place, side="right")) - 1
+        raise value_error(
+            f"row {rows.sample[row]}, column {place - given.offsets[row]} of 'position_ids' is {given.values[place]}, "
+            f"and {model.name} takes 0 to {last[wrong.argmax()]}",
+            got=f"{np.count_nonzero(wrong)} such positions in this batch",
+            fix="dataset.remove_columns('position_ids'), so that tokens are counted; or smaller positions",
+        )
+
+
 def model_positions(config: Config, documents: Documents) -> Documents:
     """Return documents whose given `position_ids` are in the numbering of the model.
 
     Positions 0, 1, 2, ... are counted from the model's first position; those that begin there or later stay as they
     are. Raise a `ValueError` for others.
     """
-    given, first, model = documents.columns.get("position_ids"), config.model_first_position, config.model
-    if given is None:
+    given, first = documents.columns.get("position_ids"), config.model_first_position
+    if given is None or not first:
         return documents
-    if not first:
-        _check_positions(config, documents, given)
-        return documents
-    counted = given.counters()
-    from_0, from_first = (
-        given.where(fits).lengths == given.lengths for fits in (given.values == counted.values, given.values >= first)
-    )
+    from_0, from_first = _are_counted(given), given.where(given.values >= first).lengths == given.lengths
     if not (from_0 | from_first).all():
         document = int(np.argmin(from_0 | from_first))
         raise value_error(
             f"row {documents.sample[document]}: the position_ids of a document must be 0, 1, 2, ..., or {first} and "
-            f"more, because the positions of {model.name if model else 'the model'} begin at {first}",
+            f"more, because the positions of {config.model.name if config.model else 'the model'} begin at {first}",
             got=shorten(given[document].tolist()),
             fix=f"dataset.remove_columns('position_ids') to count them; or add {first} to those that count from 0",
         )
-    values = np.where(np.repeat(from_0, given.lengths), counted.values + first, given.values)
-    moved = Ragged(values, given.lengths)
-    _check_positions(config, documents, moved)
-    return documents.with_columns(position_ids=moved)
+    values = given.values + np.where(np.repeat(from_0, given.lengths), first, 0)
+    return documents.with_columns(position_ids=Ragged(values, given.lengths))
 
 
-def _check_positions(config: Config, documents: Documents, positions: Ragged) -> None:
-    """Raise a `ValueError` for the first of the given positions that the model's position table has no row for."""
-    model = config.model
-    if model is None or model.max_position is None or "position_ids" not in model.accepts:
-        return
-    bad = (positions.values < 0) | (positions.values > model.max_position)
-    if bad.any():
-        place = int(bad.argmax())
-        row = int(np.searchsorted(positions.offsets, place, side="right")) - 1
-        raise value_error(
-            f"row {documents.sample[row]}: 'position_ids' has {positions.values[place]}, and the positions of "
-            f"{model.name} are {model.first_position} to {model.max_position}",
-            got=f"{np.count_nonzero(bad)} such positions in this batch",
-            fix="dataset.remove_columns('position_ids') to count them; or smaller positions",
-        )
+def _are_counted(positions: Ragged) -> NDArray[np.bool_]:
+    """Return True for each row that is exactly 0, 1, 2, ..."""
+    counted: NDArray[np.bool_] = (
+        positions.where(positions.values == positions.counters().values).lengths == positions.lengths
+    )
+    return counted
 
 
 def unmasked_row(config: Config, given: Given, rows: Documents) -> int | None:

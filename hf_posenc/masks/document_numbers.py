@@ -56,8 +56,13 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
                 got=f"keys {shorten(list(batch))}",
                 fix="AttentionMask.from_lengths(lengths)",
             )
-        shape = next(iter(ids.values())).shape if ids else (1, int(max(np.asarray(next(iter(lengths.values()))).flat)))
-        real = torch.ones(shape, dtype=torch.bool, device=next((each.device for each in ids.values()), None))
+        tokens = next(iter(ids.values()), batch.get("input_ids"))
+        if tokens is None:
+            name, values = next(iter(lengths.items()))
+            totals = [each.sum() if name in LENGTHS else each[-1] for each in _of_rows(name, values)]
+            tokens = np.empty((len(totals), max(totals, default=0)), np.bool_)
+        shape, device = np.shape(tokens), getattr(tokens, "device", None)
+        real = torch.ones(shape, dtype=torch.bool, device=device if isinstance(tokens, torch.Tensor) else "cpu")
     ids = {name: _expanded(each, name, real) for name, each in ids.items()}
     numbers = next((ids[name] for name in NUMBERS if name in ids), None)
     if numbers is not None and (real.device.type != "cpu" or len(ids) + len(lengths) == 1):

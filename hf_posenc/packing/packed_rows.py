@@ -1,6 +1,6 @@
 """`pack`: plans the documents of each packed row from their lengths.
 
-`tokenization.pack_rows` builds the rows from tokens.
+`documents.pack_rows` builds the rows from tokens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`pack_dataset`: a function that packs a tokenized data set or stream, several documents into each row.
 
-The packing is done by `tokenization.pack_rows`; this module reads and writes Arrow lists, and calls `datasets.map`.
+The packing is done by `documents.pack_rows`; this module reads and writes Arrow lists, and calls `datasets.map`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from families import DECOYS, FAMILIES, MORE_REFUSED, REFUSED, UNTOLD, own_model
+from families import DECOYS, FAMILIES, MORE_REFUSED, REFUSED, UNTOLD, family, own_model
 from small_models import BART, BART_BASE, BERT, GPT2, SHORT_BART, TEXTS, answers, spec, tiny
 from torch import nn
 
@@ -253,6 +253,75 @@ def test_embeddings_that_a_forward_does_not_name_are_refused(wordpiece) -> None:
 def test_packing_for_a_model_that_cannot_keep_documents_apart_is_refused(wordpiece, model: ModelSpec, why: str) -> None:
     with pytest.raises(ValueError, match=f"(?s)packing=True puts several documents in a row, and {model.name}.*{why}"):
         C(wordpiece, model=model, packing=True, max_length=8)
+
+
+@pytest.mark.parametrize("packing", [True, "flat"])
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("bert", "ForSequenceClassification"),
+        ("bert", "ForNextSentencePrediction"),
+        ("bert", "ForMultipleChoice"),
+        ("gpt2", "ForSequenceClassification"),
+        ("llama", "ForSequenceClassification"),
+    ],
+)
+def test_packing_for_a_model_with_one_output_per_row_is_refused(word_level, name: str, head: str, packing: Any) -> None:
+    model = family(name).build(head, vocab_size=1800)
+    words = f"puts several documents in a row, and {type(model).__name__} has one output for each row"
+    with pytest.raises(ValueError, match=words):
+        C(word_level, model=model, packing=packing, max_length=8)
+    assert list(C(word_level, model=model)([[5, 6], [7]]))  # not packed
+
+
+def test_packing_for_a_model_with_one_output_per_document_is_not_refused(word_level) -> None:
+    for packing, keys in ((True, ("document_ids",)), ("flat", ("seq_idx", "position_ids"))):
+        model = spec(*keys, one_output_per_row=True, flat_keys=keys)
+        assert C(word_level, model=model, packing=packing, max_length=8)([[5, 6], [7]])["input_ids"].shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "positions", "bad", "at", "last"),
+    [
+        ("gpt2", [[0, 1, 2], [62, 63, 64]], 64, "row 1, column 2", 63),
+        ("gpt2", [[0, -1, 2], [0, 1, 2]], -1, "row 0, column 1", 63),
+        ("bert", [[0, 1, 2], [-2, 0, 70]], -2, "row 1, column 0", 63),
+        ("roberta", [[2, 3, 4], [64, 65, 66]], 66, "row 1, column 2", 65),
+        ("roberta", [[2, 3, 4], [-1, 2, 3]], -1, "row 1, column 0", 65),
+    ],
+)
+def test_given_positions_without_a_row_in_the_models_table_are_refused(
+    word_level, name: str, positions: list[list[int]], bad: int, at: str, last: int
+) -> None:
+    more = {"bert": {"max_position_embeddings": 64}}.get(name, {})
+    collate = C(word_level, model=tiny(name, vocab_size=1800, **more))
+    rows = [{"input_ids": [5, 6, 7], "position_ids": row} for row in positions]
+    words = rf"(?s){at} of 'position_ids' is {bad}, and \w+ takes 0 to {last}.*fix: .*remove_columns\('position_ids'\)"
+    for call in (collate, collate.replace(padding_side="left")):
+        with pytest.raises(ValueError, match=words):
+            call(rows)
+    with pytest.raises(ValueError, match=words):
+        collate({"input_ids": [[5, 6, 7]] * 2, "position_ids": positions})
+
+
+@pytest.mark.parametrize(("name", "last"), [("gpt2", 63), ("roberta", 65), ("llama", 10_000)])
+def test_the_last_position_of_a_table_and_any_position_at_padding_are_taken(word_level, name: str, last: int) -> None:
+    model = tiny(name, vocab_size=1800)
+    first = ModelSpec.of(model).first_position
+    rows = [
+        {"input_ids": [5, 6, 7], "position_ids": [first, first + 1, last], "attention_mask": [1, 1, 1]},
+        {"input_ids": [0, 6, 7], "position_ids": [-1, 99_999, first], "attention_mask": [0, 0, 1]},
+    ]
+    batch = C(word_level, model=model)(rows)
+    assert batch["position_ids"][0].tolist() == [first, first + 1, last]
+    assert torch.isfinite(answers(model, batch)[0]).all()
+
+
+def test_positions_that_truncation_removes_are_not_looked_up(word_level) -> None:
+    rows = [{"input_ids": [5] * 70, "position_ids": list(range(70))}]
+    model = tiny("gpt2", vocab_size=1800)
+    assert C(word_level, model=model, max_length=64)(rows)["position_ids"][0, -1] == 63
+    C(word_level)(rows)  # without a model there is no table
 
 
 @pytest.mark.parametrize("labels", ["causal_lm", "masked_lm"])

@@ -53,9 +53,9 @@ def test_a_forward_without_attention_mask_gets_none(wordpiece) -> None:
 
 
 def test_further_columns_stay_where_they_are_named(wordpiece) -> None:
-    rows = [{"text": "a", "start_positions": 0, "length": 3}, {"text": "b", "start_positions": 1, "length": 3}]
-    batch = C(wordpiece, model=spec("start_positions"))(rows)
-    assert batch["start_positions"].tolist() == [0, 1]
+    rows = [{"text": "a", "next_sentence_label": 0, "length": 3}, {"text": "b", "next_sentence_label": 1, "length": 3}]
+    batch = C(wordpiece, model=spec("next_sentence_label"))(rows)
+    assert batch["next_sentence_label"].tolist() == [0, 1]
     assert "length" not in batch
 
 

@@ -153,9 +153,9 @@ def test_a_column_that_the_model_does_not_take_is_not_read(words) -> None:
 @pytest.mark.parametrize(
     ("family", "positions", "words_"),
     [
-        ("Bert", [510, 511, 512], "'position_ids' has 512, and the positions of BertModel are 0 to 511"),
-        ("Bert", [-1, 0, 1], "'position_ids' has -1"),
-        ("Roberta", [510, 511, 512], "'position_ids' has 512, and the positions of RobertaModel are 2 to 511"),
+        ("Bert", [510, 511, 512], "of 'position_ids' is 512, and BertModel takes 0 to 511"),
+        ("Bert", [-1, 0, 1], "of 'position_ids' is -1"),
+        ("Roberta", [510, 511, 512], "of 'position_ids' is 512, and RobertaModel takes 0 to 511"),
     ],
 )
 def test_positions_beyond_the_models_table_are_refused(words, family: str, positions: list[int], words_: str) -> None:

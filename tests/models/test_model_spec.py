@@ -416,7 +416,7 @@ def test_making_a_spec_takes_few_forwards_on_few_tokens() -> None:
         lambda _module, _args, kwargs: lengths.append(kwargs["input_ids"].numel()), with_kwargs=True
     )
     ModelSpec.of(model)
-    assert len(lengths) <= (12 if before("transformers", "5.2") else 11)
+    assert len(lengths) <= (13 if before("transformers", "5.2") else 12)
     assert max(lengths) <= 48
 
 
@@ -437,7 +437,7 @@ def test_the_spec_in_half_precision_is_the_same(family: Family, dtype: str) -> N
 def test_a_head_changes_only_the_accepted_names_and_the_loss(family: Family, head: str) -> None:
     base, whole = ModelSpec.of(family.build()), ModelSpec.of(family.build(head))
     same = {"accepts": (), "name": "", "shifts_labels": False, "is_encoder_decoder": False, "num_labels": None}
-    same["classifies_first_token"] = False
+    same["classifies_first_token"] = same["one_output_per_row"] = False
     assert dataclasses.replace(whole, **same) == dataclasses.replace(base, **same)
 
 
@@ -478,6 +478,37 @@ def test_a_classifier_reads_the_first_token_if_left_padding_alone_changes_its_lo
     name: str, head: str | None, reads_first: bool
 ) -> None:
     assert ModelSpec.of(FAMILIES[name].build(head)).classifies_first_token is reads_first
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "per_row"),
+    [
+        ("bert", "ForSequenceClassification", True),
+        ("bert", "ForNextSentencePrediction", True),
+        ("bert", "ForMultipleChoice", True),
+        ("gpt2", "ForSequenceClassification", True),  # of the last token
+        ("llama", "ForSequenceClassification", True),
+        ("bert", "ForTokenClassification", False),
+        ("bert", "ForQuestionAnswering", False),
+        ("bert", "ForPreTraining", False),
+        ("gpt2", "LMHeadModel", False),
+        ("bert", None, False),  # a pooled output beside the hidden states
+        ("bart", "ForConditionalGeneration", False),
+    ],
+)
+@pytest.mark.parametrize("labels", [2, 3, 4])
+def test_a_model_whose_outputs_do_not_grow_with_the_row_has_one_output_per_row(
+    name: str, head: str | None, per_row: bool, labels: int
+) -> None:
+    assert ModelSpec.of(families.family(name).build(head, num_labels=labels)).one_output_per_row is per_row
+
+
+def test_the_largest_position_is_the_last_row_of_the_table() -> None:
+    for name, last in (("bert", ROOM - 1), ("roberta", ROOM + 1), ("gpt2", ROOM - 1), ("opt", ROOM - 1)):
+        spec = ModelSpec.of(FAMILIES[name].build())
+        assert spec.max_position == spec.first_position + (spec.max_length or 0) - 1 == last
+    for name in ("llama", "t5", "bloom", "mamba"):
+        assert ModelSpec.of(families.family(name).build()).max_position is None
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
