@@ -139,7 +139,6 @@ def supervised_rows(
         return kept
     row, name = int(is_kept.argmin()), "max_target_length" if config.has_targets else "max_length"
     limit = (config.target_limits if config.has_targets else config.limits).max_length
-    labels_are = f"its {labels[row]} labels are"
     no_target = "-100" if config.has_targets or kind is None else "-100, or of the first token of a document"
     raise value_error(
         f"row {rows.sample[row]} has nothing to learn: its {labels[row]} labels are all {no_target}"
