@@ -393,10 +393,11 @@ class TextFile(InputFile):
         csv.writer(line, delimiter=DELIMITERS[self.kind], lineterminator="").writerow(names)
         head = line.getvalue().replace("\\", "\\\\").replace("%", "%%").replace("\t", "\\t") + "\\n"
         name, path = PurePath(self.shown).name, self.path
-        copy = f"{name.split('.')[0]}-with-header.{self.kind}"
-        files = shlex.quote(name if path is None else str(path)), shlex.quote(copy)
-        command = f"(printf {shlex.quote(head)}; {_READERS[self.compression]} {files[0]}) > {files[1]}"
-        return command if path is not None else f"in a downloaded file, {command}"
+        read = f"{_READERS[self.compression]} {shlex.quote(name if path is None else str(path))}"
+        with self._lines() as lines:
+            read += " | tail -c +4" * (lines.offset > 0)  # without the byte order mark
+        copy = shlex.quote(f"{name.split('.')[0]}-with-header.{self.kind}")
+        return "in a downloaded file, " * (path is None) + f"(printf {shlex.quote(head)}; {read}) > {copy}"
 
     def _check_delimiter(self, only: str) -> None:
         """Raise `ValueError` if the only column seems to hold several, with another delimiter between them."""

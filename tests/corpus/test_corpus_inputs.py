@@ -236,6 +236,9 @@ ENDINGS: dict[str, Callable[[bytes], bytes]] = {
     ".xz": lzma.compress,
 }
 
+MARK = b"\xef\xbb\xbf"
+FILES = [("tsv", "", b""), ("csv", "", MARK), ("tsv", ".gz", MARK), ("csv", ".bz2", b""), ("tsv", ".xz", b"")]
+
 
 @pytest.mark.parametrize("case", WITHOUT_HEADER)
 def test_a_table_without_a_header_is_named_as_such_and_the_command_gives_it_one(
@@ -244,10 +247,10 @@ def test_a_table_without_a_header_is_named_as_such_and_the_command_gives_it_one(
     payload, column = WITHOUT_HEADER[case]
     monkeypatch.chdir(tmp_path)
     rows = list(csv.reader(io.StringIO(payload), delimiter="\t"))
-    for kind, ending in (("tsv", ""), ("csv", ""), ("tsv", ".gz"), ("csv", ".bz2"), ("tsv", ".xz")):
+    for kind, ending, mark in FILES:
         file = io.StringIO()
         csv.writer(file, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n").writerows(rows)
-        path = write(f"it's here/a.{kind}{ending}", ENDINGS[ending](file.getvalue().encode()))
+        path = write(f"it's here/a.{kind}{ending}", ENDINGS[ending](mark + file.getvalue().encode()))
         message = refused(path)
         assert f"has no column 'text'\n  got: a first line that looks like data: {rows[0][0]!r}" in message
         fix = message.partition("\n  fix: ")[2]
