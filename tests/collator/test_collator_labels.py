@@ -64,12 +64,13 @@ def test_labels_per_token_are_those_of_transformers_token_classification(
 def test_targets_are_those_of_transformers_seq2seq(wordpiece, side: str, multiple: int | None) -> None:
     from transformers import DataCollatorForSeq2Seq
 
-    wordpiece.padding_side = side
     texts, targets = ["I ride bike", "a"], ["bike", "bike ride I, she said"]
     rows = _tokenized(wordpiece, texts)
     for row, target in zip(rows, targets, strict=True):
         row["labels"] = wordpiece(target)["input_ids"]
     theirs = DataCollatorForSeq2Seq(wordpiece, pad_to_multiple_of=multiple)([dict(row) for row in rows])
+    wordpiece.padding_side = side  # of the inputs alone
+    theirs.update(wordpiece.pad(_tokenized(wordpiece, texts), pad_to_multiple_of=multiple, return_tensors="pt"))
     collate = C(wordpiece, text_target_column="target", pad_to_multiple_of=multiple, look_ahead=False)
     from_texts = collate([{"text": text, "target": target} for text, target in zip(texts, targets, strict=True)])
     from_ids = collate(rows)
