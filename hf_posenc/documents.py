@@ -26,8 +26,13 @@ NUMBERS, LENGTHS, OFFSETS = ("document_ids", "seq_idx"), ("seq_lengths",), ("cu_
 # Masks with 1 at the tokens to train on: of TRL, of `apply_chat_template`, and of other libraries.
 SUPERVISION = ("completion_mask", "assistant_masks", "assistant_tokens_mask", "loss_mask")
 
-# Columns of indices of tokens in their row: answers to questions, and inputs of XLM, XLNet, GPT-2 and Splinter.
-TOKEN_INDICES = ("start_positions", "end_positions", "cls_index", "mc_token_ids", "question_positions")
+# Columns of indices of tokens in their row: answers to questions, and inputs of XLM, XLNet, GPT-2, Splinter and LUKE.
+TOKEN_INDICES = (
+    *("start_positions", "end_positions", "cls_index", "mc_token_ids", "question_positions"),
+    *("entity_start_positions", "entity_end_positions"),
+)
+# Further columns with one value per token that some models take: Longformer, LED, ERNIE and multimodal models.
+FURTHER_PER_TOKEN = ("global_attention_mask", "task_type_ids", "mm_token_type_ids")
 
 # Text that `pack_dataset` stores as `attention_mask`. transformers' default_data_collator leaves texts out of a batch.
 # Other collators call `tokenizer.pad`, which adds a mask of ones to rows without a mask, but raises for this text.

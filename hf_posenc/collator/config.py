@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._common.compat import has_target_mode
 from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import explain, value_error
-from ..documents import NUMBERS, SUPERVISION, Limits
+from ..documents import FURTHER_PER_TOKEN, NUMBERS, SUPERVISION, Limits
 from ..models import ModelSpec
 from ..tokenization import Encoder
 from ..tokenization.loading import SharedTokenizer, WatchedTokenizer, private_copy, stated_limit
@@ -89,7 +89,9 @@ class Config:
         self.may_count_from_2 = is_fairseq and is_of_models and model is None and settings.embedding is None
         padding_position = self.first_position if counts.padding_position is None else counts.padding_position
         # Padding value of each column.
-        self.fills = dict.fromkeys((*PER_TOKEN, "inputs_embeds"), 0) | dict.fromkeys(LABEL_COLUMNS, IGNORED)
+        self.fills = dict.fromkeys((*PER_TOKEN, *FURTHER_PER_TOKEN, "inputs_embeds"), 0) | dict.fromkeys(
+            LABEL_COLUMNS, IGNORED
+        )
         self.fills |= {"special_tokens_mask": 1, "word_ids": -1, "document_ids": -1, "position_ids": padding_position}
         self.fills["input_ids"] = int(tokenizer.pad_token_id or 0)
         self.fills["token_type_ids"] = int(tokenizer.pad_token_type_id)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
-from ..documents import Documents, ignore_document_starts
+from ..documents import FURTHER_PER_TOKEN, Documents, ignore_document_starts
 from ..ragged import Ragged, offsets_of
 from .arrays import are_copies
 from .config import Config
@@ -21,7 +21,7 @@ def documents_to_pack(config: Config, documents: Documents) -> tuple[dict[str, R
     With the setting `unsupervised="drop"`, documents without a target are left out. If each label is predicted from the
     token before it, the first label of each document is set to -100.
     """
-    names = ["input_ids", "position_ids", "labels", *({"token_type_ids"} & set(config.names))]
+    names = ["input_ids", "position_ids", "labels", *({"token_type_ids"} & set(config.names)), *FURTHER_PER_TOKEN]
     columns = {name: documents.columns[name] for name in names if name in documents.columns}
     if "labels" in columns:
         columns["labels"] = ignore_document_starts(columns["labels"], predicts_next(config, documents))
@@ -49,7 +49,11 @@ def flat_row(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
             got=f"position_ids {shorten(given.values.tolist())}",
             fix='dataset.remove_columns("position_ids"), or packing=True',
         )
-    columns = {name: documents[name] for name in ("input_ids", "labels", "token_type_ids") if name in documents}
+    columns = {
+        name: documents[name]
+        for name in ("input_ids", "labels", "token_type_ids", *FURTHER_PER_TOKEN)
+        if name in documents
+    }
     padding = -len(ids.values) % (config.settings.pad_to_multiple_of or 1)
     # A model may limit the length of a document, so the padding is divided like a long text.
     parts = np.diff([*range(0, padding, config.limits.max_length or max(padding, 1)), padding])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import counted, explain, in_bytes, value_error
-from ..documents import TOKEN_INDICES, Documents, ignore_document_starts, pack_rows, repeated
+from ..documents import FURTHER_PER_TOKEN, TOKEN_INDICES, Documents, ignore_document_starts, pack_rows, repeated
 from ..masks import look_ahead_of_batch
 from ..positions import padded_position_ids
 from ..ragged import Ragged, round_up
@@ -247,7 +247,11 @@ def _padded(config: Config, tokenized: Tokenized, documents: Documents, row_labe
         positions = documents.columns.get("position_ids", documents.ids.counters(config.first_position))
         out["position_ids"] = pad("position_ids", rows.join(positions, config.fills["position_ids"]))
     if len(rows.columns) > 1:
-        out |= {name: pad(name, rows.columns[name]) for name in ("document_ids", *rows.masks) if name in rows.columns}
+        out |= {
+            name: pad(name, rows.columns[name])
+            for name in ("document_ids", *rows.masks, *FURTHER_PER_TOKEN)
+            if name in rows.columns
+        }
     if tokenized.targets is not None:
         out |= pad_targets(config, tokenized.targets)
     elif "labels" in documents.columns:

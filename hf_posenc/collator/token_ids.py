@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
 from ..documents import (
+    FURTHER_PER_TOKEN,
     LENGTHS,
     NUMBERS,
     OFFSETS,
@@ -45,7 +46,8 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         columns["attention_mask"] = sees_itself(mask)
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     check_ids(config, ids)
-    read = [name for name in (*PER_TOKEN, *LENGTHS, *OFFSETS) if name in columns]
+    further = [name for name in FURTHER_PER_TOKEN if config.accepts is None or name in config.accepts]
+    read = [name for name in (*PER_TOKEN, *LENGTHS, *OFFSETS, *further) if name in columns]
     rows = read_documents(
         {"input_ids": ids, **{name: _ragged(name, columns.pop(name)) for name in read}}, is_packed=is_packed
     )
@@ -198,7 +200,7 @@ def _ragged(name: str, values: Values) -> Ragged:
     rows = as_list(values)
     if name == "word_ids":  # None at special tokens, as tokenizers return them
         rows = [[-1 if item is None else item for item in row] for row in rows]
-    column = Ragged.from_rows(rows, name=name, bools=name in ("attention_mask", "special_tokens_mask", *SUPERVISION))
+    column = Ragged.from_rows(rows, name=name, bools=name.endswith("_mask") or name in SUPERVISION)
     # Viewed as unsigned, a negative number is larger than 1 too.
     if name in ("attention_mask", *SUPERVISION) and column.values.view(np.uint64).max(initial=0) > 1:
         found = np.unique(column.values)[:8].tolist()

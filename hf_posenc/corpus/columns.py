@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from .._common.errors import explain, option, shorten, type_error, value_error
+from ..documents import TOKEN_INDICES
 
 HUGGING_FACE = b"huggingface"  # metadata key under which datasets stores the features of a schema
 Values = Mapping[str, Sequence[str | None]]  # of columns, by name
@@ -87,6 +88,12 @@ def carried_columns(
     Columns of JSON lines are known from the first lines only; a column to copy may be missing if its type is given.
     """
     named = {name: kind for name, kind in named.items() if name not in texts}
+    if indices := [name for name in named if name in TOKEN_INDICES]:
+        raise value_error(
+            f"column '{indices[0]}' holds indices of tokens, and texts have no tokens before the job",
+            got=f"columns={list(named)!r}",
+            fix="leave it out, or rename it if it counts characters, e.g. 'start_characters'",
+        )
     for source in sources:
         names = source.schema.names
         for name in [*texts, *named]:

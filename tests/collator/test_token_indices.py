@@ -196,3 +196,17 @@ def test_models_with_an_output_for_each_token_still_pack(words) -> None:
             1,
             3,
         )
+
+
+def test_a_global_attention_mask_is_padded_truncated_and_packed_with_its_tokens(words) -> None:
+    rows = [
+        {"input_ids": [5, 6, 7], "global_attention_mask": [1, 0, 0]},
+        {"input_ids": [8], "global_attention_mask": [1]},
+    ]
+    assert C(words)(rows)["global_attention_mask"].tolist() == [[1, 0, 0], [1, 0, 0]]
+    assert C(words, padding_side="left")(rows)["global_attention_mask"].tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert C(words, max_length=2)(rows)["global_attention_mask"].tolist() == [[1, 0], [1, 0]]
+    for packing in (True, "flat"):
+        batch = C(words, packing=packing, max_length=8)(rows)
+        assert sorted(batch["input_ids"][batch["global_attention_mask"] == 1].tolist()) == [5, 8]
+    assert "global_attention_mask" not in C(words, model=build("Bert", "Model"))(rows)

@@ -379,6 +379,12 @@ def test_a_pattern_in_a_folder_with_brackets_in_its_name_says_why_it_finds_nothi
     assert read("memory://brackets/[2024] texts").texts == read("memory://brackets/[2024] texts/a.txt").texts
 
 
+def test_a_carried_column_of_indices_of_tokens_is_refused(write: Write) -> None:
+    path = write("a.jsonl", b'{"text": "a b", "start_positions": 1}\n')
+    with pytest.raises(ValueError, match=r"(?s)column 'start_positions' holds indices of tokens.*fix: leave it out"):
+        read(path, columns=["start_positions"])
+
+
 def test_types_of_a_column_in_two_inputs_must_fit_or_be_named(write: Write, tmp_path: Path) -> None:
     lines = write("a.jsonl", b'{"text": "a", "id": 1}\n')
     pq.write_table(pa.table({"text": ["b"], "id": [2]}), tmp_path / "b.parquet")
