@@ -110,7 +110,7 @@ def test_the_keys_of_a_batch(wordpiece, settings: dict[str, Any], keys: list[str
 
 def test_the_columns_of_a_column_call(wordpiece) -> None:
     columns = DataCollatorWithPositionalEncoding(wordpiece)({"text": TEXTS})
-    assert list(columns) == ["input_ids", "token_type_ids", "attention_mask", "text", "length"]
+    assert list(columns) == ["input_ids", "token_type_ids", "attention_mask", "length"]
 
 
 # ------------------------------------------------------------------------------------------------- bits of the encoding

@@ -95,7 +95,7 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
     """
     what = "documents" if config.settings.packing else f"of {count} rows"
     return explain(
-        f"{left_out} {what} were left out: they have nothing to learn, as all their labels are -100",
+        f"{left_out} {what} were left out: their labels are all -100",
         got='unsupervised="drop", so Trainer.predict returns fewer rows; this warning is given once',
         fix='unsupervised="error" names the row; "keep" keeps such rows',
     )

@@ -20,6 +20,7 @@ import pytest
 
 from hf_posenc import cli
 from hf_posenc import corpus as corpora
+from hf_posenc._common.errors import value_error
 
 RECORD = {"documents": 1_000, "rows": 900, "tokens": 30_000, "bytes": 2_000_000, "cut": 0, "rejected": 0, "read": 50}
 TOTALS = {**{name: 2 * value for name, value in RECORD.items()}, "shards": 2}
@@ -176,7 +177,7 @@ def test_a_file_gets_one_line_a_minute(
     assert capsys.readouterr().err == "30%, 3 shards\n60%, 6 shards\n"
 
 
-@pytest.mark.parametrize("error", [ValueError("the rule\n  got: 1\n  fix: 2"), OSError("the disk is full")])
+@pytest.mark.parametrize("error", [value_error("the rule", got=1, fix="2"), OSError("the disk is full")])
 def test_an_error_names_what_is_finished(
     error: Exception, stand_in: Callable[..., StandIn], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +204,7 @@ import sys, time
 from types import SimpleNamespace
 from hf_posenc import cli
 from hf_posenc import corpus as corpora
+from hf_posenc._common.errors import value_error
 def encode(*_, progress, **__):
     progress.message("a note")
     progress.start(bytes_total=1_000_000, bytes_done=0, shards_done=0)

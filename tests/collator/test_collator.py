@@ -758,6 +758,7 @@ def test_given_ids_are_truncated_to_the_limit(word_level, side: str) -> None:
     assert pieces["overflow_to_sample_mapping"].tolist() == [0, 0, 1]
 
 
+@pytest.mark.filterwarnings("ignore:a batch has more rows")
 def test_rows_of_long_texts_keep_their_mapping_when_they_are_collated_later(word_level) -> None:
     collate = C(word_level, max_length=3, return_overflowing_tokens=True)
     texts = ["I ride bike and she said so", "I", "bike ride I she said"]

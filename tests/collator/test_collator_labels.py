@@ -111,6 +111,7 @@ def test_labels_per_word_are_refused_with_the_section_that_aligns_them(wordpiece
         C(wordpiece, is_split_into_words=True)(rows)
 
 
+@pytest.mark.filterwarnings("ignore:a batch has more rows")
 def test_labels_per_token_follow_a_cut_and_its_pieces(word_level) -> None:
     rows = [{"input_ids": [1, 2, 3, 4, 5], "labels": [10, 20, 30, 40, 50]}, {"input_ids": [6], "labels": [60]}]
     assert C(word_level, max_length=3)(rows)["labels"].tolist() == [[10, 20, 30], [60, -100, -100]]

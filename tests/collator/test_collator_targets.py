@@ -337,6 +337,7 @@ def test_an_encoder_decoder_of_ones_own_learns_to_copy(unigram) -> None:
     assert losses[-1] < 0.1 * losses[0]
 
 
+@pytest.mark.filterwarnings("ignore:a batch has more rows")
 def test_targets_are_repeated_for_each_row_of_a_long_text_and_made_beside_ids(word_level) -> None:
     collate = C(word_level, text_target_column="target", max_length=3, return_overflowing_tokens=True)
     batch = collate([{"text": "a b c d e", "target": "a b"}, {"text": "a", "target": "c"}])

@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import load_dataset
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from hf_posenc.corpus import Manifest, Progress, encode
 
 CARD = "README.md"
 
 NUMBERS = Tokenizer(models.WordLevel({"?": 0, "1": 1}, unk_token="?"))
+NUMBERS.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 TEXTS = ["I ride bike", "bike ride I", "words " * 40, "a", "unsurprisingly so"] * 20
 
 
@@ -108,14 +109,14 @@ def test_its_code_runs_for_a_tokenizer_without_mask_and_padding_tokens(
     monkeypatch.chdir(tmp_path)
     Path("private").mkdir()
     NUMBERS.save("private/numbers.json")
-    Path("corpus.txt").write_text("1\n" * 9)
+    Path("corpus.txt").write_text("1 1\n" * 9)
     encode("corpus.txt", tokenizer, "out", workers=0)
     monkeypatch.chdir("out")
     assert not any("private" in Path(name).read_text() for name in (CARD, "manifest.json"))
     assert not any("private" in path.read_text() for path in Path("tokenizer").iterdir())
     names = run_code(Path(CARD).read_text())
     assert (names["collate"].labels, names["collate"].pad_token) == ("causal_lm", "?")
-    assert names["batch"]["labels"].tolist() == [[1]] * 8
+    assert names["batch"]["labels"].tolist() == [[1, 1]] * 8
 
 
 def test_the_folder_is_a_data_set_of_its_shards_alone(plain: Manifest) -> None:

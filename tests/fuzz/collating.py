@@ -596,6 +596,11 @@ def _check_padded_rows(data: st.DataObject, collate: Any, columns: dict[str, lis
         assert rule_of(plain) == rule_of(other)
         return
     assert set(plain) == set(other)
+    if o["labels"] == "causal_lm" and not o["packing"]:  # after padding, the first label of a row is -100
+        for batch in (plain, other):
+            for row, real in enumerate(_array(batch.get("document_ids", batch.get("attention_mask", batch["labels"])))):
+                if real.ndim == 1 and len(real):
+                    batch["labels"][row, int((real >= ("document_ids" not in batch)).argmax())] = IGNORED
     for name, right, found in _at_tokens(plain, other):
         assert np.array_equal(right, found, equal_nan=right.dtype.kind == "f"), f"{name}: {found}\nnot {right}"
 
@@ -649,19 +654,20 @@ def _wanted_ids(reference: Reference, columns: dict[str, list[Any]]) -> Wanted:
     none = [None] * len(columns["input_ids"])
     positions, documents = columns.get("position_ids", none), columns.get("document_ids")
     if positions is not none:
-        start = min((position for row in positions for position in row), default=0)
-        counted = [[position - start for position in row] for row in positions]
-        documents = documents or documents_by(counted)
-        if reference.family is not None:
-            positions = [[position + reference.first for position in row] for row in counted]
+        documents = documents or documents_by(positions)
+        if reference.family is not None and reference.first:
+            positions = [
+                _moved(row, numbers or [0] * len(row), reference.first, wanted)
+                for row, numbers in zip(positions, documents, strict=True)
+            ]
     documents = documents or none
     types, labels = columns.get("token_type_ids", none), columns.get("labels", none) if per_token else none
     truncates = limit is not None and reference.strategy != "do_not_truncate"
-    is_cut = truncates and max(map(len, columns["input_ids"])) > limit
-    is_numbered = "document_ids" in columns or (is_cut and documents[0] is not None)
+    is_numbered = "document_ids" in columns or any(numbers is not None for numbers in documents)
     for index, ids in enumerate(columns["input_ids"]):
         row = Row(ids, types[index], index, labels[index], None, positions[index], documents[index], is_numbered)
-        wanted.rows += _cut(row, reference) if truncates else [row]
+        whole = row.split() if o["packing"] else [row]  # packed documents are truncated, not their rows
+        wanted.rows += [piece for each in whole for piece in _cut(each, reference)] if truncates else [row]
     if per_token and "labels" in columns:
         if o["labels"] is None and reference.family is not None and reference.family.shift_targets:
             return _wanted_targets(reference, wanted, columns["labels"])
@@ -670,6 +676,19 @@ def _wanted_ids(reference: Reference, columns: dict[str, list[Any]]) -> Wanted:
             return wanted
         return reference.batch(wanted, {}, None)
     return reference.batch(wanted, {} if "labels" not in columns else {"labels": columns["labels"]}, None)
+
+
+def _moved(positions: list[int], documents: list[int], first: int, wanted: Wanted) -> list[int]:
+    """Return the positions of a row in the numbering of a model; those of a document may count from 0 or `first`."""
+    moved = list(positions)
+    for number in set(documents):
+        places = [place for place, other in enumerate(documents) if other == number]
+        if [positions[place] for place in places] == list(range(len(places))):
+            for place in places:
+                moved[place] += first
+        elif any(positions[place] < first for place in places):
+            wanted.refusals.append("the position_ids of a document must be")
+    return moved
 
 
 def _wanted_targets(reference: Reference, wanted: Wanted, labels: list[Any]) -> Wanted:

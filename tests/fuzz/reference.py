@@ -261,9 +261,12 @@ class Reference:
                 wanted.refusals.append("one label per row does not fit")
                 return wanted
             return self._packed(wanted)
-        kept = self._supervised(
-            wanted, [row.labels for row in rows] if targets is None else [targets[row.sample] for row in rows], rows
-        )
+        shifts = self._shifts(rows) and targets is None
+        if targets is None:
+            supervision = [_without_starts(row) if shifts else row.labels for row in rows]
+        else:
+            supervision = [targets[row.sample] for row in rows]
+        kept = self._supervised(wanted, supervision, rows)
         rows = wanted.rows = [row for row, keep in zip(rows, kept, strict=True) if keep]
         if wanted.refusals:
             return wanted
@@ -281,10 +284,9 @@ class Reference:
         is_packed = any(len(set(row)) > 1 for row in documents)
         if is_packed:
             del batch["attention_mask"]
-            if self._shifts(rows):
-                for row, numbers in zip(rows, documents, strict=True):
-                    starts = [index == 0 or numbers[index - 1] != number for index, number in enumerate(numbers)]
-                    row.labels = [IGNORED if start else i for i, start in zip(row.labels, starts, strict=True)]
+        for row, numbers in zip(rows, documents, strict=True):
+            if shifts and (len(set(numbers)) > 1 or (o["labels"] and self.side == "left")):
+                row.labels = _without_starts(row)
         if is_packed or any(row.is_numbered for row in rows):
             batch["document_ids"] = self._pad(documents, -1, width)
         if targets is not None:
@@ -432,8 +434,8 @@ class Reference:
             return everything
         has = [any(label != IGNORED for label in row) for row in labels]
         if how is None:
-            shortest = 1 if self.o["packing"] else 0
-            has = [found or len(row.ids) <= shortest for found, row in zip(has, rows, strict=True)]
+            shortest = 1 if self.o["packing"] and any(has) else 0
+            has = [found or _real(row) <= shortest for found, row in zip(has, rows, strict=True)]
         if all(has) or (how == "drop" and any(has)):
             return has
         wanted.refusals.append("nothing to learn" if how != "drop" else "no row of the batch has a label")
@@ -450,11 +452,11 @@ class Reference:
             longest = self.limit
         return _rounded(longest, self.o["pad_to_multiple_of"])
 
-    def _pad(self, rows: list[Any], fill: int, width: int) -> Any:
+    def _pad(self, rows: list[Any], fill: int, width: int, side: str | None = None) -> Any:
         padded = []
         for row in rows:
             rest = [fill] * (width - len(row))
-            padded.append([*row, *rest] if self.side == "right" else [*rest, *row])
+            padded.append([*row, *rest] if (side or self.side) == "right" else [*rest, *row])
         return np.array(padded, dtype=np.int64).reshape(len(rows), width)
 
     def _add_targets(self, batch: dict[str, Any], targets: list[list[int]]) -> None:
@@ -465,17 +467,16 @@ class Reference:
         known = [self.id_of(role) for role in ("bos_token", "cls_token", "eos_token")]
         start = next((token for token in known if token is not None), self.pad_id)
         inputs = [[start, *target[:-1]] for target in targets]
-        batch["decoder_input_ids"] = self._pad(inputs, self.pad_id, width)
-        batch["decoder_attention_mask"] = self._pad([[1] * len(row) for row in inputs], 0, width)
-        batch["labels"] = self._pad(targets, IGNORED, width)
+        batch["decoder_input_ids"] = self._pad(inputs, self.pad_id, width, "right")
+        batch["decoder_attention_mask"] = self._pad([[1] * len(row) for row in inputs], 0, width, "right")
+        batch["labels"] = self._pad(targets, IGNORED, width, "right")
 
     def _packed(self, wanted: Wanted) -> Wanted:
         """Keep the documents; a flat row is predicted as a whole."""
         rows = [document for row in wanted.rows for document in row.split()]
         has_types, has_labels = wanted.rows[0].types is not None, wanted.rows[0].labels is not None
-        causal = self._shifts(rows) or self.o["packing"] == "flat"
         for row in rows:
-            if row.labels and causal:
+            if row.labels and (self._shifts([row]) or self.o["packing"] == "flat"):
                 row.labels = [IGNORED, *row.labels[1:]]
         kept = self._supervised(wanted, [row.labels for row in rows], rows)
         rows = wanted.rows = [row for row, keep in zip(rows, kept, strict=True) if keep and row.ids]
@@ -516,13 +517,28 @@ def _copies(rows: list[Row]) -> bool:
 
 
 def documents_by(positions: list[list[int]]) -> list[list[int] | None]:
-    """Return the documents of rows by positions that restart at 0; `None` if they fall in no row.
+    """Return the documents of rows by positions that restart at their smallest; `None` for rows in which none falls.
 
     Equal neighbors alone do not begin a document, because they may be parts of one word.
     """
-    if all(row == sorted(row) for row in positions):
-        return [None] * len(positions)
-    return [[sum(position == 0 for position in row[: index + 1]) - 1 for index in range(len(row))] for row in positions]
+    return [
+        None
+        if row == sorted(row)
+        else [sum(position == min(row) for position in row[: index + 1]) - 1 for index in range(len(row))]
+        for row in positions
+    ]
+
+
+def _without_starts(row: Row) -> Any:
+    """Return the labels of a row with -100 at the first token of each document."""
+    if row.labels is None:
+        return None
+    numbers, seen = row.documents or [0] * len(row.ids), set[int]()
+    labels = []
+    for label, number, kept in zip(row.labels, numbers, _mask(row), strict=True):
+        labels.append(label if number in seen or not kept else IGNORED)
+        seen |= {number} if kept else set()
+    return labels
 
 
 def _mask(row: Row) -> list[int]:
