@@ -63,9 +63,9 @@ def to_columns(config: Config, tokenized: Tokenized, embedder: PositionalEmbeddi
         if name in tokenized.columns and not tokenized.from_texts:
             array = as_array(name, as_list(tokenized.columns[name]))
             if array is not None:
-                columns[name] = padded_indices(
-                    array, ids.lengths, length or ids.longest, config.side if length else "right"
-                )
+                width, side = (ids.lengths, "right") if length is None else (length, config.side)
+                keeps_0 = "question_positions" in tokenized.columns
+                columns[name] = padded_indices(array, ids.lengths, width, side, keeps_0=keeps_0)
     return {**columns, "length": ids.lengths}
 
 
@@ -156,7 +156,7 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
 
     tokenized = tokenize(config, first_rows(rows))
     columns = to_mapping({**tokenized.columns, **to_columns(config, tokenized, None)})
-    removed = dropped & (tokenized.columns.keys() - {"length"})
+    removed = dropped & (tokenized.columns.keys() - {"length", *TOKEN_INDICES})
     kept = {name: column for name, column in columns.items() if name not in removed}
     found = dict(datasets.Dataset.from_dict(kept).features)
     known = dict(getattr(rows, "features", None) or {})

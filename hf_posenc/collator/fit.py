@@ -324,7 +324,18 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
 
 
 def _isolating(documents: Any, spec: ModelSpec) -> Any:
-    """Return an additive attention mask (B, 1, T, T) that isolates the documents of packed rows."""
+    """Return an additive attention mask (B, 1, T, T) that isolates the documents of packed rows.
+
+    Raise a `ValueError` if the model has one output per row, which several documents would share.
+    """
+    rows = documents.tolist() if spec.one_output_per_row else []
+    several = [row for row, numbers in enumerate(rows) if len({*numbers} - {-1}) > 1]
+    if several:
+        raise value_error(
+            f"row {several[0]} holds several documents, and {spec.name} has one output for each row",
+            got="document_ids, or position_ids that restart",
+            fix="one document in each row, or dataset.remove_columns(...) for these columns, if a row is one document",
+        )
     mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
     if not isinstance(documents, np.ndarray):
         return mask

@@ -296,7 +296,13 @@ def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: ND
         elif accepts is None or name in accepts:
             array = as_array(name, as_list(tokenized.columns[name]))
             if name in TOKEN_INDICES and array is not None:
-                array = padded_indices(array, tokenized.rows.ids.lengths, inside.shape[1], config.side)
+                array = padded_indices(
+                    array,
+                    tokenized.rows.ids.lengths,
+                    inside.shape[1],
+                    config.side,
+                    keeps_0="question_positions" in tokenized.columns,
+                )
             if array is not None:
                 more[name] = to_float32(name, array) if accepts is not None and array.dtype.kind == "f" else array
     return more

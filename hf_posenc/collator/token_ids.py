@@ -99,16 +99,21 @@ def token_indices(config: Config, given: Given, rows: Documents, columns: dict[s
                 fix="a larger max_length, or divide long texts by the tokenizer: tokenizer(..., "
                 "return_overflowing_tokens=True, return_offsets_mapping=True)",
             )
-        found[name] = np.where(is_inside, moved, np.where(array < 0, array, _BEYOND))
+        found[name] = np.where(is_inside, moved, _BEYOND)
     return found
 
 
-def padded_indices(array: NDArray[np.int64], lengths: NDArray[np.int64], width: int, side: str) -> NDArray[np.int64]:
-    """Return indices of tokens in rows that are padded to `width`; those beyond their row become at least `width`."""
+def padded_indices(
+    array: NDArray[np.int64], lengths: NDArray[np.int64], width: int | NDArray[np.int64], side: str, *, keeps_0: bool
+) -> NDArray[np.int64]:
+    """Return indices of tokens in rows that are padded to `width`; those beyond their row become `width`.
+
+    With `keeps_0`, 0 stays 0: Splinter pads its questions with it, and ignores an answer there.
+    """
     shift = (width - lengths if side == "left" else 0 * lengths).reshape(-1, *[1] * (array.ndim - 1))
-    # Models read a negative index as 0, the first token.
-    moved = np.where((array < 0) & (shift > 0), shift, array + shift)
-    return np.where(array == _BEYOND, width, np.where((array < 0) & (shift == 0), array, moved))
+    is_beyond = (array < 0) | (array >= lengths.reshape(shift.shape))
+    beyond = np.broadcast_to(width, lengths.shape).reshape(shift.shape)
+    return np.where((array == 0) & keeps_0, 0, np.where(is_beyond, beyond, array + shift))
 
 
 def check_positions(config: Config, rows: Documents) -> None:

@@ -345,9 +345,11 @@ def _has_one_output_per_row(probe: Probe) -> bool:
 
     def shapes(*rows: int) -> list[torch.Size]:
         ids = probe.ids(1, rows[-1], seed=3).view(rows).to(probe.device)
+        inputs, names = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, forward_names(probe.model)
         with unchanged(probe.model), torch.no_grad():
-            out = probe.model(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True)
-        return [each.shape for each in out.values() if isinstance(each, torch.Tensor)]
+            out = probe.model(**{name: value for name, value in inputs.items() if name in names})
+        values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
+        return [each.shape for each in values if isinstance(each, torch.Tensor)]
 
     for choices in ((1,), (1, 1)):  # rows `(B, T)`, and for multiple choice `(B, choices, T)`
         try:

@@ -210,3 +210,45 @@ def test_a_global_attention_mask_is_padded_truncated_and_packed_with_its_tokens(
         batch = C(words, packing=packing, max_length=8)(rows)
         assert sorted(batch["input_ids"][batch["global_attention_mask"] == 1].tolist()) == [5, 8]
     assert "global_attention_mask" not in C(words, model=build("Bert", "Model"))(rows)
+
+
+def test_negative_indices_are_beyond_their_row_and_splinters_padding_of_questions_stays(words) -> None:
+    rows = [LONG, {**SHORT, "start_positions": -1, "end_positions": -100}]
+    for side in ("left", "right"):
+        batch = C(words, padding_side=side)(rows)
+        assert (batch["start_positions"][1].item(), batch["end_positions"][1].item()) == (5, 5)  # T: models ignore it
+    rows = [
+        {"input_ids": [5, 6, 7, 8], "question_positions": [1, 3], "start_positions": [0, 2]},
+        {"input_ids": [9, 10], "question_positions": [1, 0], "start_positions": [1, 0]},  # 0 is Splinter's padding
+    ]
+    left = C(words, padding_side="left")(rows)
+    assert left["question_positions"].tolist() == [[1, 3], [3, 0]]
+    assert left["start_positions"].tolist() == [[0, 2], [3, 0]]
+
+
+def test_mapped_rows_of_indices_have_their_features(words) -> None:
+    collate, rows = C(words), datasets.Dataset.from_list([LONG, SHORT])
+    names = rows.column_names
+    features = collate.features(rows, remove_columns=names)
+    mapped = rows.map(collate, batched=True, remove_columns=names, features=features)
+    assert mapped["start_positions"][:] == [1, 0]
+
+
+@pytest.mark.parametrize(("name", "numbers"), [("document_ids", [4, 4, 7]), ("position_ids", [0, 1, 0])])
+def test_given_rows_of_several_documents_are_refused_for_one_output_per_row(
+    words, name: str, numbers: list[int]
+) -> None:
+    collate = C(words, model=build("Bert", "ForSequenceClassification"))
+    rows = [{"input_ids": [5, 6], name: numbers[:2]}, {"input_ids": [5, 6, 7], name: numbers}]
+    with pytest.raises(ValueError, match="row 1 holds several documents, and BertForSequenceClassification has one"):
+        collate(rows)
+    assert len(collate(rows[:1])["input_ids"]) == 1
+
+
+def test_one_output_per_row_is_found_for_outputs_in_any_form(words) -> None:
+    class Plain(transformers.BertForSequenceClassification):
+        def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:  # type: ignore[override]
+            return super().forward(input_ids=input_ids, attention_mask=attention_mask).logits
+
+    with pytest.raises(ValueError, match="has one output for each row"):
+        C(words, model=Plain(build("Bert", "ForSequenceClassification").config), packing=True, max_length=8)
