@@ -145,7 +145,7 @@ def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) 
 @pytest.mark.ray
 def test_08_makes_the_same_rows_in_a_pipeline_and_the_same_bytes_with_both_engines(tmp_path: Path) -> None:
     out = run("08_ray.py", tmp_path)
-    assert "columns: input_ids list<item: int64>, attention_mask list<item: int64>, long bool, length int64" in out
+    assert "columns: input_ids list<item: int64>, attention_mask list<item: int64>, length int64, long bool" in out
     found = re.findall(r"^(map_batches|encode, ray|encode, local): 4000 \w+, ([\d,]+) tokens", out, re.MULTILINE)
     assert [name for name, _ in found] == ["map_batches", "encode, ray", "encode, local"]
     assert len({tokens for _, tokens in found}) == 1
