@@ -498,17 +498,25 @@ def window_offsets(length: int, window: int, stride: int, side: str) -> list[tup
     return offsets[: [start for start, _ in offsets].index(0) + 1]
 
 
-def sees_itself(mask: Any) -> Any:
-    r"""Return the tokens `(B, T)` that may attend to themselves by an attention mask `(B, 1, T, T)`: all but padding.
+def mask_of_tokens(mask: Any) -> tuple[Any, bool]:
+    r"""Return an `attention_mask` with one value per token, and True if it shows that rows are packed.
 
-    `mask` is an array or a tensor, either bool, or of numbers that are added to attention scores.
+    A mask `(B, 1, T, T)` isolates documents; its tokens are those that may attend to themselves, and all others are
+    padding. It is an array or a tensor, either bool, or of numbers that are added to attention scores. The mask is
+    `None` for the text `NO_MASK`. Other masks are returned as they are.
 
     Example:
-        >>> sees_itself(np.array([[[[0.0, -9.0], [-9.0, -9.0]]]]))
-        array([[ True, False]])
+        >>> mask_of_tokens(np.array([[[[0.0, -9.0], [-9.0, -9.0]]]]))
+        (array([[ True, False]]), True)
+        >>> mask_of_tokens([NO_MASK]), mask_of_tokens([[1, 1, 0]])
+        ((None, True), ([[1, 1, 0]], False))
     """
+    if is_no_mask(mask):
+        return None, True
+    if getattr(mask, "ndim", 2) != 4 or mask.shape[2] != mask.shape[3]:
+        return mask, False
     own = mask.diagonal(0, 2, 3)[:, 0]
-    return own == 0 if "float" in str(mask.dtype) else own != 0
+    return own == 0 if "float" in str(mask.dtype) else own != 0, True
 
 
 def supervision_message(names: Sequence[str], labels: Ragged) -> str:

@@ -22,9 +22,8 @@ from ..documents import (
     SUPERVISION,
     Documents,
     columns_of_batch,
-    is_no_mask,
+    mask_of_tokens,
     read_documents,
-    sees_itself,
 )
 from ..ragged import Ragged, offsets_of
 from ..tokenization import number_of_ids, private_copy
@@ -175,12 +174,9 @@ def _chunks(dataset: Any) -> Iterator[tuple[Documents, Ragged, bool]]:
             fix = "tokenize first: dataset.map(collate, batched=True); choose one of several splits: dataset['train']"
             raise value_error("rows must have a column input_ids", got=f"columns {shorten(names)}", fix=fix)
         given = {name: table[name] for name in _COLUMNS if name in names}
-        mask = given.get("attention_mask")
-        is_packed = mask is not None and (is_no_mask(mask) or getattr(mask, "ndim", 2) == 4)
-        if is_packed and not is_no_mask(mask):
-            given["attention_mask"] = sees_itself(mask)
-        elif is_packed:
-            del given["attention_mask"]
+        mask, is_packed = mask_of_tokens(given.pop("attention_mask", None))
+        if mask is not None:
+            given["attention_mask"] = mask
         if getattr(given.get("position_ids"), "ndim", 2) > 2:  # those of images, (3, B, T)
             del given["position_ids"]
         given = given if is_arrow else columns_of_batch(given)

@@ -14,9 +14,8 @@ from ..documents import (
     SUPERVISION,
     TOKEN_INDICES,
     Documents,
-    is_no_mask,
+    mask_of_tokens,
     read_documents,
-    sees_itself,
 )
 from ..ragged import Ragged
 from .arrays import as_array, given_labels
@@ -38,12 +37,9 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
         check_ids(config, ids)
         return read_documents({"input_ids": ids}), columns
-    mask = columns.get("attention_mask", ())
-    is_packed = is_no_mask(mask) or getattr(mask, "ndim", 2) == 4  # a mask that isolates documents
-    if is_no_mask(mask):
-        del columns["attention_mask"]
-    elif is_packed:
-        columns["attention_mask"] = sees_itself(mask)
+    mask, is_packed = mask_of_tokens(columns.pop("attention_mask", None))
+    if mask is not None:
+        columns["attention_mask"] = mask
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     check_ids(config, ids)
     further = [name for name in FURTHER_PER_TOKEN if config.accepts is None or name in config.accepts]
@@ -232,6 +228,7 @@ def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
 
 
 def check_ids(config: Config, ids: Ragged, name: str = "input_ids") -> None:
+    """Raise `ValueError` if an id is negative, or has no row in the token embedding of the model."""
     if not len(ids.values):
         return
     rows = config.number_of_ids

@@ -14,7 +14,7 @@ import torch
 from .._common.constants import PaddingSide
 from .._common.errors import shorten, type_error, value_error
 from .._common.integers import as_integers
-from ..documents import LENGTHS, NUMBERS, OFFSETS, is_no_mask, read_documents, sees_itself
+from ..documents import LENGTHS, NUMBERS, OFFSETS, mask_of_tokens, read_documents
 from ..positions import row_length
 from ..ragged import Ragged, check_padding_side
 from .functions import as_integer_tensor
@@ -40,10 +40,9 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
             fix='AttentionMask.from_batch({"attention_mask": mask}), or AttentionMask.from_lengths(lengths)',
         )
     given = {name: batch[name] for name in _READ if batch.get(name) is not None}
-    mask, is_packed, real = given.pop("attention_mask", None), False, None
-    if mask is not None:
-        is_packed = is_no_mask(mask) or getattr(mask, "ndim", 2) > 2
-        real = None if is_no_mask(mask) else _real_tokens(mask)
+    mask = given.pop("attention_mask", None)
+    mask, is_packed = mask_of_tokens(np.array(mask) if isinstance(mask, list | tuple) else mask)
+    real = None if mask is None else _real_tokens(mask)
     lengths = {name: given.pop(name) for name in (*LENGTHS, *OFFSETS) if name in given}
     ids = {
         name: as_integer_tensor(values, name, dims=2, example=f"{name}: [[0, 0, 1, -1]]").long()
@@ -88,14 +87,8 @@ def _of_rows(name: str, values: Any) -> Ragged:
 
 
 def _real_tokens(mask: object) -> torch.Tensor:
-    """Convert an `attention_mask` of any type and dtype to bool `(B, T)`, True at tokens.
-
-    Those of a mask `(B, 1, T, T)` are the tokens that may attend to themselves.
-    """
+    """Convert an `attention_mask` of any type and dtype to bool `(B, T)`, True at tokens."""
     tensor = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(np.array(mask))
-    if tensor.ndim == 4 and tensor.shape[2] == tensor.shape[3]:
-        itself: torch.Tensor = sees_itself(tensor)
-        return itself
     if tensor.ndim != 2:
         raise value_error(
             "attention_mask must have 2 dimensions, (batch, length)",
@@ -114,18 +107,6 @@ def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
             fix='AttentionMask.from_batch({"attention_mask": mask}) if the rows are not packed',
         )
     return ids.to(real.device).expand(real.shape)
-
-
-def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    r"""Return the document number of each token from position ids that restart with each document.
-
-    A document begins where positions fall back to the smallest of their row; see `documents_by_positions`.
-
-    Example:
-        >>> documents_from_positions(torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 0, 0]]))
-        tensor([[ 0,  0,  1, -1]])
-    """
-    return documents_of_batch({"attention_mask": real, "position_ids": positions})
 
 
 def documents_of_lengths(

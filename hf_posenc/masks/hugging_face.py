@@ -13,7 +13,7 @@ import torch
 from .._common.errors import one_of, value_error
 from ..models import LayerMasks, ModelSpec, opened
 from .description import Description
-from .document_numbers import documents_from_positions
+from .document_numbers import documents_of_batch
 from .structure import Spans, spans_of
 
 
@@ -148,7 +148,9 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
             got=f"{tuple(position_ids.shape)} and {tuple(documents.shape)}",
             fix="position_ids_from_documents([[5, 9], [11]])",
         )
-    restarted = documents_from_positions(documents >= 0, position_ids.to(documents.device))
+    restarted = documents_of_batch(
+        {"attention_mask": documents >= 0, "position_ids": position_ids.to(documents.device)}
+    )
     same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     wrong = (same & (restarted[:, 1:] != restarted[:, :-1])).nonzero()
     if len(wrong):

@@ -270,31 +270,17 @@ def _column_names(dataset: Any, column: str) -> list[str]:
     return list(names)
 
 
-def _check_per_token(name: str, counts: NDArray[np.int64], lengths: NDArray[np.int64], numbers: Sequence[int]) -> None:
-    """Raise `ValueError` if a document has other than one value per token in column `name`."""
-    wrong = np.flatnonzero(counts != lengths)
-    if len(wrong):
-        first = int(wrong[0])
-        raise value_error(
-            f"row {numbers[first]}: {counts[first]} values in '{name}' for {lengths[first]} tokens",
-            got=f"{len(wrong)} such rows of {len(lengths)}",
-            fix=f"one value per token, or dataset.remove_columns('{name}')",
-        )
-
-
 def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
     """Raise or warn, depending on `too_long`, if rows of `column` have more than `capacity` tokens."""
     lengths = lengths_of(dataset, column)
     if int(lengths.max(initial=0)) <= capacity:
         return
     if "attention_mask" in names:  # padded rows have fewer tokens than values
-        import pyarrow.compute as pc
-
-        mask = dataset.select_columns("attention_mask").with_format("arrow")[:]["attention_mask"]
-        if not is_no_mask(mask):
-            _check_per_token("attention_mask", list_lengths(mask, "attention_mask"), lengths, range(len(lengths)))
-            real = pc.list_flatten(mask).to_numpy() != 0
-            lengths = Ragged(real, lengths).where(real).lengths
+        table = dataset.select_columns("attention_mask").with_format("arrow")[:]
+        if not is_no_mask(table["attention_mask"]):
+            mask = Ragged(_flat(table, "attention_mask"), list_lengths(table["attention_mask"], "attention_mask"))
+            ids = Ragged(np.zeros(int(lengths.sum()), np.int64), lengths)
+            lengths = read_documents({"input_ids": ids, "attention_mask": mask}).split().ids.lengths
     if int(lengths.max(initial=0)) > capacity:
         _report_long(lengths, capacity, too_long, range(len(lengths)), counted=True)
 
