@@ -648,7 +648,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         arrays, left_out = pad_batch(self._config, tokenized)
         if left_out:
             self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.rows.ids)))
-        if tokenized is not given and len(arrays["input_ids"]) > tokenized.count:
+        is_divided = self.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count
+        if is_divided and tokenized is not given:
             warn_of_pieces(self._config, tokenized)
         if self._config.may_count_from_2 and "position_ids" not in tokenized.rows.columns:
             self._warnings.once("positions", numbering_warning(self.tokenizer))

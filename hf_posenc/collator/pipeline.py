@@ -26,7 +26,6 @@ from .targets import have_target, pad_targets, supervised_rows, truncate_targets
 from .token_ids import (
     check_ids,
     check_positions,
-    model_positions,
     padded_indices,
     read_ids,
     token_indices,
@@ -178,7 +177,6 @@ def pad_batch(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
 
 def _pad_or_pack(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
     documents, row_labels = _with_labels(config, tokenized)
-    documents = model_positions(config, documents)
     if config.settings.packing:
         if row_labels is not None:
             raise value_error(

@@ -49,7 +49,18 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     )
     if rows.is_token is not None and "attention_mask" in read:
         _check_mask(config, ids, rows.is_token)
-    return rows, columns
+    return _count_from_first(config, rows), columns
+
+
+def _count_from_first(config: Config, rows: Documents) -> Documents:
+    """Return rows in which given positions 0, 1, 2, ... of a document begin at the first position of the model."""
+    given, first = rows.columns.get("position_ids"), config.model_first_position
+    if given is None or not first:
+        return rows
+    positions = rows.split().columns["position_ids"]
+    is_counted = positions.where(positions.values == positions.counters().values).lengths == positions.lengths
+    moved = Ragged(positions.values + first * np.repeat(is_counted, positions.lengths), positions.lengths)
+    return rows.with_columns(position_ids=rows.join(moved, given))
 
 
 def token_indices(config: Config, given: Given, rows: Documents, columns: dict[str, Values]) -> dict[str, Values]:
@@ -113,54 +124,32 @@ def padded_indices(
 
 
 def check_positions(config: Config, rows: Documents) -> None:
-    """Raise a `ValueError` for the first of the given `position_ids` that the model's position table has no row for."""
-    model, given = config.model, rows.columns["position_ids"]
-    if model is None or model.max_position is None or "position_ids" not in model.accepts:
+    """Raise a `ValueError` for the first of the given `position_ids` that the model has no row for, or never counts."""
+    given, first, model = rows.columns["position_ids"], config.model_first_position, config.model
+    if model is None or "position_ids" not in model.accepts:
         return
-    positions = rows.split().columns["position_ids"]
-    from_0 = np.repeat(_are_counted(positions), positions.lengths)
-    last = model.max_position - np.where(from_0, config.model_first_position, 0)
-    wrong = (positions.values < 0) | (positions.values > last)
-    if wrong.any():
-        bad = rows.join(Ragged(wrong, positions.lengths), 0).values
-        place = int(bad.argmax())
-        row = int(np.searchsorted(given.offsets, place, side="right")) - 1
+    values = given.values if rows.is_token is None else np.where(rows.is_token, given.values, first)
+    last = model.max_position
+    is_beyond = np.zeros(len(values), np.bool_) if last is None else (values < 0) | (values > last)
+    wrong = is_beyond if is_beyond.any() else values < first
+    if not wrong.any():
+        return
+    place = int(wrong.argmax())
+    row = int(np.searchsorted(given.offsets, place, side="right")) - 1
+    at = f"row {rows.sample[row]}, column {place - given.offsets[row]} of 'position_ids' is {values[place]}, and "
+    if wrong is is_beyond:
         raise value_error(
-            f"row {rows.sample[row]}, column {place - given.offsets[row]} of 'position_ids' is {given.values[place]}, "
-            f"and {model.name} takes 0 to {last[wrong.argmax()]}",
+            at + f"{model.name} takes 0 to {last}",
             got=f"{np.count_nonzero(wrong)} such positions in this batch",
             fix="dataset.remove_columns('position_ids'), so that tokens are counted; or smaller positions",
         )
-
-
-def model_positions(config: Config, documents: Documents) -> Documents:
-    """Return documents whose given `position_ids` are in the numbering of the model.
-
-    Positions 0, 1, 2, ... are counted from the model's first position; those that begin there or later stay as they
-    are. Raise a `ValueError` for others.
-    """
-    given, first = documents.columns.get("position_ids"), config.model_first_position
-    if given is None or not first:
-        return documents
-    from_0, from_first = _are_counted(given), given.where(given.values >= first).lengths == given.lengths
-    if not (from_0 | from_first).all():
-        document = int(np.argmin(from_0 | from_first))
-        raise value_error(
-            f"row {documents.sample[document]}: the position_ids of a document must be 0, 1, 2, ..., or {first} and "
-            f"more, because the positions of {config.model.name if config.model else 'the model'} begin at {first}",
-            got=shorten(given[document].tolist()),
-            fix=f"dataset.remove_columns('position_ids') to count them; or add {first} to those that count from 0",
-        )
-    values = given.values + np.where(np.repeat(from_0, given.lengths), first, 0)
-    return documents.with_columns(position_ids=Ragged(values, given.lengths))
-
-
-def _are_counted(positions: Ragged) -> NDArray[np.bool_]:
-    """Return True for each row that is exactly 0, 1, 2, ..."""
-    counted: NDArray[np.bool_] = (
-        positions.where(positions.values == positions.counters().values).lengths == positions.lengths
+    raise value_error(
+        at
+        + f"the positions of {model.name} begin at {first}: those of a document must be 0, 1, 2, ..., or {first} and "
+        "more",
+        got=shorten(given[row].tolist()),
+        fix=f"dataset.remove_columns('position_ids') to count them; or add {first} to those that count from 0",
     )
-    return counted
 
 
 def unmasked_row(config: Config, given: Given, rows: Documents) -> int | None:

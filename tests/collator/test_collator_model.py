@@ -236,7 +236,7 @@ def test_holes_in_a_mask_have_the_number_of_padding(word_level) -> None:
     assert C(word_level, model=ROBERTA)(rows)["position_ids"].tolist() == [[2, 1, 3, 4]]
 
 
-def test_positions_of_rows_are_moved_to_the_models_first_one_and_columns_keep_them(word_level) -> None:
+def test_positions_of_rows_that_count_from_0_are_moved_to_the_models_first_one(word_level) -> None:
     rows = [{"input_ids": [5, 6, 7], "position_ids": [9, 3, 2]}, {"input_ids": [5], "position_ids": [7]}]
     collate = C(word_level, model=ROBERTA)
     assert collate(rows)["position_ids"].tolist() == [[9, 3, 2], [7, 1, 1]]
@@ -245,7 +245,7 @@ def test_positions_of_rows_are_moved_to_the_models_first_one_and_columns_keep_th
     assert collate(from_0)["position_ids"].tolist() == [[2, 3, 4]]
     assert collate(rows + from_0)["position_ids"].tolist() == [[9, 3, 2], [7, 1, 1], [2, 3, 4]]
     for positions in ([9, 3, 0], [0, 2, 1], [1, 2, 3], [0, 1, 1]):
-        with pytest.raises(ValueError, match=r"row 1: the position_ids of a document must be 0, 1, 2") as refused:
+        with pytest.raises(ValueError, match=r"row 1, column \d of 'position_ids' .* must be 0, 1, 2") as refused:
             collate([*from_0, {"input_ids": [5, 6, 7], "position_ids": positions}])
         assert f"got: {positions}" in str(refused.value)
     padded = [{"input_ids": [0, 5, 6], "attention_mask": [0, 1, 1], "position_ids": [0, 0, 1]}]
@@ -255,7 +255,19 @@ def test_positions_of_rows_are_moved_to_the_models_first_one_and_columns_keep_th
     columns = collate.replace(padding="max_length", max_length=4)(
         {"input_ids": [[5, 6, 7], [5]], "position_ids": [[0, 1, 2], [7]]}
     )
-    assert columns["position_ids"].tolist() == [[0, 1, 2, 1], [7, 1, 1, 1]]
+    assert columns["position_ids"].tolist() == [[2, 3, 4, 1], [7, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(("side", "kept"), [("left", [4, 5, 6]), ("right", [2, 3, 4])])
+def test_truncated_positions_belong_to_the_tokens_that_are_left(word_level, side: str, kept: list[int]) -> None:
+    word_level.truncation_side = side
+    collate = C(word_level, model=ROBERTA, max_length=3)
+    rows = [{"input_ids": [5, 6, 7, 8, 9], "position_ids": given} for given in (list(range(5)), list(range(2, 7)))]
+    assert collate(rows)["position_ids"].tolist() == [kept, kept]
+    stored = collate.columns({name: [row[name] for row in rows] for name in rows[0]})
+    assert [row.tolist() for row in stored["position_ids"]] == [kept, kept]
+    packed = collate.replace(packing=True)([{**rows[0], "seq_lengths": [4, 1], "position_ids": [0, 1, 2, 3, 0]}])
+    assert packed["position_ids"].tolist() == [[first + (side == "left") for first in (2, 3, 4)], [2, 1, 1]]
 
 
 def test_a_model_with_positions_counts_its_own_way(word_level) -> None:
