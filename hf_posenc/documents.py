@@ -105,7 +105,13 @@ class Documents:
             each token's document in its row, is -1 at padding.
         sample (`np.ndarray` `(R,)` int64): index of the text or given row of each row; a long text may give several.
         truncated (`int`, *optional*, defaults to 0): number of texts that lost tokens.
-        per_row (mapping from `str` to sequence, *optional*): columns with one value for each row.
+        per_row (mapping from `str` to sequence, *optional*): other columns of the input, with one value for each row.
+        targets (`Ragged`, *optional*): separate token sequences to predict, one for each row; `None` if there are none.
+        targets_truncated (`int`, *optional*, defaults to 0): number of targets that lost tokens.
+        count (`int`, *optional*, defaults to 0): number of texts or given rows in the input of a collator.
+        from_texts (`bool`, *optional*, defaults to `False`): True if the input was texts.
+        unmasked (`int`, *optional*): index of a given row that begins or ends with padding ids, without a mask; `None`
+            if there is none.
         removed (`np.ndarray` `(R,)` int64, *optional*): number of values removed at the start of each given row.
 
     Example:
@@ -118,6 +124,11 @@ class Documents:
     sample: NDArray[np.int64]
     truncated: int = 0
     per_row: Mapping[str, Any] = field(default_factory=dict)
+    targets: Ragged | None = None
+    targets_truncated: int = 0
+    count: int = 0
+    from_texts: bool = False
+    unmasked: int | None = None
     removed: NDArray[np.int64] | None = None
 
     @property
@@ -178,7 +189,12 @@ class Documents:
     def take(self, rows: NDArray[np.int64]) -> Documents:
         """Return the rows with the given indices, in this order."""
         columns = {name: column.take(rows) for name, column in self.columns.items()}
-        return replace(self, columns=columns, sample=self.sample[rows])
+        return replace(self.with_row_values_of(rows), columns=columns, sample=self.sample[rows])
+
+    def with_row_values_of(self, rows: NDArray[np.int64]) -> Documents:
+        """Return a copy whose values per row, `per_row` and `targets`, are those of the rows with the given indices."""
+        per_row = {name: repeated(values, rows) for name, values in self.per_row.items()}
+        return replace(self, per_row=per_row, targets=None if self.targets is None else self.targets.take(rows))
 
     def split(self) -> Documents:
         """Return one row for each document, without padding and the columns that describe rows."""
@@ -186,8 +202,7 @@ class Documents:
             return self if "document_ids" not in self.columns else replace(self, columns=self._own_columns)
         index, lengths, row = self.order
         columns = {name: Ragged(column.values[index], lengths) for name, column in self._own_columns.items()}
-        per_row = {name: repeated(values, row) for name, values in self.per_row.items()}
-        return replace(self, columns=columns, sample=self.sample[row], per_row=per_row)
+        return replace(self.with_row_values_of(row), columns=columns, sample=self.sample[row])
 
     def join(self, column: Ragged, padding: int | Ragged) -> Ragged:
         """Return values of the tokens of `split()` as a column of these rows; `padding` are the values at padding."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from .._common.errors import explain, shorten, type_error, value_error
+from ..documents import Documents
 from ..models import ModelSpec
 from ..positions import SinusoidalPositionalEncoding
 from ..ragged import lock_free_cache
@@ -26,7 +27,7 @@ from .embed import check_exchange
 from .fit import fit_batch, left_padding_warning
 from .inference import Batches
 from .inputs import empty_batch, is_columns, is_lazy_batch
-from .pipeline import Tokenized, pad_batch, tokenize
+from .pipeline import pad_batch, tokenize
 from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
 from .warn import (
@@ -260,12 +261,12 @@ class DataCollatorWithPositionalEncoding(Processor):
         if not is_columns(given):
             return self.batch(given)
         tokenized = self._tokenize(given)
-        carried = dict(tokenized.columns)
+        carried = dict(tokenized.per_row)
         if isinstance(given, Mapping) and tokenized.from_texts and not is_lazy_batch(given):
             settings_ = self._config.settings
             for name in (settings_.text_column, settings_.text_pair_column, settings_.text_target_column):
                 carried.pop(str(name), None)
-        if is_lazy_batch(given) and not tokenized.has_split_texts:
+        if is_lazy_batch(given) and len(tokenized.sample) == tokenized.count:
             carried = {}
         columns = self._new_columns(tokenized)
         columns |= {name: values for name, values in carried.items() if name not in columns}
@@ -606,19 +607,19 @@ class DataCollatorWithPositionalEncoding(Processor):
     def _files(self) -> tuple[tuple[str, bytes], ...]:
         return tuple(sorted(to_files(self.tokenizer).items()))
 
-    def _new_columns(self, tokenized: Tokenized) -> dict[str, Column]:
+    def _new_columns(self, tokenized: Documents) -> dict[str, Column]:
         module, embedder = None, self._config.embedder
         if self.store_embeddings:
             module = embedder.ready()
-            self._warnings.once("size", embedder.stored_size_warning(len(tokenized.rows.ids.values)))
+            self._warnings.once("size", embedder.stored_size_warning(len(tokenized.ids.values)))
         return to_columns(self._config, tokenized, module)
 
-    def _tokenize(self, given: Any) -> Tokenized:
+    def _tokenize(self, given: Any) -> Documents:
         """Tokenize and truncate rows or columns; warn if tokens were lost to a limit that the user did not set."""
         config, settings = self._config, self._config.settings
         tokenized = tokenize(config, given)
         for what, truncated, name in (
-            ("texts", tokenized.rows.truncated, "max_length"),
+            ("texts", tokenized.truncated, "max_length"),
             ("targets", tokenized.targets_truncated, "max_target_length"),
         ):
             if truncated and getattr(settings, name) is None:
@@ -632,7 +633,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         return tokenized
 
     def _collate(self, given: Any) -> Batch:
-        """Tokenize `given`, unless it is a `Tokenized`, and return a padded batch without embeddings."""
+        """Tokenize `given`, unless it is `Documents`, and return a padded batch without embeddings."""
         if self.embedding is not None and torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 explain(
@@ -642,20 +643,20 @@ class DataCollatorWithPositionalEncoding(Processor):
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        tokenized = given if isinstance(given, Tokenized) else self._tokenize(given)
-        if not len(tokenized.rows.ids):
+        tokenized = given if isinstance(given, Documents) else self._tokenize(given)
+        if not len(tokenized.ids):
             raise ValueError(empty_batch(given))
         arrays, left_out = pad_batch(self._config, tokenized)
         if left_out:
-            self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.rows.ids)))
+            self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.ids)))
         is_divided = self.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count
         if is_divided and tokenized is not given:
             warn_of_pieces(self._config, tokenized)
-        if self._config.may_count_from_2 and "position_ids" not in tokenized.rows.columns:
+        if self._config.may_count_from_2 and "position_ids" not in tokenized.columns:
             self._warnings.once("positions", numbering_warning(self.tokenizer))
         if message := masks_warning(self._config, tokenized):
             self._warnings.once("masks", message)
-        if tokenized.columns:
+        if tokenized.per_row:
             warn_of_columns(self._config, tokenized, arrays, self._warnings)
         values: Mapping[str, Any] = arrays
         if self.return_tensors == "pt":  # the lengths of a flat batch are integers

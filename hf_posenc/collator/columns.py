@@ -17,7 +17,7 @@ from ..documents import TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
 from .inputs import as_list
-from .pipeline import Tokenized, name_taken, positions_of, tokenize
+from .pipeline import name_taken, positions_of, tokenize
 from .token_ids import padded_indices
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ _IMPORTED_IN = os.getpid()
 Column = Ragged | NDArray[Any] | Sequence[Any]
 
 
-def to_columns(config: Config, tokenized: Tokenized, embedder: PositionalEmbedding | None) -> dict[str, Column]:
+def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | None) -> dict[str, Column]:
     r"""Return the new columns of tokenized rows by name, such as `input_ids`; raise if the input has one of the names.
 
     A new column with values per token is a `Ragged` (a flat array with row lengths), or a padded array with
     `padding="max_length"`. `to_mapping` and `to_table` convert the result for the user.
     """
-    rows, ids, length = tokenized.rows, tokenized.rows.ids, config.fixed_length
+    ids, length = rows.ids, config.fixed_length
 
     def padded(name: str, column: Ragged) -> Column:
         return column if length is None else column.pad(config.fills[name], length, side=config.side)
@@ -50,21 +50,21 @@ def to_columns(config: Config, tokenized: Tokenized, embedder: PositionalEmbeddi
     listed = [name for name in config.names if name in per_token]
     others = [name for name in rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
     columns = {name: padded(name, per_token[name]) for name in (*listed, *others)}
-    if tokenized.targets is not None:
-        columns["labels"] = tokenized.targets
+    if rows.targets is not None:
+        columns["labels"] = rows.targets
     if config.limits.overflow:
         columns["overflow_to_sample_mapping"] = rows.sample
     if embedder is not None:
         columns["inputs_embeds"] = padded("inputs_embeds", _embed_rows(config, rows, embedder))
-    for name in tokenized.columns:
-        if name in columns or (name == "length" and tokenized.from_texts):
-            raise ValueError(name_taken(name, tokenized))
+    for name in rows.per_row:
+        if name in columns or (name == "length" and rows.from_texts):
+            raise ValueError(name_taken(name, rows))
     for name in TOKEN_INDICES:  # they move with their tokens
-        if name in tokenized.columns and not tokenized.from_texts:
-            array = as_array(name, as_list(tokenized.columns[name]))
+        if name in rows.per_row and not rows.from_texts:
+            array = as_array(name, as_list(rows.per_row[name]))
             if array is not None:
                 width, side = (ids.lengths, "right") if length is None else (length, config.side)
-                keeps_0 = "question_positions" in tokenized.columns
+                keeps_0 = "question_positions" in rows.per_row
                 columns[name] = padded_indices(array, ids.lengths, width, side, keeps_0=keeps_0)
     return {**columns, "length": ids.lengths}
 
@@ -155,8 +155,8 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
     import datasets
 
     tokenized = tokenize(config, first_rows(rows))
-    columns = to_mapping({**tokenized.columns, **to_columns(config, tokenized, None)})
-    removed = dropped & (tokenized.columns.keys() - {"length", *TOKEN_INDICES})
+    columns = to_mapping({**tokenized.per_row, **to_columns(config, tokenized, None)})
+    removed = dropped & (tokenized.per_row.keys() - {"length", *TOKEN_INDICES})
     kept = {name: column for name, column in columns.items() if name not in removed}
     found = dict(datasets.Dataset.from_dict(kept).features)
     known = dict(getattr(rows, "features", None) or {})

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
 from .._common.integers import as_integer
+from ..documents import Documents
 from ..packing import BatchPlan, plan_batches
 from ..ragged import round_up
 from .batch import Batch
 from .inputs import as_list, is_arrow, is_columns
-from .pipeline import Tokenized
 
 if TYPE_CHECKING:
     from .config import Config
@@ -38,8 +38,8 @@ class Batches:
         token_budget (`int`): maximal number of tokens in a batch, padding included.
         window (`int`): number of texts that are tokenized and sorted by length together.
         config (`Config`): the configuration of the collator.
-        tokenize (callable): method of the collator that converts rows or columns to a `Tokenized`.
-        batch (callable): method of the collator that converts a `Tokenized` to a `Batch`.
+        tokenize (callable): method of the collator that converts rows or columns to `Documents`.
+        batch (callable): method of the collator that converts `Documents` to a `Batch`.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Batches:
         window: int,
         *,
         config: Config,
-        tokenize: Callable[[Any], Tokenized],
-        batch: Callable[[Tokenized], Batch],
+        tokenize: Callable[[Any], Documents],
+        batch: Callable[[Documents], Batch],
     ) -> None:
         _check_rows_are_kept(config)
         self._texts = [texts] if isinstance(texts, str) else texts
@@ -84,7 +84,7 @@ class Batches:
             tokenized = self._tokenized(window, first_text)
             plan = self._plan(tokenized)
             if index == len(self._texts_of_rows):
-                self._texts_of_rows.append(tokenized.rows.sample)
+                self._texts_of_rows.append(tokenized.sample)
             for place in np.argsort(-plan.widths, kind="stable").tolist():
                 chosen = plan[place]
                 if number == len(self._rows):
@@ -93,14 +93,14 @@ class Batches:
                 try:
                     batch = self._batch(tokenized.take(chosen))
                 except (TypeError, ValueError) as error:
-                    texts = tokenized.rows.sample[chosen].tolist()
+                    texts = tokenized.sample[chosen].tolist()
                     error.add_note(f"  the rows of this batch are texts {shorten(texts)}")
                     raise
                 yield batch
-            first_row += len(tokenized.rows.ids)
+            first_row += len(tokenized.ids)
         self._complete = True
 
-    def _tokenized(self, window: Any, first_text: int) -> Tokenized:
+    def _tokenized(self, window: Any, first_text: int) -> Documents:
         """Tokenize one window, a part of the texts."""
         try:
             tokenized = self._tokenize(window)
@@ -108,15 +108,15 @@ class Batches:
             if first_text:
                 error.add_note(f"  row 0 of this message is text {first_text}")
             raise
-        return replace(tokenized, rows=replace(tokenized.rows, sample=tokenized.rows.sample + first_text))
+        return replace(tokenized, sample=tokenized.sample + first_text)
 
-    def _plan(self, tokenized: Tokenized) -> BatchPlan:
+    def _plan(self, tokenized: Documents) -> BatchPlan:
         """Divide the rows of a tokenized window into batches within the token budget."""
         config, multiple = self._config, self._config.settings.pad_to_multiple_of
-        lengths = np.maximum(tokenized.rows.ids.lengths, 1)  # a row without tokens is padded to one
+        lengths = np.maximum(tokenized.ids.lengths, 1)  # a row without tokens is padded to one
         if config.fixed_length is not None:
             lengths = np.full_like(lengths, config.fixed_length)
-        text, longest = tokenized.rows.sample, int(lengths.max(initial=0))
+        text, longest = tokenized.sample, int(lengths.max(initial=0))
         if (width := round_up(longest, multiple)) > self._budget:
             with_padding = "" if width == longest else f", {width} with padding"
             raise value_error(

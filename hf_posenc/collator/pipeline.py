@@ -5,7 +5,7 @@ NumPy only, so that a forked worker can run it. The collator converts the arrays
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import counted, explain, in_bytes, value_error
-from ..documents import FURTHER_PER_TOKEN, TOKEN_INDICES, Documents, ignore_document_starts, pack_rows, repeated
+from ..documents import FURTHER_PER_TOKEN, TOKEN_INDICES, Documents, ignore_document_starts, pack_rows
 from ..masks import look_ahead_of_batch
 from ..positions import padded_position_ids
 from ..ragged import Ragged, round_up
@@ -39,45 +39,10 @@ Arrays = dict[str, NDArray[Any]]
 NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
-@dataclass(frozen=True, eq=False)
-class Tokenized:
-    r"""Result of tokenizing the input of one call: rows of tokens, with the input's other columns and the targets.
+def tokenize(config: Config, rows_or_columns: object) -> Documents:
+    """Convert the input of a collator, rows or columns, to `Documents`, truncated to the limits of `config`.
 
-    Args:
-        rows (`Documents`): the tokens; one row per text, or several for a long text.
-        columns (`dict` from `str` to sequence): the other columns of the input, with one value for each row of `rows`.
-        count (`int`): number of texts or tokenized rows in the input.
-        from_texts (`bool`): True if the input was texts, False if it was tokenized rows.
-        targets (`Ragged`, *optional*): separate token sequences to predict, one per row; `None` if there are none.
-        targets_truncated (`int`, *optional*, defaults to 0): number of targets that lost tokens.
-        unmasked (`int`, *optional*): index of a row that begins or ends with the padding id but has no
-            `attention_mask`; `None` if there is none.
-    """
-
-    rows: Documents
-    columns: dict[str, Values]
-    count: int
-    from_texts: bool
-    targets: Ragged | None = None
-    targets_truncated: int = 0
-    unmasked: int | None = None
-
-    @property
-    def has_split_texts(self) -> bool:
-        """True if any text gave more than one row."""
-        return len(self.rows.sample) != self.count
-
-    def take(self, rows: NDArray[np.int64]) -> Tokenized:
-        """Return the rows with the given indices, in this order, with their columns and targets."""
-        columns = {name: repeated(values, rows) for name, values in self.columns.items()}
-        targets = None if self.targets is None else self.targets.take(rows)
-        return replace(self, rows=self.rows.take(rows), columns=columns, targets=targets)
-
-
-def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
-    """Convert the input of a collator, rows or columns, to a `Tokenized`, truncated to the limits of `config`.
-
-    Texts are tokenized. Tokenized rows are checked. Raise for invalid input, for rows without tokens (unless
+    Texts are rows. Tokenized rows are checked. Raise for invalid input, for rows without tokens (unless
     `empty="keep"`), and for rows that are too long if truncation is off.
     """
     given, unmasked = read(rows_or_columns, config.settings), None
@@ -95,12 +60,16 @@ def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
     targets, truncated = None, 0
     if config.has_targets:
         targets, columns, truncated = _targets(config, given, columns)
-    from_texts = given.texts is not None
-    tokenized = Tokenized(rows, columns, given.count, from_texts, targets, truncated, unmasked)
-    if not tokenized.has_split_texts:
-        return tokenized
-    columns = {name: repeated(values, rows.sample) for name, values in columns.items()}
-    return replace(tokenized, columns=columns, targets=None if targets is None else targets.take(rows.sample))
+    rows = replace(
+        rows,
+        per_row=columns,
+        targets=targets,
+        targets_truncated=truncated,
+        count=given.count,
+        from_texts=given.texts is not None,
+        unmasked=unmasked,
+    )
+    return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows
 
 
 def positions_of(rows: Documents, start: int, padding: int) -> Ragged:
@@ -109,11 +78,11 @@ def positions_of(rows: Documents, start: int, padding: int) -> Ragged:
     return rows.join(rows.split().ids.counters(start), padding) if given is None else given
 
 
-def name_taken(name: str, tokenized: Tokenized) -> str:
+def name_taken(name: str, rows: Documents) -> str:
     """Return the error message for a column of the input that has the `name` of a column made by tokenization."""
     return explain(
         f"column '{name}' came with the texts, and tokenization makes one of that name",
-        got=list(tokenized.columns),
+        got=list(rows.per_row),
         fix=f"dataset.rename_column('{name}', 'my_{name}')",
     )
 
@@ -156,16 +125,16 @@ def _check_lengths(config: Config, rows: Documents) -> None:
 # -------------------------------------------------------------------------------------------------------------- padding
 
 
-def pad_batch(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
+def pad_batch(config: Config, rows: Documents) -> tuple[Arrays, int]:
     """Return the batch of tokenized rows as arrays by name, padded or packed, and the number of rows left out of it.
 
     With the setting `unsupervised="drop"`, rows (or packed documents) whose labels are all -100 are left out; otherwise
     none are. Raise a `ValueError` if the padded rows do not fit into memory.
     """
     try:
-        return _pad_or_pack(config, tokenized)
+        return _pad_or_pack(config, rows)
     except MemoryError as error:
-        ids, width = tokenized.rows.ids, _width(config, tokenized.rows.ids)
+        ids, width = rows.ids, _width(config, rows.ids)
         raise value_error(
             "this batch does not fit into memory, because all its rows are padded to one length",
             got=f"{counted(len(ids), 'row')} of {ids.shortest:,} to {ids.longest:,} tokens, padded to {width:,}: "
@@ -175,8 +144,8 @@ def pad_batch(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
         ) from error
 
 
-def _pad_or_pack(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
-    documents, row_labels = _with_labels(config, tokenized)
+def _pad_or_pack(config: Config, rows: Documents) -> tuple[Arrays, int]:
+    documents, row_labels = _with_labels(config, rows)
     if config.settings.packing:
         if row_labels is not None:
             raise value_error(
@@ -193,22 +162,22 @@ def _pad_or_pack(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
             width = _width(config, packed["input_ids"])
             out = {name: column.pad(config.fills[name], width, side=config.side) for name, column in packed.items()}
     else:
-        kept = _kept_rows(config, tokenized, documents)
-        left_out = 0 if kept is None else len(tokenized.rows.ids) - len(kept)
+        kept = _kept_rows(config, rows, documents)
+        left_out = 0 if kept is None else len(rows.ids) - len(kept)
         if kept is not None:
-            row_of = np.arange(len(documents.ids)) if tokenized.rows.order is None else tokenized.rows.order[2]
-            documents, tokenized = documents.take(np.flatnonzero(np.isin(row_of, kept))), tokenized.take(kept)
+            row_of = np.arange(len(documents.ids)) if rows.order is None else rows.order[2]
+            documents, rows = documents.take(np.flatnonzero(np.isin(row_of, kept))), rows.take(kept)
             row_labels = None if row_labels is None else row_labels[kept]
-        out = _padded(config, tokenized, documents, row_labels)
+        out = _padded(config, rows, documents, row_labels)
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
     if config.has_look_ahead and decoder_reads in out:
         out["look_ahead_mask"] = look_ahead_of_batch(*out[decoder_reads].shape)
     return out, left_out
 
 
-def _kept_rows(config: Config, tokenized: Tokenized, documents: Documents) -> NDArray[np.int64] | None:
+def _kept_rows(config: Config, rows: Documents, documents: Documents) -> NDArray[np.int64] | None:
     """Return the indices of the rows to keep in a padded batch; `None` if all are kept."""
-    rows, labels, targets = tokenized.rows, documents.columns.get("labels"), tokenized.targets
+    labels, targets = documents.columns.get("labels"), rows.targets
     if targets is not None:
         return supervised_rows(config, have_target(targets), targets.lengths, rows)
     if labels is None:
@@ -220,8 +189,7 @@ def _kept_rows(config: Config, tokenized: Tokenized, documents: Documents) -> ND
     return supervised_rows(config, has_target, rows.ids.lengths, rows)
 
 
-def _padded(config: Config, tokenized: Tokenized, documents: Documents, row_labels: NDArray[Any] | None) -> Arrays:
-    rows = tokenized.rows
+def _padded(config: Config, rows: Documents, documents: Documents, row_labels: NDArray[Any] | None) -> Arrays:
     ids = rows.join(documents.ids, rows.ids)
     width = _width(config, ids)
     inside = ids.inside(width, side=config.side)
@@ -250,16 +218,16 @@ def _padded(config: Config, tokenized: Tokenized, documents: Documents, row_labe
             for name in ("document_ids", *rows.masks, *FURTHER_PER_TOKEN)
             if name in rows.columns
         }
-    if tokenized.targets is not None:
-        out |= pad_targets(config, tokenized.targets)
+    if rows.targets is not None:
+        out |= pad_targets(config, rows.targets)
     elif "labels" in documents.columns:
         out["labels"] = pad("labels", _padded_labels(config, rows, documents))
     elif row_labels is not None:
         out["labels"] = row_labels
     # Rows that were tokenized and split before keep the mapping to their texts.
-    if config.limits.overflow and (tokenized.from_texts or "overflow_to_sample_mapping" not in tokenized.columns):
+    if config.limits.overflow and (rows.from_texts or "overflow_to_sample_mapping" not in rows.per_row):
         out["overflow_to_sample_mapping"] = rows.sample
-    return out | _other_columns(config, tokenized, out, inside) if tokenized.columns else out
+    return out | _other_columns(config, rows, out, inside) if rows.per_row else out
 
 
 def _padded_labels(config: Config, rows: Documents, documents: Documents) -> Ragged:
@@ -278,50 +246,46 @@ def _padded_labels(config: Config, rows: Documents, documents: Documents) -> Rag
     return rows.join(labels, IGNORED if given is None else given)
 
 
-def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
+def _other_columns(config: Config, rows: Documents, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
     """Return the numeric columns of the input that are not yet in the batch `out`, as arrays by name."""
     accepts, more = config.accepts, {}
-    for name in tokenized.columns:
+    for name in rows.per_row:
         if name in NOT_COPIED:
             continue
         if name in out:
-            if tokenized.from_texts:
-                raise ValueError(name_taken(name, tokenized))
+            if rows.from_texts:
+                raise ValueError(name_taken(name, rows))
         elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
             if not config.embeds:
-                stored = stored_embeddings(as_list(tokenized.columns[name]), tokenized.rows.ids.lengths)
+                stored = stored_embeddings(as_list(rows.per_row[name]), rows.ids.lengths)
                 more[name] = stored.pad(0, inside.shape[1], side=config.side, inside=inside)
         elif accepts is None or name in accepts:
-            array = as_array(name, as_list(tokenized.columns[name]))
+            array = as_array(name, as_list(rows.per_row[name]))
             if name in TOKEN_INDICES and array is not None:
                 array = padded_indices(
                     array,
-                    tokenized.rows.ids.lengths,
+                    rows.ids.lengths,
                     inside.shape[1],
                     config.side,
-                    keeps_0="question_positions" in tokenized.columns,
+                    keeps_0="question_positions" in rows.per_row,
                 )
             if array is not None:
                 more[name] = to_float32(name, array) if accepts is not None and array.dtype.kind == "f" else array
     return more
 
 
-def _with_labels(config: Config, tokenized: Tokenized) -> tuple[Documents, NDArray[Any] | None]:
+def _with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any] | None]:
     """Return the documents, with `labels` if there is one for each token; and labels of rows, or `None`."""
-    rows = tokenized.rows
-    names = [*label_names(tokenized.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]
+    names = [*label_names(rows.per_row), *(name for name in LABEL_COLUMNS if name in rows.columns)]
     if len(names) > 1:
         raise value_error("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
     labels: Ragged | NDArray[Any] | None = None
-    if names and tokenized.targets is None:
+    if names and rows.targets is None:
         if (labels := rows.columns.get(names[0])) is None:
-            labels = given_labels(tokenized.columns[names[0]], rows.ids.lengths, name=names[0])
+            labels = given_labels(rows.per_row[names[0]], rows.ids.lengths, name=names[0])
         if config.model is not None:
             check_label_values(labels, config.model, rows.sample, names[0])
-    if isinstance(labels, Ragged):
-        documents = rows.with_columns(labels=labels).split()
-    else:
-        documents = (replace(rows, per_row=tokenized.columns) if tokenized.columns else rows).split()
+    documents = (rows.with_columns(labels=labels) if isinstance(labels, Ragged) else rows).split()
     causal = isinstance(labels, Ragged) and _are_causal(documents)
     if names and config.label_maker is not None:
         raise value_error(

@@ -8,11 +8,11 @@ import warnings
 from typing import TYPE_CHECKING
 
 from .._common.errors import explain, shorten
-from ..documents import supervision_message, unread_masks_message
+from ..documents import Documents, supervision_message, unread_masks_message
 from ..tokenization.loading import stated_limit
 from .arrays import numbers
 from .inputs import LABEL_COLUMNS, as_list, is_missing, label_names
-from .pipeline import NOT_COPIED, Arrays, Tokenized
+from .pipeline import NOT_COPIED, Arrays
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -67,13 +67,13 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
     )
 
 
-def warn_of_pieces(config: Config, tokenized: Tokenized) -> None:
+def warn_of_pieces(config: Config, tokenized: Documents) -> None:
     """Warn that a batch has more rows than it was given, but not of plain texts that the batch numbers.
 
     The message is always the same, so that Python shows it once for each place that calls the collator.
     """
     settings, dropped = config.settings, ""
-    if not tokenized.columns and (config.accepts is None or "overflow_to_sample_mapping" in config.accepts):
+    if not tokenized.per_row and (config.accepts is None or "overflow_to_sample_mapping" in config.accepts):
         return
     if tokenized.from_texts:
         target = None if tokenized.targets is None else settings.text_target_column
@@ -101,28 +101,28 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
     )
 
 
-def masks_warning(config: Config, tokenized: Tokenized) -> str | None:
+def masks_warning(config: Config, tokenized: Documents) -> str | None:
     """Return the warning that masks of supervision decide which tokens are trained on, or that they are not read."""
-    rows, names = tokenized.rows, tokenized.rows.masks
-    if not names or label_names(tokenized.columns) or not set(LABEL_COLUMNS).isdisjoint(rows.columns):
+    names = tokenized.masks
+    if not names or label_names(tokenized.per_row) or not set(LABEL_COLUMNS).isdisjoint(tokenized.columns):
         return None
     if config.label_kind is not None and config.label_kind.predicts_next:
-        return supervision_message(names, rows.trained_ids())
+        return supervision_message(names, tokenized.trained_ids())
     unread = [name for name in names if config.accepts is None or name not in config.accepts]
     return unread_masks_message(unread, config.settings.labels) if unread else None
 
 
-def missing_target_warning(tokenized: Tokenized, settings: Settings) -> str | None:
+def missing_target_warning(tokenized: Documents, settings: Settings) -> str | None:
     """Return a warning if the target column is missing, and another column may be meant; otherwise `None`.
 
     That is a column with a similar name or, if there is none, a column of texts that is not read. The name of the
     target column is `settings.text_target_column`. If there is a label column, the result is `None`.
     """
     wanted = str(settings.text_target_column)
-    if tokenized.targets is not None or wanted in tokenized.columns or label_names(tokenized.columns):
+    if tokenized.targets is not None or wanted in tokenized.per_row or label_names(tokenized.per_row):
         return None
     texts = (settings.text_column, settings.text_pair_column)
-    others = {str(name).lower(): name for name in tokenized.columns if name not in texts}
+    others = {str(name).lower(): name for name in tokenized.per_row if name not in texts}
     near = difflib.get_close_matches(wanted.lower(), others, n=1)
     meant = [others[name] for name in near] or _unread_texts(tokenized, settings)
     if not meant:  # rows to predict
@@ -134,9 +134,9 @@ def missing_target_warning(tokenized: Tokenized, settings: Settings) -> str | No
     )
 
 
-def unmasked_warning(config: Config, tokenized: Tokenized) -> str:
+def unmasked_warning(config: Config, tokenized: Documents) -> str:
     """Return the warning that a tokenized row begins or ends with padding ids, and no mask says that they are."""
-    row, ids = tokenized.unmasked, tokenized.rows.ids
+    row, ids = tokenized.unmasked, tokenized.ids
     assert row is not None
     return explain(
         f"row {row} begins or ends with the padding id {config.fills['input_ids']}, and the rows have no "
@@ -155,7 +155,7 @@ def numbering_warning(tokenizer: PreTrainedTokenizerBase) -> str:
     )
 
 
-def warn_of_columns(config: Config, tokenized: Tokenized, arrays: Arrays, given: Warnings) -> None:
+def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given: Warnings) -> None:
     """Warn about columns of the input that are not in the batch, and about a column that may be the missing labels.
 
     `arrays` is the batch by name. `given` records earlier warnings, so that each is given once.
@@ -165,11 +165,11 @@ def warn_of_columns(config: Config, tokenized: Tokenized, arrays: Arrays, given:
     read = {*texts, *NOT_COPIED, "inputs_embeds"}
     # With a model too, a text that is not read is named, because it may be the forgotten second text of pairs.
     unread = [] if settings.text_pair_column or settings.packing else _unread_texts(tokenized, settings)
-    if settings.text_target_column not in (None, *tokenized.columns):  # the warning of missing targets names them
+    if settings.text_target_column not in (None, *tokenized.per_row):  # the warning of missing targets names them
         read |= {*unread}
         unread = []
-    accepts = tokenized.columns if config.accepts is None else config.accepts.union(unread)
-    left_out = [name for name in tokenized.columns if name in accepts and name not in read and name not in arrays]
+    accepts = tokenized.per_row if config.accepts is None else config.accepts.union(unread)
+    left_out = [name for name in tokenized.per_row if name in accepts and name not in read and name not in arrays]
     if left_out:
         message = explain(
             f"columns {left_out} are not in the batch",
@@ -182,12 +182,12 @@ def warn_of_columns(config: Config, tokenized: Tokenized, arrays: Arrays, given:
         given.once("columns", message)
     if config.model is None or "labels" not in config.model.accepts or "labels" in arrays:
         return
-    if any(name in tokenized.columns for name in LABEL_COLUMNS):
+    if any(name in tokenized.per_row for name in LABEL_COLUMNS):
         return
     known = {*config.model.accepts, *read, "overflow_to_sample_mapping"}
     candidates = [
         name
-        for name in tokenized.columns
+        for name in tokenized.per_row
         if name not in known
         and ("label" in name.lower() or not _NUMBERS_ROWS.fullmatch(name))
         and _holds_numbers(tokenized, name)
@@ -207,13 +207,13 @@ def _likeness(name: str) -> float:
     return max(difflib.SequenceMatcher(None, name.lower(), word).ratio() for word in ("labels", "target"))
 
 
-def _unread_texts(tokenized: Tokenized, settings: Settings) -> list[str]:
+def _unread_texts(tokenized: Documents, settings: Settings) -> list[str]:
     """Return the names of the columns of texts beside the texts that were tokenized, without those that number rows."""
     if not tokenized.from_texts:
         return []
     read = (settings.text_column, settings.text_pair_column, settings.text_target_column)
     found = []
-    for name, values in tokenized.columns.items():
+    for name, values in tokenized.per_row.items():
         if name in read or _NUMBERS_ROWS.fullmatch(str(name)):
             continue
         plain = (value.as_py() if hasattr(value, "as_py") else value for value in values)
@@ -225,9 +225,9 @@ def _unread_texts(tokenized: Tokenized, settings: Settings) -> list[str]:
     return found
 
 
-def _holds_numbers(tokenized: Tokenized, name: str) -> bool:
+def _holds_numbers(tokenized: Documents, name: str) -> bool:
     """Return True if column `name` contains numbers or lists of numbers, judged by its first value that is not None."""
-    value = next((value for value in as_list(tokenized.columns[name]) if not is_missing(value)), None)
+    value = next((value for value in as_list(tokenized.per_row[name]) if not is_missing(value)), None)
     try:
         array = None if value is None else numbers(value, 0, name)
     except (TypeError, ValueError):
