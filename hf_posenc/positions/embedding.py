@@ -9,7 +9,6 @@ import math
 import sys
 import warnings
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -157,13 +156,12 @@ class PositionalEmbedding(nn.Module):
             bound = first + ids.shape[1] if first >= 0 else None
         if out is not None:
             check_out(out, (*ids.shape, self.d_model), self.embedding.weight, self)
-        runs = None if keep is None else self._runs(ids, keep, None if counted else position_ids)
-        if runs is not None:
-            return self._add_runs(ids, runs, out)
         zero_row = keep is not None and not self.zero_padding and self.encoding.padding_position is not None
-        embedded = self.embedding(ids)  # (B, T, D)
+        embedded = self._look_up(ids, None if zero_row else out)  # (B, T, D)
         self._compare_spread(embedded, keep)
-        buffer = embedded if out is None and self._is_ours(embedded) and not zero_row else out
+        buffer = embedded if (out is None or embedded is out) and self._is_ours(embedded) and not zero_row else out
+        if keep is not None and position_ids is not None and self._are_columns(position_ids, keep):
+            position_ids = None
         result: torch.Tensor = self.encoding(embedded, position_ids, buffer, bound=bound)
         if keep is None:
             return result
@@ -218,58 +216,28 @@ class PositionalEmbedding(nn.Module):
             else "labels may hold -100, input_ids may not",
         )
 
-    def _runs(
-        self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None
-    ) -> list[tuple[int, int]] | None:
-        """Return the first column and the number of real tokens of each row; `None` if `_add_runs` cannot be used."""
-        encoding, weight = self.encoding, self.embedding.weight
-        # Checked first, because a compiled graph must not depend on the attributes that are read below.
-        if not (_can_check_values(keep) and _can_check_values(weight) and ids.numel()):
-            return None
-        is_usual = (
-            self._is_plain
-            and type(encoding) is SinusoidalPositionalEncoding
-            and type(weight) in (torch.Tensor, nn.Parameter)
-            and not has_forward_hooks(encoding)
-        )
-        has_more_to_do = (
-            not self.zero_padding
-            or not self._spread_seen
-            or self.embedding.max_norm is not None
-            or encoding.max_length is not None
-            or (self.training and encoding.dropout > 0)
-            or (torch.is_grad_enabled() and weight.requires_grad)
-        )
-        if not is_usual or has_more_to_do:
-            return None
-        if position_ids is not None and (position_ids.shape != ids.shape or position_ids.dtype != torch.int64):
-            return None
-        starts, counts = keep.byte().argmax(1), keep.sum(1)
-        columns = torch.arange(ids.shape[1], device=ids.device)
-        columns = columns - starts[:, None]  # (B, T), 0 at the first real token of a row
-        if not torch.equal((columns >= 0) & (columns < counts[:, None]), keep):
-            return None
-        if position_ids is not None and not ((position_ids == columns + encoding.first_position) | ~keep).all():
-            return None
-        return list(zip(starts.tolist(), counts.tolist(), strict=True))
-
-    def _add_runs(self, ids: torch.Tensor, runs: list[tuple[int, int]], out: torch.Tensor | None) -> torch.Tensor:
-        """Return the embeddings of `ids` plus encodings, `(B, T, D)`, computed only for real tokens; padding is 0."""
-        # The rows are computed one by one, to stay in the CPU cache.
+    def _look_up(self, ids: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        """Return the token embeddings `(B, T, D)`, in `out` if it is given and the table is a plain one."""
         weight = self.embedding.weight
-        is_new = out is None
-        if out is None:  # np.zeros writes no memory, so memory pages of padding are never touched
-            size = ids.numel() * self.d_model * weight.itemsize
-            out = torch.from_numpy(np.zeros(size, np.uint8)).view(weight.dtype).view(*ids.shape, self.d_model)
-        encodings = self.encoding.shared_rows(max(count for _, count in runs), out)  # (T, D)
-        for row, row_ids, (start, count) in zip(out, ids, runs, strict=True):
-            real = row[start : start + count]
-            torch.index_select(weight, 0, row_ids[start : start + count], out=real)
-            self.encoding._add(encodings[:count], real, real)
-            if not is_new:
-                row[:start].zero_()
-                row[start + count :].zero_()
+        is_usual = self._is_plain and type(weight) in (torch.Tensor, nn.Parameter) and self.embedding.max_norm is None
+        if out is None or not is_usual or without_values(weight):
+            embedded: torch.Tensor = self.embedding(ids)
+            return embedded
+        torch.index_select(weight.detach(), 0, ids.reshape(-1), out=out.view(-1, self.d_model))
         return out
+
+    def _are_columns(self, position_ids: torch.Tensor, keep: torch.Tensor) -> bool:
+        """Return True if all real tokens of a column have the position that the encoding counts for that column."""
+        # One vector for each column is then added to all rows, and padding, which gets it too, is set to 0 afterwards.
+        encoding = self.encoding
+        if not (_can_check_values(keep) and _can_check_values(position_ids) and self.zero_padding):
+            return False
+        if type(encoding) is not SinusoidalPositionalEncoding or has_forward_hooks(encoding):
+            return False
+        if encoding.max_length is not None or position_ids.is_floating_point():
+            return False
+        columns = torch.arange(keep.shape[1]) + encoding.first_position
+        return position_ids.shape == keep.shape and bool(((position_ids == columns) | ~keep).all())
 
     @property
     def _is_plain(self) -> bool:

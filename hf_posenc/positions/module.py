@@ -28,7 +28,6 @@ from .arguments import (
 from .cache import Encoding, fill_rows, rows_at, shared_rows
 from .conventions import Convention
 
-_ELEMENTS_AT_ONCE = 2**17  # size of the block of rows that is looked up, then added to x
 _SPREAD_POSITIONS = 128
 
 
@@ -57,7 +56,6 @@ class PositionalEncoding(nn.Module):
     """
 
     # True if rows are read from a table, so that several calls cost no more than one.
-    has_table = False
     # True if rows of float64 positions differ from those of float32 ones; such positions may stay on the CPU.
     needs_float64_positions = False
 
@@ -214,20 +212,11 @@ class PositionalEncoding(nn.Module):
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
         """Return `x * scale` plus the vectors of `positions`, written to `out` if it is given."""
-        at_once = not self.has_table or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
-        if out is None or at_once:
-            rows = self.rows(positions, x, bound=bound)
-            if out is None and rows.ndim == x.ndim and rows.shape[0] == x.shape[0] and not without_values(x):
-                # The rows are in new memory, so they become the result. (Under vmap they may be shared.)
-                return rows.add_(x) if self.scale is None else rows.addcmul_(x, x.new_ones(()), value=self.factor)
-            return self._add(rows, x, out)
-        # A few rows of the batch at a time, so that looked-up rows are added while they are in the core's cache.
-        positions = positions.expand(len(x), -1)
-        step = max(1, _ELEMENTS_AT_ONCE // max(1, x.shape[1] * x.shape[2]))
-        for start in range(0, len(x), step):
-            some = slice(start, start + step)
-            self._add(self.rows(positions[some], x, bound=bound), x[some], out[some])
-        return out
+        rows = self.rows(positions, x, bound=bound)
+        if out is None and rows.ndim == x.ndim and rows.shape[0] == x.shape[0] and not without_values(x):
+            # The rows are in new memory, so they become the result. (Under vmap they may be shared.)
+            return rows.add_(x) if self.scale is None else rows.addcmul_(x, x.new_ones(()), value=self.factor)
+        return self._add(rows, x, out)
 
     def _add(self, rows: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return `x * scale + rows`, written to `out` if it is given."""
@@ -272,7 +261,6 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         OrderedDict()
     """
 
-    has_table = True
     needs_float64_positions = True
 
     def __init__(
@@ -348,8 +336,8 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return -1 if 0 <= self._limit < bound else bound
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        # A call that torch distributes over the cores waits for all of them on a busy machine, so make two calls, not
-        # two for each row of x. Subclasses that override `rows` do not use the table.
+        # The rows are copied from the table to `out`, without memory of their own. Subclasses that override `rows` do
+        # not use the table.
         if (
             out is not None
             and type(self).rows is SinusoidalPositionalEncoding.rows

@@ -52,7 +52,7 @@ BARS = (
     ("SentencePiece-BPE: texts to a batch", "tokenizer(...)", "SentencePiece-BPE, later passes", "hf_posenc"),
     ("rows of ids to a batch", "DataCollatorWithPadding", "NumPy rows of ids", "hf_posenc"),
     ("data set to batches", "DataCollatorWithPadding", "data set with input_ids", "hf_posenc, `with_arrow_batches`"),
-    ("texts to embeddings", "tokenizer(...), table, sum", "texts to embeddings", "`collate.embed(..., out=)`"),
+    ("texts to embeddings", "tokenizer(...), table, sum", "texts, all threads", "`collate.embed(...)`"),
 )
 
 

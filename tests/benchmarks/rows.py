@@ -14,7 +14,7 @@ import transformers
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, sinusoidal_encoding, with_arrow_batches
 from hf_posenc.testing import standard_library_docstrings
 
-from .measuring import Case, bert, each, must_equal, take_turns
+from .measuring import Case, bert, busy_core, default_threads, each, must_equal, take_turns, wall_milliseconds
 
 ROWS, BATCH, BATCHES = 20_000, 32, 40
 TEXTS, WIDTH, LIMIT = 64, 768, 512
@@ -84,7 +84,11 @@ def from_data_set(rounds: int) -> Iterator[Case]:
 
 
 def embeddings(rounds: int) -> Iterator[Case]:
-    """Compare texts, then ids, to embeddings with positions, 768 wide, 64 texts at a time."""
+    """Compare texts, then ids, to embeddings with positions, 768 wide, 64 texts at a time.
+
+    First the CPU time of one core; then the time on the wall with the default threads of torch and tokenizers, alone
+    and beside a process that keeps one core busy.
+    """
     texts = standard_library_docstrings()
     np.random.default_rng(0).shuffle(texts)
     batches = [texts[start : start + TEXTS] for start in range(0, 16 * TEXTS, TEXTS)]
@@ -110,11 +114,18 @@ def embeddings(rounds: int) -> Iterator[Case]:
         for batch in (texts, ids):
             for embed in (collate.embed, again):
                 must_equal("embed", embed(batch)["inputs_embeds"][keep], expected[keep])
-    goals = {"`collate.embed(...)`": 2.5, "`collate.embed(..., out=)`": 8}
+    goals = {"`collate.embed(...)`": 2, "`collate.embed(..., out=)`": 4}
     ours = dict(zip(goals, (collate.embed, again), strict=True))
-    runs = {"`tokenizer(...)`, table * √d + encoding": lambda batch: plain(call(batch)), **ours}
-    turns = take_turns({name: each(function, batches) for name, function in runs.items()}, rounds)
-    yield Case("texts to embeddings", turns, goals)
-    runs = {"table * √d + encoding": plain, **ours}
-    turns = take_turns({name: each(function, made) for name, function in runs.items()}, rounds)
-    yield Case("ids to embeddings", turns)
+    from_texts = {"`tokenizer(...)`, table * √d + encoding": lambda batch: plain(call(batch)), **ours}
+    from_texts = {name: each(function, batches) for name, function in from_texts.items()}
+    yield Case("texts to embeddings", take_turns(from_texts, rounds), goals)
+    from_ids = {"table * √d + encoding": plain, **ours}
+    from_ids = {name: each(function, made) for name, function in from_ids.items()}
+    yield Case("ids to embeddings", take_turns(from_ids, rounds))
+    with default_threads():
+        goals = dict.fromkeys(ours, 1)
+        for name, runs in (("texts", from_texts), ("ids", from_ids)):
+            yield Case(f"{name}, all threads", take_turns(runs, rounds, measure=wall_milliseconds), goals)
+            with busy_core():
+                values = take_turns(runs, rounds, measure=wall_milliseconds)
+            yield Case(f"{name}, all threads, a core busy", values, goals)
