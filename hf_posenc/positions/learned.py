@@ -53,7 +53,6 @@ class LearnedPositionalEncoding(PositionalEncoding):
           fix: max_length=17, or a kind that has a row for every position, such as 'sinusoidal'
     """
 
-
     def __init__(
         self,
         d_model: int,
