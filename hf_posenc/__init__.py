@@ -8,6 +8,28 @@ from importlib.metadata import version as _version
 import lazy_loader as _lazy_loader
 
 __version__ = _version("hf-posenc")
-__getattr__, __dir__, __all__ = _lazy_loader.attach_stub(__name__, __file__)
+_attribute, __dir__, __all__ = _lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
 __all__.sort()
+# Names that people try, and the public names that they mean.
+_MEANT = {
+    "PositionalEncoding": "SinusoidalPositionalEncoding",
+    "SinusoidalPositions": "use_sinusoidal_positions",
+    "SinusoidalEncoding": "SinusoidalPositionalEncoding",
+    "SinusoidalPositionalEmbedding": "PositionalEmbedding",
+    "PositionalEncodingCollator": "DataCollatorWithPositionalEncoding",
+    "DataCollator": "DataCollatorWithPositionalEncoding",
+}
+
+
+def __getattr__(name: str) -> object:
+    try:
+        return _attribute(name)
+    except AttributeError:
+        if name not in _MEANT:
+            raise
+    from ._common.errors import explain
+
+    meant = _MEANT[name]
+    # An `AttributeError` would lose its message in `from hf_posenc import ...`.
+    raise ImportError(explain(f"hf_posenc has no name '{name}'", fix=f"from hf_posenc import {meant}"))

@@ -72,7 +72,9 @@ class Model(nn.Module):
         self.encoding = SinusoidalPositionalEncoding(d_model, dropout=0.1)
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        x: torch.Tensor = self.embed(batch["input_ids"], batch["attention_mask"], batch["position_ids"])  # (B, T, D)
+        x: torch.Tensor = self.embed(  # (B, T, D)
+            batch["input_ids"], attention_mask=batch["attention_mask"], position_ids=batch["position_ids"]
+        )
         encoded: torch.Tensor = self.encoding(x)
         return encoded
 

@@ -19,6 +19,13 @@ class Message(str):
     fix: str | None
 
 
+class MissingKeyError(KeyError):
+    """`KeyError` whose text is its message, with line breaks; that of a plain `KeyError` is quoted."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def explain(rule: str, *, got: object = None, fix: str | None = None) -> Message:
     r"""Return an error message of up to three lines: the rule, the given value, and the fix.
 
@@ -86,8 +93,9 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
           fix: padding_side='left'
     """
     options = list(allowed)
-    near = difflib.get_close_matches(str(value), [str(option) for option in options], n=1, cutoff=0.5)
-    best = next((option for option in options if near and str(option) == near[0]), options[0])
+    meant = [option for option in options if bool(option) == bool(value)] or options  # what was asked for stays on
+    near = difflib.get_close_matches(str(value), [str(option) for option in meant], n=1, cutoff=0.5)
+    best = next((option for option in meant if near and str(option) == near[0]), meant[0])
     return explain(f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=f"{name}={best!r}")
 
 

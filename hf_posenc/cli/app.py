@@ -18,7 +18,7 @@ import typer
 from .._common.errors import message_of, shorten, value_error
 from .common import Tokenizer, default_texts, default_tokenizer
 from .corpus import PlainHelp, encode, verify
-from .demo import demo, show
+from .demo import demo, read_lines, show
 from .plot import pictures
 from .terminal import Screen
 
@@ -165,8 +165,7 @@ def explore(
     chosen = tokenizer or bert_folder() or default_tokenizer(default_texts())[0]
     texts = None
     if text is not None:
-        lines = (line.strip() for line in text.read_text(encoding="utf-8", errors="replace").splitlines())
-        texts = list(islice(filter(None, lines), 8))
+        texts = [line.strip() for line in read_lines([text])[:8]]
     page = page_of(lab_html(private_copy(chosen), texts), "The Input Lab")
     output.write_text(page, encoding="utf-8", errors="surrogateescape")
     Screen().facts({"page": str(output.resolve())})

@@ -80,7 +80,7 @@ def demo(
 
     check_suffix(output)
     screen = Screen()
-    texts = _read_lines(files) if files else default_texts()
+    texts = read_lines(files) if files else default_texts()
     size = sum(len(text.encode()) for text in texts)
     source = f"docstrings of the standard library of Python {platform.python_version()}"
     amount = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
@@ -129,7 +129,7 @@ def demo(
     screen.facts({"picture": _plot(batch, tokens, output)})
 
 
-def _read_lines(files: Sequence[Path]) -> list[str]:
+def read_lines(files: Sequence[Path]) -> list[str]:
     """Return the non-blank lines of all files as one list; raise `ValueError` if a file has none or cannot be read."""
     texts = []
     for file in files:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 
-from .._common.errors import explain, type_error
+from .._common.errors import MissingKeyError, explain, type_error
 from ..positions import SinusoidalPositionalEncoding
 from ..view import TokensOf, batch_html, facts, page_of
+
+# Settings of the collator that add a key to its batches.
+_MADE_BY = {
+    "labels": 'labels="causal_lm" or "masked_lm", or text_target_column="target", in the collator; or rows with labels',
+    "look_ahead_mask": "look_ahead=True in the collator",
+    "inputs_embeds": "embedding=512 in the collator, or collate.embed(batch)",
+    "overflow_to_sample_mapping": "return_overflowing_tokens=True in the collator",
+}
 
 
 class Batch(dict[str, Any]):
@@ -61,8 +70,15 @@ class Batch(dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
-        keys = ", ".join(map(str, self)) or "no keys"
-        raise AttributeError(explain(f"this batch has no '{name}'", got=keys, fix=f"batch.get({name!r}) for None"))
+        raise AttributeError(self._no_key(name))
+
+    def __missing__(self, name: str) -> Any:
+        raise MissingKeyError(self._no_key(name))
+
+    def _no_key(self, name: str) -> str:
+        near = difflib.get_close_matches(str(name), map(str, self), n=1)
+        fix = _MADE_BY.get(name) or (f'batch["{near[0]}"]' if near else f"batch.get({name!r}) for None")
+        return explain(f"this batch has no '{name}'", got=", ".join(map(str, self)) or "no keys", fix=fix)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):  # an attribute would not be passed to the model

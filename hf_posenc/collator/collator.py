@@ -482,6 +482,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             new = type(self)(**settings)
         if "tokenizer" not in changes:
             new._config.watched += self._config.watched
+        if "model" not in changes:
+            new._config.module = self._config.module
         return new
 
     def to_dict(self) -> dict[str, Any]:
@@ -656,7 +658,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             self._warnings.once("positions", numbering_warning(self.tokenizer))
         if message := masks_warning(self._config, tokenized):
             self._warnings.once("masks", message)
-        if tokenized.per_row:
+        if tokenized is not given:
             warn_of_columns(self._config, tokenized, arrays, self._warnings)
         values: Mapping[str, Any] = arrays
         if self.return_tensors == "pt":  # the lengths of a flat batch are integers

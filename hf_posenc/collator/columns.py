@@ -82,7 +82,7 @@ def _embed_rows(config: Config, rows: Documents, embedder: PositionalEmbedding) 
         torch.set_num_threads(1)
         try:
             with torch.no_grad():
-                flat = embedder.eval()(ids, is_token, positions)[0].cpu()  # (N, D)
+                flat = embedder.eval()(ids, attention_mask=is_token, position_ids=positions)[0].cpu()  # (N, D)
         finally:
             for module, was_training in modes:
                 module.training = was_training

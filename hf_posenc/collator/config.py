@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .._common.compat import has_target_mode
@@ -51,10 +53,12 @@ class Config:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+        self.model = None if settings.model is None else ModelSpec.of(settings.model)
+        # The model itself, to see if it is in training mode; `None` after pickling. It may be freed.
+        self.module = None if isinstance(settings.model, ModelSpec | None) else weakref.ref(settings.model)
+        self.settings = settings = replace(settings, model=self.model)
         # A private copy of the given tokenizer.
         self.tokenizer: PreTrainedTokenizerBase = private_copy(settings.tokenizer, pad_token=settings.pad_token)
-        self.model = None if settings.model is None else ModelSpec.of(settings.model)
         # The tokenizer objects that users can change, which has no effect on this configuration.
         tokenizer, model = self.tokenizer, self.model
         in_use = {"pad_token": tokenizer.pad_token, "padding_side": settings.padding_side or tokenizer.padding_side}
@@ -81,12 +85,6 @@ class Config:
         self.first_position = counts.first_position
         # First position in the model's numbering; 0 if the model has none.
         self.model_first_position = self.first_position if by_model else 0
-        # True if the tokenizer is of a family of models and has fairseq's first tokens. Such models, as RoBERTa and
-        # XLM-R, count positions from the padding id + 1; without a model that is not known for sure.
-        first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-        is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)
-        is_of_models = type(tokenizer).__module__.startswith("transformers.models.")
-        self.may_count_from_2 = is_fairseq and is_of_models and model is None and settings.embedding is None
         padding_position = self.first_position if counts.padding_position is None else counts.padding_position
         # Padding value of each column.
         self.fills = dict.fromkeys((*PER_TOKEN, *FURTHER_PER_TOKEN, "inputs_embeds"), 0) | dict.fromkeys(
@@ -138,7 +136,7 @@ class Config:
         """
         settings = self.settings.settings()
         limits = {name: limit for name, limit in self.limits_in_use().items() if settings[name] is not None}
-        return {**settings, "model": self.model, **limits}
+        return {**settings, **limits}
 
     def limited_by(self, name: str) -> str | None:
         """Return the name of the model if the limit in use is the model's, otherwise `None`.
@@ -206,6 +204,21 @@ class Config:
             self.limits.check_special_tokens(special)
             if is_padded and not is_flat:
                 self._check_multiple("max_length", limit)
+
+    @property
+    def may_count_from_2(self) -> bool:
+        """True if there is no model, and models with such a tokenizer count positions from 2, as RoBERTa and XLM-R."""
+        if self.model is not None or self.settings.embedding is not None:
+            return False
+        tokenizer = self.tokenizer
+        first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+        is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)
+        return is_fairseq and type(tokenizer).__module__.startswith("transformers.models.")
+
+    @property
+    def is_training(self) -> bool:
+        """True if the model that was given is in training mode; False if it is unknown, as after pickling."""
+        return self.module is not None and bool(getattr(self.module(), "training", False))
 
     def _check_multiple(self, name: str, limit: int | None) -> None:
         multiple = self.settings.pad_to_multiple_of

@@ -129,7 +129,7 @@ class Embedder:
             keep = real_tokens(moved)
         ids = moved["input_ids"]
         memory = None if out is None else _start_of(out, (*ids.shape, module.d_model))
-        moved["inputs_embeds"] = module(ids, keep, moved.get("position_ids"), out=memory)
+        moved["inputs_embeds"] = module(ids, attention_mask=keep, position_ids=moved.get("position_ids"), out=memory)
         return moved
 
     @property

@@ -236,7 +236,10 @@ def _wrong_text(rows: Values, column: str) -> str:
     elif isinstance(first, bytes):
         fix = 'text.decode("utf-8")'
     elif isinstance(first, (list, tuple, np.ndarray)):
-        fix = 'is_split_into_words=True for lists of words, or a tuple ("a", "b") in every row for pairs'
+        fix = (
+            "is_split_into_words=True for lists of words; tokenizer.convert_tokens_to_ids(row) for lists of tokens; "
+            'or a tuple ("a", "b") in every row for pairs'
+        )
     elif type(first).__name__ == "Series":
         fix = 'frame.to_dict("records") in pandas, frame.to_dicts() in polars; or dataset.with_format(None)'
     else:

@@ -5,6 +5,7 @@ NumPy only, so that a forked worker can run it. The collator converts the arrays
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
-from .._common.errors import counted, explain, in_bytes, value_error
+from .._common.errors import counted, explain, in_bytes, shorten, value_error
 from ..documents import FURTHER_PER_TOKEN, TOKEN_INDICES, Documents, ignore_document_starts, pack_rows
 from ..masks import look_ahead_of_batch
 from ..positions import padded_position_ids
@@ -47,6 +48,8 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
     """
     given, unmasked = read(rows_or_columns, config.settings), None
     if given.texts is not None:
+        if config.settings.is_split_into_words:
+            _check_words(config, given.texts)
         rows, columns = config.encoder.tokenize(given.texts, given.pairs), given.columns
     else:
         rows, columns = read_ids(config, given)
@@ -70,6 +73,21 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
         unmasked=unmasked,
     )
     return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows
+
+
+def _check_words(config: Config, texts: Sequence[Sequence[str]]) -> None:
+    """Raise a `ValueError` if a row has tokens of the tokenizer, such as "Ġride", instead of words."""
+    marks = ("Ġ", "▁", "##")  # of byte-level BPE, SentencePiece and WordPiece; in this order, also in text
+    for row, words in enumerate(texts):
+        for word in words:
+            if not word.startswith(marks) or len(word) < 2:
+                continue
+            if config.tokenizer.convert_tokens_to_ids(word) not in (None, config.tokenizer.unk_token_id):
+                raise value_error(
+                    f"row {row} has the token {word!r} of this tokenizer, and is_split_into_words=True reads words",
+                    got=shorten(list(words)),
+                    fix='{"input_ids": tokenizer.convert_tokens_to_ids(row)} for each row of tokens',
+                )
 
 
 def positions_of(rows: Documents, start: int, padding: int) -> Ragged:

@@ -343,6 +343,12 @@ def refuses_unknown_keywords(cls: Class) -> Class:
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **settings: Any) -> None:
+        if len(args) > 1:
+            raise type_error(
+                "the tokenizer is the only argument without a name",
+                got=", ".join(type(argument).__name__ for argument in args),
+                fix=f"{type(self).__name__}(tokenizer, model=model), embedding=, or another name",
+            )
         for name in settings:
             if name not in known:
                 raise TypeError(unknown_keyword(name, known, _EQUIVALENTS))

@@ -156,11 +156,11 @@ def numbering_warning(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given: Warnings) -> None:
-    """Warn about columns of the input that are not in the batch, and about a column that may be the missing labels.
+    """Warn about columns of the input that are not in the batch, and about missing labels.
 
     `arrays` is the batch by name. `given` records earlier warnings, so that each is given once.
     """
-    settings = config.settings
+    settings, model = config.settings, config.model
     texts = {settings.text_column, settings.text_pair_column, settings.text_target_column}
     read = {*texts, *NOT_COPIED, "inputs_embeds"}
     # With a model too, a text that is not read is named, because it may be the forgotten second text of pairs.
@@ -177,14 +177,14 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given:
             if settings.packing
             else "texts, empty lists, or None in every row, which no tensor can hold",
             fix=f"dataset.remove_columns({left_out}), or map them to numbers first"
-            + (f"; text_pair_column='{unread[0]}', if it holds the second texts of pairs" if unread else ""),
+            + (f"; {_column_of(unread[0], config)}" if unread else ""),
         )
         given.once("columns", message)
-    if config.model is None or "labels" not in config.model.accepts or "labels" in arrays:
+    if model is None or "labels" not in model.accepts or "labels" in arrays:
         return
-    if any(name in tokenized.per_row for name in LABEL_COLUMNS):
+    if any(name in tokenized.per_row for name in LABEL_COLUMNS) or (unread and model.is_encoder_decoder):
         return
-    known = {*config.model.accepts, *read, "overflow_to_sample_mapping"}
+    known = {*model.accepts, *read, "overflow_to_sample_mapping"}
     candidates = [
         name
         for name in tokenized.per_row
@@ -195,12 +195,30 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given:
     if candidates:
         likely = max(candidates, key=_likeness)
         message = explain(
-            f"{config.model.name} takes labels and these rows have none: column '{likely}' is not in the batch",
+            f"{model.name} takes labels and these rows have none: column '{likely}' is not in the batch",
             got="no column 'label', 'label_ids' or 'labels'",
             fix=f"dataset.rename_column('{likely}', 'labels') if it holds them, "
             f"else dataset.remove_columns('{likely}')",
         )
         given.once("label", message)
+    elif config.is_training and model.num_labels == model.num_embeddings:  # a language model: its classes are the ids
+        if model.is_encoder_decoder:
+            fix = 'text_target_column="target", the column of the texts to predict'
+        else:
+            fix = 'labels="causal_lm"' if model.shifts_labels else 'labels="masked_lm"'
+        message = explain(
+            f"{model.name} is in training mode, and this batch has no labels: the model will return no loss",
+            got=f"labels={settings.labels!r}, and rows without labels",
+            fix=f"{fix}; or model.eval() if it is not trained",
+        )
+        given.once("label", message)
+
+
+def _column_of(name: str, config: Config) -> str:
+    """Return the setting that reads a further column of texts: the targets of an encoder-decoder, or second texts."""
+    if config.model is not None and config.model.is_encoder_decoder:
+        return f"text_target_column='{name}', if it holds the targets"
+    return f"text_pair_column='{name}', if it holds the second texts of pairs"
 
 
 def _likeness(name: str) -> float:

@@ -100,9 +100,11 @@ def carried_columns(
             if names.count(name) > 1:
                 raise value_error(f"{source.name} has several columns {name!r}", fix="rename them")
             if name not in names and (source.complete or named.get(name) is None):
+                _check_texts(source)
                 raise ValueError(_missing_column(source, name, texts))
         for name in texts:
             if not _is_text(source.schema.field(name).type):
+                _check_texts(source)
                 raise TypeError(_not_text(source, name, texts))
         if named and not source.typed:
             raise value_error(
@@ -189,6 +191,17 @@ def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[by
     return {HUGGING_FACE: json.dumps({"info": {"features": same}}).encode()} if same else {}
 
 
+def _check_texts(source: SourceColumns) -> None:
+    """Raise a `ValueError` if the rows of a source are tokenized."""
+    if "input_ids" in source.schema.names:
+        raise value_error(
+            f"the rows of {source.name} are tokenized already, and encode reads texts",
+            got="a column 'input_ids'",
+            fix="datasets.load_dataset reads them for a Trainer, and pack_dataset(dataset, capacity) packs them; "
+            "if there is a column of texts too, --text-column names it",
+        )
+
+
 def _missing_column(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
     """Return the error message for a column that a source lacks, with the columns that it has and a suggestion."""
     names = source.schema.names
@@ -222,7 +235,9 @@ def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
 def _text_option(setting: str, source: SourceColumns, texts: Sequence[str]) -> str:
     """Return the option to suggest for a text column, such as `text_column="body"`: the column most like text."""
     names = [one.name for one in source.schema if _is_text(one.type) and one.name not in texts]
-    return option(setting, next(iter(_by_likeness_to_text(names, source.first_values(names))), "..."))
+    if not names:
+        return "an input with a column of texts"
+    return option(setting, _by_likeness_to_text(names, source.first_values(names))[0])
 
 
 # --------------------------------------------------------------------------------------------- guesses for the messages

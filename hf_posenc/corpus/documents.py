@@ -121,6 +121,8 @@ class Documents:
 
 def first_values(source: Source, names: list[str]) -> Values:
     """Return the first values of some columns as text; an empty `dict` if they cannot be read."""
+    if not names:
+        return {}
     columns = Columns((), pa.schema([(name, pa.string()) for name in dict.fromkeys(names)]))
     try:
         part = next(source.parts(BATCH_BYTES, columns))

@@ -194,7 +194,11 @@ def filesystem(url: str, options: StorageOptions) -> tuple[Any, str]:
     try:
         system, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
-        fix = f"pip install the package that fsspec names for {url.partition('://')[0]}://"
+        from fsspec.registry import known_implementations
+
+        protocol = url.partition("://")[0]
+        package = known_implementations[protocol]["class"].partition(".")[0]  # "s3fs.S3FileSystem"
+        fix = f"pip install {package}" if package != "fsspec" else f"the package that fsspec names for {protocol}://"
         raise ImportError(explain(f"{without_secrets(url)} needs another package", got=str(error), fix=fix)) from error
     return system, path
 

@@ -210,7 +210,7 @@ def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any,
         )
         raise value_error(
             f"{name} cannot be loaded as a model",
-            got=f"{type(error).__name__}: {first}",
+            got=f"{type(error).__name__}: {first[:200]}",
             fix=f"{here if Path(name).exists() else hub}{instead}",
         ) from None
     finally:

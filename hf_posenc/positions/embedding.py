@@ -64,7 +64,7 @@ class PositionalEmbedding(nn.Module):
     Example:
         >>> embed = PositionalEmbedding(nn.Embedding(100, 8))
         >>> ids, mask = torch.tensor([[0, 7, 8], [7, 8, 9]]), torch.tensor([[0, 1, 1], [1, 1, 1]])
-        >>> vectors = embed(ids, mask)
+        >>> vectors = embed(ids, attention_mask=mask)
         >>> vectors.shape
         torch.Size([2, 3, 8])
         >>> torch.equal(vectors[0, 1:], vectors[1, :2])
@@ -120,9 +120,9 @@ class PositionalEmbedding(nn.Module):
     def forward(
         self,
         input_ids: torch.Tensor,
+        *,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        *,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         r"""Return the embeddings of `input_ids` plus the encodings of their positions.
@@ -162,7 +162,7 @@ class PositionalEmbedding(nn.Module):
         buffer = embedded if (out is None or embedded is out) and self._is_ours(embedded) and not zero_row else out
         if keep is not None and position_ids is not None and self._are_columns(position_ids, keep):
             position_ids = None
-        result: torch.Tensor = self.encoding(embedded, position_ids, buffer, bound=bound)
+        result: torch.Tensor = self.encoding(embedded, position_ids=position_ids, out=buffer, bound=bound)
         if keep is None:
             return result
         if self.zero_padding:
@@ -236,7 +236,7 @@ class PositionalEmbedding(nn.Module):
             return False
         if encoding.max_length is not None or position_ids.is_floating_point():
             return False
-        columns = torch.arange(keep.shape[1]) + encoding.first_position
+        columns = torch.arange(keep.shape[1], device=keep.device) + encoding.first_position
         return position_ids.shape == keep.shape and bool(((position_ids == columns) | ~keep).all())
 
     @property

@@ -131,9 +131,9 @@ class PositionalEncoding(nn.Module):
     def forward(
         self,
         x: torch.Tensor,
+        *,
         position_ids: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
-        *,
         bound: int | None = None,
     ) -> torch.Tensor:
         r"""Return `x * scale` plus the position vectors, with dropout in training mode.

@@ -65,7 +65,8 @@ class PlanState:
             _require_same_order(saved.get("datasets"), here["datasets"])
             # The version was compared above, and the other two are compared while reading.
             here |= {name: saved[name] for name in ("datasets", "windows", "digest") if name in saved}
-        require_same_plan(saved, here, "in this Trainer")
+        otherwise = "; or TrainingArguments(ignore_data_skip=True), which begins with the first rows again"
+        require_same_plan(saved, here, "in this Trainer", otherwise=otherwise)
         if isinstance(self.sampler, StreamBatchSampler):
             self.sampler.expect(as_integer(saved["windows"], "windows", minimum=1, example=1), saved["digest"])
 

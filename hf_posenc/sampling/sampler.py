@@ -275,10 +275,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         raise AttributeError("batches of tokens differ in their number of rows, so there is no batch_size")
 
 
-def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
+def require_same_plan(saved: Any, here: Mapping[str, Any], found: str, *, otherwise: str = "") -> None:
     r"""Raise `ValueError` if the saved state of a sampler does not equal its present state.
 
-    The message lists the keys that differ, are missing or are unknown.
+    The message lists the keys that differ, are missing or are unknown. `otherwise` is the end of its fix.
 
     Example:
         >>> require_same_plan({"seed": 1}, {"seed": 1}, "3 steps here")     # equal: no error
@@ -290,12 +290,18 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
     differ += [f"{name} is missing" for name in here if name not in saved]
     differ += [f"{name} is unknown here" for name in saved if name not in here]
     if differ:
+        settings = [f"{name}={saved[name]!r}" for name in changed if name in ("token_budget", "window", "seed")]
+        if settings:
+            fix = f"{', '.join(settings)}, as when it was saved"
+        elif changed[:1] == ["batches_per_step"]:
+            steps = saved["batches_per_step"]
+            fix = f"as many processes times gradient_accumulation_steps as when it was saved: {steps}"
+        else:
+            fix = "the same lengths, in the same order, and the same settings as when it was saved"
         raise value_error(
             "the state belongs to another plan, or is incomplete",
             got=f"{'; '.join(differ)} ({found})",
-            fix=f"as many processes times gradient_accumulation_steps as when it was saved: {saved['batches_per_step']}"
-            if changed[:1] == ["batches_per_step"]
-            else "the same lengths, in the same order, and the same settings as when it was saved",
+            fix=fix + otherwise,
         )
 
 

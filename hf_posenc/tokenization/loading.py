@@ -80,7 +80,9 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
         raise type_error(
             "tokenizer must be a name or folder, a transformers tokenizer or a tokenizers.Tokenizer",
             got=shorten(tokenizer),
-            fix='tokenizer="google-bert/bert-base-uncased", or AutoTokenizer.from_pretrained(...)',
+            fix="collate = DataCollatorWithPositionalEncoding(tokenizer), then collate(rows)"
+            if isinstance(tokenizer, list | tuple | Mapping)
+            else 'tokenizer="google-bert/bert-base-uncased", or AutoTokenizer.from_pretrained(...)',
         )
     _check_attributes(mine)
     if mine.is_fast:

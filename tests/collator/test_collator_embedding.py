@@ -123,7 +123,7 @@ def test_the_collator_embeds_as_the_module_that_it_was_given(wordpiece, conventi
     for zero_padding in (True, False):
         module = PositionalEmbedding(_frozen(), convention=convention, scale=10.0, zero_padding=zero_padding)
         batch = C(wordpiece, embedding=module)(TEXTS)
-        want = module(batch["input_ids"], batch["attention_mask"])
+        want = module(batch["input_ids"], attention_mask=batch["attention_mask"])
         assert torch.equal(batch["inputs_embeds"], want)
 
 
@@ -176,7 +176,8 @@ def test_every_kind_of_position_embeds_through_the_collator(wordpiece, kind: Any
     collate = C(wordpiece, embedding=module, max_length=512)
     batch = collate(TEXTS)
     assert torch.equal(
-        batch["inputs_embeds"], module(batch["input_ids"], batch["attention_mask"], batch["position_ids"])
+        batch["inputs_embeds"],
+        module(batch["input_ids"], attention_mask=batch["attention_mask"], position_ids=batch["position_ids"]),
     )
     left = collate.replace(padding_side="left")(TEXTS)
     packed = collate.replace(packing=True)(TEXTS)

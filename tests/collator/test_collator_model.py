@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import json
 import pickle
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -286,7 +288,7 @@ def test_padding_has_the_number_that_a_convention_has_for_it(unigram, convention
         batch = C(unigram, embedding=module, padding_side=side)(TEXTS)
         expected = theirs.create_position_ids_from_input_ids(batch["input_ids"], padding_idx=unigram.pad_token_id)
         assert torch.equal(batch["position_ids"], expected)
-        assert torch.equal(batch["inputs_embeds"], module(batch["input_ids"], batch["attention_mask"]))
+        assert torch.equal(batch["inputs_embeds"], module(batch["input_ids"], attention_mask=batch["attention_mask"]))
         packed = C(unigram, embedding=module, packing=True, max_length=64, padding="max_length")(TEXTS)
         assert (packed["position_ids"][packed["document_ids"] == -1] == 1).all()
         assert (packed["position_ids"][packed["document_ids"] >= 0] >= 2).all()
@@ -607,3 +609,47 @@ def test_a_model_trains_on_batches_that_fit_it(unigram, tmp_path: Path, name: st
     again = C.from_pretrained(tmp_path / "checkpoint-2")
     assert again == collate
     assert again.model == ModelSpec.of(model)
+
+
+# -------------------------------------------------------------------------------------- labels that a model waits for
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("gpt2", 'labels="causal_lm"'), ("bert", 'labels="masked_lm"'), ("t5", 'text_target_column="target"')],
+)
+def test_a_language_model_in_training_mode_without_labels_is_told_the_setting_once(
+    word_level, name: str, setting: str
+) -> None:
+    model = tiny(name, vocab_size=1800)
+    if name == "bert":
+        model = transformers.BertForMaskedLM(model.config)
+    collate = C(word_level, model=model.train())
+    for made in (collate, collate.replace(max_length=8), collate.replace(model=model)):
+        with pytest.warns(UserWarning, match=f"(?s)is in training mode, and this batch has no labels.*fix: {setting}"):
+            made(["a b c"])
+        made(["a b c"])
+    for silent in (collate.replace(model=model.eval()), pickle.loads(pickle.dumps(collate))):
+        assert "labels" not in silent(["a b c"])
+
+
+def test_the_collator_does_not_keep_the_model_in_memory(word_level) -> None:
+    model = tiny("gpt2", vocab_size=1800)
+    collate, alive = C(word_level, model=model), weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+    assert collate(["a b"])["input_ids"].shape == (1, 2)
+
+
+def test_a_second_text_is_a_target_for_an_encoder_decoder_and_a_pair_for_others(word_level) -> None:
+    rows = [{"text": "a b", "target": "c"}, {"text": "a", "target": "b c"}]
+    with pytest.warns(UserWarning, match=r"columns \['target'\] are not in the batch") as warned:
+        C(word_level, model=tiny("t5", vocab_size=1800))(rows)
+    (message,) = [str(each.message) for each in warned]
+    assert "text_target_column='target', if it holds the targets" in message
+    assert "text_pair_column" not in message
+    made = C(word_level, model=tiny("t5", vocab_size=1800), text_target_column="target")(rows)
+    assert made["labels"].shape == (2, 2)
+    with pytest.warns(UserWarning, match="text_pair_column='target', if it holds the second texts of pairs"):
+        C(word_level)(rows)

@@ -177,7 +177,7 @@ def test_a_model_without_a_table_of_positions_takes_any_that_are_not_counted_fro
     config = transformers.LlamaConfig(
         vocab_size=IDS, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=1
     )
-    collate = C(words, model=transformers.LlamaForCausalLM(config))
+    collate = C(words, model=transformers.LlamaForCausalLM(config).eval())
     assert collate([{"input_ids": [5, 6], "position_ids": [5000, 5001]}])["position_ids"].tolist() == [[5000, 5001]]
 
 

@@ -56,7 +56,7 @@ def same(kind: str, ours: torch.Tensor, expected: torch.Tensor) -> bool:
 def test_exponential_columns_decay_each_at_its_rate(dtype: torch.dtype, error: float, base: float) -> None:
     positions = [0.0, 0.25, 1.0, 3.0, 17.5, 500.0, 8191.0, 1.7e9]
     rows = positional_encoding("exponential", 7, base=base)(
-        torch.zeros(1, len(positions), 7, dtype=dtype), torch.tensor(positions, dtype=torch.float64)
+        torch.zeros(1, len(positions), 7, dtype=dtype), position_ids=torch.tensor(positions, dtype=torch.float64)
     )
     for row, position in zip(rows[0].tolist(), positions, strict=True):
         for column, ours in enumerate(row):
@@ -68,12 +68,16 @@ def test_float32_is_enough_for_exponential_columns_at_any_width_and_position() -
     positions = torch.cat([torch.arange(0, 20_000, 7), torch.tensor([10**5, 2**31])]).double()
     for width in (8, 768):
         rates = torch.tensor([10000.0 ** (-column / width) for column in range(width)], dtype=torch.float64)
-        ours = positional_encoding("exponential", width)(torch.zeros(1, len(positions), width), positions)[0]
+        ours = positional_encoding("exponential", width)(torch.zeros(1, len(positions), width), position_ids=positions)[
+            0
+        ]
         assert (ours - torch.exp(-positions[:, None] * rates)).abs().max() < 3e-7
 
 
 def test_the_slowest_exponential_column_covers_about_base_positions() -> None:
-    rows = positional_encoding("exponential", 512, base=1000)(torch.zeros(1, 2, 512), torch.tensor([0, 1000]))
+    rows = positional_encoding("exponential", 512, base=1000)(
+        torch.zeros(1, 2, 512), position_ids=torch.tensor([0, 1000])
+    )
     assert 0.3 < rows[0, 1, -1] < 0.4
     assert rows[0, 1].diff().min() >= 0  # from the fastest to the slowest
 
@@ -84,7 +88,7 @@ def test_fourier_features_are_those_of_the_paper() -> None:
     nn.init.normal_(module.inner.bias)
     nn.init.normal_(module.outer.bias)
     positions = [-3.5, 0.0, 0.1, 7.0, 1234.5]
-    ours = module(torch.zeros(1, 5, 4), torch.tensor(positions, dtype=torch.float64))[0]
+    ours = module(torch.zeros(1, 5, 4), position_ids=torch.tensor(positions, dtype=torch.float64))[0]
     weights = {name: values.tolist() for name, values in module.state_dict().items()}
     for row, position in enumerate(positions):
         angles = [position * frequency for frequency in weights["frequencies"]]
@@ -113,7 +117,7 @@ def test_a_learned_table_adds_the_row_of_the_position() -> None:
     module, x = made("learned", max_length=20), torch.randn(2, 3, 8)
     ids = torch.tensor([[4, 0, 19], [7, 7, 1]])
     for positions in (ids, ids.int(), ids.to(torch.uint8)):
-        assert torch.equal(module(x, positions), x + module.weight[ids])
+        assert torch.equal(module(x, position_ids=positions), x + module.weight[ids])
     assert torch.equal(module(x), x + module.weight[:3])
     assert module.positions == 20
 
@@ -139,9 +143,11 @@ def test_initial_rows_have_the_std_of_sinusoids_or_the_given_one(kind: str) -> N
 def test_scaled_sinusoids_are_alpha_times_sinusoids(dtype: torch.dtype) -> None:
     x, positions = torch.randn(2, 5, 9).to(dtype), torch.tensor([0, 3, 3, 70, 2**30])
     plain = SinusoidalPositionalEncoding(9)
-    assert torch.equal(positional_encoding("scaled", 9).to(dtype)(x, positions), plain(x, positions))
+    assert torch.equal(
+        positional_encoding("scaled", 9).to(dtype)(x, position_ids=positions), plain(x, position_ids=positions)
+    )
     half = positional_encoding("scaled", 9, start=0.5).to(dtype)
-    assert torch.equal(half(x, positions), sinusoidal_encoding(positions, 9, dtype=dtype) * 0.5 + x)
+    assert torch.equal(half(x, position_ids=positions), sinusoidal_encoding(positions, 9, dtype=dtype) * 0.5 + x)
     half.reset_parameters()
     assert half.alpha == 0.5
 
@@ -150,7 +156,7 @@ def test_scaled_sinusoids_are_alpha_times_sinusoids(dtype: torch.dtype) -> None:
 def test_none_returns_x_times_scale_in_new_memory(scale: Any, factor: float) -> None:
     x = torch.randn(2, 3, 8)
     module = positional_encoding("none", 8, scale=scale)
-    for ours in (module(x), module(x, torch.tensor([5.5, -1.0, 3.0]))):
+    for ours in (module(x), module(x, position_ids=torch.tensor([5.5, -1.0, 3.0]))):
         assert torch.equal(ours, x * factor)
         assert ours.data_ptr() != x.data_ptr()
     out = torch.empty_like(x)
@@ -175,10 +181,10 @@ def test_every_way_to_compute_a_row_gives_the_same_numbers(kind: str, scale: Any
     expected = module(x).detach()
     assert expected.dtype == dtype
     for positions in (ids, ids.expand(1, -1), ids.expand(3, -1)):
-        assert same(kind, module(x, positions), expected)
-        assert same(kind, module(x, positions, bound=19), expected)
+        assert same(kind, module(x, position_ids=positions), expected)
+        assert same(kind, module(x, position_ids=positions, bound=19), expected)
     if kind != "learned":
-        assert same(kind, module(x, ids.double().expand(3, -1)), expected)
+        assert same(kind, module(x, position_ids=ids.double().expand(3, -1)), expected)
     rows = module.rows(ids, x)
     assert rows.shape == (19, 33)
     assert rows.dtype == dtype
@@ -186,10 +192,10 @@ def test_every_way_to_compute_a_row_gives_the_same_numbers(kind: str, scale: Any
     with torch.no_grad():
         for positions in (None, ids, ids.expand(3, -1)):
             out = torch.empty_like(x)
-            assert module(x, positions, out) is out
+            assert module(x, position_ids=positions, out=out) is out
             assert same(kind, out, expected)
         again = x.clone()
-        assert same(kind, module(again, ids.expand(3, -1), again), expected)
+        assert same(kind, module(again, position_ids=ids.expand(3, -1), out=again), expected)
 
 
 def test_a_subclass_that_overrides_rows_writes_them_into_a_buffer_too() -> None:
@@ -198,7 +204,7 @@ def test_a_subclass_that_overrides_rows_writes_them_into_a_buffer_too() -> None:
             return 2 * super().rows(positions, like, bound=bound)
 
     module, x, ids = Doubled(8), torch.randn(3, 5, 8), torch.arange(5).expand(3, -1)
-    assert torch.equal(module(x, ids, torch.empty_like(x)), module(x, ids))
+    assert torch.equal(module(x, position_ids=ids, out=torch.empty_like(x)), module(x, position_ids=ids))
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -207,9 +213,11 @@ def test_results_share_no_memory_with_the_module(kind: str) -> None:
     expected, before = module(x).detach(), x.clone()
     for positions in (None, ids, ids[None], ids.expand(2, -1)):
         with torch.no_grad():
-            module(x, positions).fill_(float("nan"))
-            module(x[:1], positions if positions is None or positions.ndim == 1 else positions[:1]).fill_(float("nan"))
-        assert same(kind, module(x, positions), expected)
+            module(x, position_ids=positions).fill_(float("nan"))
+            module(x[:1], position_ids=positions if positions is None or positions.ndim == 1 else positions[:1]).fill_(
+                float("nan")
+            )
+        assert same(kind, module(x, position_ids=positions), expected)
     assert torch.equal(x, before)
 
 
@@ -219,7 +227,7 @@ def test_the_gradient_reaches_x_and_every_weight(kind: str) -> None:
     for positions in (None, torch.arange(5), torch.randint(0, 9, (2, 5)), torch.randint(0, 9, (1, 5))):
         module.zero_grad()
         x = torch.randn(2, 5, 8, requires_grad=True)
-        (module(x, positions) * torch.randn(2, 5, 8)).sum().backward()
+        (module(x, position_ids=positions) * torch.randn(2, 5, 8)).sum().backward()
         assert x.grad.abs().min() > 0
         for weight in module.parameters():
             assert weight.grad.abs().sum() > 0
@@ -247,7 +255,7 @@ def test_real_positions_are_not_rounded(kind: str) -> None:
     """Timestamps: fractional, distant, unsorted, different in each row of the batch."""
     module, x = made(kind), torch.zeros(2, 4, 8)
     times = torch.tensor([[0.0, 0.5, 0.25, 1.7e9], [12.75, 0.5, 3.0, 1.7e9 + 0.5]], dtype=torch.float64)
-    rows = module(x, times)
+    rows = module(x, position_ids=times)
     assert rows.isfinite().all()
     assert same(kind, rows[0, 1], rows[1, 1])
     if kind != "none":
@@ -256,15 +264,15 @@ def test_real_positions_are_not_rounded(kind: str) -> None:
     if kind in ("sinusoidal", "scaled"):
         assert torch.equal(rows, sinusoidal_encoding(times, 8))
         assert not torch.equal(rows[0, 3], rows[1, 3])
-        assert torch.equal(module(x, -times), sinusoidal_encoding(-times, 8))
+        assert torch.equal(module(x, position_ids=-times), sinusoidal_encoding(-times, 8))
     if kind != "exponential":
-        assert module(x, -times).isfinite().all()
+        assert module(x, position_ids=-times).isfinite().all()
 
 
 def test_sinusoids_of_timestamps_are_those_of_the_formula() -> None:
     times = [-2.5, 0.0, 0.125, 1e-3, 86400.75, 1.7e9]
     rows = SinusoidalPositionalEncoding(6, max_length=2 * 10**9)(
-        torch.zeros(1, 6, 6, dtype=torch.float64), torch.tensor(times, dtype=torch.float64)
+        torch.zeros(1, 6, 6, dtype=torch.float64), position_ids=torch.tensor(times, dtype=torch.float64)
     )
     for row, time in zip(rows[0].tolist(), times, strict=True):
         for column, ours in enumerate(row):
@@ -279,7 +287,7 @@ def test_default_positions_count_from_the_conventions_first(kind: str, conventio
     module, x = made(kind, convention=convention, max_length=5), torch.zeros(2, 5, 8)
     first = {"vaswani": 0, "fairseq": 2}[convention]
     assert module.first_position == first
-    assert torch.equal(module(x), module(x, torch.arange(first, first + 5)))
+    assert torch.equal(module(x), module(x, position_ids=torch.arange(first, first + 5)))
     assert torch.equal(module(x)[0], sinusoidal_encoding(torch.arange(first, first + 5), 8, convention=convention))
 
 
@@ -288,28 +296,28 @@ def test_other_kinds_count_from_zero(kind: str) -> None:
     module, x = made(kind), torch.zeros(2, 5, 8)
     assert module.first_position == 0
     assert module.padding_position is None
-    assert same(kind, module(x), module(x, torch.arange(5)))
-    assert same(kind, module(x), module(x, [0, 1, 2, 3, 4]))
+    assert same(kind, module(x), module(x, position_ids=torch.arange(5)))
+    assert same(kind, module(x), module(x, position_ids=[0, 1, 2, 3, 4]))
 
 
 @pytest.mark.parametrize("kind", REAL)
 def test_positions_between_integers_may_have_a_bound(kind: str) -> None:
     module, x, positions = made(kind), torch.zeros(1, 10, 8), torch.arange(10) / 4
-    assert same(kind, module(x, positions, bound=3), module(x, positions))
+    assert same(kind, module(x, position_ids=positions, bound=3), module(x, position_ids=positions))
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "scaled", "fourier", "none"])
 def test_negative_integers_are_positions_like_any_other(kind: str) -> None:
     module, x, positions = made(kind), torch.zeros(1, 10, 8), torch.arange(-5, 5)
-    assert same(kind, module(x, positions), module(x, positions.float()))
+    assert same(kind, module(x, position_ids=positions), module(x, position_ids=positions.float()))
 
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_max_length_limits_given_positions(kind: str) -> None:
     """A packed row may be longer than any document in it."""
     module, packed = made(kind, max_length=4), torch.arange(4).repeat(3)
-    assert module(torch.zeros(1, 12, 8), packed).shape == (1, 12, 8)
-    assert module(torch.zeros(2, 12, 8), packed.expand(2, -1), bound=12).shape == (2, 12, 8)
+    assert module(torch.zeros(1, 12, 8), position_ids=packed).shape == (1, 12, 8)
+    assert module(torch.zeros(2, 12, 8), position_ids=packed.expand(2, -1), bound=12).shape == (2, 12, 8)
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -329,7 +337,7 @@ def test_small_and_odd_widths_work(kind: str, width: int) -> None:
     assert made(kind, width)(torch.zeros(2, 5, width)).shape == (2, 5, width)
     assert made(kind, width)(torch.zeros(0, 5, width)).shape == (0, 5, width)
     empty = torch.zeros(2, 0, dtype=torch.long)
-    assert made(kind, width)(torch.zeros(2, 0, width), empty).shape == (2, 0, width)
+    assert made(kind, width)(torch.zeros(2, 0, width), position_ids=empty).shape == (2, 0, width)
 
 
 # ----------------------------------------------------------------------------------------------------- state and graphs
@@ -421,9 +429,11 @@ def test_autocast_leaves_the_dtype_of_x(kind: str) -> None:
         x = torch.randn(2, 5, 8).to(dtype)
         with torch.autocast("cpu", torch.bfloat16):
             for positions in (None, ids):
-                ours = module(x, positions)
+                ours = module(x, position_ids=positions)
                 assert ours.dtype == dtype
-                torch.testing.assert_close(ours, module(x.float(), positions).to(dtype), rtol=0.02, atol=0.02)
+                torch.testing.assert_close(
+                    ours, module(x.float(), position_ids=positions).to(dtype), rtol=0.02, atol=0.02
+                )
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -433,7 +443,7 @@ def test_inference_mode_first_and_training_later(kind: str) -> None:
         module(torch.zeros(1, 5, 8))
     for positions in (None, torch.arange(5), torch.arange(5)[None]):
         x = torch.randn(1, 5, 8, requires_grad=True)
-        module(x, positions).sum().backward()
+        module(x, position_ids=positions).sum().backward()
         assert torch.equal(x.grad, torch.ones_like(x))
 
 
@@ -442,7 +452,7 @@ def test_the_encoding_runs_under_a_fake_mode(kind: str) -> None:
     with FakeTensorMode():
         module = positional_encoding(kind, 8)
         for positions in (None, torch.arange(5), torch.randint(0, 5, (2, 5))):
-            assert isinstance(module(torch.empty(2, 5, 8), positions), FakeTensor)
+            assert isinstance(module(torch.empty(2, 5, 8), position_ids=positions), FakeTensor)
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -459,7 +469,7 @@ def test_one_graph_for_all_lengths_under_a_compiler(kind: str) -> None:
     for length in (5, 9, 300):
         x, ids = torch.randn(3, length, 16), torch.randint(0, 400, (3, length))
         torch.testing.assert_close(compiled(x), module(x))
-        torch.testing.assert_close(compiled(x, ids), module(x, ids))
+        torch.testing.assert_close(compiled(x, position_ids=ids), module(x, position_ids=ids))
     assert len(graphs) == 2
 
 
@@ -468,10 +478,10 @@ def test_an_exported_program_holds_for_other_lengths(kind: str) -> None:
     module = made(kind, 16)
     batch, length = torch.export.Dim("batch", min=2), torch.export.Dim("length", min=2, max=512)
     shapes = {"x": {0: batch, 1: length}, "position_ids": {0: batch, 1: length}}
-    given = torch.randn(3, 7, 16), torch.randint(0, 9, (3, 7))
-    program = torch.export.export(module, given, dynamic_shapes=shapes).module()
+    x, ids = torch.randn(3, 7, 16), torch.randint(0, 9, (3, 7))
+    program = torch.export.export(module, (x,), {"position_ids": ids}, dynamic_shapes=shapes).module()
     x, ids = torch.randn(5, 33, 16), torch.randint(0, 512, (5, 33))
-    torch.testing.assert_close(program(x, ids), module(x, ids))
+    torch.testing.assert_close(program(x, position_ids=ids), module(x, position_ids=ids))
 
 
 # -------------------------------------------------------------------------------------------------------- theirs, ours
@@ -488,7 +498,9 @@ def test_scaled_sinusoids_are_those_of_x_transformers() -> None:
     ours = positional_encoding("scaled", 64, start=64**-0.5, convention="marian")
     x, positions = torch.randn(2, 50, 64), torch.tensor([7, 0, 99, 3])
     torch.testing.assert_close(ours(x), x + theirs(x), rtol=0, atol=2e-6)
-    torch.testing.assert_close(ours(x[:, :4], positions), x[:, :4] + theirs(x[:, :4], pos=positions), rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        ours(x[:, :4], position_ids=positions), x[:, :4] + theirs(x[:, :4], pos=positions), rtol=0, atol=2e-6
+    )
     with torch.no_grad():
         theirs.scale.fill_(0.7)
         ours.alpha.copy_(theirs.scale.squeeze())
@@ -553,17 +565,21 @@ X = torch.zeros(2, 5, 8)
         (lambda k: made(k)(100), TypeError, "got: 100"),
         (lambda k: made(k, max_length=4)(X), ValueError, r"5 tokens are more than .* of 4[\s\S]*fix: max_length=5"),
         (
-            lambda k: made(k, max_length=5)(X, torch.arange(5) + 1),
+            lambda k: made(k, max_length=5)(X, position_ids=torch.arange(5) + 1),
             ValueError,
             r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4[\s\S]*fix: (a larger max_length|max_length=6), ",
         ),
-        (lambda k: made(k)(X, torch.arange(4)), ValueError, r"\(4,\), x \(2, 5, 8\)"),
-        (lambda k: made(k)(X, torch.zeros(3, 5, dtype=torch.long)), ValueError, r"shape \(3, 5\)"),
-        (lambda k: made(k)(X, 7), TypeError, r"position_ids[\s\S]*torch\.arange\(7\)"),
-        (lambda k: made(k)(X, 100), TypeError, r"not how many[\s\S]*torch\.arange\(100\)"),
-        (lambda k: made(k)(X, X[..., 0] > 0), TypeError, r"torch\.bool"),
-        (lambda k: made(k)(X, X[..., 0].to(torch.complex64)), TypeError, r"torch\.complex64"),
-        (lambda k: made(k)(X, torch.zeros(2, 5, requires_grad=True)), ValueError, r"position_ids\.detach\(\)"),
+        (lambda k: made(k)(X, position_ids=torch.arange(4)), ValueError, r"\(4,\), x \(2, 5, 8\)"),
+        (lambda k: made(k)(X, position_ids=torch.zeros(3, 5, dtype=torch.long)), ValueError, r"shape \(3, 5\)"),
+        (lambda k: made(k)(X, position_ids=7), TypeError, r"position_ids[\s\S]*torch\.arange\(7\)"),
+        (lambda k: made(k)(X, position_ids=100), TypeError, r"not how many[\s\S]*torch\.arange\(100\)"),
+        (lambda k: made(k)(X, position_ids=X[..., 0] > 0), TypeError, r"torch\.bool"),
+        (lambda k: made(k)(X, position_ids=X[..., 0].to(torch.complex64)), TypeError, r"torch\.complex64"),
+        (
+            lambda k: made(k)(X, position_ids=torch.zeros(2, 5, requires_grad=True)),
+            ValueError,
+            r"position_ids\.detach\(\)",
+        ),
         (lambda k: made(k)(X, out=X[:1].clone()), ValueError, "contiguous memory like"),
         (lambda k: made(k)(X.clone().requires_grad_(), out=X.clone()), ValueError, "leave out away"),
     ],
@@ -593,13 +609,17 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
         ),
         (lambda: positional_encoding("exponential", 8, base="1"), TypeError, "base must be a number"),
         (
-            lambda: positional_encoding("exponential", 8)(X, torch.tensor([0.0, 1, -0.5, 2, 3])),
+            lambda: positional_encoding("exponential", 8)(X, position_ids=torch.tensor([0.0, 1, -0.5, 2, 3])),
             ValueError,
             r"no row for a negative position\n  got: positions -0\.5 to 3\n  fix: .*'sinusoidal'",
         ),
-        (lambda: LearnedPositionalEncoding(8)(X, torch.arange(5) - 1), ValueError, r"negative[\s\S]*positions -1 to 3"),
         (
-            lambda: LearnedPositionalEncoding(8)(X, torch.arange(5) / 2),
+            lambda: LearnedPositionalEncoding(8)(X, position_ids=torch.arange(5) - 1),
+            ValueError,
+            r"negative[\s\S]*positions -1 to 3",
+        ),
+        (
+            lambda: LearnedPositionalEncoding(8)(X, position_ids=torch.arange(5) / 2),
             TypeError,
             r"integer positions only\n  got: position_ids of torch\.float32\n  fix: position_ids\.long\(\).*'fourier'",
         ),
@@ -630,14 +650,14 @@ def test_wrong_arguments_of_one_kind_raise(call: Any, error: type[Exception], wo
 @pytest.mark.parametrize("kind", ["sinusoidal", "scaled", "fourier", "exponential", "none"])
 def test_positions_that_are_not_finite_raise(kind: str, max_length: int | None) -> None:
     with pytest.raises(ValueError, match=r"position_ids must be finite\n  got: 2 of 5 are NaN or infinite"):
-        made(kind, max_length=max_length)(X, torch.tensor([0.0, 1.0, 2.0, math.nan, math.inf]))
+        made(kind, max_length=max_length)(X, position_ids=torch.tensor([0.0, 1.0, 2.0, math.nan, math.inf]))
 
 
 def test_the_fix_for_a_short_max_length_works() -> None:
     for kind in EVERY:
         with pytest.raises(ValueError, match="beyond the declared length"):
-            made(kind, max_length=5)(X, torch.tensor([0, 1, 2, 3, 8]))
-        assert made(kind, max_length=9)(X, torch.tensor([0, 1, 2, 3, 8])).shape == X.shape
+            made(kind, max_length=5)(X, position_ids=torch.tensor([0, 1, 2, 3, 8]))
+        assert made(kind, max_length=9)(X, position_ids=torch.tensor([0, 1, 2, 3, 8])).shape == X.shape
 
 
 def test_the_width_is_printed_first() -> None:

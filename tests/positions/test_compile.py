@@ -96,9 +96,9 @@ def test_one_graph_for_all_lengths_and_no_float64_in_it(
     compiled = graphs.compile(module)
     for length in LENGTHS:
         x, positions = torch.randn(3, length, width), places(3, length)[kind]
-        ours = compiled(x, positions)
+        ours = compiled(x, position_ids=positions)
         clear_cache()  # so that the second call computes its own table
-        assert torch.equal(ours, module(x, positions))
+        assert torch.equal(ours, module(x, position_ids=positions))
     assert len(graphs.seen) == 1
     assert torch.float64 not in graphs.dtypes()
     assert graphs.operators().count("hf_posenc.rows.default") == 1
@@ -129,8 +129,8 @@ def test_one_graph_from_ids_to_embeddings(
     for length in LENGTHS:
         ids, mask = torch.randint(0, 50, (3, length)), torch.ones(3, length, dtype=torch.long)
         mask[0, : length // 2], mask[1, length - length // 3 :] = 0, 0
-        given = (ids, mask) if has_mask else (ids,)
-        torch.testing.assert_close(compiled(*given), embed(*given), rtol=0, atol=1e-6)
+        given = {"attention_mask": mask} if has_mask else {}
+        torch.testing.assert_close(compiled(ids, **given), embed(ids, **given), rtol=0, atol=1e-6)
     assert len(graphs.seen) == 1
     assert torch.float64 not in graphs.dtypes()
 
@@ -140,7 +140,7 @@ def test_one_graph_forward_and_backward(graphs: Graphs) -> None:
     compiled = graphs.compile(module)
     for length in LENGTHS:
         x = torch.randn(3, length, 16, requires_grad=True)
-        compiled(x, places(3, length)["rows"]).sum().backward()
+        compiled(x, position_ids=places(3, length)["rows"]).sum().backward()
         assert torch.equal(x.grad, torch.full_like(x, 4.0))
     assert len(graphs.seen) == 1
 
@@ -173,16 +173,16 @@ def test_a_step_of_decoding_has_one_graph_for_all_positions(graphs: Graphs) -> N
     compiled = graphs.compile(module)
     for position in (3, 4, 5, 4097, 10**6):
         x, where = torch.randn(2, 1, 8), torch.tensor([[position], [position - 2]])
-        assert torch.equal(compiled(x, where), module(x, where))
+        assert torch.equal(compiled(x, position_ids=where), module(x, position_ids=where))
     assert len(graphs.seen) == 1
 
 
 def test_a_position_beyond_max_length_raises_in_a_graph_too(graphs: Graphs) -> None:
     module = SinusoidalPositionalEncoding(8, max_length=100)
     compiled, x = graphs.compile(module), torch.zeros(2, 5, 8)
-    compiled(x, torch.arange(5) + 95)
+    compiled(x, position_ids=torch.arange(5) + 95)
     with pytest.raises(ValueError, match="position 100 is beyond the declared length"):
-        compiled(x, torch.arange(5) + 96)
+        compiled(x, position_ids=torch.arange(5) + 96)
 
 
 @pytest.mark.parametrize("convention", [VASWANI, FIXED], ids=named)
@@ -209,7 +209,9 @@ def test_the_real_compiler_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatc
         for length in LENGTHS:
             ids, mask = torch.randint(0, 50, (3, length)), torch.ones(3, length, dtype=torch.long)
             mask[0, : length // 2] = 0
-            torch.testing.assert_close(compiled(ids, mask), embed(ids, mask), rtol=0, atol=1e-6)
+            torch.testing.assert_close(
+                compiled(ids, attention_mask=mask), embed(ids, attention_mask=mask), rtol=0, atol=1e-6
+            )
     torch._dynamo.reset()
 
 
@@ -233,15 +235,19 @@ def test_an_exported_program_is_bit_equal_for_every_length(
 ) -> None:
     width = widths(convention)[-1]
     module = SinusoidalPositionalEncoding(width, convention=convention, scale="sqrt_d")
-    positions = places(3, 7)[kind]
-    shapes = {"x": {0: BATCH, 1: LENGTH}, "position_ids": None if positions is None else {0: BATCH, 1: LENGTH}}
-    args = (torch.randn(3, 7, width, dtype=dtype), positions)
+
+    def at(length: int, rows: int = 5) -> dict[str, torch.Tensor]:
+        positions = places(rows, length)[kind]
+        return {} if positions is None else {"position_ids": positions}
+
+    shapes = {name: {0: BATCH, 1: LENGTH} for name in ("x", *at(7))}
+    x = torch.randn(3, 7, width, dtype=dtype)
     # The default from torch 2.7 on. strict=True traces with Dynamo, which leaves our operator in the program.
-    program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(module, (x,), at(7, 3), dynamic_shapes=shapes, strict=False)
     run = program.module()
     for length in (33, 4097):
         x = torch.randn(5, length, width, dtype=dtype)
-        assert torch.equal(run(x, places(5, length)[kind]), module(x, places(5, length)[kind]))
+        assert torch.equal(run(x, **at(length)), module(x, **at(length)))
     assert "hf_posenc" not in "".join(str(node.target) for node in program.graph.nodes)
 
 
@@ -252,7 +258,9 @@ def test_an_exported_program_runs_without_this_package(tmp_path: Path) -> None:
     more = torch.randint(0, 50, (4, 600)), (torch.arange(600) >= torch.tensor([[0], [5], [300], [599]])).long()
     embed = PositionalEmbedding(nn.Embedding(50, 12), convention="fairseq").eval()
     shapes = {name: {0: BATCH, 1: LENGTH} for name in ("input_ids", "attention_mask")}
-    torch.export.save(torch.export.export(embed, (ids, mask), dynamic_shapes=shapes), tmp_path / "program.pt2")
+    torch.export.save(
+        torch.export.export(embed, (ids,), {"attention_mask": mask}, dynamic_shapes=shapes), tmp_path / "program.pt2"
+    )
     torch.save(more, tmp_path / "inputs.pt")
     code = textwrap.dedent(
         """
@@ -261,9 +269,10 @@ def test_an_exported_program_runs_without_this_package(tmp_path: Path) -> None:
         from pathlib import Path
         import torch
         folder = Path(sys.argv[1])
+        ids, mask = torch.load(folder / "inputs.pt")
         program = torch.export.load(folder / "program.pt2").module()
-        torch.save(program(*torch.load(folder / "inputs.pt")).detach(), folder / "outputs.pt")
+        torch.save(program(ids, attention_mask=mask).detach(), folder / "outputs.pt")
         """
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=tmp_path)
-    assert torch.equal(torch.load(tmp_path / "outputs.pt"), embed(*more))
+    assert torch.equal(torch.load(tmp_path / "outputs.pt"), embed(more[0], attention_mask=more[1]))

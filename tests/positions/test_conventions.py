@@ -184,7 +184,9 @@ def test_the_first_position_may_be_negative() -> None:
     embed = PositionalEmbedding(torch.nn.Embedding.from_pretrained(torch.zeros(4, 8)), convention=early)
     mask = torch.tensor([[0, 1, 1, 1, 1]])
     with pytest.warns(UserWarning, match="drown"):
-        assert torch.equal(embed(torch.ones_like(mask), mask)[0, 1:], sinusoidal_encoding(torch.arange(-3, 1), 8))
+        assert torch.equal(
+            embed(torch.ones_like(mask), attention_mask=mask)[0, 1:], sinusoidal_encoding(torch.arange(-3, 1), 8)
+        )
 
 
 def _compiled(convention: Convention) -> Any:

@@ -81,13 +81,13 @@ def test_a_device_without_float64_gets_the_bits_of_the_cpu(convention: Conventio
     module, x = SinusoidalPositionalEncoding(width, convention=convention), torch.randn(2, 5, width).to(dtype)
     near = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 4]])
     places = [None, near[0], near, near + 2**30, near.double() / 4, near.float() / 8]
-    expected = [module(x, positions) for positions in places]
+    expected = [module(x, position_ids=positions) for positions in places]
     clear_cache()
     with far_device():
         there = x.to(FAR)
         for positions, rows in zip(places, expected, strict=True):
             for given_positions in (positions, _moved(positions)):
-                ours = module(there, given_positions)
+                ours = module(there, position_ids=given_positions)
                 assert isinstance(ours, FarTensor)
                 assert (ours.device.type, ours.dtype) == (FAR, dtype)
                 assert torch.equal(ours.to("cpu"), rows)

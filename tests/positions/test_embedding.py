@@ -54,8 +54,8 @@ def test_embeddings_are_the_row_of_the_id_plus_the_row_of_the_position(
     before = embedding.weight.detach().clone()
     with torch.set_grad_enabled(track):
         ours = module(IDS)
-        padded = module(IDS, MASK)
-        placed = module(IDS, MASK, torch.tensor([9, 8, 7, 6]))
+        padded = module(IDS, attention_mask=MASK)
+        placed = module(IDS, attention_mask=MASK, position_ids=torch.tensor([9, 8, 7, 6]))
     rows = embedding(IDS) * factor
     expected = rows + sinusoidal_encoding(torch.arange(first, first + 4), 8, convention=convention)
     torch.testing.assert_close(ours, expected)
@@ -91,8 +91,8 @@ def test_every_kind_is_one_argument_and_adds_its_rows(kind: Any, track: bool) ->
     before = embedding.weight.detach().clone()
     with torch.set_grad_enabled(track):
         whole = module(IDS)
-        padded = module(IDS, MASK)
-        shifted = module(IDS.roll(1, 1), MASK.roll(1, 1))  # padded on the left by one more
+        padded = module(IDS, attention_mask=MASK)
+        shifted = module(IDS.roll(1, 1), attention_mask=MASK.roll(1, 1))  # padded on the left by one more
     torch.testing.assert_close(whole, embedding(IDS) * 2 + module.encoding(torch.zeros(2, 4, 8)))
     torch.testing.assert_close(padded, whole * MASK[..., None])
     torch.testing.assert_close(shifted[0, 1:], padded[0, :3])
@@ -106,11 +106,11 @@ def test_every_kind_is_one_argument_and_adds_its_rows(kind: Any, track: bool) ->
 @pytest.mark.parametrize("kind", ["scaled", "learned", "fourier"])
 def test_a_frozen_table_lets_its_encoding_learn(kind: Any) -> None:
     module = PositionalEmbedding(table().requires_grad_(False), encoding=kind)
-    (module(IDS, MASK) * torch.randn(2, 4, 8)).sum().backward()
+    (module(IDS, attention_mask=MASK) * torch.randn(2, 4, 8)).sum().backward()
     for weight in module.encoding.parameters():
         assert weight.grad.abs().sum() > 0
     frozen = module.requires_grad_(False)
-    assert not frozen(IDS, MASK).requires_grad
+    assert not frozen(IDS, attention_mask=MASK).requires_grad
 
 
 def test_an_encoding_module_is_used_as_it_is() -> None:
@@ -120,9 +120,11 @@ def test_an_encoding_module_is_used_as_it_is() -> None:
     assert PositionalEmbedding(table(), encoding="learned", max_length=6).encoding.weight.shape == (6, 8)
     assert PositionalEmbedding(table(), max_length=6).encoding.max_length == 6
     fairseq = PositionalEmbedding(table(), encoding=SinusoidalPositionalEncoding(8, convention="fairseq"))
-    assert torch.equal(fairseq(IDS, MASK), PositionalEmbedding(table(), convention="fairseq")(IDS, MASK))
+    assert torch.equal(
+        fairseq(IDS, attention_mask=MASK), PositionalEmbedding(table(), convention="fairseq")(IDS, attention_mask=MASK)
+    )
     scaled = PositionalEmbedding(table(), encoding="scaled", convention="fairseq", zero_padding=False)
-    assert torch.equal(scaled(IDS, MASK)[MASK == 0], table()(IDS)[MASK == 0])
+    assert torch.equal(scaled(IDS, attention_mask=MASK)[MASK == 0], table()(IDS)[MASK == 0])
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -132,17 +134,17 @@ def test_an_encoding_made_by_name_has_device_and_dtype_of_the_table(
 ) -> None:
     module = PositionalEmbedding(table(50, 8, dtype).to(device), encoding=kind)
     assert {(weight.device.type, weight.dtype) for weight in module.parameters()} == {(device.type, dtype)}
-    out = module(IDS, MASK)
+    out = module(IDS, attention_mask=MASK)
     assert (out.dtype, out.device.type) == (dtype, device.type)
 
 
 def test_padding_may_exceed_max_length() -> None:
     module = PositionalEmbedding(table(), encoding="learned", max_length=3)
-    assert module(IDS, MASK).shape == (2, 4, 8)
+    assert module(IDS, attention_mask=MASK).shape == (2, 4, 8)
     with pytest.raises(ValueError, match="4 tokens are more than the declared max_length of 3"):
         module(IDS)
     with pytest.raises(ValueError, match="position 3 is beyond the declared length"):
-        module(IDS, torch.ones(2, 4))
+        module(IDS, attention_mask=torch.ones(2, 4))
 
 
 @pytest.mark.parametrize("kind", ["learned", "scaled", "fourier"])
@@ -151,10 +153,10 @@ def test_large_positions_of_any_kind_give_a_warning_and_small_ones_do_not(kind: 
     with torch.no_grad():
         embedding.weight.mul_(0.02)
     with pytest.warns(UserWarning, match="positions drown"):
-        PositionalEmbedding(embedding, encoding=kind)(IDS, MASK)
+        PositionalEmbedding(embedding, encoding=kind)(IDS, attention_mask=MASK)
     quiet = positional_encoding(kind, 64, **({"start": 0.02} if kind == "scaled" else {"std": 0.02}))
-    PositionalEmbedding(embedding, encoding=quiet)(IDS, MASK)
-    PositionalEmbedding(embedding, encoding="none")(IDS, MASK)
+    PositionalEmbedding(embedding, encoding=quiet)(IDS, attention_mask=MASK)
+    PositionalEmbedding(embedding, encoding="none")(IDS, attention_mask=MASK)
 
 
 # ----------------------------------------------------------------------------------------------------------- property
@@ -176,7 +178,7 @@ def test_padding_side_does_not_change_the_encoding_of_real_tokens(data: st.DataO
         rows, mask = torch.zeros(3, count + left, dtype=torch.long), torch.zeros(3, count + left, dtype=torch.long)
         for row, start in enumerate((0, left, left // 2)):
             rows[row, start : start + count], mask[row, start : start + count] = ids, 1
-        padded = module(rows, mask)
+        padded = module(rows, attention_mask=mask)
     for row in range(3):
         assert torch.equal(padded[row][mask[row].bool()], alone)
     assert not padded[mask == 0].any()
@@ -187,9 +189,9 @@ def test_a_square_batch_is_not_mixed_up(length: int) -> None:
     """Where B == T, or B == D, a row and a column look alike to broadcasting."""
     module = PositionalEmbedding(table(50, 8))
     ids, mask = torch.randint(0, 50, (length, length)), torch.ones(length, length, dtype=torch.bool).tril()
-    together = module(ids, mask)
+    together = module(ids, attention_mask=mask)
     for row in range(length):
-        assert torch.equal(together[row : row + 1], module(ids[row : row + 1], mask[row : row + 1]))
+        assert torch.equal(together[row : row + 1], module(ids[row : row + 1], attention_mask=mask[row : row + 1]))
 
 
 @pytest.mark.parametrize("padding_idx", [None, 0])
@@ -207,7 +209,7 @@ def test_padding_is_exactly_zero_even_for_infinite_rows(bad: float, dropout: flo
     with torch.no_grad():
         embedding.weight[0] = bad
     module = PositionalEmbedding(embedding, dropout=dropout, scale="sqrt_d")
-    out = module(IDS, MASK)
+    out = module(IDS, attention_mask=MASK)
     assert torch.equal(out[MASK == 0], torch.zeros(3, 8))
     out.sum().backward()
     assert torch.isfinite(embedding.weight.grad).all()
@@ -216,9 +218,9 @@ def test_padding_is_exactly_zero_even_for_infinite_rows(bad: float, dropout: flo
 
 def test_padding_may_keep_its_vectors() -> None:
     embedding = table()
-    padded = PositionalEmbedding(embedding, zero_padding=False)(IDS, MASK)
+    padded = PositionalEmbedding(embedding, zero_padding=False)(IDS, attention_mask=MASK)
     torch.testing.assert_close(padded[0, 3], embedding.weight[0] + sinusoidal_encoding(torch.tensor(0), 8))
-    fairseq = PositionalEmbedding(embedding, zero_padding=False, convention="fairseq")(IDS, MASK)
+    fairseq = PositionalEmbedding(embedding, zero_padding=False, convention="fairseq")(IDS, attention_mask=MASK)
     assert torch.equal(fairseq[MASK == 0], embedding(IDS)[MASK == 0])  # the padding row of its table is zero
 
 
@@ -260,10 +262,13 @@ def test_real_tokens_alone_are_computed_with_the_same_bits(data: st.DataObject) 
         "float": (columns + first).double().clamp(min=0),
     }[positions]
     memory = torch.full((rows, length, 8), math.nan, dtype=dtype)
-    expected = modules[1](ids, keep, given_positions)
-    assert torch.equal(modules[0](ids, keep, given_positions), expected)
+    expected = modules[1](ids, attention_mask=keep, position_ids=given_positions)
+    assert torch.equal(modules[0](ids, attention_mask=keep, position_ids=given_positions), expected)
     for module in modules:
-        assert module(ids, keep, given_positions, out=memory.fill_(math.nan)).data_ptr() == memory.data_ptr()
+        assert (
+            module(ids, attention_mask=keep, position_ids=given_positions, out=memory.fill_(math.nan)).data_ptr()
+            == memory.data_ptr()
+        )
         assert torch.equal(memory, expected)
 
 
@@ -273,22 +278,22 @@ def test_every_kind_writes_to_the_given_memory(kind: Any) -> None:
     memory = torch.full((2, 4, 8), math.nan)
     with torch.no_grad():
         for _ in range(2):
-            assert module(IDS, MASK, out=memory) is memory
-            assert torch.equal(memory, module(IDS, MASK))
+            assert module(IDS, attention_mask=MASK, out=memory) is memory
+            assert torch.equal(memory, module(IDS, attention_mask=MASK))
             assert torch.equal(module(IDS, out=memory), module(IDS))
 
 
 def test_hooks_and_dropout_are_not_left_out() -> None:
     module = PositionalEmbedding(table().requires_grad_(False), dropout=0.5)
-    module(IDS, MASK)
+    module(IDS, attention_mask=MASK)
     torch.manual_seed(0)
-    dropped = module(IDS, MASK)
+    dropped = module(IDS, attention_mask=MASK)
     assert (dropped[MASK.bool()] == 0).any()
     module.eval()
     seen: list[Any] = []
     for part in (module.embedding, module.encoding):
         handle = part.register_forward_hook(lambda *call: seen.append(call[-1].shape))
-        module(IDS, MASK)
+        module(IDS, attention_mask=MASK)
         handle.remove()
     assert seen == [(2, 4, 8), (2, 4, 8)]
 
@@ -306,7 +311,7 @@ def test_dropout_comes_after_the_sum_and_only_while_training() -> None:
 
 def test_the_gradient_is_that_of_the_embedding() -> None:
     embedding = table()
-    PositionalEmbedding(embedding, scale=3.0)(IDS, MASK).sum().backward()
+    PositionalEmbedding(embedding, scale=3.0)(IDS, attention_mask=MASK).sum().backward()
     ours, embedding.weight.grad = embedding.weight.grad, None
     (embedding(IDS) * 3.0 * MASK[..., None]).sum().backward()
     assert torch.equal(ours, embedding.weight.grad)
@@ -332,30 +337,30 @@ def test_a_subclass_may_change_its_rows_and_hooks_may_keep_them() -> None:
 def test_the_result_has_dtype_and_device_of_the_embedding(dtype: torch.dtype, device: torch.device) -> None:
     module = PositionalEmbedding(table(50, 8, dtype).to(device))
     for ids in (IDS, IDS.int(), IDS.to(torch.uint8), IDS.to(device)):
-        out = module(ids, MASK)
+        out = module(ids, attention_mask=MASK)
         assert (out.dtype, out.device.type, out.shape) == (dtype, device.type, (2, 4, 8))
-        assert torch.equal(out.cpu(), PositionalEmbedding(table(50, 8, dtype))(IDS, MASK))
+        assert torch.equal(out.cpu(), PositionalEmbedding(table(50, 8, dtype))(IDS, attention_mask=MASK))
 
 
 def test_a_bool_mask_a_float_mask_and_an_integer_one_mean_the_same() -> None:
     module = PositionalEmbedding(table())
-    expected = module(IDS, MASK)
+    expected = module(IDS, attention_mask=MASK)
     for mask in (MASK.bool(), MASK.float(), MASK.int()):
-        assert torch.equal(module(IDS, mask), expected)
+        assert torch.equal(module(IDS, attention_mask=mask), expected)
 
 
 def test_dtype_changes_the_meta_device_and_copies_do_not_change_the_encoding() -> None:
     embedding = table()
     module = PositionalEmbedding(embedding, scale="sqrt_d", convention="marian")
-    expected = module(IDS, MASK)
-    assert torch.equal(copy.deepcopy(module)(IDS, MASK), expected)
-    assert torch.equal(pickle.loads(pickle.dumps(module))(IDS, MASK), expected)
+    expected = module(IDS, attention_mask=MASK)
+    assert torch.equal(copy.deepcopy(module)(IDS, attention_mask=MASK), expected)
+    assert torch.equal(pickle.loads(pickle.dumps(module))(IDS, attention_mask=MASK), expected)
     with torch.device("meta"):
         fresh = PositionalEmbedding(nn.Embedding(50, 8), scale="sqrt_d", convention="marian")
-    assert fresh(IDS, MASK).is_meta
+    assert fresh(IDS, attention_mask=MASK).is_meta
     fresh = fresh.to_empty(device="cpu")
     fresh.load_state_dict(module.state_dict())
-    assert torch.equal(fresh(IDS, MASK), expected)
+    assert torch.equal(fresh(IDS, attention_mask=MASK), expected)
     narrow = copy.deepcopy(module).bfloat16()
     rows = narrow.embedding(IDS) * 0 + module.encoding(torch.zeros(2, 4, 8, dtype=torch.bfloat16))
     assert torch.equal(rows[0], sinusoidal_encoding(torch.arange(4), 8, convention="marian", dtype=torch.bfloat16))
@@ -365,7 +370,7 @@ def test_training_moves_the_table() -> None:
     module = PositionalEmbedding(table())
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     before = module.embedding.weight.detach().clone()
-    module(IDS, MASK).pow(2).sum().backward()
+    module(IDS, attention_mask=MASK).pow(2).sum().backward()
     optimizer.step()
     changed = (module.embedding.weight != before).any(dim=1).nonzero().flatten().tolist()
     assert changed == [2, 3, 5, 7, 9]
@@ -380,26 +385,26 @@ def test_positions_that_drown_the_tokens_give_one_warning() -> None:
         embedding.weight.mul_(0.02)
     module = PositionalEmbedding(embedding)
     with pytest.warns(UserWarning, match=r"positions drown[\s\S]*against 0\.02[\s\S]*sqrt_d"):
-        module(IDS, MASK)
+        module(IDS, attention_mask=MASK)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        module(IDS, MASK)
-        PositionalEmbedding(embedding, scale="sqrt_d")(IDS, MASK)  # 0.02 · 8 = 0.16
-        PositionalEmbedding(table(200, 64))(IDS, MASK)
+        module(IDS, attention_mask=MASK)
+        PositionalEmbedding(embedding, scale="sqrt_d")(IDS, attention_mask=MASK)  # 0.02 · 8 = 0.16
+        PositionalEmbedding(table(200, 64))(IDS, attention_mask=MASK)
 
 
 def test_tokens_that_drown_the_positions_give_one_warning() -> None:
     embedding = table(200, 64)
     module = PositionalEmbedding(embedding, scale="sqrt_d")  # 1 · 8 beside 0.7
     with pytest.warns(UserWarning, match=r"tokens drown[\s\S]*against 0\.6[\s\S]*fix: scale=0\.") as found:
-        module(IDS, MASK)
+        module(IDS, attention_mask=MASK)
     scale = float(str(found[0].message).split("fix: scale=")[1].split(";")[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        module(IDS, MASK)
-        PositionalEmbedding(embedding, scale=scale)(IDS, MASK)
+        module(IDS, attention_mask=MASK)
+        PositionalEmbedding(embedding, scale=scale)(IDS, attention_mask=MASK)
         for encoding in ("none", "learned", "scaled"):  # nothing to drown, or able to grow
-            PositionalEmbedding(embedding, encoding=encoding, scale="sqrt_d")(IDS, MASK)
+            PositionalEmbedding(embedding, encoding=encoding, scale="sqrt_d")(IDS, attention_mask=MASK)
 
 
 # ------------------------------------------------------------------------------------------------------------ refusal
@@ -428,7 +433,7 @@ def test_checking_the_embedding_does_not_import_transformers(monkeypatch: pytest
 
 
 def call(ids: Any, mask: Any = None, positions: Any = None, out: Any = None) -> Callable[[], torch.Tensor]:
-    return lambda: PositionalEmbedding(table())(ids, mask, positions, out=out)
+    return lambda: PositionalEmbedding(table())(ids, attention_mask=mask, position_ids=positions, out=out)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_bf16_rows_are_distinct_wherever_the_exact_ones_round_apart() -> None:
     positions = torch.arange(0, 131072, 64)
     exact = sinusoidal_encoding(positions, 512, dtype=torch.float64)
     ours = SinusoidalPositionalEncoding(512).bfloat16()(
-        torch.zeros(1, len(positions), 512, dtype=torch.bfloat16), positions
+        torch.zeros(1, len(positions), 512, dtype=torch.bfloat16), position_ids=positions
     )[0]
     assert torch.equal(ours, round_once(exact, torch.bfloat16))
     near = sinusoidal_encoding(torch.arange(2048), 512, dtype=torch.bfloat16)
@@ -158,7 +158,11 @@ def test_the_sum_has_the_dtype_and_device_of_x(dtype: torch.dtype, device: torch
         pytest.skip("no float64 there")
     x = torch.randn(2, 5, 7).to(device, dtype)
     module = SinusoidalPositionalEncoding(7)
-    for ours in (module(x), module(x, torch.arange(5)), module(x, torch.arange(5).expand(2, -1))):
+    for ours in (
+        module(x),
+        module(x, position_ids=torch.arange(5)),
+        module(x, position_ids=torch.arange(5).expand(2, -1)),
+    ):
         assert ours.dtype == dtype
         assert ours.device == x.device
         assert torch.equal(ours, x + sinusoidal_encoding(torch.arange(5), 7, dtype=dtype, device=device))
@@ -172,21 +176,21 @@ def test_every_way_to_compute_a_row_gives_the_same_bits(width: int, scale: Any, 
     x = torch.randn(3, 19, width).to(dtype)
     expected = module(x)
     ids = torch.arange(19)
-    assert torch.equal(module(x, ids), expected)
-    assert torch.equal(module(x, ids.expand(3, -1)), expected)
-    assert torch.equal(module(x, ids.expand(1, -1)), expected)
-    assert torch.equal(module(x, ids.float()), expected)
-    assert torch.equal(module(x, ids.expand(3, -1), bound=19), expected)
+    assert torch.equal(module(x, position_ids=ids), expected)
+    assert torch.equal(module(x, position_ids=ids.expand(3, -1)), expected)
+    assert torch.equal(module(x, position_ids=ids.expand(1, -1)), expected)
+    assert torch.equal(module(x, position_ids=ids.float()), expected)
+    assert torch.equal(module(x, position_ids=ids.expand(3, -1), bound=19), expected)
     assert torch.equal(module(x.requires_grad_()), expected)
-    assert torch.equal(module(x, ids.expand(3, -1)), expected)
+    assert torch.equal(module(x, position_ids=ids.expand(3, -1)), expected)
     x = x.detach()
     for positions in (None, ids, ids.expand(3, -1)):
         out = torch.empty_like(x)
-        assert module(x, positions, out) is out
+        assert module(x, position_ids=positions, out=out) is out
         assert torch.equal(out, expected)
     some = torch.tensor([4, 2**30, 0])
-    large = module(x[:, :3], some)
-    assert torch.equal(large[:, 0], module(x[:, :3], torch.tensor([4, 1, 0]))[:, 0])
+    large = module(x[:, :3], position_ids=some)
+    assert torch.equal(large[:, 0], module(x[:, :3], position_ids=torch.tensor([4, 1, 0]))[:, 0])
     x.copy_(module(x, out=x))
     assert torch.equal(x, expected)
 
@@ -199,12 +203,12 @@ def test_the_sum_is_written_into_any_valid_buffer(kind: str, scale: Any) -> None
     if kind == "of far ids":
         ids = ids - 2**40
     module = SinusoidalPositionalEncoding(12, scale=scale)
-    expected = module(x, ids)
+    expected = module(x, position_ids=ids)
     if kind == "of ids that are int32":
         ids = ids.int()
     out = {"x itself": x, "beside x": memory[3:]}.get(kind)
     out = torch.empty_like(x) if out is None else out
-    assert module(x, ids, out) is out
+    assert module(x, position_ids=ids, out=out) is out
     assert torch.equal(out, expected)
 
 
@@ -235,7 +239,7 @@ def test_a_buffer_that_is_not_contiguous_raises(out: torch.Tensor) -> None:
 def test_a_position_beyond_the_limit_does_not_change_the_buffer() -> None:
     module, out = SinusoidalPositionalEncoding(4, max_length=3), torch.ones(1, 2, 4)
     with pytest.raises(ValueError, match="position 3 is beyond"):
-        module(torch.zeros(1, 2, 4), torch.tensor([[2, 3]]), out)
+        module(torch.zeros(1, 2, 4), position_ids=torch.tensor([[2, 3]]), out=out)
     assert torch.equal(out, torch.ones(1, 2, 4))
 
 
@@ -243,7 +247,7 @@ def test_lists_of_positions_may_be_integers_or_fractions() -> None:
     for positions in ([0, 1, 7], [0.5, 1.25, 7.0], [[0, 1], [2, 3]]):
         assert torch.equal(sinusoidal_encoding(positions, 8), sinusoidal_encoding(torch.tensor(positions), 8))
     table = positional_encoding("learned", 8, max_length=9)  # which takes only integers
-    assert torch.equal(table(X, [0, 1, 2, 3, 8]), table(X, torch.tensor([0, 1, 2, 3, 8])))
+    assert torch.equal(table(X, position_ids=[0, 1, 2, 3, 8]), table(X, position_ids=torch.tensor([0, 1, 2, 3, 8])))
 
 
 def test_results_share_no_memory_with_the_cache() -> None:
@@ -251,8 +255,8 @@ def test_results_share_no_memory_with_the_cache() -> None:
     ids = torch.arange(6)
     expected = sinusoidal_encoding(ids, 8).expand(2, -1, -1)
     for positions in (None, ids, ids.expand(2, -1)):
-        module(x, positions).fill_(float("nan"))
-        assert torch.equal(module(x, positions), expected)
+        module(x, position_ids=positions).fill_(float("nan"))
+        assert torch.equal(module(x, position_ids=positions), expected)
     assert torch.equal(module(torch.zeros(1, 6, 8)), expected[:1])
 
 
@@ -264,7 +268,7 @@ def test_only_modules_cache_rows() -> None:
 @pytest.mark.parametrize("length", [256, 257])
 def test_a_bound_is_larger_than_all_positions(length: int) -> None:
     module, positions = SinusoidalPositionalEncoding(4), torch.arange(length)
-    rows = module(torch.zeros(1, length, 4), positions, bound=length)
+    rows = module(torch.zeros(1, length, 4), position_ids=positions, bound=length)
     assert torch.equal(rows[0], sinusoidal_encoding(positions, 4))
 
 
@@ -278,11 +282,11 @@ def test_a_cached_table_grows_but_not_for_a_single_distant_position() -> None:
     assert cached_rows() == 256
     module(torch.zeros(1, 300, 4))
     assert cached_rows() == 512
-    far = module(torch.zeros(1, 1, 4), torch.tensor([[100_000]]))
+    far = module(torch.zeros(1, 1, 4), position_ids=torch.tensor([[100_000]]))
     assert cached_rows() == 512
     assert torch.equal(far[0, 0], sinusoidal_encoding(torch.tensor(100_000), 4))
     assert module(torch.zeros(0, 5, 4)).shape == (0, 5, 4)
-    assert module(torch.zeros(2, 0, 4), torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, 4)
+    assert module(torch.zeros(2, 0, 4), position_ids=torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, 4)
     grown = module(torch.zeros(1, 2000, 4))
     assert torch.equal(grown[0], sinusoidal_encoding(torch.arange(2000), 4))
 
@@ -319,7 +323,7 @@ def test_the_gradient_reaches_x(scale: Any, slope: float) -> None:
     module = SinusoidalPositionalEncoding(16, scale=scale)
     for positions in (None, torch.arange(5), torch.randint(0, 9, (2, 5)), torch.rand(2, 5)):
         x = torch.randn(2, 5, 16, requires_grad=True)
-        module(x, positions).sum().backward()
+        module(x, position_ids=positions).sum().backward()
         assert torch.equal(x.grad, torch.full_like(x, slope))
 
 
@@ -396,22 +400,30 @@ X = torch.zeros(2, 5, 8)
         (lambda: SinusoidalPositionalEncoding(8)(100), TypeError, "got: 100"),
         (lambda: SinusoidalPositionalEncoding(8, max_length=4)(X), ValueError, "5 tokens are more than .* of 4"),
         (
-            lambda: SinusoidalPositionalEncoding(8, max_length=5)(X, torch.arange(5) + 1),
+            lambda: SinusoidalPositionalEncoding(8, max_length=5)(X, position_ids=torch.arange(5) + 1),
             ValueError,
             r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4",
         ),
         (
-            lambda: SinusoidalPositionalEncoding(8, max_length=5)(X, torch.arange(5) + 1, bound=9),
+            lambda: SinusoidalPositionalEncoding(8, max_length=5)(X, position_ids=torch.arange(5) + 1, bound=9),
             ValueError,
             r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4",
         ),
-        (lambda: SinusoidalPositionalEncoding(8)(X, torch.arange(4)), ValueError, r"\(4,\), x \(2, 5, 8\)"),
-        (lambda: SinusoidalPositionalEncoding(8)(X, torch.zeros(3, 5)), ValueError, r"shape \(3, 5\)"),
-        (lambda: SinusoidalPositionalEncoding(8)(X, 7), TypeError, r"position_ids[\s\S]*torch\.arange\(7\)"),
-        (lambda: SinusoidalPositionalEncoding(8)(X, X[..., 0] > 0), TypeError, r"torch\.bool"),
+        (
+            lambda: SinusoidalPositionalEncoding(8)(X, position_ids=torch.arange(4)),
+            ValueError,
+            r"\(4,\), x \(2, 5, 8\)",
+        ),
+        (lambda: SinusoidalPositionalEncoding(8)(X, position_ids=torch.zeros(3, 5)), ValueError, r"shape \(3, 5\)"),
+        (
+            lambda: SinusoidalPositionalEncoding(8)(X, position_ids=7),
+            TypeError,
+            r"position_ids[\s\S]*torch\.arange\(7\)",
+        ),
+        (lambda: SinusoidalPositionalEncoding(8)(X, position_ids=X[..., 0] > 0), TypeError, r"torch\.bool"),
         (lambda: sinusoidal_encoding([0.5, math.nan, math.inf], 8), ValueError, r"finite\s+got: 2 of 3 are NaN or inf"),
         (
-            lambda: SinusoidalPositionalEncoding(8, max_length=9)(X, X[..., 0] + math.nan),
+            lambda: SinusoidalPositionalEncoding(8, max_length=9)(X, position_ids=X[..., 0] + math.nan),
             ValueError,
             r"position_ids must be finite[\s\S]*nan_to_num",
         ),
@@ -456,7 +468,7 @@ def test_positions_beyond_float64_raise_and_the_message_has_the_value(positions:
     assert "at index (1,)" in str(caught.value)
     for kind in ("sinusoidal", "scaled", "fourier", "none"):
         with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
-            positional_encoding(kind, 8)(X[:1, :2], positions)
+            positional_encoding(kind, 8)(X[:1, :2], position_ids=positions)
     with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
         PositionalEmbedding(torch.nn.Embedding(4, 8))(torch.zeros(1, 2, dtype=torch.long), position_ids=positions)
 
@@ -472,7 +484,7 @@ def test_positions_beyond_float64_raise_in_a_compiled_graph_too() -> None:
     module = SinusoidalPositionalEncoding(8)
     for value in (float("inf"), FAR + 1):
         with pytest.raises(ValueError, match=r"positions must be (finite|between)"):
-            torch.compile(module, backend="eager")(X[:1, :2], torch.tensor([0, value]))
+            torch.compile(module, backend="eager")(X[:1, :2], position_ids=torch.tensor([0, value]))
 
 
 @pytest.mark.parametrize("place", ["first_position", "padding_position"])
@@ -488,12 +500,12 @@ def test_a_convention_with_positions_beyond_float64_raises(place: str) -> None:
 def test_max_length_counts_tokens_not_positions() -> None:
     """The first token of fairseq has position 2, and five tokens are still five."""
     module = SinusoidalPositionalEncoding(8, convention="fairseq", max_length=5)
-    assert torch.equal(module(X), module(X, torch.arange(2, 7)))
+    assert torch.equal(module(X), module(X, position_ids=torch.arange(2, 7)))
     assert isinstance(module.convention, Convention)
 
 
 def test_max_length_may_end_right_before_position_0() -> None:
     module = SinusoidalPositionalEncoding(8, convention=Convention("x", first_position=-5), max_length=5)
-    assert torch.equal(module(X), module(X, torch.arange(-5, 0)))
+    assert torch.equal(module(X), module(X, position_ids=torch.arange(-5, 0)))
     with pytest.raises(ValueError, match="position 0 is beyond"):
-        module(X, torch.arange(-4, 1))
+        module(X, position_ids=torch.arange(-4, 1))

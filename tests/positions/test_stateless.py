@@ -76,7 +76,7 @@ class Model(PreTrainedModel):
             nn.init.normal_(module.weight)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
-        return self.head(self.pos(self.embed(input_ids, attention_mask)))
+        return self.head(self.pos(self.embed(input_ids, attention_mask=attention_mask)))
 
 
 def build(convention: Convention) -> Model:
@@ -89,7 +89,13 @@ def rows_of(module: SinusoidalPositionalEncoding, dtype: torch.dtype = torch.flo
     """Return the rows for default, given, distant and fractional positions."""
     x = torch.zeros(2, LENGTH, module.d_model, dtype=dtype)
     ids = torch.arange(LENGTH) + 3
-    return [module(x), module(x, ids), module(x, IDS), module(x, IDS + 2**30), module(x, IDS / 4)]
+    return [
+        module(x),
+        module(x, position_ids=ids),
+        module(x, position_ids=IDS),
+        module(x, position_ids=IDS + 2**30),
+        module(x, position_ids=IDS / 4),
+    ]
 
 
 def exact_rows(convention: Convention, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -135,7 +141,7 @@ def test_a_cast_and_back_changes_no_bit(convention: Convention, cast: str) -> No
 def test_in_another_dtype_rows_are_the_exact_ones_rounded_once(convention: Convention, dtype: torch.dtype) -> None:
     model = build(convention).to(dtype)
     assert_exact(model.pos, dtype)
-    embedded = model.embed(IDS, MASK)
+    embedded = model.embed(IDS, attention_mask=MASK)
     rows = model.embed.embedding(IDS[1]) + exact_rows(convention, dtype)[0][1]
     assert embedded.dtype == dtype
     assert torch.equal(embedded[1], rows)
@@ -185,9 +191,9 @@ def test_a_fake_mode_and_the_meta_device_do_not_change_the_cache() -> None:
     module = SinusoidalPositionalEncoding(24)
     with FakeTensorMode():
         for positions in (None, torch.arange(5), torch.rand(2, 5)):
-            assert isinstance(module(torch.empty(2, 5, 24), positions), FakeTensor)
+            assert isinstance(module(torch.empty(2, 5, 24), position_ids=positions), FakeTensor)
         assert isinstance(sinusoidal_encoding(torch.arange(3), 24), FakeTensor)
-    empty = module(torch.empty(2, 5, 24, device="meta"), torch.arange(5))
+    empty = module(torch.empty(2, 5, 24, device="meta"), position_ids=torch.arange(5))
     assert (empty.device.type, empty.shape) == ("meta", (2, 5, 24))
     assert sinusoidal_encoding(torch.arange(3), 24, device="meta").is_meta
     with torch.device("meta"):
@@ -286,5 +292,5 @@ def test_inference_mode_first_and_training_later(convention: Convention) -> None
     assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
     for positions in (None, IDS[0], IDS, IDS + 2**30):
         x = torch.randn(2, LENGTH, model.pos.d_model, requires_grad=True)
-        model.pos(x, positions).sum().backward()
+        model.pos(x, position_ids=positions).sum().backward()
         torch.testing.assert_close(x.grad, torch.full_like(x, model.pos.factor))

@@ -37,15 +37,18 @@ def test_gradients_of_single_samples(convention: Convention, scale: Any) -> None
     module = SinusoidalPositionalEncoding(widths(convention)[0], convention=convention, scale=scale)
     x, ids = torch.randn(4, LENGTH, module.d_model), torch.randint(0, 700, (4, LENGTH))
 
+    def at(row: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:
+        return module(row[None], position_ids=None if positions is None else positions[None])
+
     def loss(row: torch.Tensor, *positions: torch.Tensor) -> torch.Tensor:
-        return module(row[None], *(each[None] for each in positions)).square().sum()
+        return at(row, *positions).square().sum()
 
     for places, given in ((None, ()), (ids, (ids,)), (ids + 2**30, (ids + 2**30,)), (ids / 4, (ids / 4,))):
-        assert torch.equal(vmap(lambda row, *each: module(row[None], *each)[0])(x, *given), module(x, places))
-        torch.testing.assert_close(vmap(grad(loss))(x, *given), 2 * module.factor * module(x, places))
+        assert torch.equal(vmap(lambda *each: at(*each)[0])(x, *given), module(x, position_ids=places))
+        torch.testing.assert_close(vmap(grad(loss))(x, *given), 2 * module.factor * module(x, position_ids=places))
     one = ids[:1]
-    assert torch.equal(vmap(lambda row: module(row[None], one)[0])(x), module(x, one))
-    assert torch.equal(vmap(lambda row: module(x, row))(ids)[1], module(x, ids[1]))
+    assert torch.equal(vmap(lambda row: module(row[None], position_ids=one)[0])(x), module(x, position_ids=one))
+    assert torch.equal(vmap(lambda row: module(x, position_ids=row))(ids)[1], module(x, position_ids=ids[1]))
     direct = vmap(lambda row: sinusoidal_encoding(row, module.d_model, convention=convention))(ids)
     assert torch.equal(direct, sinusoidal_encoding(ids, module.d_model, convention=convention))
 
@@ -69,7 +72,10 @@ def test_forward_gradients_and_functionalized_calls_have_the_same_rows() -> None
     module, x, ids = SinusoidalPositionalEncoding(12, scale="sqrt_d"), torch.randn(2, LENGTH, 12), IDS + 300
     for places in (None, ids[0], ids):
         clear_cache()
-        value, slope = jvp(lambda given, places=places: module(given, places), (x,), (torch.ones_like(x),))
-        assert torch.equal(value, module(x, places))
+        value, slope = jvp(lambda given, places=places: module(given, position_ids=places), (x,), (torch.ones_like(x),))
+        assert torch.equal(value, module(x, position_ids=places))
         assert torch.equal(slope, torch.full_like(x, module.factor))
-        assert torch.equal(functionalize(lambda given, places=places: module(given, places))(x), module(x, places))
+        assert torch.equal(
+            functionalize(lambda given, places=places: module(given, position_ids=places))(x),
+            module(x, position_ids=places),
+        )

@@ -149,7 +149,7 @@ def test_threads_get_the_right_rows_while_tables_grow() -> None:
                 module = modules[index]
                 x, first = torch.zeros(1, length, module.d_model, dtype=dtype), module.convention.first_position
                 given = None if chosen.random() < 0.5 else torch.arange(first, first + length)
-                if not torch.equal(module(x, given)[0], expected[index, dtype][first : first + length]):
+                if not torch.equal(module(x, position_ids=given)[0], expected[index, dtype][first : first + length]):
                     wrong.append((index, dtype, length))
                 if chosen.random() < 0.05:
                     clear_cache()
