@@ -23,6 +23,8 @@ Truncation = Literal["longest_first", "only_first", "only_second", "do_not_trunc
 # Columns that say where documents begin, beside position ids that restart: a number for each token, or lengths of
 # documents (TRL), or their offsets (the keys of transformers' DataCollatorWithFlattening).
 NUMBERS, LENGTHS, OFFSETS = ("document_ids", "seq_idx"), ("seq_lengths",), ("cu_seq_lens_q", "cu_seq_lens_k")
+# Document numbers from an attention mask that isolates documents, see `read_mask`.
+MASK_NUMBERS = "attention_mask (B, 1, T, T)"
 # Masks with 1 at the tokens to train on: of TRL, of `apply_chat_template`, and of other libraries.
 SUPERVISION = ("completion_mask", "assistant_masks", "assistant_tokens_mask", "loss_mask")
 
@@ -176,6 +178,19 @@ class Documents:
         return self.is_several[row], (lengths > 0) & (first > self.ids.offsets[row])
 
     @property
+    def after_gap(self) -> NDArray[np.bool_]:
+        """Mask `(M,)` of the tokens of `split()`: True where padding, or another document, stands before a token.
+
+        The first token of a document is False.
+        """
+        if self.order is None:
+            return np.zeros(len(self.ids.values), np.bool_)
+        index, lengths, _ = self.order
+        is_after: NDArray[np.bool_] = np.diff(index, prepend=-1) != 1
+        is_after[offsets_of(lengths)[:-1][lengths > 0]] = False
+        return is_after
+
+    @property
     def is_several(self) -> NDArray[np.bool_]:
         """Mask `(R,)` that is True for rows with several documents."""
         if self.order is None:
@@ -314,7 +329,10 @@ def read_documents(columns: Mapping[str, Ragged], *, first_row: int = 0, is_pack
             )
     if len(columns) == 1:
         return Documents(columns, np.arange(len(ids), dtype=np.int64))
-    numbered = {name: columns.pop(name) for name in NUMBERS if name in columns}
+    for name in ("attention_mask", *SUPERVISION):
+        if name in columns:
+            _check_mask(name, columns[name], first_row)
+    numbered = {name: columns.pop(name) for name in (*NUMBERS, MASK_NUMBERS) if name in columns}
     mask = columns.pop("attention_mask", None)
     real = None if mask is None or mask.values.min(initial=1) else mask.values != 0
     for column in numbered.values():
@@ -345,6 +363,19 @@ def read_documents(columns: Mapping[str, Ragged], *, first_row: int = 0, is_pack
     if real is not None:
         columns["attention_mask"] = Ragged(real.astype(np.int64), ids.lengths)
     return Documents(columns, np.arange(len(ids), dtype=np.int64))
+
+
+def _check_mask(name: str, mask: Ragged, first_row: int) -> None:
+    """Raise `ValueError` if a mask has other values than 0 and 1."""
+    is_wrong = mask.values & ~1 != 0 if mask.values.dtype != np.bool_ else mask.values & False
+    if not is_wrong.any():
+        return
+    row = int(np.searchsorted(mask.offsets, int(is_wrong.argmax()), side="right")) - 1
+    if name == "attention_mask":
+        rule, fix = "1 at tokens and 0 at padding", "the numbers of documents belong into a column document_ids"
+    else:
+        rule, fix = "1 at tokens to train on, and 0 at others", f"dataset.remove_columns('{name}')"
+    raise value_error(f"{name} must be {rule}", got=f"row {first_row + row}: {shorten(mask[row].tolist())}", fix=fix)
 
 
 def columns_of_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -513,34 +544,95 @@ def window_offsets(length: int, window: int, stride: int, side: str) -> list[tup
     return offsets[: [start for start, _ in offsets].index(0) + 1]
 
 
-def mask_of_tokens(mask: Any) -> tuple[Any, bool]:
-    r"""Return an `attention_mask` with one value per token, and True if it shows that rows are packed.
+def without_padding_documents(rows: Documents, padding_id: int) -> Documents:
+    """Return the rows of a flat batch in which the last documents, if all their ids are `padding_id`, are padding."""
+    if rows.order is None:
+        return rows
+    documents = rows.split().ids
+    is_padding = documents.where(documents.values != padding_id).lengths == 0
+    is_padding &= np.logical_and.accumulate(is_padding[::-1])[::-1]
+    if not is_padding.any():
+        return rows
+    is_token = rows.join(Ragged(np.repeat(~is_padding, documents.lengths), documents.lengths), 0)
+    numbers = rows.columns["document_ids"]
+    return rows.with_columns(
+        attention_mask=Ragged(is_token.values.astype(np.int64), numbers.lengths),
+        document_ids=Ragged(np.where(is_token.values, numbers.values, -1), numbers.lengths),
+    )
 
-    A mask `(B, 1, T, T)` isolates documents; its tokens are those that may attend to themselves, and all others are
-    padding. It is an array or a tensor, either bool, or of numbers that are added to attention scores. The mask is
-    `None` for the text `NO_MASK`. Other masks are returned as they are.
+
+def read_mask(columns: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    r"""Return columns whose `attention_mask`, if there is one, has a value per token; and True if they are packed rows.
+
+    A mask `(B, 1, T, T)`, or a dict of such masks for kinds of layers, isolates documents: it is replaced by their
+    numbers, the column `MASK_NUMBERS`. The text `NO_MASK` is left out. Other masks are returned as they are.
 
     Example:
-        >>> mask_of_tokens(np.array([[[[0.0, -9.0], [-9.0, -9.0]]]]))
-        (array([[ True, False]]), True)
-        >>> mask_of_tokens([NO_MASK]), mask_of_tokens([[1, 1, 0]])
-        ((None, True), ([[1, 1, 0]], False))
+        >>> read_mask({"attention_mask": np.array([[[[0.0, -9.0], [-9.0, -9.0]]]])})
+        ({'attention_mask (B, 1, T, T)': array([[ 0, -1]])}, True)
+        >>> read_mask({"attention_mask": [NO_MASK]}), read_mask({"attention_mask": [[1, 1, 0]]})
+        (({}, True), ({'attention_mask': [[1, 1, 0]]}, False))
     """
-    if is_no_mask(mask):
-        return None, True
+    columns = dict(columns)
+    mask = columns.pop("attention_mask", None)
+    if isinstance(mask, Mapping):
+        mask = mask.get("full_attention", next(iter(mask.values()), None))
+    if mask is None or is_no_mask(mask):
+        return columns, mask is not None
     if getattr(mask, "ndim", 2) != 4 or mask.shape[2] != mask.shape[3]:
-        return mask, False
-    own = mask.diagonal(0, 2, 3)[:, 0]
-    return own == 0 if "float" in str(mask.dtype) else own != 0, True
+        return {**columns, "attention_mask": mask}, False
+    return {**columns, MASK_NUMBERS: documents_of_mask(mask, columns.get("input_ids"))}, True
 
 
-def supervision_message(names: Sequence[str], labels: Ragged) -> str:
-    """Return the warning that labels are made only for the tokens of the masks `names`, such as `completion_mask`."""
+def documents_of_mask(mask: Any, ids: Any = None) -> NDArray[np.int64]:
+    r"""Return the document number of each token `(B, T)`, -1 at padding, from a mask `(B, 1, T, T)`.
+
+    A token belongs to the document of the last earlier token that it attends to, and begins one if there is none.
+    Padding does not attend to itself; or it attends to itself alone, at the beginning or the end of its row.
+
+    Args:
+        mask (array or tensor `(B, 1, T, T)`): bool, or numbers that are added to attention scores.
+        ids (`(B, T)`, *optional*): token ids; padding at one end of a row then has one id.
+
+    Example:
+        >>> documents_of_mask(np.tril(np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]]))[None, None] == 1, [[5, 6, 7]])
+        array([[ 0,  0, -1]])
+    """
+    values = mask.detach().cpu() if hasattr(mask, "detach") else mask
+    may = np.asarray(values == 0 if "float" in str(mask.dtype) else values != 0)[:, 0]  # (B, T, T)
+    length = may.shape[1]
+    is_token = may.diagonal(0, 1, 2)  # (B, T)
+    before = np.tril(may, -1) & is_token[:, :, None]
+    has_before = before.any(2)
+    other = may & ~np.eye(length, dtype=np.bool_)
+    is_alone = ~has_before & ~other.any(1) & ~other.any(2)
+    may_be_padding = ~is_token | is_alone
+    if ids is not None:
+        ids = np.asarray(ids)
+    for side in (1, -1):
+        edge = np.logical_and.accumulate(may_be_padding[:, ::side], 1)
+        if ids is not None:
+            edge &= np.logical_and.accumulate(ids[:, ::side] == ids[:, ::side][:, :1], 1)
+        edge &= ~may_be_padding.all(1, keepdims=True)  # a row of documents of one token
+        is_token = is_token & ~edge[:, ::side]
+    first = np.where(has_before, length - 1 - before[:, :, ::-1].argmax(2), np.arange(length))
+    for _ in range(length.bit_length()):  # to the token before, then 2, 4, ... tokens before
+        first = np.take_along_axis(first, first, 1)
+    numbers = np.cumsum((first == np.arange(length)) & is_token, 1) - 1
+    return np.where(is_token, np.take_along_axis(numbers, first, 1), -1)
+
+
+def supervision_message(documents: Documents) -> str:
+    """Return the warning that labels are made only for the tokens of masks, such as `completion_mask`.
+
+    `documents` are the result of `split`. The share counts no first token, as in `audit.labels`.
+    """
+    names, labels = documents.masks, ignore_document_starts(documents.trained_ids())
     share = np.count_nonzero(labels.values != IGNORED) / max(1, len(labels.values))
     return explain(
         f"labels are made only for the tokens with 1 in {' and '.join(map(repr, names))}: {share:.0%} of the tokens",
         got="the first rows; this warning is given once",
-        fix=f"dataset.remove_columns({list(names)}) to train on all tokens",
+        fix=f"dataset.remove_columns({names}) to train on all tokens",
     )
 
 

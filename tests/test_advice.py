@@ -41,7 +41,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda bpe: C(bpe, is_split_into_words=True)([["I"], ["I", "Ġride"]]), ValueError, "row 1 has the token 'Ġride'"),
     (lambda bpe: hf_posenc.PositionalEncoding, ImportError, "from hf_posenc import SinusoidalPositionalEncoding"),
     (lambda bpe: hf_posenc.SinusoidalPositions, ImportError, "from hf_posenc import use_sinusoidal_positions"),
-    (lambda bpe: PositionalEmbedding(nn.Embedding(3, 4))(IDS, IDS), TypeError, "takes 2 positional arguments"),
+    (lambda bpe: PositionalEmbedding(nn.Embedding(3, 4))(IDS, IDS, IDS), TypeError, "positional arguments but 4"),
     (lambda bpe: SinusoidalPositionalEncoding(4)(torch.zeros(1, 2, 4), IDS), TypeError, "takes 2 positional arguments"),
 ]
 

@@ -344,3 +344,126 @@ def test_masks_read_every_column_that_divides_documents_with_and_without_a_mask(
     }
     if two and len(two) == len(batch):
         assert AttentionMask.from_batch(two).documents.tolist() == [[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]]
+
+
+# ------------------------------------------------------------------------ masks of four dimensions, gaps, stored rows
+
+
+def masked(documents: list[int], *, causal: bool = True, window: int | None = None, pads: str = "self") -> torch.Tensor:
+    """Return the mask `(1, 1, T, T)` that isolates documents; -1 is padding, which attends to itself or to nothing."""
+    numbers, at = torch.tensor(documents), torch.arange(len(documents))
+    may = (numbers[:, None] == numbers) & (numbers >= 0)
+    may &= (at[:, None] >= at) if causal else True
+    may &= ((at[:, None] - at).abs() < window) if window else True
+    return (may | ((numbers < 0).diag() if pads == "self" else False))[None, None]
+
+
+@pytest.mark.parametrize("pads", ["self", "nothing"])
+@pytest.mark.parametrize("form", ["bool", "float32", "bfloat16", "numpy", "kinds of layers"])
+@pytest.mark.parametrize(
+    "documents",
+    [[0, 0, 0, 1, 1], [-1, -1, 0, 0, 1, 1, 1], [0, 0, 1, 1, -1, -1], [0, 1, 0, 1, 0], [0, 0, 1, 2, 2, 2], [0, 1, 2]],
+)
+@pytest.mark.parametrize("settings_", [{}, {"causal": False}, {"window": 3}])
+def test_documents_are_read_from_a_mask_of_four_dimensions(
+    documents: list[int], form: str, settings_: dict[str, Any], pads: str
+) -> None:
+    mask: Any = masked(documents, pads=pads, **settings_)
+    if form != "bool":
+        added = torch.where(mask, 0.0, torch.finfo(torch.float32).min)
+        mask = added.to(torch.bfloat16) if form == "bfloat16" else added.numpy() if form == "numpy" else added
+    if form == "kinds of layers":
+        mask = {"sliding_attention": masked(documents, window=1), "full_attention": mask}
+    ids = torch.tensor([[0 if number < 0 else 5 + at for at, number in enumerate(documents)]])
+    batch = {"input_ids": ids, "attention_mask": mask}
+    found = AttentionMask.from_batch(batch).documents
+    assert found.tolist() == [documents]
+    collate = C(WORDS, labels="causal_lm", unsupervised="keep")
+    labels = collate([{"input_ids": ids[0].tolist(), "document_ids": documents}])["labels"]
+    read = collate.batch(batch)["labels"]
+    assert read.tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("row", "labels"),
+    [
+        ({"input_ids": [5, 6, 0, 7, 8], "attention_mask": [1, 1, 0, 1, 1]}, [5, 6, -100, -100, 8]),
+        ({"input_ids": [5, 6, 9, 7, 8, 10], "document_ids": [0, 0, 1, 0, 0, 1]}, [-100, 6, -100, -100, 8, -100]),
+    ],
+)
+def test_a_token_behind_a_gap_is_no_target(row: dict[str, Any], labels: list[int]) -> None:
+    """A model would predict it from padding, or from another document. Packed rows have no gaps."""
+    collate = C(WORDS, labels="causal_lm", unsupervised="keep")
+    assert collate([row])["labels"].tolist() == [labels]
+    assert (collate.replace(packing="flat")([row])["labels"] != -100).sum() == 3 + ("document_ids" in row)
+    given = C(WORDS)([{**row, "labels": row["input_ids"]}])["labels"].tolist()
+    assert given == [[id if id else -100 for id in row["input_ids"]]]  # those of the rows stay
+
+
+def test_padding_of_a_flat_batch_is_padding_when_the_batch_is_given_back() -> None:
+    collate = C(WORDS, labels="causal_lm", packing="flat", pad_to_multiple_of=8)
+    batch = collate([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
+    audited = audit.labels([batch], WORDS)
+    assert audited.share == pytest.approx(3 / 5)
+    del batch["labels"]
+    again = C(WORDS, labels="causal_lm").batch(batch)["labels"].tolist()
+    assert again == [[-100, 6, 7, -100, 9, -100, -100, -100]]
+
+
+def test_map_stores_the_same_columns_in_every_batch_and_lengths_that_fit() -> None:
+    collate = C(WORDS, labels="causal_lm", max_length=3)
+    rows = [{"input_ids": [5, 6, 7, 8], "seq_lengths": [2, 2], "cu_seq_lens_q": [0, 2, 4]}] * 2
+    rows += [{"input_ids": [8, 9], "seq_lengths": [2], "cu_seq_lens_q": [0, 2]}]
+    stored = datasets.Dataset.from_list(rows).map(collate, batched=True, batch_size=1)
+    assert stored["seq_lengths"][:] == [[2, 1], [2, 1], [2]]
+    assert stored["cu_seq_lens_q"][:] == [[0, 2, 3], [0, 2, 3], [0, 2]]
+    assert "attention_mask" not in stored.column_names
+    labels = [[-100, 6, -100], [-100, 6, -100], [8, 9, -100]]
+    assert collate(list(stored))["labels"].tolist() == labels
+    placed = [{"input_ids": [5, 6, 7], "position_ids": row} for row in ([0, 1, 0], [0, 1, 2])]
+    columns = [set(collate.columns({name: [row[name]] for name in row})) for row in placed]
+    assert columns[0] == columns[1] == {"input_ids", "position_ids", "document_ids", "length"}
+
+
+def test_a_row_is_divided_for_packing_whatever_else_is_in_its_batch() -> None:
+    collate = C(WORDS, packing=True, max_length=4)
+    row, other = {"input_ids": [5, 6, 7, 8], "seq_lengths": [2, 2]}, {"input_ids": [5, 6, 7, 8, 9], "seq_lengths": [5]}
+    for rows in ([row], [row, other]):
+        stored = collate.columns({name: [each[name] for each in rows] for name in row})
+        assert [each.tolist() for each in stored["input_ids"]][:2] == [[5, 6], [7, 8]]
+
+
+@pytest.mark.parametrize("name", ["seq_lengths", "position_ids", "completion_mask", "labels"])
+def test_a_column_of_none_is_missing_and_a_single_none_is_named(name: str) -> None:
+    rows = [{"input_ids": [5, 6], name: None}, {"input_ids": [7, 8], name: None}]
+    collate = C(WORDS, labels="causal_lm")
+    assert collate(rows)["labels"].tolist() == [[5, 6], [7, 8]]
+    table = {"input_ids": [[5, 6], [7, 8]], name: [None, None]}
+    assert len(pack_dataset(datasets.Dataset.from_dict(table), 4)) == 1
+    if name != "labels":
+        rows[0][name] = [2] if name == "seq_lengths" else [0, 1]
+        with pytest.raises(ValueError, match=f"row 1 of column '{name}' is None, and other rows have values"):
+            collate(rows)
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "completion_mask"])
+def test_every_reader_refuses_a_mask_of_other_numbers(name: str) -> None:
+    row = {"input_ids": [5, 6, 7, 8], "labels": [5, 6, 7, 8], name: [1, 1, 2, 2]}
+    readers = [
+        lambda: C(WORDS, labels=None)([row]),
+        lambda: pack_dataset(datasets.Dataset.from_list([row]), 4),
+        lambda: audit.labels([row]),
+    ]
+    readers += [lambda: AttentionMask.from_batch({name: [row[name]]})] if name == "attention_mask" else []
+    for read in readers:
+        with pytest.raises(ValueError, match=f"{name} must be 1 at tokens"):
+            read()
+
+
+def test_two_numberings_in_one_row_are_refused() -> None:
+    spec = ModelSpec(
+        accepts=("input_ids", "position_ids"), positions=("learned",), first_position=2, takes_4d_mask=True
+    )
+    row = {"input_ids": [5, 6, 7, 8, 9], "seq_lengths": [3, 2], "position_ids": [0, 1, 2, 3, 4]}
+    with pytest.raises(ValueError, match="row 0: the position_ids of one document count from 0"):
+        C(WORDS, model=spec)([row])

@@ -93,7 +93,9 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
           fix: padding_side='left'
     """
     options = list(allowed)
-    meant = [option for option in options if bool(option) == bool(value)] or options  # what was asked for stays on
+    # What was asked for stays on. An array has no truth value.
+    is_on = bool(value) if isinstance(value, str | int | None) else True
+    meant = [option for option in options if bool(option) == is_on] or options
     near = difflib.get_close_matches(str(value), [str(option) for option in meant], n=1, cutoff=0.5)
     best = next((option for option in meant if near and str(option) == near[0]), meant[0])
     return explain(f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=f"{name}={best!r}")

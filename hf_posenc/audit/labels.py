@@ -22,8 +22,9 @@ from ..documents import (
     SUPERVISION,
     Documents,
     columns_of_batch,
-    mask_of_tokens,
     read_documents,
+    read_mask,
+    without_padding_documents,
 )
 from ..ragged import Ragged, offsets_of
 from ..tokenization import number_of_ids, private_copy
@@ -151,7 +152,8 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         got = f"{end_token!r}, and {type(mine).__name__ if mine else 'no tokenizer'}"
         raise value_error("end_token must be one token of the tokenizer", got=got, fix="end_token='<|im_end|>'")
     first, parts = 0, list[tuple[_Table, _Table, dict[str, int]]]()
-    for given, read_labels, knows_padding in _chunks(dataset):
+    only_padding = None if mine is None or padding == mine.eos_token_id else padding
+    for given, read_labels, knows_padding in _chunks(dataset, only_padding):
         parts.append(_count(given, read_labels, knows_padding, first, end, padding, limit))
         first += len(given.ids)
     if not parts:
@@ -163,7 +165,7 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
     return _check(rows, documents, ignored, mine, end)
 
 
-def _chunks(dataset: Any) -> Iterator[tuple[Documents, Ragged, bool]]:
+def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[Documents, Ragged, bool]]:
     """Yield some thousand rows at a time, or a batch, their labels, and True if padding is known."""
     first, form = 0, getattr(dataset, "format", None)
     is_arrow = hasattr(dataset, "with_format") and not (isinstance(form, Mapping) and form.get("type") == "custom")
@@ -174,9 +176,7 @@ def _chunks(dataset: Any) -> Iterator[tuple[Documents, Ragged, bool]]:
             fix = "tokenize first: dataset.map(collate, batched=True); choose one of several splits: dataset['train']"
             raise value_error("rows must have a column input_ids", got=f"columns {shorten(names)}", fix=fix)
         given = {name: table[name] for name in _COLUMNS if name in names}
-        mask, is_packed = mask_of_tokens(given.pop("attention_mask", None))
-        if mask is not None:
-            given["attention_mask"] = mask
+        given, is_packed = read_mask(given)
         if getattr(given.get("position_ids"), "ndim", 2) > 2:  # those of images, (3, B, T)
             del given["position_ids"]
         given = given if is_arrow else columns_of_batch(given)
@@ -185,6 +185,8 @@ def _chunks(dataset: Any) -> Iterator[tuple[Documents, Ragged, bool]]:
         if labels is not None and len(labels) != len(ids):
             raise value_error("columns must have equal numbers of rows", got=f"{len(ids)} and {len(labels)}")
         rows = read_documents(columns, first_row=first, is_packed=is_packed)
+        if padding is not None and not columns.keys().isdisjoint(OFFSETS):
+            rows = without_padding_documents(rows, padding)
         if labels is None:
             if not rows.masks:
                 fix = "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer)"

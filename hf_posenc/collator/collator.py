@@ -266,7 +266,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             settings_ = self._config.settings
             for name in (settings_.text_column, settings_.text_pair_column, settings_.text_target_column):
                 carried.pop(str(name), None)
-        if is_lazy_batch(given) and len(tokenized.sample) == tokenized.count:
+        if is_lazy_batch(given) and np.array_equal(tokenized.sample, np.arange(tokenized.count)):
             carried = {}
         columns = self._new_columns(tokenized)
         columns |= {name: values for name, values in carried.items() if name not in columns}

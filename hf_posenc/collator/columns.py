@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.errors import explain
-from ..documents import TOKEN_INDICES, Documents
+from ..documents import LENGTHS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
 from .inputs import as_list
@@ -45,10 +45,15 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
         return column if length is None else column.pad(config.fills[name], length, side=config.side)
 
     per_token = dict(rows.columns)
-    if rows.order is None or not rows.is_several.any():  # a mask would let packed documents attend to each other
+    # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
+    if per_token.keys().isdisjoint(("document_ids", "position_ids")):
         per_token.setdefault("attention_mask", Ragged(np.ones(len(ids.values), dtype=np.int64), ids.lengths))
+    else:  # a mask would let packed documents attend to each other
+        is_token = per_token.pop("attention_mask", None)
+        numbers = np.zeros(len(ids.values), np.int64) if is_token is None else is_token.values - 1
+        per_token.setdefault("document_ids", Ragged(numbers, ids.lengths))
     listed = [name for name in config.names if name in per_token]
-    others = [name for name in rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
+    others = [name for name in per_token if name not in (*listed, "token_type_ids", "input_ids")]
     columns = {name: padded(name, per_token[name]) for name in (*listed, *others)}
     if rows.targets is not None:
         columns["labels"] = rows.targets
@@ -66,7 +71,20 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
                 width, side = (ids.lengths, "right") if length is None else (length, config.side)
                 keeps_0 = "question_positions" in rows.per_row
                 columns[name] = padded_indices(array, ids.lengths, width, side, keeps_0=keeps_0)
-    return {**columns, "length": ids.lengths}
+    return {**columns, **_boundaries(rows), "length": ids.lengths}
+
+
+def _boundaries(rows: Documents) -> dict[str, Column]:
+    """Return the given columns of the lengths or offsets of documents, for the documents after truncation."""
+    if rows.order is None:
+        sizes = Ragged(rows.ids.lengths, np.ones(len(rows.ids), np.int64))
+    else:
+        sizes = Ragged(rows.order[1], np.bincount(rows.order[2], minlength=len(rows.ids)))
+    found: dict[str, Column] = {name: sizes for name in LENGTHS if name in rows.per_row}
+    if not rows.per_row.keys().isdisjoint(OFFSETS):
+        offsets = Ragged.from_rows([np.append(0, np.cumsum(row)) for row in sizes])
+        found |= {name: offsets for name in OFFSETS if name in rows.per_row}
+    return found
 
 
 def _embed_rows(config: Config, rows: Documents, embedder: PositionalEmbedding) -> Ragged:

@@ -336,6 +336,12 @@ def _isolating(documents: Any, spec: ModelSpec) -> Any:
             got="document_ids, or position_ids that restart",
             fix="one document in each row, or dataset.remove_columns(...) for these columns, if a row is one document",
         )
+    if (reason := _why_not_isolated(spec)) is not None:
+        raise value_error(
+            f"a row holds several documents, and {spec.name} cannot isolate them",
+            got=reason,
+            fix="one document in each row, or dataset.remove_columns(...) for the columns that divide them",
+        )
     mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
     if not isinstance(documents, np.ndarray):
         return mask

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, shorten, type_error, value_error
-from ..documents import columns_of_batch
+from ..documents import columns_of_batch, read_mask
 from ..ragged import Ragged, lock_free_cache
 
 if TYPE_CHECKING:
@@ -179,6 +179,9 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings) -> Given:
                 fix="dataset.map(collate, batched=True), or collate([row])",
             )
     columns = columns_of_batch(columns)
+    mask = columns.get("attention_mask")
+    if isinstance(mask, Mapping) or getattr(mask, "ndim", 2) == 4:  # it has no value per token
+        columns, _ = read_mask(columns)
     lists = {name: value if is_arrow(value) else as_list(value) for name, value in columns.items()}
     lengths = {name: len(value) for name, value in lists.items()}
     if len(set(lengths.values())) > 1:

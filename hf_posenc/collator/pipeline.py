@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import counted, explain, in_bytes, shorten, value_error
-from ..documents import FURTHER_PER_TOKEN, TOKEN_INDICES, Documents, ignore_document_starts, pack_rows
+from ..documents import FURTHER_PER_TOKEN, LENGTHS, OFFSETS, TOKEN_INDICES, Documents, ignore_document_starts, pack_rows
 from ..masks import look_ahead_of_batch
 from ..positions import padded_position_ids
 from ..ragged import Ragged, round_up
@@ -37,7 +37,7 @@ from .token_ids import (
 Arrays = dict[str, NDArray[Any]]
 
 # Columns that are not copied into a batch: they are read elsewhere, or no model accepts them.
-NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
+NOT_COPIED = ("length", "offset_mapping", *LENGTHS, *OFFSETS, *LABEL_COLUMNS)
 
 
 def tokenize(config: Config, rows_or_columns: object) -> Documents:
@@ -72,7 +72,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
         from_texts=given.texts is not None,
         unmasked=unmasked,
     )
-    return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows
+    return rows.with_row_values_of(rows.sample) if not np.array_equal(rows.sample, np.arange(given.count)) else rows
 
 
 def _check_words(config: Config, texts: Sequence[Sequence[str]]) -> None:
@@ -180,6 +180,8 @@ def _pad_or_pack(config: Config, rows: Documents) -> tuple[Arrays, int]:
             width = _width(config, packed["input_ids"])
             out = {name: column.pad(config.fills[name], width, side=config.side) for name, column in packed.items()}
     else:
+        if "labels" in documents.columns:
+            documents = _without_gaps(config, rows, documents)
         kept = _kept_rows(config, rows, documents)
         left_out = 0 if kept is None else len(rows.ids) - len(kept)
         if kept is not None:
@@ -191,6 +193,17 @@ def _pad_or_pack(config: Config, rows: Documents) -> tuple[Arrays, int]:
     if config.has_look_ahead and decoder_reads in out:
         out["look_ahead_mask"] = look_ahead_of_batch(*out[decoder_reads].shape)
     return out, left_out
+
+
+def _without_gaps(config: Config, rows: Documents, documents: Documents) -> Documents:
+    """Return documents with labels of -100 for tokens that would be predicted from padding or another document."""
+    is_gap = rows.after_gap & predicts_next(config, documents) if rows.order is not None else np.False_
+    if config.label_kind is None and rows.order is not None:  # given labels stay in rows of one document
+        is_gap = is_gap & np.repeat(rows.is_several[rows.order[2]], rows.order[1])
+    if not is_gap.any():
+        return documents
+    labels = documents.columns["labels"]
+    return documents.with_columns(labels=Ragged(np.where(is_gap, IGNORED, labels.values), labels.lengths))
 
 
 def _kept_rows(config: Config, rows: Documents, documents: Documents) -> NDArray[np.int64] | None:

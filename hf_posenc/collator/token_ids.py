@@ -9,13 +9,15 @@ from .._common.errors import shorten, value_error
 from ..documents import (
     FURTHER_PER_TOKEN,
     LENGTHS,
+    MASK_NUMBERS,
     NUMBERS,
     OFFSETS,
     SUPERVISION,
     TOKEN_INDICES,
     Documents,
-    mask_of_tokens,
     read_documents,
+    read_mask,
+    without_padding_documents,
 )
 from ..ragged import Ragged
 from .arrays import as_array, given_labels
@@ -37,16 +39,20 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
         check_ids(config, ids)
         return read_documents({"input_ids": ids}), columns
-    mask, is_packed = mask_of_tokens(columns.pop("attention_mask", None))
-    if mask is not None:
-        columns["attention_mask"] = mask
+    columns, is_packed = read_mask(columns)
+    is_packed |= MASK_NUMBERS in columns
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     check_ids(config, ids)
     further = [name for name in FURTHER_PER_TOKEN if config.accepts is None or name in config.accepts]
-    read = [name for name in (*PER_TOKEN, *LENGTHS, *OFFSETS, *further) if name in columns]
-    rows = read_documents(
-        {"input_ids": ids, **{name: _ragged(name, columns.pop(name)) for name in read}}, is_packed=is_packed
-    )
+    read = {}
+    for name in (*PER_TOKEN, MASK_NUMBERS, *LENGTHS, *OFFSETS, *further):
+        if name in columns and not _is_missing(name, values := as_list(columns[name])):
+            read[name] = _ragged(name, values)
+        if name not in (*LENGTHS, *OFFSETS):  # after truncation, `map` stores other ones
+            columns.pop(name, None)
+    rows = read_documents({"input_ids": ids, **read}, is_packed=is_packed)
+    if not read.keys().isdisjoint(OFFSETS) and config.is_padding_unique:
+        rows = without_padding_documents(rows, config.fills["input_ids"])
     if rows.is_token is not None and "attention_mask" in read:
         _check_mask(config, ids, rows.is_token)
     return _count_from_first(config, rows), columns
@@ -59,6 +65,16 @@ def _count_from_first(config: Config, rows: Documents) -> Documents:
         return rows
     positions = rows.split().columns["position_ids"]
     is_counted = positions.where(positions.values == positions.counters().values).lengths == positions.lengths
+    if rows.order is not None:
+        counted, row_of = np.bincount(rows.order[2], is_counted, len(rows.ids)), rows.order[2]
+        is_mixed = is_counted != (counted > 0)[row_of]
+        if is_mixed.any():
+            row = int(row_of[is_mixed.argmax()])
+            raise value_error(
+                f"row {row}: the position_ids of one document count from 0, and those of another from {first} or more",
+                got=shorten(given[row].tolist()),
+                fix="dataset.remove_columns('position_ids') to count them",
+            )
     moved = Ragged(positions.values + first * np.repeat(is_counted, positions.lengths), positions.lengths)
     return rows.with_columns(position_ids=rows.join(moved, given))
 
@@ -158,7 +174,7 @@ def unmasked_row(config: Config, given: Given, rows: Documents) -> int | None:
     Return `None` too if padding has the id of another special token, such as eos, which may end a text.
     """
     ids = rows.ids
-    has_mask = not {"attention_mask", *NUMBERS, *LENGTHS, *OFFSETS}.isdisjoint(given.columns)
+    has_mask = not {"attention_mask", MASK_NUMBERS, *NUMBERS, *LENGTHS, *OFFSETS}.isdisjoint(given.columns)
     if has_mask or not config.is_padding_unique:
         return None
     is_padding = np.append(ids.values == config.fills["input_ids"], False)
@@ -173,32 +189,36 @@ def truncate_rows(config: Config, rows: Documents, columns: dict[str, Values]) -
     row. Labels per token are moved from `columns` to the rows, so that they are truncated too.
     """
     limit = config.limits.max_length
-    if limit is None or rows.ids.longest <= limit:
+    is_divided = config.settings.packing and rows.order is not None
+    if not is_divided and (limit is None or rows.ids.longest <= limit):
         return rows, columns
     for name in [] if config.has_targets else label_names(columns):
         labels = given_labels(columns[name], rows.ids.lengths, name=name)
         if isinstance(labels, Ragged):
             rows = rows.with_columns(**{name: labels})
             columns = {other: values for other, values in columns.items() if other != name}
-    if config.settings.packing:
+    if is_divided:
         rows = rows.split()
     return rows.truncate(config.limits, side=config.tokenizer.truncation_side), columns
 
 
-def _ragged(name: str, values: Values) -> Ragged:
+def _is_missing(name: str, rows: Values) -> bool:
+    """Return True if all rows of a column are None; raise a `ValueError` if some are."""
+    missing = [index for index, row in enumerate(rows) if row is None]
+    if missing and len(missing) < len(rows):
+        raise value_error(
+            f"row {missing[0]} of column '{name}' is None, and other rows have values",
+            got=f"{len(missing)} such rows of {len(rows)}",
+            fix=f"dataset.remove_columns('{name}'), or a value per token in every row",
+        )
+    return bool(missing)
+
+
+def _ragged(name: str, rows: Values) -> Ragged:
     """Return the values of a column that is read with the tokens as a `Ragged`."""
-    rows = as_list(values)
     if name == "word_ids":  # None at special tokens, as tokenizers return them
         rows = [[-1 if item is None else item for item in row] for row in rows]
-    column = Ragged.from_rows(rows, name=name, bools=name.endswith("_mask") or name in SUPERVISION)
-    # Viewed as unsigned, a negative number is larger than 1 too.
-    if name in ("attention_mask", *SUPERVISION) and column.values.view(np.uint64).max(initial=0) > 1:
-        found = np.unique(column.values)[:8].tolist()
-        meaning = (
-            "1 at tokens and 0 at padding" if name == "attention_mask" else "1 at tokens to train on, and 0 at others"
-        )
-        raise value_error(f"{name} must be {meaning}", got=shorten(found))
-    return column
+    return Ragged.from_rows(rows, name=name, bools=name.endswith("_mask") or name in SUPERVISION)
 
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:

@@ -107,7 +107,7 @@ def masks_warning(config: Config, tokenized: Documents) -> str | None:
     if not names or label_names(tokenized.per_row) or not set(LABEL_COLUMNS).isdisjoint(tokenized.columns):
         return None
     if config.label_kind is not None and config.label_kind.predicts_next:
-        return supervision_message(names, tokenized.trained_ids())
+        return supervision_message(tokenized.split())
     unread = [name for name in names if config.accepts is None or name not in config.accepts]
     return unread_masks_message(unread, config.settings.labels) if unread else None
 

@@ -14,7 +14,7 @@ import torch
 from .._common.constants import PaddingSide
 from .._common.errors import shorten, type_error, value_error
 from .._common.integers import as_integers
-from ..documents import LENGTHS, NUMBERS, OFFSETS, mask_of_tokens, read_documents
+from ..documents import LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, read_documents, read_mask
 from ..positions import row_length
 from ..ragged import Ragged, check_padding_side
 from .functions import as_integer_tensor
@@ -39,9 +39,12 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
             got=type(batch).__name__,
             fix='AttentionMask.from_batch({"attention_mask": mask}), or AttentionMask.from_lengths(lengths)',
         )
-    given = {name: batch[name] for name in _READ if batch.get(name) is not None}
+    given = {name: batch[name] for name in ("input_ids", *_READ) if not _is_missing(batch.get(name))}
+    if isinstance(given.get("attention_mask"), list | tuple):
+        given["attention_mask"] = np.array(given["attention_mask"])
+    given, is_packed = read_mask(given)
+    given.pop("input_ids", None)
     mask = given.pop("attention_mask", None)
-    mask, is_packed = mask_of_tokens(np.array(mask) if isinstance(mask, list | tuple) else mask)
     real = None if mask is None else _real_tokens(mask)
     lengths = {name: given.pop(name) for name in (*LENGTHS, *OFFSETS) if name in given}
     ids = {
@@ -63,7 +66,7 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
         shape, device = np.shape(tokens), getattr(tokens, "device", None)
         real = torch.ones(shape, dtype=torch.bool, device=device if isinstance(tokens, torch.Tensor) else "cpu")
     ids = {name: _expanded(each, name, real) for name, each in ids.items()}
-    numbers = next((ids[name] for name in NUMBERS if name in ids), None)
+    numbers = next((ids[name] for name in (*NUMBERS, MASK_NUMBERS) if name in ids), None)
     if numbers is not None and (real.device.type != "cpu" or len(ids) + len(lengths) == 1):
         return torch.where(real, numbers.clamp(min=PADDING), PADDING)
     if not ids and not lengths:
@@ -80,10 +83,15 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
     return torch.from_numpy(documents.values.reshape(real.shape)).to(real.device)
 
 
+def _is_missing(values: Any) -> bool:
+    """Return True for None, and for a list of None in each row."""
+    return values is None or (isinstance(values, list) and len(values) > 0 and all(row is None for row in values))
+
+
 def _of_rows(name: str, values: Any) -> Ragged:
     """Return the lengths or offsets of documents of each row; those of a flat batch are one list."""
     rows = values.tolist() if hasattr(values, "tolist") else list(values)
-    return Ragged.from_rows(rows if rows and isinstance(rows[0], list | np.ndarray) else [rows], name=name)
+    return Ragged.from_rows(rows if rows and np.ndim(rows[0]) else [rows], name=name)
 
 
 def _real_tokens(mask: object) -> torch.Tensor:
@@ -94,6 +102,12 @@ def _real_tokens(mask: object) -> torch.Tensor:
             "attention_mask must have 2 dimensions, (batch, length)",
             got=f"shape {tuple(tensor.shape)}",
             fix="pass the tokenizer's attention_mask, 1 at real tokens and 0 at padding",
+        )
+    if tensor.device.type == "cpu" and bool(((tensor != 0) & (tensor != 1)).any()):
+        raise value_error(
+            "attention_mask must be 1 at tokens and 0 at padding",
+            got=shorten(sorted(set(tensor.flatten().tolist()))),
+            fix="the numbers of documents belong into a key document_ids",
         )
     return tensor != 0
 

@@ -120,8 +120,8 @@ class PositionalEmbedding(nn.Module):
     def forward(
         self,
         input_ids: torch.Tensor,
-        *,
         attention_mask: torch.Tensor | None = None,
+        *,
         position_ids: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:

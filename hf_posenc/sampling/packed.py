@@ -215,6 +215,8 @@ def _read_documents(table: Any, column: str, first_row: int, *, with_labels: boo
         if name not in table.column_names or (name == "attention_mask" and is_packed):
             continue
         values = table.column(name)
+        if name != column and values.null_count == len(values):
+            continue
         if name == "labels" and not is_list(values.type):
             raise value_error(
                 "packed rows hold several documents, so one label per row does not fit them",
@@ -227,7 +229,7 @@ def _read_documents(table: Any, column: str, first_row: int, *, with_labels: boo
     if with_labels and "labels" not in columns:
         labels = documents.trained_ids()
         if documents.masks and first_row == 0:  # the first window
-            warnings.warn(supervision_message(documents.masks, labels), stacklevel=2)
+            warnings.warn(supervision_message(documents), stacklevel=2)
         documents = documents.with_columns(labels=labels)
     return documents
 

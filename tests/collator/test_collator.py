@@ -416,7 +416,9 @@ def test_ids_of_the_wrong_kind_are_refused(word_level) -> None:
 def test_a_mask_that_does_not_fit_its_ids_is_refused(word_level) -> None:
     with pytest.raises(ValueError, match="row 1: 3 values in 'attention_mask' for 2 tokens"):
         C(word_level)([{"input_ids": [1], "attention_mask": [1]}, {"input_ids": [1, 2], "attention_mask": [1, 1, 1]}])
-    with pytest.raises(ValueError, match=r"attention_mask must be 1 at tokens and 0 at padding\n  got: \[0, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"attention_mask must be 1 at tokens and 0 at padding\n  got: row 0: \[2, 0\]"
+    ):
         C(word_level)([{"input_ids": [1, 2], "attention_mask": [2, 0]}])
 
 

@@ -74,7 +74,7 @@ class Decoder(nn.Module):
         self, ids: torch.Tensor, mask: torch.Tensor, position_ids: torch.Tensor | None = None, past: Any = None
     ) -> tuple[torch.Tensor, torch.Tensor, Any]:
         new = mask[:, -ids.shape[1] :]
-        vectors = x = self.embed(ids, new, position_ids)
+        vectors = x = self.embed(ids, attention_mask=new, position_ids=position_ids)
         kept = []
         for layer, before in zip(self.layers, past or [None] * len(self.layers), strict=True):
             more, now = layer(F.layer_norm(x, x.shape[-1:]), mask, before)
@@ -173,18 +173,18 @@ def test_single_far_positions_have_the_bits_of_the_whole_table(convention: Conve
     x = torch.randn(2, length, module.d_model).to(dtype)
     steps = [0, 1, 255, 256, 257, 4095, 4096, 5999]
     clear_cache()
-    alone = [module(x[:, at : at + 1], torch.tensor([[at + first]])) for at in steps]
+    alone = [module(x[:, at : at + 1], position_ids=torch.tensor([[at + first]])) for at in steps]
     assert sum(len(rows) for rows in cached_tables().values()) <= 1024
     clear_cache()
     full = module(x)
     for at, ours in zip(steps, alone, strict=True):
         assert torch.equal(ours[:, 0], full[:, at])
-        again = module(x[:, at : at + 1], torch.tensor([at + first]))  # now there is a table
+        again = module(x[:, at : at + 1], position_ids=torch.tensor([at + first]))  # now there is a table
         assert torch.equal(again, ours)
     beyond = torch.tensor([[2**18 - 1, 2**18, 2**22, 2**22 + 1, 2**31 - 1]])
-    at_once = module(x[:, :5], beyond)
+    at_once = module(x[:, :5], position_ids=beyond)
     for at in range(5):
-        assert torch.equal(module(x[:, at : at + 1], beyond[:, at : at + 1])[:, 0], at_once[:, at])
+        assert torch.equal(module(x[:, at : at + 1], position_ids=beyond[:, at : at + 1])[:, 0], at_once[:, at])
 
 
 # --------------------------------------------------------------------------------------- a model of transformers
@@ -223,7 +223,7 @@ def test_a_model_of_transformers_decodes_from_embeddings_with_its_cache(conventi
     model, (ids, mask) = gpt2(), batch()
     embed = PositionalEmbedding(model.get_input_embeddings(), convention=convention, scale=3.0)
     first, real, prompt = convention.first_position, mask.bool(), ids.shape[1] - NEW
-    expected = model(inputs_embeds=embed(ids, mask), attention_mask=mask, use_cache=False).logits
+    expected = model(inputs_embeds=embed(ids, attention_mask=mask), attention_mask=mask, use_cache=False).logits
     for naive in (False, True):
         past, logits = DynamicCache(config=model.config), []
         for start, stop in [(0, prompt), *((at, at + 1) for at in range(prompt, ids.shape[1]))]:
@@ -231,7 +231,7 @@ def test_a_model_of_transformers_decodes_from_embeddings_with_its_cache(conventi
             positions = position_ids_from_mask(so_far, start=first)
             if naive:
                 positions = (torch.arange(stop) + first).expand(len(ids), -1)
-            vectors = embed(ids[:, start:stop], so_far[:, start:], positions[:, start:])
+            vectors = embed(ids[:, start:stop], attention_mask=so_far[:, start:], position_ids=positions[:, start:])
             out = model(inputs_embeds=vectors, attention_mask=so_far, use_cache=True, **{CACHE: past})
             logits.append(out.logits)
         difference = (torch.cat(logits, dim=1)[real] - expected[real]).abs().max()
@@ -249,7 +249,7 @@ def test_greedy_decoding_of_a_padded_batch_equals_decoding_each_prompt_alone() -
         past, new = DynamicCache(config=model.config), ids
         for _ in range(NEW):
             where = position_ids_from_mask(mask)[:, -new.shape[1] :]
-            vectors = embed(new, mask[:, -new.shape[1] :], where)
+            vectors = embed(new, attention_mask=mask[:, -new.shape[1] :], position_ids=where)
             logits = model(inputs_embeds=vectors, attention_mask=mask, use_cache=True, **{CACHE: past}).logits
             new = logits[:, -1:].argmax(dim=-1)
             ids, mask = torch.cat([ids, new], dim=1), torch.cat([mask, torch.ones_like(new)], dim=1)
@@ -265,5 +265,5 @@ def test_greedy_decoding_of_a_padded_batch_equals_decoding_each_prompt_alone() -
 def test_a_step_reads_the_row_of_its_position_and_no_other() -> None:
     module = SinusoidalPositionalEncoding(8)
     for position in (0, 17, 100_000):
-        row = module(torch.zeros(1, 1, 8), torch.tensor([[position]]))[0, 0]
+        row = module(torch.zeros(1, 1, 8), position_ids=torch.tensor([[position]]))[0, 0]
         assert torch.equal(row, sinusoidal_encoding(torch.tensor(position), 8))
