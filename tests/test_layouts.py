@@ -467,3 +467,13 @@ def test_two_numberings_in_one_row_are_refused() -> None:
     row = {"input_ids": [5, 6, 7, 8, 9], "seq_lengths": [3, 2], "position_ids": [0, 1, 2, 3, 4]}
     with pytest.raises(ValueError, match="row 0: the position_ids of one document count from 0"):
         C(WORDS, model=spec)([row])
+
+
+def test_a_column_with_a_value_per_token_that_no_model_takes_is_named_once() -> None:
+    spec = ModelSpec(accepts=("input_ids", "attention_mask", "labels"), shifts_labels=True, is_causal=True)
+    collate = C(WORDS, model=spec, labels="causal_lm")
+    row = {"input_ids": [5, 6, 7, 8], "segment_ids": [0, 0, 1, 1], "weights": [1, 1, 0, 0], "topic": 3}
+    with pytest.warns(UserWarning, match=r"columns \['segment_ids', 'weights'\] have one value per token") as warned:
+        collate([row])
+    assert len(warned) == 1
+    assert collate([row])["labels"].shape == (1, 4)  # without a second warning

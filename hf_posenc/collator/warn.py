@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._common.errors import explain, shorten
-from ..documents import Documents, supervision_message, unread_masks_message
+from ..documents import FURTHER_PER_TOKEN, Documents, supervision_message, unread_masks_message
 from ..tokenization.loading import stated_limit
 from .arrays import numbers
 from .inputs import LABEL_COLUMNS, as_list, is_missing, label_names
@@ -180,6 +180,16 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given:
             + (f"; {_column_of(unread[0], config)}" if unread else ""),
         )
         given.once("columns", message)
+    is_fitted = model is not None and not tokenized.from_texts  # without a model, they are arrays or named above
+    per_token = _unread_per_token(tokenized, {*map(str, read), *arrays, *FURTHER_PER_TOKEN}) if is_fitted else []
+    if model is not None and per_token:
+        message = explain(
+            f"columns {per_token} have one value per token, and they are not read",
+            got=f"{model.name} takes none of these names",
+            fix=f"dataset.remove_columns({per_token}); document_ids or seq_lengths divide a row into documents, and "
+            "completion_mask selects the tokens to train on",
+        )
+        given.once("per token", message)
     if model is None or "labels" not in model.accepts or "labels" in arrays:
         return
     if any(name in tokenized.per_row for name in LABEL_COLUMNS) or (unread and model.is_encoder_decoder):
@@ -212,6 +222,17 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given:
             fix=f"{fix}; or model.eval() if it is not trained",
         )
         given.once("label", message)
+
+
+def _unread_per_token(tokenized: Documents, read: set[str]) -> list[str]:
+    """Return the names of the columns that have as many values as tokens in the first row, which has several."""
+    found = []
+    for name, values in tokenized.per_row.items():
+        row: Any = next(iter(as_list(values)), None)
+        is_list = isinstance(row, list | tuple) or getattr(row, "ndim", 0) == 1
+        if name not in read and is_list and 1 < len(row) == tokenized.ids.lengths[0] and "label" not in name.lower():
+            found.append(name)
+    return found
 
 
 def _column_of(name: str, config: Config) -> str:
