@@ -51,7 +51,7 @@ class OrderModel(nn.Module):
         labels: torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
         if isinstance(self.embedding, PositionalEmbedding):
-            x = self.embedding(input_ids, attention_mask, position_ids)  # (B, T, D)
+            x = self.embedding(input_ids, attention_mask=attention_mask, position_ids=position_ids)  # (B, T, D)
         else:
             x = self.embedding(input_ids) * self.scale
         mask = AttentionMask.from_batch({"attention_mask": attention_mask})
