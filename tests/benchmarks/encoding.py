@@ -57,7 +57,7 @@ def sums(rounds: int) -> Iterator[Case]:
         for name, label, one, ours in (
             ("x + encoding", "`x + pe`", lambda: x + pe, lambda: plain(x)),
             ("x times √d", "`x * √d + pe`", lambda: x * WIDTH**0.5 + pe, lambda: scaled(x)),
-            ("positions of each row", "`x + pe[ids]`", lambda: x + pe[ids], lambda: plain(x, ids)),
+            ("positions of each row", "`x + pe[ids]`", lambda: x + pe[ids], lambda: plain(x, position_ids=ids)),
             ("`out=`", "`torch.add(x, pe, out=)`", lambda: torch.add(x, pe, out=out), lambda: plain(x, out=out)),
             ("compiled", "`x + pe`", lambda: theirs(x, pe), lambda: compiled(x)),
         ):
