@@ -106,12 +106,14 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "reorder_columns": lambda _: hf_posenc.reorder_columns("vaswani", "marian", 8),
     "sinusoidal_encoding": lambda _: [hf_posenc.sinusoidal_encoding(each, 6) for each in (IDS, IDS / 3, [1, 2**40])],
     **{
-        f"positional_encoding {kind}": lambda _, encoding=encoding: [encoding(X), encoding(X, IDS)]
+        f"positional_encoding {kind}": lambda _, encoding=encoding: [encoding(X), encoding(X, position_ids=IDS)]
         for kind, encoding in ENCODINGS.items()
     },
     **{
         f"PositionalEmbedding {kind}": lambda _, module=module: [
-            module(*given) for given in ((IDS,), (IDS, MASK), (IDS, MASK, MASK.cumsum(1)))
+            module(IDS),
+            module(IDS, MASK),
+            module(IDS, MASK, position_ids=MASK.cumsum(1)),
         ]
         for kind, module in EMBEDDINGS.items()
     },

@@ -233,7 +233,7 @@ def _opened(model: Any) -> Any:
             got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
             fix="in a module of your own, two lines:\n"
             "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
-            "    x = self.positions(x, position_ids)  # in forward, x (B, T, d_model)"
+            "    x = self.positions(x, position_ids=position_ids)  # in forward, x (B, T, d_model)"
             if inside is None
             else f"use_sinusoidal_positions(model.get_submodule({inside!r})), the Hugging Face model inside",
         )

@@ -329,7 +329,7 @@ class Reference:
             if "document_ids" in batch and "attention_mask" not in batch and "document_ids" not in self.family.keys:
                 batch["attention_mask"] = self.isolating(batch["document_ids"])
                 if not self.family.packs:
-                    wanted.refusals.append("four dimensions")
+                    wanted.refusals.append("cannot isolate them")
             if self.family.shift_targets is not None and "labels" in batch:
                 batch.pop("decoder_attention_mask", None)
                 batch["decoder_input_ids"] = self.family.shift_targets(batch["labels"])

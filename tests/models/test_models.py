@@ -594,7 +594,7 @@ def test_an_own_module_is_refused_with_two_lines_of_code_that_work(wrap: Any) ->
         use_paper(wrap(Reader()))
     init, forward = (line.partition("#")[0].strip() for line in str(caught.value).splitlines()[-2:])
     assert init == "self.positions = SinusoidalPositionalEncoding(d_model)"
-    assert forward == "x = self.positions(x, position_ids)"
+    assert forward == "x = self.positions(x, position_ids=position_ids)"
     scope: dict[str, Any] = {"nn": nn, "SinusoidalPositionalEncoding": SinusoidalPositionalEncoding}
     exec(
         "class Mine(nn.Module):\n"

@@ -510,9 +510,9 @@ def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: A
     assert any(line.startswith("-") for line in lines)
     after = "\n".join(line[1:] for line in lines if not line.startswith("-"))
     before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
-    model = build("bert", tokenizer)
+    model = transformers.BertForMaskedLM(build("bert", tokenizer).config)
     # What the reader has before: the stock tokenizer's columns.
-    tokenized = rows().map(lambda row: dict(tokenizer(row["text"])), batched=True)
+    tokenized = rows("text").map(lambda row: dict(tokenizer(row["text"])), batched=True)
     script: dict[str, Any] = {
         "model": model,
         "tokenizer": tokenizer,
