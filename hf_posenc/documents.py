@@ -33,8 +33,8 @@ TOKEN_INDICES = (
     *("start_positions", "end_positions", "cls_index", "mc_token_ids", "question_positions"),
     *("entity_start_positions", "entity_end_positions"),
 )
-# Further columns with one value per token that some models take: Longformer, LED, ERNIE and multimodal models.
-FURTHER_PER_TOKEN = ("global_attention_mask", "task_type_ids", "mm_token_type_ids")
+# Further columns with one value per token that some models take: Longformer, ERNIE, multimodal models, XLM and XLNet.
+FURTHER_PER_TOKEN = ("global_attention_mask", "task_type_ids", "mm_token_type_ids", "langs", "p_mask")
 
 # Text that `pack_dataset` stores as `attention_mask`. transformers' default_data_collator leaves texts out of a batch.
 # Other collators call `tokenizer.pad`, which adds a mask of ones to rows without a mask, but raises for this text.

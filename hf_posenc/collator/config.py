@@ -90,7 +90,13 @@ class Config:
         self.fills = dict.fromkeys((*PER_TOKEN, *FURTHER_PER_TOKEN, "inputs_embeds"), 0) | dict.fromkeys(
             LABEL_COLUMNS, IGNORED
         )
-        self.fills |= {"special_tokens_mask": 1, "word_ids": -1, "document_ids": -1, "position_ids": padding_position}
+        self.fills |= {
+            "special_tokens_mask": 1,
+            "p_mask": 1,
+            "word_ids": -1,
+            "document_ids": -1,
+            "position_ids": padding_position,
+        }
         self.fills["input_ids"] = int(tokenizer.pad_token_id or 0)
         self.fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
         # True if the padding id is that of no other special token, such as eos, which may end a text.

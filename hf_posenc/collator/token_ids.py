@@ -88,9 +88,20 @@ def token_indices(config: Config, given: Given, rows: Documents, columns: dict[s
     names = [name for name in TOKEN_INDICES if name in columns and (config.accepts is None or name in config.accepts)]
     arrays = {name: as_array(name, as_list(columns[name])) for name in names}
     found: dict[str, Values] = {}
-    for name, array in arrays.items():
-        if array is None or array.dtype.kind != "i" or array.ndim > 2:
+    for name, values in arrays.items():
+        if values is None or values.dtype.kind not in "bif" or values.ndim > 2:
             continue
+        if values.dtype.kind == "f":  # as pandas has them if one is missing
+            is_whole = np.isfinite(values) & (values == np.floor(values))
+            if not is_whole.all():
+                row = int(np.argwhere(~is_whole)[0][0])
+                raise value_error(
+                    f"row {row} of column '{name}' is {shorten(values[row].tolist())}, and the index of a token is an "
+                    "integer",
+                    got=f"{np.count_nonzero(~is_whole)} such values",
+                    fix="the index of [CLS], if a row has no answer; or leave out such rows",
+                )
+        array = values.astype(np.int64)
         if given.texts is not None:
             raise value_error(
                 f"column '{name}' came with texts, and its values are indices of tokens, which do not exist yet",
@@ -158,6 +169,12 @@ def check_positions(config: Config, rows: Documents) -> None:
             at + f"{model.name} takes 0 to {last}",
             got=f"{np.count_nonzero(wrong)} such positions in this batch",
             fix="dataset.remove_columns('position_ids'), so that tokens are counted; or smaller positions",
+        )
+    if not first:
+        raise value_error(
+            at + "positions are 0 or more",
+            got=shorten(given[row].tolist()),
+            fix="dataset.remove_columns('position_ids') to count them",
         )
     raise value_error(
         at

@@ -5,6 +5,7 @@ Values from JSON and CSV are strings unless a type is given; Parquet, Arrow and 
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import statistics
@@ -207,7 +208,9 @@ def _missing_column(source: SourceColumns, column: str, texts: Sequence[str]) ->
     names = source.schema.names
     rule, got = f"{source.name} has no column {column!r}", f"its columns are {', '.join(map(repr, names)) or 'none'}"
     if column not in texts:
-        return explain(rule, got=got, fix=f"columns={[n for n in names if n not in texts]!r}")
+        others = [name for name in names if name not in texts]
+        near = difflib.get_close_matches(column, others, n=1, cutoff=0) or ["..."]
+        return explain(rule, got=got, fix=option("columns", near[0], repeatable=True))
     values = source.first_values([one.name for one in source.schema if _is_text(one.type)])
     setting = "text_column" if column == texts[0] else "text_pair_column"
     if source.add_header is not None and not set(texts) & set(names) and _looks_like_data(names, values):

@@ -50,7 +50,10 @@ _LARGEST_ID = 2**24
 STATE_LOCK = threading.Lock()
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
-_WATCHED = ("model_max_length", "pad_token", "padding_side", "truncation_side")
+_WATCHED = (
+    *("model_max_length", "padding_side", "truncation_side", "split_special_tokens", "pad_token", "unk_token"),
+    *("bos_token", "eos_token", "cls_token", "sep_token", "mask_token"),
+)
 # Keys with the origin of a tokenizer, left out because equal tokenizers must give equal files.
 _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "special_tokens_map_file", "_commit_hash")
 

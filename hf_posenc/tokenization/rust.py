@@ -134,6 +134,8 @@ def copy_of(
         prefix = len(model["continuing_subword_prefix"] or "")
         model["merges"] = _named_merges(model["merges"], original, own, prefix)
     if not _has_equal_ids(rust, content, shared):
+        if (same := _from_original(rust, content, vars(rust).get(_JSON) or read_original())) is not None:
+            return same
         number, tokens = next(iter(shared.items()))
         raise value_error(
             f"tokens {tokens[0]!r} and {tokens[1]!r} have the same id {number}, and a copy of this tokenizer would "
@@ -143,6 +145,19 @@ def copy_of(
             "tokenizer.json",
         )
     return rust_from_file(json.dumps({**content, "padding": None, "truncation": None}, ensure_ascii=False, indent=2))
+
+
+def _from_original(rust: Tokenizer, content: Mapping[str, Any], original: str | None) -> Tokenizer | None:
+    """Return a tokenizer with the tokens of the file that `rust` was loaded from; `None` if `rust` has other tokens.
+
+    `content` is the content of `rust`, whose other parts may have been changed.
+    """
+    if original is None:
+        return None
+    tokens = {name: part for name, part in json.loads(original).items() if name in ("added_tokens", "model")}
+    text = json.dumps({**content, **tokens, "padding": None, "truncation": None}, ensure_ascii=False, indent=2)
+    made = rust_from_file(text)
+    return made if made.get_vocab() == rust.get_vocab() else None
 
 
 def rust_from_file(text: str) -> Tokenizer:

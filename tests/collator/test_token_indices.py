@@ -252,3 +252,39 @@ def test_one_output_per_row_is_found_for_outputs_in_any_form(words) -> None:
 
     with pytest.raises(ValueError, match="has one output for each row"):
         C(words, model=Plain(build("Bert", "ForSequenceClassification").config), packing=True, max_length=8)
+
+
+# ------------------------------------------------------------------------------------ other numbers, other columns
+
+
+@pytest.mark.parametrize("number", [float, np.float32, np.float64, np.int8, torch.tensor])
+def test_whole_numbers_of_any_type_move_with_their_tokens(words, number: Any) -> None:
+    words.truncation_side = "left"
+    collate = C(words, max_length=5)
+    row = {"input_ids": list(range(5, 13)), "start_positions": number(5)}
+    assert collate([row])["start_positions"].tolist() == [2]
+    with pytest.raises(ValueError, match="this token was cut"):
+        collate([{**row, "start_positions": number(1)}])
+
+
+@pytest.mark.parametrize("number", [5.5, float("nan"), float("inf")])
+def test_an_index_that_is_no_whole_number_is_refused(words, number: float) -> None:
+    with pytest.raises(ValueError, match=r"row 1 of column 'start_positions' is .*, and the index of a token"):
+        C(words)([{"input_ids": [5, 6], "start_positions": each} for each in (1.0, number)])
+
+
+def test_columns_of_xlm_and_xlnet_with_a_value_per_token_are_truncated_and_padded(words) -> None:
+    row = {"input_ids": [5, 6, 7], "langs": [1, 1, 2], "p_mask": [0, 1, 0]}
+    batch = C(words, pad_to_multiple_of=4)([row])
+    assert (batch["langs"].tolist(), batch["p_mask"].tolist()) == ([[1, 1, 2, 0]], [[0, 1, 0, 1]])
+    cut = C(words, max_length=2)([row])
+    assert (cut["langs"].tolist(), cut["p_mask"].tolist()) == ([[1, 1]], [[0, 1]])
+
+
+def test_a_negative_position_of_a_model_without_a_table_is_refused_in_plain_words(words) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=IDS, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=1
+    )
+    collate = C(words, model=transformers.LlamaForCausalLM(config).eval())
+    with pytest.raises(ValueError, match="column 0 of 'position_ids' is -1, and positions are 0 or more"):
+        collate([{"input_ids": [5, 6, 7], "position_ids": [-1, 0, 1]}])

@@ -1000,3 +1000,40 @@ def test_a_run_of_two_processes_is_not_resumed_with_half_the_batches_in_a_step(r
         checkpoint = next((folder / name).glob("checkpoint-*"))
         with pytest.raises(ValueError, match="batches_per_step: saved 2, here 1"):
             trainer.train(resume_from_checkpoint=str(checkpoint))
+
+
+class _Shifting(torch.nn.Module):
+    """A module of a user's own, whose loss shifts labels as that of a causal model does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(64, 64)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor, attention_mask: Any = None) -> dict[str, Any]:
+        logits = self.table(input_ids)
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return {"loss": loss, "logits": logits}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_loss_of_a_module_of_ones_own_is_that_of_the_documents_alone(
+    tmp_path: Path, word_level: Any, side: str
+) -> None:
+    torch.manual_seed(0)
+    model = _Shifting().eval()
+    documents = [[10 + i, 20 + i] for i in range(16)] + [[9] * 40] * 2
+    collate = DataCollatorWithPositionalEncoding(
+        word_level, model=model, labels="causal_lm", padding_side=side, look_ahead=False
+    )
+    data = datasets.Dataset.from_dict({"input_ids": documents})
+    arguments = TrainingArguments(tmp_path, max_steps=1, learning_rate=0.0, gradient_accumulation_steps=8, **QUIET)
+
+    class Own(TokenBudgetMixin, Trainer, token_budget=64): ...
+
+    trainer = Own(model, arguments, train_dataset=data, eval_dataset=data, data_collator=collate)
+    trained = trainer.train().training_loss
+    with torch.no_grad():
+        losses = [model(torch.tensor([row]), torch.tensor([row]))["loss"].item() * (len(row) - 1) for row in documents]
+    alone = sum(losses) / sum(len(row) - 1 for row in documents)
+    assert trained == pytest.approx(alone, abs=1e-4)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(alone, abs=1e-4)
