@@ -608,7 +608,7 @@ def documents_of_mask(mask: Any, ids: Any = None) -> NDArray[np.int64]:
     is_alone = ~has_before & ~other.any(1) & ~other.any(2)
     may_be_padding = ~is_token | is_alone
     if ids is not None:
-        ids = np.asarray(ids)
+        ids = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     for side in (1, -1):
         edge = np.logical_and.accumulate(may_be_padding[:, ::side], 1)
         if ids is not None:

@@ -477,3 +477,8 @@ def test_a_column_with_a_value_per_token_that_no_model_takes_is_named_once() -> 
         collate([row])
     assert len(warned) == 1
     assert collate([row])["labels"].shape == (1, 4)  # without a second warning
+
+
+def test_lengths_of_documents_that_come_with_texts_are_named() -> None:
+    with pytest.warns(UserWarning, match=r"columns \['seq_lengths'\] are not in the batch"):
+        C(WORDS)([{"text": "w5 w6", "seq_lengths": [1, 1]}])

@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from .._common.errors import explain, shorten
-from ..documents import FURTHER_PER_TOKEN, Documents, supervision_message, unread_masks_message
+from ..documents import FURTHER_PER_TOKEN, LENGTHS, OFFSETS, Documents, supervision_message, unread_masks_message
 from ..tokenization.loading import stated_limit
 from .arrays import numbers
 from .inputs import LABEL_COLUMNS, as_list, is_missing, label_names
@@ -163,6 +163,8 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given:
     settings, model = config.settings, config.model
     texts = {settings.text_column, settings.text_pair_column, settings.text_target_column}
     read = {*texts, *NOT_COPIED, "inputs_embeds"}
+    if tokenized.from_texts:  # those of texts say nothing about tokens
+        read -= {*LENGTHS, *OFFSETS}
     # With a model too, a text that is not read is named, because it may be the forgotten second text of pairs.
     unread = [] if settings.text_pair_column or settings.packing else _unread_texts(tokenized, settings)
     if settings.text_target_column not in (None, *tokenized.per_row):  # the warning of missing targets names them

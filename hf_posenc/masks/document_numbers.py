@@ -44,6 +44,10 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
         given["attention_mask"] = np.array(given["attention_mask"])
     given, is_packed = read_mask(given)
     given.pop("input_ids", None)
+    if MASK_NUMBERS in given:
+        mask = batch["attention_mask"]
+        one = next(iter(mask.values())) if isinstance(mask, Mapping) else mask  # of one kind of layer
+        given[MASK_NUMBERS] = torch.as_tensor(given[MASK_NUMBERS], device=getattr(one, "device", "cpu"))
     mask = given.pop("attention_mask", None)
     real = None if mask is None else _real_tokens(mask)
     lengths = {name: given.pop(name) for name in (*LENGTHS, *OFFSETS) if name in given}
