@@ -367,7 +367,7 @@ def read_documents(columns: Mapping[str, Ragged], *, first_row: int = 0, is_pack
 
 def _check_mask(name: str, mask: Ragged, first_row: int) -> None:
     """Raise `ValueError` if a mask has other values than 0 and 1."""
-    is_wrong = mask.values & ~1 != 0 if mask.values.dtype != np.bool_ else mask.values & False
+    is_wrong = (mask.values != 0) & (mask.values != 1)
     if not is_wrong.any():
         return
     row = int(np.searchsorted(mask.offsets, int(is_wrong.argmax()), side="right")) - 1

@@ -656,7 +656,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             warn_of_pieces(self._config, tokenized)
         if self._config.may_count_from_2 and "position_ids" not in tokenized.columns:
             self._warnings.once("positions", numbering_warning(self.tokenizer))
-        if message := masks_warning(self._config, tokenized):
+        if "masks" not in self._warnings and (message := masks_warning(self._config, tokenized)):
             self._warnings.once("masks", message)
         if tokenized is not given:
             warn_of_columns(self._config, tokenized, arrays, self._warnings)

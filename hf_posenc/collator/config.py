@@ -20,7 +20,7 @@ from ..tokenization import Encoder
 from ..tokenization.loading import SharedTokenizer, WatchedTokenizer, private_copy, stated_limit
 from ..tokenization.serialized import calls_only_rust
 from .embed import Embedder
-from .fit import check_fit, decoder_start, was_examined
+from .fit import check_fit, decoder_start
 from .inputs import LABEL_COLUMNS
 from .labels import LABEL_KINDS
 from .settings import MaskedLM, Settings, padding_of, truncation_of
@@ -128,7 +128,7 @@ class Config:
         # First id of `decoder_input_ids`, if the collator makes them.
         self.decoder_start = decoder_start(model, tokenizer) if self.has_targets else None
         # True if the model predicts each label from the token before it; `None` if that is unknown.
-        self.shifts_labels = bool(model.shifts_labels) if model is not None and was_examined(model) else None
+        self.shifts_labels = bool(model.shifts_labels) if model is not None and model.is_examined else None
         # Number of rows of the table or of the model's embedding.
         self.number_of_ids = _smallest(self.embedder.rows, None if model is None else model.num_embeddings)
         by_default = settings.packing != "flat" if self.accepts is None else "look_ahead_mask" in self.accepts

@@ -61,14 +61,6 @@ def left_padding_warning(spec: ModelSpec, has_targets: bool) -> str | None:
     return explain(rule, got='padding_side="left"', fix='padding_side="right", or rows of one length')
 
 
-def was_examined(spec: ModelSpec) -> bool:
-    """Return True if `spec` describes a model's positions or attention, and not only the arguments of its forward.
-
-    From argument names alone it is unknown whether the model is causal.
-    """
-    return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
-
-
 def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> str | None:
     """Raise for the first setting that the model cannot use or would silently ignore.
 
@@ -100,7 +92,7 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
         _check_packing(settings.packing, spec)
     if settings.label_name is not None:
         _check_labels(settings.label_name, spec)
-    alone = was_examined(spec) and not spec.is_encoder_decoder
+    alone = spec.is_examined and not spec.is_encoder_decoder
     reads_one = decoder_start(spec, tokenizer) is None and (alone or "labels" not in spec.accepts)
     if settings.text_target_column is not None and reads_one:
         raise value_error(
@@ -217,7 +209,7 @@ def _check_packing(packing: bool | str, spec: ModelSpec) -> None:
 def _check_flat(spec: ModelSpec) -> None:
     if spec.flat_keys:
         return
-    if was_examined(spec):
+    if spec.is_examined:
         got = spec.flat_error or "its documents see each other in spite of position_ids that restart"
         fix = "packing=False" if _why_not_isolated(spec) else "packing=True, which makes a mask that isolates them"
         fix += ", or " + (
@@ -249,13 +241,13 @@ def _check_labels(labels: LabelName, spec: ModelSpec) -> None:
             got="an encoder-decoder",
             fix='text_target_column="...", the column with the texts that the decoder should generate',
         )
-    if predicts_next and was_examined(spec) and not spec.is_causal:
+    if predicts_next and spec.is_examined and not spec.is_causal:
         raise value_error(
             f"labels={labels!r} predicts the next token, which {spec.name} has seen: it is not causal",
             got="outputs that depend on later tokens",
             fix='labels="masked_lm", or a causal model (for BERT and its kind config.is_decoder=True)',
         )
-    if predicts_next and was_examined(spec) and not spec.shifts_labels:
+    if predicts_next and spec.is_examined and not spec.shifts_labels:
         raise value_error(
             f"labels={labels!r} are the tokens themselves, and {spec.name} does not shift labels: it would learn "
             "to copy its input",

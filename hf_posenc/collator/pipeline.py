@@ -43,7 +43,7 @@ NOT_COPIED = ("length", "offset_mapping", *LENGTHS, *OFFSETS, *LABEL_COLUMNS)
 def tokenize(config: Config, rows_or_columns: object) -> Documents:
     """Convert the input of a collator, rows or columns, to `Documents`, truncated to the limits of `config`.
 
-    Texts are rows. Tokenized rows are checked. Raise for invalid input, for rows without tokens (unless
+    Texts are tokenized. Tokenized rows are checked. Raise for invalid input, for rows without tokens (unless
     `empty="keep"`), and for rows that are too long if truncation is off.
     """
     given, unmasked = read(rows_or_columns, config.settings), None
@@ -77,7 +77,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
 
 def _check_words(config: Config, texts: Sequence[Sequence[str]]) -> None:
     """Raise a `ValueError` if a row has tokens of the tokenizer, such as "Ġride", instead of words."""
-    marks = ("Ġ", "▁", "##")  # of byte-level BPE, SentencePiece and WordPiece; in this order, also in text
+    marks = ("Ġ", "▁", "##")  # of byte-level BPE, SentencePiece and WordPiece
     for row, words in enumerate(texts):
         for word in words:
             if not word.startswith(marks) or len(word) < 2:
@@ -262,13 +262,10 @@ def _padded(config: Config, rows: Documents, documents: Documents, row_labels: N
 
 
 def _padded_labels(config: Config, rows: Documents, documents: Documents) -> Ragged:
-    """Return the labels of the rows, from those of their documents.
-
-    Where labels predict the next token, the first token of a document is no target: its label is -100 in a packed row
-    and, if the collator makes the labels, after padding. Elsewhere it is kept as in `DataCollatorForLanguageModeling`
-    of transformers, because it is the first label of its row, which models that shift labels never read.
-    """
+    """Return the labels of the rows, from those of their documents, with -100 at first tokens that are no targets."""
     labels = documents.columns["labels"]
+    # The first label of a row stays, as in `DataCollatorForLanguageModeling` of transformers: models that shift labels
+    # never read it. That of a document behind another one becomes -100; that behind padding, if labels are made here.
     if rows.order is not None or (config.label_kind is not None and config.side == "left"):
         shares_row, after_padding = rows.beginnings
         is_ignored = shares_row | ((config.label_kind is not None) & (after_padding | (config.side == "left")))

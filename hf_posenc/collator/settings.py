@@ -334,9 +334,9 @@ _EQUIVALENTS = {
 
 
 def refuses_unknown_keywords(cls: Class) -> Class:
-    """Make the constructor of a class raise `TypeError` for an unknown keyword; a class decorator.
+    """Make the constructor of a class raise `TypeError` for an unknown keyword or a second argument without a name.
 
-    The message suggests the right keyword. The signature of the constructor is unchanged.
+    This is a class decorator. The message suggests the right keyword. The signature of the constructor is unchanged.
     """
     init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of this class, not of a subclass
     known = [name for name in inspect.signature(init).parameters if name != "self"]

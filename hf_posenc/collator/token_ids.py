@@ -54,7 +54,7 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     if not read.keys().isdisjoint(OFFSETS) and config.is_padding_unique:
         rows = without_padding_documents(rows, config.fills["input_ids"])
     if rows.is_token is not None and "attention_mask" in read:
-        _check_mask(config, ids, rows.is_token)
+        _check_not_swapped(config, ids, rows.is_token)
     return _count_from_first(config, rows), columns
 
 
@@ -202,8 +202,8 @@ def unmasked_row(config: Config, given: Given, rows: Documents) -> int | None:
 def truncate_rows(config: Config, rows: Documents, columns: dict[str, Values]) -> tuple[Documents, dict[str, Values]]:
     """Truncate tokenized rows to the limit; return them and the columns that are not a part of them.
 
-    If no row is too long, both are returned unchanged. With `packing`, the documents of a row are truncated, not the
-    row. Labels per token are moved from `columns` to the rows, so that they are truncated too.
+    If no row is too long, both are returned unchanged. With `packing`, rows are divided into documents first, always.
+    Labels per token are moved from `columns` to the rows, so that they are truncated and divided too.
     """
     limit = config.limits.max_length
     is_divided = config.settings.packing and rows.order is not None
@@ -238,7 +238,7 @@ def _ragged(name: str, rows: Values) -> Ragged:
     return Ragged.from_rows(rows, name=name, bools=name.endswith("_mask") or name in SUPERVISION)
 
 
-def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
+def _check_not_swapped(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
     """Raise a `ValueError` if a row has tokens but its `attention_mask` is 0 at all of them: 0 and 1 may be swapped."""
     tokens = ids.values != config.fills["input_ids"]
     hidden, seen = (ids.where(tokens & part).lengths for part in (~real, real))

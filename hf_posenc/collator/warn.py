@@ -30,6 +30,9 @@ class Warnings:
     def __init__(self) -> None:
         self._given: set[str] = set()
 
+    def __contains__(self, kind: str) -> bool:
+        return kind in self._given
+
     def once(self, kind: str, message: str) -> None:
         """Give the warning `message`, unless a warning of this `kind` was given before."""
         if kind not in self._given:

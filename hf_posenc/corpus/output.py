@@ -185,7 +185,11 @@ class Output:
         path, is_new = self.folder, not self.folder.exists()
         try:
             with plain_errors(path / JOB):
-                _make_folder(path)
+                try:
+                    path.mkdir(parents=True, exist_ok=True)
+                except FileNotFoundError as error:  # below a folder in which none can be made, such as /proc
+                    rule, fix = f"the output folder {path} cannot be made", "another --output folder"
+                    raise value_error(rule, got=str(error), fix=fix) from error
         except (FileExistsError, NotADirectoryError) as error:
             got = f"a file: {next(one for one in (path, *path.parents) if one.exists())}"
             raise value_error(f"the output {path} must be a folder", got=got, fix="another --output") from error
@@ -220,14 +224,6 @@ class Output:
                 if _UNFINISHED.fullmatch(path.name):
                     with suppress(PermissionError):  # on Windows, another run has it open
                         path.unlink(missing_ok=True)
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError as error:  # below a folder in which none can be made, such as /proc
-        rule, fix = f"the output folder {path} cannot be made", "another --output folder"
-        raise value_error(rule, got=str(error), fix=fix) from error
 
 
 @contextmanager

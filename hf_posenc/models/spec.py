@@ -230,6 +230,14 @@ class ModelSpec:
         )
 
     @property
+    def is_examined(self) -> bool:
+        """True if the spec describes positions or attention, and not only the arguments of a forward.
+
+        From these alone, as of a module that is not of Hugging Face, it is unknown whether the model is causal.
+        """
+        return bool(self.positions) or self.is_causal or self.is_encoder_decoder
+
+    @property
     def counts_tokens(self) -> bool:
         """True if outputs depend on absolute (or unknown) positions of tokens, not only on distances between them."""
         return bool({"learned", "sinusoidal", "unknown"} & set(self.positions))

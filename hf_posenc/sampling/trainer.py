@@ -283,7 +283,7 @@ class TokenBudgetMixin:
             spec = given if isinstance(given, ModelSpec) else ModelSpec.of(self.model)
         except ValueError:  # weights that are sharded, or no input of token ids
             return loss_shifts_labels(self)
-        if not (spec.positions or spec.is_causal or spec.is_encoder_decoder):  # a module of one's own, not examined
+        if not spec.is_examined:  # a module of one's own
             return spec.shifts_labels is True or getattr(self.data_collator, "labels", None) == "causal_lm"
         return spec.shifts_labels is True and not spec.is_encoder_decoder
 
