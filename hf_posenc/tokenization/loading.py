@@ -102,8 +102,8 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
 class WatchedTokenizer:
     r"""Settings of a tokenizer object when a collator copied it, to notice changes that have no effect on the copy.
 
-    Holds only a weak reference to the tokenizer. `in_use` are settings that the collator uses instead of the
-    tokenizer's; a change to one of these needs no notice.
+    Holds only a weak reference to the tokenizer, where its type allows one. `in_use` are settings that the collator
+    uses instead of the tokenizer's; a change to one of these needs no notice.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -115,7 +115,11 @@ class WatchedTokenizer:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | Tokenizer, in_use: Mapping[str, Any]) -> None:
-        self._tokenizer, self._in_use = weakref.ref(tokenizer), in_use
+        self._in_use = in_use
+        try:
+            self._tokenizer: Callable[[], Any] = weakref.ref(tokenizer)
+        except TypeError:  # tokenizers.Tokenizer before 0.23
+            self._tokenizer = lambda: tokenizer
         self._before = self._settings()
 
     def changes(self) -> list[str]:
@@ -128,7 +132,7 @@ class WatchedTokenizer:
         ]
 
     def _settings(self) -> dict[str, Any]:
-        tokenizer: Any = self._tokenizer()
+        tokenizer = self._tokenizer()
         if tokenizer is None:  # deleted
             return {}
         if not hasattr(tokenizer, "padding_side"):
