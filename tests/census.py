@@ -224,25 +224,45 @@ def script(cls: type[Any]) -> str:
     """Return a script that shows with transformers alone if the documents of a flat row see each other."""
     found = [measured(cls, attention) for attention in ATTENTIONS]
     check, _, values = next(each for each in found if not isinstance(each, str))
-    sizes = "".join(f"    {name!r}: {value!r},\n" for name, value in values.items()).replace("'", '"')
+    sizes = "".join(setting(name, value) for name, value in values.items()).replace("'", '"')
     takes_positions = "position_ids" in inspect.signature(cls.forward).parameters
-    inputs = 'each["input_ids"]' + ', position_ids=each["position_ids"]' * takes_positions
+    inputs = 'row["input_ids"]' + ', position_ids=row["position_ids"]' * takes_positions
     return f"""\
 import torch
-from transformers import DataCollatorWithFlattening, {cls.config_class.__name__}, {cls.__name__}
+from transformers import DataCollatorWithFlattening as Flattening
+from transformers import {cls.config_class.__name__}, {cls.__name__}
 
 torch.manual_seed(0)
 sizes = {{
 {sizes}}}
-config = {cls.config_class.__name__}(**sizes, attn_implementation="{check.attention}", use_cache=False)
+options = {{"attn_implementation": "{check.attention}", "use_cache": False}}
+config = {cls.config_class.__name__}(**sizes, **options)
 model = {cls.__name__}(config).eval()
 for weight in model.parameters():
-    weight.data.normal_(std=0.2 if weight.dim() > 1 else 1)  # so that differences are large
-collate, second = DataCollatorWithFlattening(), [17, 18, 19, 20, 21]
-flat = [collate([{{"input_ids": first}}, {{"input_ids": second}}]) for first in ([5, 6, 7, 8, 9], [11, 12, 13, 14, 15])]
+    # So that differences are large
+    weight.data.normal_(std=0.2 if weight.dim() > 1 else 1)
+
+
+def logits(row):
+    return model({inputs}).logits
+
+
+collate, second = Flattening(), {{"input_ids": [17, 18, 19, 20, 21]}}
+firsts = [5, 6, 7, 8, 9], [11, 12, 13, 14, 15]
+flat = [collate([{{"input_ids": first}}, second]) for first in firsts]
 with torch.no_grad():
-    one, other = (model({inputs}).logits[0, 5:] for each in flat)
-print("the second document depends on the first:", bool((one - other).abs().max() > 1e-3 * one.abs().max()))"""
+    one, other = (logits(row)[0, 5:] for row in flat)
+depends = bool((one - other).abs().max() > 1e-3 * one.abs().max())
+print("the second document depends on the first:", depends)"""
+
+
+def setting(name: str, value: object) -> str:
+    """Return an entry of a dict in lines of at most 80 characters: a long list has an item on each line."""
+    line = f"    {name!r}: {value!r},\n"
+    if len(line) <= 80 or not isinstance(value, list):
+        return line
+    items = "".join(f"        {item!r},\n" for item in value)
+    return f"    {name!r}: [\n{items}    ],\n"
 
 
 def main() -> None:

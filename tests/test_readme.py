@@ -127,7 +127,7 @@ def help_of(subcommand: str) -> str:
 def check_commands(page: str) -> list[str]:
     """Return the subcommands of `hf-posenc`, and options of them, that the page names and that do not exist."""
     wrong = []
-    shell = "\n".join(block.body for block in blocks(page) if block.kind == "bash")
+    shell = "\n".join(block.body for block in blocks(page) if block.kind == "bash").replace("\\\n", " ")
     for subcommand, rest in re.findall(r"hf-posenc ([a-z][\w-]*)([^\n&|]*)", shell):
         missing = [option for option in re.findall(r"(?<!\S)--?[a-z][\w-]*", rest) if not has(subcommand, option)]
         if missing or help_of(subcommand).startswith("exit"):
@@ -185,6 +185,34 @@ def test_every_extra_of_the_package_is_in_the_readme() -> None:
     assert set(re.findall(r"`(\w+)`(?= \(|,|\.)", listed)) == extras - {"test"}
 
 
+# Output in one line, which the library prints as it stands.
+LONG_OUTPUT = (
+    "BertModel, sdpa: rows isolated (",  # measure_packing
+    "AttentionMask(rows=",  # its repr
+    "  bert.embeddings.position_embeddings.weight: 512 positions of width ",  # use_sinusoidal_positions
+)
+
+
+def wide(page: str) -> list[str]:
+    """Return the lines of code blocks that have more than 80 characters, except those of `LONG_OUTPUT`."""
+    lines = [(block.kind, line) for block in blocks(page) for line in block.body.splitlines()]
+    return [line for kind, line in lines if len(line) > 80 and not (kind == "text" and line.startswith(LONG_OUTPUT))]
+
+
+@pytest.mark.parametrize(
+    "path", [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))], ids=lambda path: path.stem
+)
+def test_the_code_of_a_page_is_not_cut_off_in_a_column_of_80_characters(path: Path) -> None:
+    assert wide(path.read_text(encoding="utf-8")) == []
+
+
+def test_meta_a_wide_line_of_code_is_found() -> None:
+    line = "AttentionMask(rows=" + "2" * 80
+    page = f"{line}\n```{{}}\n{line}\n```\n"
+    assert wide(page.format("text")) == []
+    assert wide(page.format("python")) == wide(page.format("diff")) == [line]
+
+
 def test_the_readme_stays_short() -> None:
     assert (REPO / "README.md").stat().st_size <= 12_000
 
@@ -224,6 +252,7 @@ def test_meta_a_page_that_shows_something_else_fails(tmp_path: Path) -> None:
 def test_meta_a_missing_option_file_or_anchor_is_found(tmp_path: Path) -> None:
     assert check_commands("```bash\nhf-posenc verify folder --no-such\n```\n") == ["hf-posenc verify: ['--no-such']"]
     assert check_commands("```bash\nhf-posenc encode a.txt -t bert --output out\n```\nand `--workers 2`") == []
+    assert check_commands("```bash\nhf-posenc verify a \\\n    --gone\n```\n") == ["hf-posenc verify: ['--gone']"]
     assert check_commands("`hf-posenc verify folder` and `--gone`") == ["--gone is no option of hf-posenc verify"]
     (tmp_path / "there.md").write_text("# A title: it's `here`\n")
     links = (
