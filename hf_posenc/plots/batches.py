@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _ENTRIES = ("input_ids", "attention_mask", "position_ids", "document_ids", "look_ahead_mask", "inputs_embeds")
 _STRIPS, _SQUARES = ("attention_mask", "position_ids", "document_ids"), ("look_ahead_mask", "inputs_embeds")
 _MOST_ROWS, _MOST_TOKENS, _MOST_WIDTH = 16, 64, 512
-_WIDEST, _WIDEST_TOKEN = 8.0, 0.48  # inches
+_NARROWEST, _WIDEST, _BESIDE, _WIDEST_TOKEN = 5.5, 8.0, 0.9, 0.48  # inches; beside the tokens are labels
 _KEYS = ("key", "query")  # across and down
 
 # Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`. In pictures the last
@@ -98,9 +98,13 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         words = [[""] * length] * rows
     else:
         words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(length))
-    room = _WIDEST - 0.9 if ax is None else width_of(ax)  # inches
-    widest = min(1.15 * inches_of([word for row in words for word in row]), _WIDEST_TOKEN)
-    columns = min(max(int(room / widest), 1), length, _MOST_TOKENS)
+    whole = 1.15 * inches_of([word for row in words for word in row])
+    widest = min(whole, _WIDEST_TOKEN)
+    columns = min(max(int((_WIDEST - _BESIDE if ax is None else width_of(ax)) / widest), 1), length, _MOST_TOKENS)
+    width = _WIDEST  # inches, less if that is enough for whole tokens
+    if batch.get("inputs_embeds") is None:
+        width = min(max(columns * max(whole, _WIDEST_TOKEN) + _BESIDE, _NARROWEST), _WIDEST)
+    room = width - _BESIDE if ax is None else width_of(ax)
     is_left = contents.real[:, -1].all() and not contents.real[:, 0].all()
     part = slice(length - columns, length) if is_left else slice(columns)
     real, letters = contents.real[:rows, part], int(room / columns / widest * _letters(words, widest))
@@ -112,26 +116,27 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
 
     known = {"document_ids": contents.documents, "position_ids": contents.positions}
-    lines = [[name for name in names if known.get(name, batch.get(name)) is not None] for names in (_STRIPS, _SQUARES)]
-    heights = [0.32 * rows + 0.75, *(0.22 * rows + 0.9 if names is lines[0] else 4.2 for names in lines if names)]
-    figure = new_figure(_WIDEST, sum(heights) + 0.9)
+    strips, squares = (
+        [name for name in names if known.get(name, batch.get(name)) is not None] for names in (_STRIPS, _SQUARES)
+    )
+    heights, places = _places(strips, squares, 0.22 * rows + 0.9, min(0.25 * columns + 1.45, 4.2))
+    heights = [0.32 * rows + 0.75, *heights]
+    figure, first = new_figure(width, sum(heights) + 0.9), part.start or 0
     grid = figure.add_gridspec(len(heights), 6, height_ratios=heights)
     _draw_cells(figure.add_subplot(grid[0, :]), real, (PADDING, "#FFFFFF"), title, **style)
-    for line, names in enumerate(filter(None, lines), 1):
-        share = 6 // len(names)
-        for column, name in enumerate(names):
-            panel, first = figure.add_subplot(grid[line, column * share : (column + 1) * share]), part.start or 0
-            if name == "attention_mask":
-                _draw_cells(panel, real, (PADDING, BLUE), name, first=first)
-            elif name in known:
-                _draw_numbers(panel, name, known[name][:rows, part], real, first)  # type: ignore[index]
-            elif name == "look_ahead_mask":
-                mask = contents.look_ahead_mask()  # a decoder's has another length
-                cells = as_numpy(mask[part, part] if len(mask) == length else mask[:columns, :columns]).astype(bool)
-                _draw_cells(panel, cells, (LATER, BLUE), name, _KEYS, first=first, top=first, lines=None)
-                panel.set_aspect("equal")
-            else:
-                _draw_embeddings(panel, batch[name][0], part)
+    for name, place in places.items():
+        panel = figure.add_subplot(grid[place])
+        if name == "attention_mask":
+            _draw_cells(panel, real, (PADDING, BLUE), name, first=first)
+        elif name in known:
+            _draw_numbers(panel, name, known[name][:rows, part], real, first)  # type: ignore[index]
+        elif name == "look_ahead_mask":
+            mask = contents.look_ahead_mask()  # a decoder's has another length
+            cells = as_numpy(mask[part, part] if len(mask) == length else mask[:columns, :columns]).astype(bool)
+            _draw_cells(panel, cells, (LATER, BLUE), name, _KEYS, first=first, top=first, lines=None)
+            panel.set_aspect("equal")
+        else:
+            _draw_embeddings(panel, batch[name][0], part)
     drawn = f"; the first {rows} rows are drawn" if rows < count else ""
     drawn += f"; tokens {part.start or 0} to {part.stop - 1} are drawn" if columns < length else ""
     used = ({_PADDING} if not real.all() else set()) | ({_LATER} if batch.get("look_ahead_mask") is not None else set())
@@ -409,6 +414,24 @@ def _letters(words: Sequence[Sequence[str]], inches: float) -> int:
     """Return the number of letters that fit into a cell of a width in inches; that of all tokens if they fit."""
     longest = max((word for row in words for word in row), key=len)
     return max(int(len(longest) * min(inches / (1.15 * inches_of([longest])), 1.0)), 2)
+
+
+def _places(
+    strips: list[str], squares: list[str], strip: float, square: float
+) -> tuple[list[float], dict[str, tuple[slice, slice]]]:
+    """Return the heights of the lines below the tokens, for panels of the heights `strip` and `square`, and the place
+    of each panel in a grid of 6 columns. A look-ahead mask alone stands beside the strips if these are low.
+    """
+    if squares == ["look_ahead_mask"] and strips and strip * len(strips) <= 4.2:
+        left = {name: (slice(line, line + 1), slice(0, 3)) for line, name in enumerate(strips, 1)}
+        heights = [max(strip, square / len(strips))] * len(strips)
+        return heights, {**left, squares[0]: (slice(1, None), slice(3, 6))}
+    places, lines = {}, [names for names in (strips, squares) if names]
+    for line, names in enumerate(lines, 1):
+        share = 6 // len(names)
+        for column, name in enumerate(names):
+            places[name] = (slice(line, line + 1), slice(column * share, (column + 1) * share))
+    return [strip if names is strips else square for names in lines], places
 
 
 def _draw_embeddings(ax: Axes, embeddings: Any, part: slice) -> None:

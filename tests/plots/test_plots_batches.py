@@ -67,6 +67,18 @@ def test_each_panel_shows_its_entry_of_the_batch() -> None:
     assert legend == ["allowed", "padding", "later token (look-ahead)"]
 
 
+@pytest.mark.parametrize("length", [8, 30])
+def test_the_picture_of_one_text_is_filled_by_its_panels(length: int) -> None:
+    figure = plots.batch(made([length], length))
+    figure.draw_without_rendering()
+    boxes = {axes.get_title(): axes.get_window_extent().extents for axes in figure.axes}  # left, bottom, right, top
+    mask, strip = boxes["look_ahead_mask"], boxes["attention_mask"]
+    assert mask[0] > strip[2]  # beside the strips
+    assert mask[3] == pytest.approx(strip[3], rel=0.05)
+    area = sum((right - left) * (top - bottom) for left, bottom, right, top in boxes.values())
+    assert area > 0.45 * figure.bbox.width * figure.bbox.height
+
+
 def test_the_colors_of_embeddings_are_symmetric_around_zero() -> None:
     batch = made([8, 3], 8, width=4)
     values = np.abs(batch["inputs_embeds"][0].numpy())
