@@ -35,4 +35,4 @@ def default_tokenizer(texts: Sequence[str], vocab_size: int = 8_000) -> tuple[An
 
     begin = time.perf_counter()
     bpe = train_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)
-    return bpe, f"byte-level BPE of {len(bpe):,} tokens, trained in {time.perf_counter() - begin:.1f} s"
+    return bpe, f"byte-level BPE of {len(bpe):,} tokens, trained in {time.perf_counter() - begin:.1f} s; Ġ is a space"
