@@ -105,6 +105,19 @@ def test_a_page_shows_a_batch_that_answers_to_touch(served: str, chromium: Any, 
     assert wrong == []
 
 
+@pytest.mark.browser
+def test_code_and_output_are_shown_whole_in_a_window_of_1280_pixels(served: str, chromium: Any) -> None:
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    names = ["index", *(path.stem for path in (REPO / "docs").glob("*.md"))]
+    cut = []
+    for name in names:
+        page.goto(f"{served}/{name}.html")
+        blocks = page.locator(".md-typeset pre > code")
+        cut += blocks.evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)")
+    page.close()
+    assert cut == []
+
+
 def test_every_public_name_has_a_place_in_the_reference() -> None:
     pages = "\n".join(page.read_text(encoding="utf-8") for page in (REPO / "docs" / "reference").glob("*.md"))
     listed = set(re.findall(r"^::: hf_posenc\.(\w+)", pages, re.MULTILINE))

@@ -25,6 +25,8 @@ from pathlib import Path
 import pytest
 from installed import before
 
+from hf_posenc import DataCollatorWithPositionalEncoding as Collator
+from hf_posenc import train_bpe
 from hf_posenc.cli import main
 
 REPO = Path(__file__).resolve().parent.parent
@@ -235,6 +237,30 @@ def test_the_commands_of_a_page_exist(path: Path) -> None:
 @each_page
 def test_the_links_of_a_page_lead_somewhere(path: Path) -> None:
     assert check_links(path.read_text(encoding="utf-8"), path.parent) == []
+
+
+QUICKSTART = (REPO / "docs" / "quickstart.md").read_text(encoding="utf-8")
+PROGRAMS = [section for section in QUICKSTART.split("\n## ") if "```python" in section]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda section: section.partition("\n")[0])
+def test_a_program_of_the_quickstart_runs_alone(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert check_code(program, "quickstart.md") == []
+
+
+@pytest.mark.filterwarnings("ignore:labels are made only")
+def test_a_row_of_each_format_in_the_quickstart_makes_the_batch_that_the_table_lists() -> None:
+    tokenizer = train_bpe(["I ride bike", "bike ride I, she said"], vocab_size=300)
+    lines = re.findall(r"^\| [^|`]+ \| `(.+?)` \| (?:`(.+?)` )?\| (?:(`.+?) )?\|$", QUICKSTART, re.MULTILINE)
+    assert len(lines) == QUICKSTART.count("\n| ") - 1  # without the names of the columns
+    for row, settings, also in lines:
+        collate = eval(f"Collator(tokenizer, {settings})", {"Collator": Collator, "tokenizer": tokenizer})
+        batch = collate([ast.literal_eval(row)])
+        always = {"input_ids", "position_ids", "look_ahead_mask"}
+        assert always | set(re.findall(r"\w+", also)) <= set(batch), row
+        assert ("attention_mask" in batch) == ("document_ids" not in batch), row
+        assert ("labels" in batch) == ("labels" in also), row
 
 
 def test_meta_a_page_that_shows_something_else_fails(tmp_path: Path) -> None:
