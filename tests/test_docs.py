@@ -106,7 +106,7 @@ def test_a_page_shows_a_batch_that_answers_to_touch(served: str, chromium: Any, 
 
 
 @pytest.mark.browser
-def test_code_and_output_are_shown_whole_in_a_window_of_1280_pixels(served: str, chromium: Any) -> None:
+def test_code_output_and_the_matrices_of_the_lab_are_shown_whole_in_a_window_of_1280_pixels(served: str, chromium: Any) -> None:
     page = chromium.new_page(viewport={"width": 1280, "height": 900})
     names = ["index", *(path.stem for path in (REPO / "docs").glob("*.md"))]
     cut = []
@@ -114,8 +114,13 @@ def test_code_and_output_are_shown_whole_in_a_window_of_1280_pixels(served: str,
         page.goto(f"{served}/{name}.html")
         blocks = page.locator(".md-typeset pre > code")
         cut += blocks.evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)")
-    page.close()
     assert cut == []
+    page.goto(f"{served}/lab.html")
+    matrices = page.locator("[id^=hf-posenc] .scroll")
+    matrices.last.wait_for()
+    assert matrices.count() == 3
+    assert matrices.evaluate_all("all => all.every(e => e.scrollWidth === e.clientWidth)")
+    page.close()
 
 
 def test_every_public_name_has_a_place_in_the_reference() -> None:
