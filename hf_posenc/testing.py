@@ -332,7 +332,7 @@ def _layouts(lengths: list[int], spec: ModelSpec) -> Iterator[tuple[str, list[in
     for side in ("right", "left"):
         mask = AttentionMask.from_lengths(lengths, padding_side=side)
         yield f"padded {side}", list(range(len(lengths))), mask, True
-    plan = list(pack(lengths, min(spec.max_length or sum(lengths), sum(lengths))))
+    plan = list(pack(lengths, min(spec.max_length or sum(lengths), sum(lengths)), seed=None))
     packed = AttentionMask.from_documents([[lengths[number] for number in row] for row in plan])
     order = np.concatenate(plan).tolist()
     if spec.takes_4d_mask or not spec.isolates_by_position_ids:

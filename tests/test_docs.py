@@ -106,7 +106,9 @@ def test_a_page_shows_a_batch_that_answers_to_touch(served: str, chromium: Any, 
 
 
 @pytest.mark.browser
-def test_code_output_and_the_matrices_of_the_lab_are_shown_whole_in_a_window_of_1280_pixels(served: str, chromium: Any) -> None:
+def test_code_output_and_the_matrices_of_the_lab_are_whole_in_a_window_of_1280_pixels(
+    served: str, chromium: Any
+) -> None:
     page = chromium.new_page(viewport={"width": 1280, "height": 900})
     names = ["index", *(path.stem for path in (REPO / "docs").glob("*.md"))]
     cut = []

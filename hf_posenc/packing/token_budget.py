@@ -34,10 +34,10 @@ def plan_batches(
 ) -> BatchPlan:
     r"""Plan batches of documents of nearly equal length; rows times padded length is at most `token_budget`.
 
-    Each document is one row of exactly one batch, padded to the longest row of the batch. The steps are in random
-    order, so that lengths are not sorted over time. All ranks get the same number of batches. The batches of one step
-    have similar lengths, and cost nearly the same. The same arguments always give the same plan, so each process can
-    compute it.
+    Each document is one row of exactly one batch, padded to the longest row of the batch. The batches are in random
+    order, so that lengths are not sorted over time, and a step of several ranks has documents of many lengths. All
+    ranks get the same number of batches, which cost nearly the same. The same arguments always give the same plan, so
+    each process can compute it.
 
     Args:
         lengths (array-like of integers `(N,)`): number of tokens of each document, at least 1. May be empty.
@@ -73,7 +73,7 @@ def plan_batches(
         >>> [batch.tolist() for batch in plan]
         [[4, 0], [2], [5, 3, 1]]
         >>> [batch.tolist() for batch in plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1, world_size=2, rank=0)]
-        [[4, 0], [3, 1]]
+        [[5], [2]]
     """
     budget = as_integer(token_budget, "token_budget", minimum=1, example=8192)
     window = as_integer(window, "window", minimum=1, example=20_000)
@@ -154,13 +154,14 @@ def _shuffled(
     ranks: int,
     random: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Shuffle documents within each group of batches, then the steps; return `order` and `batch_offsets`."""
+    """Shuffle documents within each group of batches, then the batches; return `order` and `batch_offsets`."""
     order = sorted_order(sizes.max(initial=0) - sizes, random)  # longest first
     order = order[sorted_order(np.repeat(group, rows), random)]
-    steps = random.permutation(len(rows) // ranks)
-    # Shuffled, so that no rank always gets the longest.
-    places = random.permuted(np.tile(np.arange(ranks), (len(steps), 1)), axis=1)
-    batches = (steps[:, None] * ranks + places).ravel()
+    # A step has batches of unlike lengths: a model learns less from a step of documents of one length. The last
+    # batches, which `_divide` may have made smaller, share a step.
+    divided = max(len(rows) - ranks, 0)
+    steps = np.append(random.permutation(divided), np.arange(divided, len(rows))).reshape(-1, ranks)
+    batches = random.permutation(steps).ravel()
     starts, counts = offsets_of(rows)[batches], rows[batches]
     return order[run_indices(starts, counts)], offsets_of(counts)
 
