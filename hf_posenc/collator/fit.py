@@ -164,7 +164,10 @@ def _look_ahead(spec: ModelSpec) -> str:
     if spec.is_causal:
         fix = f"leave look_ahead out: {spec.name} masks later tokens itself"
     elif spec.takes_4d_mask:
-        fix = "look_ahead=None, and as attention_mask AttentionMask.from_batch(batch, look_ahead=True).for_hf(model)"
+        fix = (
+            'look_ahead=None, then batch["attention_mask"] = AttentionMask.from_batch(batch, look_ahead=True)'
+            ".for_hf(model)"
+        )
     else:
         fix = "a forward that names look_ahead_mask, or a model that is causal (config.is_decoder=True)"
     return explain(
@@ -232,7 +235,7 @@ def _check_labels(labels: LabelName, spec: ModelSpec) -> None:
             f"labels={labels!r} makes labels, and the forward of {spec.name} has no such argument",
             got=_forward(spec),
             fix="a model with a language modeling head; if the loss is computed outside of the model, "
-            f'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"){shifts})',
+            f'model=dataclasses.replace(spec := ModelSpec.of(model), accepts=(*spec.accepts, "labels"){shifts})',
         )
     if predicts_next and spec.is_encoder_decoder:
         raise value_error(
@@ -245,7 +248,8 @@ def _check_labels(labels: LabelName, spec: ModelSpec) -> None:
         raise value_error(
             f"labels={labels!r} predicts the next token, which {spec.name} has seen: it is not causal",
             got="outputs that depend on later tokens",
-            fix='labels="masked_lm", or a causal model (for BERT and its kind config.is_decoder=True)',
+            fix=("" if spec.shifts_labels else 'labels="masked_lm", or ')
+            + "a causal model (for BERT and its kind config.is_decoder=True)",
         )
     if predicts_next and spec.is_examined and not spec.shifts_labels:
         raise value_error(
@@ -256,14 +260,16 @@ def _check_labels(labels: LabelName, spec: ModelSpec) -> None:
             "model=dataclasses.replace(ModelSpec.of(model), shifts_labels=True)",
         )
     if not predicts_next and spec.shifts_labels:
+        fix = "a masked language model, AutoModelForMaskedLM"
+        if spec.is_encoder_decoder or spec.is_causal or not spec.is_examined:
+            fix = ("text_target_column=..." if spec.is_encoder_decoder else 'labels="causal_lm"') + f", or {fix}"
         raise value_error(
             f"labels={labels!r} are the masked tokens themselves, and {spec.name} shifts labels: it would predict "
             "each of them from another token",
             got="a loss that compares each output with the label of the next token"
             if not spec.is_encoder_decoder
             else "a decoder that reads the labels shifted by one",
-            fix=("text_target_column=..." if spec.is_encoder_decoder else 'labels="causal_lm"')
-            + ", or a masked language model, AutoModelForMaskedLM",
+            fix=fix,
         )
 
 

@@ -331,7 +331,7 @@ def test_labels_that_a_forward_does_not_name_are_refused_where_they_were_asked_f
     ) as refused:
         C(wordpiece, model=spec(), labels=labels)
     shifts = ", shifts_labels=True" if labels == "causal_lm" else ""
-    assert str(refused.value).endswith(f'accepts=(*names, "labels"){shifts})')
+    assert str(refused.value).endswith(f'accepts=(*spec.accepts, "labels"){shifts})')
 
 
 def test_next_token_labels_for_a_model_that_sees_the_next_token_are_refused(wordpiece) -> None:
