@@ -5,6 +5,7 @@ The input is read and checked, never tokenized or modified.
 
 from __future__ import annotations
 
+import difflib
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -200,15 +201,23 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
         if name is not None and name not in columns:
             raise value_error(
                 f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
-                fix=(
-                    "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
-                    f"first, dataset.map(collate, batched=True); another column: {argument}='...'"
-                ),
+                fix=f"{argument}={meant[0]!r}"
+                if (meant := _other_texts(name, columns, settings))
+                else "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
+                f"first, dataset.map(collate, batched=True); another column: {argument}='...'",
             )
     pair = settings.text_pair_column
     seconds = None if pair is None else as_list(columns[pair])
     texts, pairs = _texts_and_pairs(as_list(columns[settings.text_column]), seconds, settings)
     return Given(count, texts, pairs, targets, columns)
+
+
+def _other_texts(name: str, columns: dict[str, Values], settings: Settings) -> list[str]:
+    """Return the names of the columns of texts that no setting names, the one most similar to `name` first."""
+    named = (settings.text_column, settings.text_pair_column, settings.text_target_column)
+    first = {key: next(iter(as_list(values)), None) for key, values in columns.items() if key not in named}
+    texts = [key for key, value in first.items() if isinstance(key, str) and isinstance(value, str)]
+    return [*difflib.get_close_matches(name, texts, n=1), *texts]
 
 
 def _checked(rows: Values, column: str, words: bool) -> list[Any]:
@@ -260,7 +269,7 @@ def _are_texts(row: Iterable[Any]) -> bool:
 
 def _is_row_of_ids(row: Any) -> bool:
     if hasattr(row, "dtype") and hasattr(row, "ndim"):  # NumPy arrays and tensors
-        return row.ndim == 1 and not str(row.dtype).startswith(("<U", "object", "|S"))
+        return row.ndim == 1 and not str(row.dtype).startswith(("<U", "object", "|S", "str"))
     return isinstance(row, list) and bool(row) and isinstance(row[0], (int, np.integer)) and type(row[0]) is not bool
 
 

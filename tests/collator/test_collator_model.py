@@ -157,10 +157,12 @@ def test_a_text_column_that_is_not_read_is_named_once_as_the_second_text_of_pair
         C(wordpiece, model=BERT)(collate({"text": ["a"], "text2": ["b"], "label": [1]}))  # tokenized before
 
 
-@pytest.mark.parametrize("argument", ["text_column", "text_pair_column"])
-def test_a_misspelled_text_column_names_its_argument(wordpiece, argument: str) -> None:
+@pytest.mark.parametrize(("argument", "meant"), [("text_column", "text"), ("text_pair_column", "text2")])
+def test_a_misspelled_text_column_names_its_argument(wordpiece, argument: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"column 'txt' is missing(?s:.*)fix: {argument}='{meant}'$"):
+        C(wordpiece, **{argument: "txt"})([{"text2": "b", "text": "a", 3: "c"}])
     with pytest.raises(ValueError, match=f"column 'txt' is missing(?s:.*)another column: {argument}='...'"):
-        C(wordpiece, **{argument: "txt"})([{"text": "a", "text2": "b"}])
+        C(wordpiece, **{"text_column": "words", argument: "txt"})([{"words": ["a"], "label": 1}])
 
 
 @pytest.mark.parametrize("look_ahead", [None, True, False])
