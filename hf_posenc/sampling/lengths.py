@@ -128,10 +128,14 @@ def _one_by_one(dataset: Any, column: str) -> Iterator[int]:
     for index in range(len(dataset)):
         row = dataset[index]
         if not isinstance(row, Mapping) or column not in row:
+            keys = list(row) if isinstance(row, Mapping) else []
+            lists = [key for key in keys if isinstance(row[key], list)]
             raise value_error(
                 f"row {index} has no column '{column}', which must hold the tokens",
-                got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) else shorten(row),
-                fix="tokenize first, or give the lengths themselves: [len(ids) for ids in rows]",
+                got=f"keys {shorten(keys)}" if keys else shorten(row),
+                fix=f"column={lists[0]!r}, if it holds the tokens"
+                if lists
+                else "tokenize first, or give the lengths themselves" + ": [len(ids) for ids in rows]" * (not keys),
             )
         tokens = row[column]
         if not hasattr(tokens, "__len__") or isinstance(tokens, (str, bytes)):
