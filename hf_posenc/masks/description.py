@@ -413,7 +413,7 @@ def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype
         check_matrix("this form of the mask", shape, NO_MATRIX, dtype.itemsize)
         return torch.empty(shape, dtype=dtype, device=device)
     if not isinstance(out, torch.Tensor):
-        raise type_error("out must be a tensor", got=shorten(out), fix=f"torch.empty({shape}, dtype={dtype})")
+        raise type_error("out must be a tensor", got=shorten(out), fix=f"out=torch.empty({shape}, dtype={dtype})")
     size = torch.Size(shape).numel()
     fits = out.shape == shape or (out.ndim == 1 and out.numel() >= size)
     if not fits or out.dtype != dtype or out.device != device or not out.is_contiguous():
@@ -421,6 +421,6 @@ def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype
             f"out must be a contiguous tensor {shape}, or a flat one of at least {size} elements, of {dtype} "
             f"on {device}",
             got=f"{tuple(out.shape)} of {out.dtype} on {out.device}",
-            fix=f"torch.empty({shape}, dtype={dtype})",
+            fix=f"out=torch.empty({shape}, dtype={dtype})",
         )
     return out[:size].view(shape) if out.ndim == 1 else out

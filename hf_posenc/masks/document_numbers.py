@@ -24,7 +24,7 @@ PADDING = -1  # the document number at padding
 _READ = ("attention_mask", *NUMBERS, "position_ids", *LENGTHS, *OFFSETS)
 _FROM_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]])"
 _PREFIX = "prefix=3, or one number for each row: prefix=[3, 2]"
-_PREFIX_OF_DOCUMENTS = "from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], look_ahead=True)"
+_PREFIX_OF_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], look_ahead=True)"
 
 
 def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:

@@ -76,7 +76,7 @@ def padding_mask(
                   [ True, False, False]]]])
     """
     check_padding_side(padding_side)
-    array = as_integers(lengths, "lengths", minimum=0, fix="padding_mask([3, 1])")
+    array = as_integers(lengths, "lengths", minimum=0, fix="lengths=[3, 1]")
     width = row_length(array, max_length)
     device = lengths.device if isinstance(lengths, torch.Tensor) else torch.device("cpu")
     counts, columns = torch.from_numpy(array).to(device), torch.arange(width, device=device)  # (B,), (T,)
