@@ -150,7 +150,8 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         padding, limit = mine.pad_token_id, number_of_ids(mine)
     if end_token is not None and (end := mine.get_vocab().get(end_token) if mine else None) is None:
         got = f"{end_token!r}, and {type(mine).__name__ if mine else 'no tokenizer'}"
-        raise value_error("end_token must be one token of the tokenizer", got=got, fix="end_token='<|im_end|>'")
+        fix = "labels(dataset, tokenizer, end_token=...), with one of tokenizer.get_vocab()"
+        raise value_error("end_token must be one token of the tokenizer", got=got, fix=fix)
     first, parts = 0, list[tuple[_Table, _Table, dict[str, int]]]()
     only_padding = None if mine is None or padding == mine.eos_token_id else padding
     for given, read_labels, knows_padding in _chunks(dataset, only_padding):

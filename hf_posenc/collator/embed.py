@@ -247,7 +247,7 @@ def check_exchange(old: Any, new: Any) -> None:
             got=f"embedding={type(new).__name__}, and PositionalEmbedding(table, {settings}) before",
             fix=f"embedding=PositionalEmbedding(table, {settings})"
             + (", with its own weights" if "encoding=" in settings else "")
-            + "; or PositionalEmbedding(table) for the defaults",
+            + "; or embedding=PositionalEmbedding(table) for the defaults",
         )
 
 
@@ -256,11 +256,13 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 
     `of` is the name of the model that has the embedding, if the collator was given a model.
     """
+    again = f"embedding=model.get_input_embeddings(); or a table of {needed} rows"
+    if of is not None:
+        again = "make the collator"
     return explain(
         f"tokenizer has {needed} ids, the embedding has {rows} rows; call model.resize_token_embeddings({needed})",
         got=f"ids beyond the last row{'' if of is None else f' of {of}'}, which crash on a GPU",
-        fix=f"model.resize_token_embeddings({needed}), then "
-        + ("model.get_input_embeddings()" if of is None else "make the collator"),
+        fix=f"model.resize_token_embeddings({needed}), then {again}",
     )
 
 

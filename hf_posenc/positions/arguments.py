@@ -300,5 +300,5 @@ def check_out(out: object, shape: tuple[int, ...], like: torch.Tensor, module: n
         raise value_error(
             "out cannot be used where a gradient is recorded",
             got="weights that train" if is_trained else "x or out with requires_grad=True",
-            fix="with torch.no_grad(): ..., or leave out away",
+            fix="with torch.no_grad(): ..., or a call without out",
         )

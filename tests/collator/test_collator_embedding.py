@@ -441,7 +441,7 @@ def test_columns_may_be_made_in_a_worker_by_a_collator_with_a_table(wordpiece) -
 def test_a_table_with_fewer_rows_than_ids_is_refused_with_the_call_to_make(wordpiece) -> None:
     words = (
         r"tokenizer has 1200 ids, the embedding has 1199 rows; call model.resize_token_embeddings\(1200\)"
-        r"[\s\S]*fix: model.resize_token_embeddings\(1200\), then model.get_input_embeddings\(\)"
+        r"[\s\S]*fix: model.resize_token_embeddings\(1200\), then embedding=model.get_input_embeddings\(\)"
     )
     for table in (nn.Embedding(1199, 4), PositionalEmbedding(nn.Embedding(1199, 4))):
         with pytest.raises(ValueError, match=words):

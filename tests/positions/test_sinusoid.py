@@ -433,7 +433,7 @@ X = torch.zeros(2, 5, 8)
         (
             lambda: SinusoidalPositionalEncoding(8)(X.clone().requires_grad_(), out=X.clone()),
             ValueError,
-            "leave out away",
+            "a call without out",
         ),
     ],
 )
