@@ -79,7 +79,7 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     r"""Return the error message for a `value` that is not in `allowed`; it suggests the most similar allowed value.
 
     Args:
-        name (`str`): name of the argument.
+        name (`str`): name of the argument, or words such as `"a key of a convention"`.
         value (`object`): the given value.
         allowed (iterable of `object`): the allowed values, in the order to print them.
 
@@ -98,7 +98,8 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     meant = [option for option in options if bool(option) == is_on] or options
     near = difflib.get_close_matches(str(value), [str(option) for option in meant], n=1, cutoff=0.5)
     best = next((option for option in meant if near and str(option) == near[0]), meant[0])
-    return explain(f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=f"{name}={best!r}")
+    fix = f"{name}={best!r}" if name.isidentifier() else repr(best)
+    return explain(f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=fix)
 
 
 def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
