@@ -129,7 +129,7 @@ def _check_lengths(config: Config, rows: Documents) -> None:
         raise value_error(
             f"row {int(rows.sample[lengths.argmax()])} has {longest} tokens, limit {limit}",
             got=f"truncation={config.limits.truncation!r}" + (f", and {model} takes no more" if model else ""),
-            fix="truncation=True, or return_overflowing_tokens=True, which continues the text in further rows",
+            fix="truncation=True, or truncation=True, return_overflowing_tokens=True to continue it in further rows",
         )
     counts = lengths if rows.is_token is None else rows.ids.where(rows.is_token).lengths
     if config.settings.empty != "keep" and counts.min(initial=1) == 0:
