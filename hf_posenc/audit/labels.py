@@ -169,7 +169,7 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
 def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[Documents, Ragged, bool]]:
     """Yield some thousand rows at a time, or a batch, their labels, and True if padding is known."""
     first, form = 0, getattr(dataset, "format", None)
-    is_arrow = hasattr(dataset, "with_format") and not (isinstance(form, Mapping) and form.get("type") == "custom")
+    is_arrow = hasattr(dataset, "iter") and not (isinstance(form, Mapping) and form.get("type") == "custom")
     tables: Iterator[Any] = dataset.with_format("arrow").iter(batch_size=_ROWS) if is_arrow else _batches(dataset)
     for table in tables:
         names = table.column_names if is_arrow else [name for name in table if table[name] is not None]
