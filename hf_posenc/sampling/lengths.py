@@ -101,16 +101,19 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
             got=f"values of type {values.type}",
             fix="tokenize first: dataset.map(collate, batched=True)",
         )
-    counted = list_lengths(values, column)
     indices = indices_of(dataset)
-    return counted if indices is None else counted[indices.column(0).to_numpy()]
+    return list_lengths(values, column, chosen=None if indices is None else indices.column(0))
 
 
-def list_lengths(values: Any, column: str, numbers: Sequence[int] | None = None) -> NDArray[np.int64]:
-    r"""Return the number of values in each list of an Arrow column."""
+def list_lengths(
+    values: Any, column: str, numbers: Sequence[int] | None = None, *, chosen: Any = None
+) -> NDArray[np.int64]:
+    r"""Return the number of values in each list of an Arrow column, or in those at the indices `chosen`."""
     import pyarrow.compute as pc
 
     lengths = pc.list_value_length(values)
+    if chosen is not None:
+        lengths = lengths.take(chosen)
     if lengths.null_count:
         missing = np.flatnonzero(lengths.is_null().to_numpy())
         first = int(missing[0])
