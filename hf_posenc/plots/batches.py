@@ -361,7 +361,7 @@ class _Contents:
 
 def _shape_of(batch: Any) -> tuple[int, int]:
     """Return the shape `(B, T)` of the tokens in a batch."""
-    fix = 'plots.batch(collate(texts)), or tokenizer(texts, padding=True, return_tensors="pt")'
+    fix = 'collate(texts), or tokenizer(texts, padding=True, return_tensors="pt")'
     if not isinstance(batch, Mapping):
         rule = "a batch is a mapping from names to tensors or arrays"
         raise type_error(rule, got=shorten(type(batch).__name__), fix=fix)
@@ -375,9 +375,9 @@ def _shape_of(batch: Any) -> tuple[int, int]:
             if len(shape) == rank and 0 not in shape:
                 return int(shape[0]), int(shape[1])
             rule = f"'{name}' must have {rank} dimensions, none of them 0"
-            raise value_error(rule, got=f"shape {shape}", fix="plots.batch(collate(texts))")
+            raise value_error(rule, got=f"shape {shape}", fix="collate(texts)")
     rule = "a batch to draw needs 'input_ids' or 'inputs_embeds'"
-    raise value_error(rule, got=f"{list(batch)}", fix="plots.batch(collate(texts))")
+    raise value_error(rule, got=f"{list(batch)}", fix="collate(texts)")
 
 
 def _part_of(batch: Any, *, decoder: bool) -> Any:

@@ -237,7 +237,7 @@ def test_lists_instead_of_tensors_are_refused(picture: Any, word_level) -> None:
         TypeError, match=r"'input_ids' must be a tensor or an array\n  got: a list\n  fix: .*return_tensors"
     ):
         picture(word_level(["a b", "a"]))
-    with pytest.raises(TypeError, match=r"a batch is a mapping.*\n  got: 'list'\n  fix: plots.batch\(collate"):
+    with pytest.raises(TypeError, match=r"a batch is a mapping.*\n  got: 'list'\n  fix: collate\(texts\)"):
         picture(["a b", "a"])
 
 
