@@ -295,6 +295,14 @@ def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tens
             got=f"attention_mask {tuple(keep.shape)}, input_ids {tuple(ids.shape)}",
             fix="pass both as the tokenizer returned them",
         )
+    # The positions of two tokens look like a mask. Padding alone in a column is rare, and may be given as bool.
+    is_bool = isinstance(attention_mask, torch.Tensor) and attention_mask.dtype == torch.bool
+    if values and not is_bool and len(keep) and keep.shape[1] == 2 and not keep[:, 0].any() and keep[:, 1].all():
+        raise value_error(
+            "attention_mask hides the first of two tokens in every row",
+            got="0, 1 in each row, as position_ids are",
+            fix="position_ids=..., or attention_mask=mask.bool() if the first token is padding",
+        )
     return keep.to(ids.device)
 
 

@@ -436,6 +436,15 @@ def call(ids: Any, mask: Any = None, positions: Any = None, out: Any = None) -> 
     return lambda: PositionalEmbedding(table())(ids, attention_mask=mask, position_ids=positions, out=out)
 
 
+def test_a_row_of_two_tokens_may_have_padding_on_the_left() -> None:
+    embed, ids = PositionalEmbedding(table()), IDS[:, :2]
+    expected = embed(ids, position_ids=torch.zeros(2, 1, dtype=torch.long).expand(2, 2))[:, 1]
+    assert torch.equal(embed(ids, attention_mask=torch.tensor([[False, True]] * 2))[:, 1], expected)
+    mixed = embed(ids, attention_mask=torch.tensor([[0, 1], [1, 1]]))
+    assert torch.equal(mixed[0, 1], expected[0])
+    assert embed(ids[:0], attention_mask=MASK[:0, :2]).shape == (0, 2, 8)
+
+
 @pytest.mark.parametrize(
     ("attempt", "error", "words"),
     [
@@ -478,6 +487,7 @@ def call(ids: Any, mask: Any = None, positions: Any = None, out: Any = None) -> 
         (call(IDS, MASK[0]), ValueError, r"attention_mask must be \(batch, length\)"),
         (call(IDS, MASK[:1]), ValueError, r"attention_mask \(1, 4\), input_ids \(2, 4\)"),
         (call(IDS, MASK - 1), ValueError, "must contain only 0 and 1[\\s\\S]*-1 in row 0, column 3"),
+        (call(IDS[:, :2], torch.arange(2).expand(2, 2)), ValueError, r"hides the first[\s\S]*position_ids=\.\.\."),
         (call(IDS, MASK, torch.arange(3)), ValueError, r"position_ids[\s\S]*\(3,\)"),
         (call(IDS, out=[0.0]), TypeError, r"out must be a tensor[\s\S]*torch\.empty\(\(2, 4, 8\)"),
         (call(IDS, out=torch.empty(2, 4, 9)), ValueError, r"like the result[\s\S]*\(2, 4, 9\)"),
