@@ -192,6 +192,13 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
         exponential (1, 3, 4) 0
         none        (1, 3, 4) 0
     """
+    if isinstance(kind, int):  # positional_encoding(length, d_model) of many tutorials
+        raise type_error(
+            "positional_encoding(kind, d_model) makes a module; it takes no length",
+            got=f"positional_encoding({kind}, {d_model})",
+            fix=f"sinusoidal_encoding(torch.arange({kind}), {d_model}) for the table, frequencies({d_model}) for its "
+            "division term",
+        )
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(one_of("kind", kind, KINDS))
     known = _settings_of(kind)

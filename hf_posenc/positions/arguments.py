@@ -265,21 +265,20 @@ def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
 
 
 def check_input(x: object, d_model: int, module: str) -> None:
-    """Raise if `x` is not a floating-point tensor `(B, T, d_model)`; `module` is a class name for the message."""
+    """Raise if `x` is not a floating-point tensor `(B, T, d_model)` or `(T, d_model)`.
+
+    `module` is a class name for the message.
+    """
     if not isinstance(x, torch.Tensor) or x.dtype not in DTYPES:
         raise type_error(
             "x must be a floating-point tensor (batch, length, d_model)",
             got=f"a tensor of {x.dtype}" if isinstance(x, torch.Tensor) else shorten(x),
             fix="PositionalEmbedding(embedding)(input_ids) for ids, sinusoidal_encoding for positions",
         )
-    if x.ndim == 3 and x.shape[2] == d_model:
+    if x.ndim in (2, 3) and x.shape[-1] == d_model:
         return
-    fix = "x.reshape(batch, length, d_model)"
-    if x.ndim == 2 and x.shape[1] == d_model:
-        fix = "x[None] for a single row"
-    elif x.ndim == 3:
-        fix = f"{module}({x.shape[-1]})"
-    rule = f"expected (batch, length, d_model) with d_model={d_model}"
+    rule = f"expected (batch, length, d_model), or (length, d_model) for one row, with d_model={d_model}"
+    fix = f"{module}({x.shape[-1]})" if x.ndim in (2, 3) else "x.reshape(batch, length, d_model)"
     raise value_error(rule, got=f"shape {tuple(x.shape)}", fix=fix)
 
 

@@ -1,6 +1,7 @@
 """`PositionalEncoding`, the base class of modules that add position vectors to `x`, and the sinusoidal subclass.
 
-These modules take embeddings `(B, T, D)`; `PositionalEmbedding` handles token ids and padding.
+These modules take embeddings `(B, T, D)`, or `(T, D)` for a single row; `PositionalEmbedding` handles token ids and
+padding.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._common.errors import value_error
+from .._common.errors import explain, value_error
 from .arguments import (
     Scale,
     beyond_length,
@@ -26,7 +27,7 @@ from .arguments import (
     without_values,
 )
 from .cache import Encoding, fill_rows, rows_at, shared_rows
-from .conventions import Convention
+from .conventions import CONVENTIONS, Convention
 
 _SPREAD_POSITIONS = 128
 
@@ -139,17 +140,18 @@ class PositionalEncoding(nn.Module):
         r"""Return `x * scale` plus the position vectors, with dropout in training mode.
 
         Args:
-            x (`torch.Tensor` `(B, T, D)`, floating point).
+            x (`torch.Tensor` `(B, T, D)` or `(T, D)`, floating point): with two dimensions, the T tokens of one row,
+                never one token for each of several rows.
             position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): position of each token; by default,
                 they count up from `first_position` in each row of the batch. They may be fractional or negative, but
                 a learned table needs integers >= 0, and exponential decay needs numbers >= 0.
-            out (`torch.Tensor` `(B, T, D)`, *optional*): buffer for the result, which may be `x` itself; by default, a
-                new tensor. Not allowed if gradients are needed.
+            out (`torch.Tensor`, shape of `x`, *optional*): buffer for the result, which may be `x` itself; by default,
+                a new tensor. Not allowed if gradients are needed.
             bound (`int`, *optional*): a number larger than all position ids. Give it only if none of them is negative.
                 On an accelerator it avoids a synchronization to find the largest position.
 
         Returns:
-            `torch.Tensor` `(B, T, D)`, dtype and device of `x`: `out` if it was given, otherwise new memory.
+            `torch.Tensor`, shape, dtype and device of `x`: `out` if it was given, otherwise new memory.
 
         Raises:
             ValueError: if a shape does not fit, a position is beyond `max_length`, or T is larger than `max_length` and
@@ -158,6 +160,13 @@ class PositionalEncoding(nn.Module):
             TypeError: if `x` is not floating point.
         """
         check_input(x, self.d_model, type(self).__name__)
+        if x.ndim == 2:
+            if out is not None:
+                check_out(out, tuple(x.shape), x, self)
+            row = x[None]
+            buffer = row if out is x else None if out is None else out[None]
+            result = PositionalEncoding.forward(self, row, position_ids=position_ids, out=buffer, bound=bound)
+            return result[0] if out is None else out
         if position_ids is None and self.max_length is not None and x.shape[1] > self.max_length:
             raise value_error(
                 f"{x.shape[1]} tokens are more than the declared max_length of {self.max_length}",
@@ -231,8 +240,8 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
     r"""Sinusoidal positional encoding: `x * scale + encoding`, then dropout.
 
     The position vectors are exact in every dtype. They are cached outside the module, which has no parameters and no
-    buffers. So a checkpoint, `.half()` or the meta device cannot change them. A `pe` entry in an old checkpoint is
-    ignored.
+    buffers. So a checkpoint, `.half()` or the meta device cannot change them. A table `pe` in an old checkpoint is
+    compared with the vectors of this module: `load_state_dict` raises if it holds others.
     Positions may be any real numbers: timestamps, fractions, negative ones.
 
     Args:
@@ -352,6 +361,39 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return super()._add_rows(positions, x, out, bound)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # Drop the buffer of the annotated transformer and of PyTorch's tutorial; its rows are computed here.
-        others = {key: value for key, value in state_dict.items() if key != f"{prefix}pe"}
+        # Leave out the buffer of the annotated transformer and of PyTorch's tutorial: its rows are computed here.
+        others = dict(state_dict)
+        self._check_table(others.pop(f"{prefix}pe", None), f"{prefix}pe", error_messages=args[-1])
         super()._load_from_state_dict(others, prefix, *args)
+
+    def _check_table(self, table: Any, name: str, error_messages: list[str]) -> None:
+        """Append a message if a saved table of positions, `(T, D)`, `(1, T, D)` or `(T, 1, D)`, is not that of here."""
+        if not isinstance(table, torch.Tensor) or without_values(table) or not table.numel():
+            return
+        rows = table.detach().squeeze(0).squeeze(1) if table.ndim == 3 else table.detach()
+        found, fix = f"shape {tuple(table.shape)}", f"{type(self).__name__}({table.shape[-1]})"
+        if rows.ndim == 2 and rows.shape[1] == self.d_model and rows.is_floating_point():
+            rows = rows.float()
+            error = (rows - SinusoidalPositionalEncoding.shared_rows(self, len(rows), rows)).abs().max()
+            # The angles of tutorials are products in float32, whose error grows with the position.
+            if error <= 6.1e-8 * max(len(rows), 64) + torch.finfo(table.dtype).eps:
+                return
+            found, fix = self._describe(rows)
+        rule = f"{name} holds other positions than {self!r} computes"
+        fix += f", or del state_dict[{name!r}] to take the positions of this module"
+        error_messages.append(explain(rule, got=found, fix=fix))
+
+    def _describe(self, rows: torch.Tensor) -> tuple[str, str]:
+        """Return the convention of a table, and the line that makes a module with its rows."""
+        from .recognition import identify
+
+        fix = f"positional_encoding('learned', {self.d_model}, max_length={len(rows)}) with these rows as its weight"
+        if not rows.isfinite().all() or self.d_model < 2:
+            return f"numbers from {float(rows.min())} to {float(rows.max())}", fix
+        found = identify(rows)
+        if not found.is_sinusoidal:
+            return "no known convention", fix
+        known = next(each for each in found.presets if each in CONVENTIONS)
+        if abs(found.amplitude - 1) > 1e-3 or found.first_position != CONVENTIONS[known].first_position:
+            return f"{known!r} times {found.amplitude:g}, from position {found.first_position} on", fix
+        return repr(known), f"SinusoidalPositionalEncoding({self.d_model}, convention={known!r})"

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from hf_posenc import (
     LearnedPositionalEncoding,
     SinusoidalPositionalEncoding,
+    frequencies,
     positional_encoding,
     sinusoidal_encoding,
 )
@@ -538,6 +539,36 @@ def test_scaled_sinusoids_are_those_of_espnet() -> None:
 
 # ------------------------------------------------------------------------------------------------------------ refusal
 
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_two_dimensions_are_the_tokens_of_one_row(kind: str) -> None:
+    encode, x = made(kind, scale=2.0).eval(), torch.randn(5, 8)
+    positions = torch.tensor([3, 1, 4, 1, 5])
+    with torch.no_grad():
+        assert torch.equal(encode(x), encode(x[None])[0])
+        for given in (positions, positions[None]):
+            assert torch.equal(encode(x, position_ids=given), encode(x[None], position_ids=positions)[0])
+        out = torch.empty(5, 8)
+        assert encode(x, out=out) is out
+        assert torch.equal(out, encode(x))
+        expected, transposed = encode(x), torch.empty(8, 5).T.copy_(x)
+        assert encode(transposed, out=transposed) is transposed
+        assert torch.equal(transposed, expected)
+    with pytest.raises(ValueError, match=r"position_ids must be \(batch, length\) or \(length,\)"):
+        encode(x, position_ids=positions[:, None])
+    with pytest.raises(ValueError, match="out must be contiguous memory"), torch.no_grad():
+        encode(x, out=torch.empty(1, 5, 8))
+
+
+def test_the_signature_of_tutorials_gets_their_table_and_division_term() -> None:
+    with pytest.raises(TypeError) as caught:
+        positional_encoding(100, 512)  # type: ignore[arg-type]
+    fix = str(caught.value).partition("fix: ")[2]
+    assert fix == "sinusoidal_encoding(torch.arange(100), 512) for the table, frequencies(512) for its division term"
+    expected = torch.exp(torch.arange(0, 512, 2).double() * (-math.log(10000.0) / 512))
+    assert torch.allclose(frequencies(512), expected, rtol=1e-6)
+
+
 X = torch.zeros(2, 5, 8)
 
 
@@ -558,7 +589,7 @@ X = torch.zeros(2, 5, 8)
             r"max_length must be an integer[\s\S]*'9'",
         ),
         (lambda k: positional_encoding(k, 8, max_lenght=9), TypeError, r"no argument 'max_lenght'[\s\S]*max_length="),
-        (lambda k: made(k)(X[0]), ValueError, r"expected \(batch, length, d_model\)[\s\S]*x\[None\]"),
+        (lambda k: made(k)(X[0, 0]), ValueError, r"expected \(batch, length, d_model\), or \(length, d_model\)"),
         (lambda k: made(k, 9)(X), ValueError, r"d_model=9[\s\S]*\(2, 5, 8\)[\s\S]*PositionalEncoding\(8\)"),
         (lambda k: made(k)(X[None]), ValueError, r"\(1, 2, 5, 8\)"),
         (lambda k: made(k)(X.long()), TypeError, r"torch\.int64[\s\S]*PositionalEmbedding"),
@@ -595,7 +626,7 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
     ("call", "error", "words"),
     [
         (lambda: positional_encoding("lernt", 8), ValueError, r"must be one of 'sinusoidal'[\s\S]*kind='learned'"),
-        (lambda: positional_encoding(3, 8), ValueError, r"kind must be one of[\s\S]*got: 3"),
+        (lambda: positional_encoding(3.5, 8), ValueError, r"kind must be one of[\s\S]*got: 3.5"),
         (
             lambda: positional_encoding("learned", 8, convention="fairseq"),
             TypeError,

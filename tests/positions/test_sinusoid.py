@@ -389,9 +389,9 @@ X = torch.zeros(2, 5, 8)
             r"reach position 0[\s\S]*max_length=5 from position -8[\s\S]*max_length=8 or more",
         ),
         (
-            lambda: SinusoidalPositionalEncoding(8)(X[0]),
+            lambda: SinusoidalPositionalEncoding(8)(X[0, 0]),
             ValueError,
-            r"expected \(batch, length, d_model\)[\s\S]*x\[None\]",
+            r"expected \(batch, length, d_model\), or \(length, d_model\) for one row[\s\S]*shape \(8,\)",
         ),
         (lambda: SinusoidalPositionalEncoding(9)(X), ValueError, r"d_model=9[\s\S]*\(2, 5, 8\)[\s\S]*Encoding\(8\)"),
         (lambda: SinusoidalPositionalEncoding(8)(X[None]), ValueError, r"\(1, 2, 5, 8\)[\s\S]*x.reshape\(batch"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import decimal
 import io
+import math
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -240,10 +241,11 @@ def test_saved_and_loaded_by_transformers_three_times_in_a_row(convention: Conve
 
 
 @conventions
-def test_the_table_in_an_old_checkpoint_is_ignored(convention: Convention, tmp_path: Path) -> None:
+def test_the_table_in_an_old_checkpoint_is_not_loaded(convention: Convention, tmp_path: Path) -> None:
     model = build(convention)
-    expected, width = model(IDS, MASK), model.pos.d_model
-    old = {**model.state_dict(), "pos.pe": torch.randn(50, 1, width), "embed.encoding.pe": torch.randn(1, 50, width)}
+    expected = model(IDS, MASK)
+    table = model.pos.shared_rows(50, torch.empty(0)).clone()
+    old = {**model.state_dict(), "pos.pe": table[:, None], "embed.encoding.pe": table[None].clone()}
     fresh = Model(Config.of(convention)).eval()
     assert not torch.equal(fresh(IDS, MASK), expected)
     fresh.load_state_dict(old, strict=True)
@@ -254,6 +256,45 @@ def test_the_table_in_an_old_checkpoint_is_ignored(convention: Convention, tmp_p
     model.save_pretrained(tmp_path, state_dict=old)
     clear_cache()
     assert torch.equal(Model.from_pretrained(tmp_path)(IDS, MASK), expected)
+
+
+def tutorial_table(length: int, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return the table of PyTorch's tutorial, whose angles are products in float32."""
+    position = torch.arange(length).unsqueeze(1)
+    term = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+    table = torch.zeros(length, width)
+    table[:, 0::2], table[:, 1::2] = torch.sin(position * term), torch.cos(position * term)
+    return table.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("length", [1, 60, 512, 5_000, 8_192])
+def test_a_tutorials_table_of_the_same_positions_loads(length: int, dtype: torch.dtype) -> None:
+    encode, table = SinusoidalPositionalEncoding(32), tutorial_table(length, 32, dtype)
+    for form in (table, table[None], table[:, None], table.to("meta")):
+        encode.load_state_dict({"pe": form})
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (sinusoidal_encoding(torch.arange(64), 8, convention="marian"), ["'marian'", "convention='marian'"]),
+        (sinusoidal_encoding(torch.arange(64), 8, convention="marian").half()[None], ["'marian'"]),
+        (sinusoidal_encoding(torch.arange(64), 8)[:, None] * 3, ["'vaswani' times 3, from position 0", "'learned'"]),
+        (torch.randn(1, 50, 8), ["no known convention", "'learned', 8, max_length=50"]),
+        (torch.full((4, 8), math.nan), ["nan"]),
+        (torch.zeros(50, 16), ["shape (50, 16)", "SinusoidalPositionalEncoding(16)"]),
+        (torch.zeros(50), ["shape (50,)"]),
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_table_of_other_positions_is_refused_with_its_convention(
+    table: torch.Tensor, words: list[str], strict: bool
+) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), SinusoidalPositionalEncoding(8))
+    with pytest.raises(RuntimeError, match=r"1\.pe holds other positions than Sinus") as caught:
+        model.load_state_dict({**model.state_dict(), "1.pe": table}, strict=strict)
+    assert [word for word in words if word not in str(caught.value)] == []
 
 
 # ------------------------------------------------------------------------------------------------- copies
