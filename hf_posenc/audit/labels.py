@@ -32,6 +32,7 @@ from ..tokenization import number_of_ids, private_copy
 _ROWS = 4096  # rows that are read at once
 _BOUNDARIES = (*NUMBERS, *LENGTHS, *OFFSETS)
 _COLUMNS = ("input_ids", "labels", *SUPERVISION, "attention_mask", "position_ids", *_BOUNDARIES)
+_COMPARED = 16  # tokens at the beginning of an answer that are compared with those of the other answers
 _CAUSES = ("prompt", "first token", "between answers", "after the answer", "no answer", "padding")
 
 # Problems of rows, with the end of the message "12 rows with ...".
@@ -42,6 +43,7 @@ _MESSAGES = {
     "shifted": "labels that are shifted by one token; causal models shift labels themselves, so these shift twice",
     "other ids": "labels that are not the ids of their tokens",
     "padding": "padding that is trained on",
+    "doubled start": "two start tokens, as of a chat template and of the tokenizer: add_special_tokens=False",
     "truncated": "an answer that was truncated, or cut, before its end token",
     "masked end": "an answer whose end token is not trained on",
     "no end": "an answer without an end token",
@@ -65,8 +67,9 @@ class LabelCheck:
             `tokens`.
         warnings (`tuple` of `str`): problems of the whole data set, such as an end token that is never trained on.
         problems (`dict` from `str` to `tuple` of `int`): numbers of the rows that have a problem, by its name:
-            `"untrained"`, `"lengths"`, `"unknown ids"`, `"shifted"`, `"other ids"`, `"padding"`, `"truncated"`,
-            `"masked end"` and `"no end"`. The report says what each means. Problems that no row has are left out.
+            `"untrained"`, `"lengths"`, `"unknown ids"`, `"shifted"`, `"other ids"`, `"padding"`, `"doubled start"`,
+            `"truncated"`, `"masked end"` and `"no end"`. The report says what each means. Problems that no row has are
+            left out.
         worst (`tuple` of `int`): numbers of up to ten rows with problems: first those with most problems, and among
             these the ones with the smallest share of trained tokens.
     """
@@ -109,7 +112,8 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
     divided into documents as a collator divides them. The label of a document's first token is not counted, because
     models that predict the next token never read it. The answer of a document ends at its last trained token. An answer
     without an end token counts as truncated if its document or row has the largest length in the data set. An end token
-    without a label that follows a trained token is reported at every turn of a conversation.
+    without a label that follows a trained token is reported at every turn of a conversation. Tokens that all answers
+    have at the same place after the prompt, such as an empty `<think></think>`, are named if they are trained on.
 
     Args:
         dataset (`datasets.Dataset`, `datasets.IterableDataset`, or iterable of rows or batches): tokenized rows, or a
@@ -143,10 +147,11 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         1 row with an answer that was truncated, or cut, before its end token: 1
         worst rows: 1
     """
-    mine, end, padding, limit = None, None, None, 2**62
+    mine, start, end, padding, limit = None, None, None, None, 2**62
     if tokenizer is not None:
         mine = private_copy(tokenizer)
         end = mine.sep_token_id if mine.eos_token_id is None else mine.eos_token_id
+        start = mine.cls_token_id if mine.bos_token_id is None else mine.bos_token_id
         padding, limit = mine.pad_token_id, number_of_ids(mine)
     if end_token is not None and (end := mine.get_vocab().get(end_token) if mine else None) is None:
         got = f"{end_token!r}, and {type(mine).__name__ if mine else 'no tokenizer'}"
@@ -155,7 +160,7 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
     first, parts = 0, list[tuple[_Table, _Table, dict[str, int]]]()
     only_padding = None if mine is None or padding == mine.eos_token_id else padding
     for given, read_labels, knows_padding in _chunks(dataset, only_padding):
-        parts.append(_count(given, read_labels, knows_padding, first, end, padding, limit))
+        parts.append(_count(given, read_labels, knows_padding, first, start, end, padding, limit))
         first += len(given.ids)
     if not parts:
         raise value_error("labels are checked in rows of tokens", got="no rows", fix="check the path, split or filter")
@@ -243,6 +248,7 @@ def _count(
     labels: Ragged,
     knows_padding: bool,
     first_row: int,
+    start: int | None,
     end: int | None,
     padding: int | None,
     limit: int,
@@ -294,6 +300,9 @@ def _count(
     is_padding = np.diff(offsets_of(tokens == padding)[bounds]) == ends - starts
     rows["untrained"] = count == 0
     rows["untrained"][row[~has & ~is_padding & (ends - starts > 1)]] = True
+    follow = np.minimum(starts + 1, ends - 1)
+    doubled = (ends - starts > 1) & (tokens[starts] == start) & (tokens[follow] == start) & (start != padding)
+    rows["doubled start"] = np.isin(np.arange(len(count)), row[doubled])
     rows["length"] = rest.lengths
     rows["end"] = _sums(trained & (values == end), offsets) > 0
     rows["unknown ids"] = _sums(trained & ((values < 0) | (values >= limit)), offsets) > 0
@@ -304,7 +313,9 @@ def _count(
     starts, ends, row, places = starts[has], ends[has], row[has], np.flatnonzero(trained)
     first, last = places[before[starts]], places[before[ends] - 1]
     lead = first - starts
+    place = first[:, None] + np.arange(_COMPARED)  # of the tokens of an answer
     documents = {
+        "answer": np.where(place <= last[:, None], values[np.minimum(place, last[:, None])], IGNORED),
         "row": first_row + row,
         "length": ends - starts,
         "has prompt": lead > 1,
@@ -368,6 +379,13 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
         is_cut = documents["is cut"] & is_longest & (not is_never)
         rows["truncated"][row_of[without & is_cut]] = True
         rows["no end"][row_of[without & ~is_cut]] = True
+    answers = documents["answer"][documents["has prompt"]]
+    if kind == "tokens" and len(answers) > 9:
+        same = (answers == answers[0]).all(axis=0) & (answers[0] != IGNORED) & (answers[0] != end)
+        ids = answers[0, same].tolist()
+        shown = ids if tokenizer is None else repr(tokenizer.decode(ids))
+        if ids:
+            warnings.append(f"all {len(answers):,} answers have {shown} at the same place, and are trained on it")
     several = np.sum([rows[name] for name in _MESSAGES], axis=0)
     order = np.lexsort((rows["trained"] / np.maximum(rows["labels"], 1), -several))
     found = {name: tuple(np.flatnonzero(rows[name]).tolist()) for name in _MESSAGES}

@@ -178,6 +178,53 @@ def test_another_end_token_is_suggested_and_taken(unigram) -> None:
     assert audit.labels(rows, unigram, end_token=unigram.pad_token).problems == {}
 
 
+def test_a_start_token_that_occurs_twice_is_found(wordpiece, byte_bpe, unigram) -> None:
+    for tokenizer in (wordpiece, byte_bpe, unigram):
+        start = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+        rows = _rows(tokenizer)
+        for number, row in enumerate(rows):
+            before = [start] * (1 + (number in (3, 17)))
+            row["input_ids"] = [*before, *row["input_ids"]]
+            row["labels"] = [-100] * len(before) + row["labels"]
+            row["attention_mask"] = [1] * len(row["input_ids"])
+        found = audit.labels(rows, tokenizer)
+        assert found.problems == {"doubled start": (3, 17)}
+        assert "2 rows with two start tokens" in str(found)
+        assert "add_special_tokens=False" in str(found)
+
+
+def test_padding_by_the_start_token_is_no_second_one(byte_bpe) -> None:
+    tokenizer = copy.deepcopy(byte_bpe)
+    tokenizer.pad_token = tokenizer.bos_token
+    start = tokenizer.bos_token_id
+    rows = [
+        {name: [fill] * 3 + row[name] for name, fill in (("input_ids", start), ("attention_mask", 0), ("labels", -100))}
+        for row in _rows(tokenizer)
+    ]
+    assert audit.labels(rows, tokenizer).problems == {}
+    for row in rows:
+        del row["attention_mask"]
+    assert audit.labels(rows, tokenizer).problems == {}
+
+
+def test_tokens_that_all_answers_share_are_named(byte_bpe) -> None:
+    begin, rest = byte_bpe("<think></think>", add_special_tokens=False)["input_ids"], _rows(byte_bpe)
+    rows = []
+    for row in rest:
+        prompt = row["labels"].count(-100)
+        ids = [*row["input_ids"][:prompt], *begin, *row["input_ids"][prompt:]]
+        rows.append({"input_ids": ids, "labels": [-100] * prompt + ids[prompt:]})
+    found = audit.labels(rows, byte_bpe)
+    assert found.problems == {}
+    assert found.warnings == ("all 40 answers have '<think></think>' at the same place, and are trained on it",)
+    assert f"all 40 answers have {begin}" in str(audit.labels(rows))
+    for row in rows:  # not trained on
+        count = row["labels"].count(-100) + len(begin)
+        row["labels"] = [-100] * count + row["labels"][count:]
+    assert audit.labels(rows, byte_bpe).warnings == ()
+    assert audit.labels(rest[:9], byte_bpe).warnings == ()
+
+
 def test_the_worst_rows_are_those_with_most_problems_and_then_the_least_trained(wordpiece) -> None:
     rows = _rows(wordpiece, 60)
     for number in range(20, 34):
