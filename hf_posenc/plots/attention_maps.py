@@ -59,9 +59,10 @@ class _Panel(NamedTuple):
 
 @picture
 def attention(
-    model: nn.Module,
-    batch: Any,
+    model: nn.Module | None = None,
+    batch: Any = None,
     *,
+    weights: Any = None,
     layer: int | Sequence[int] | Literal["all"] = -1,
     head: int | Sequence[int] | Literal["all", "mean"] = "mean",
     kind: Kind | None = None,
@@ -74,14 +75,18 @@ def attention(
     r"""Draw the attention weights of a model as heat maps, with query tokens down and key tokens across.
 
     There is one panel for each chosen kind of attention, layer and head. The weights of a query sum to 1, or to less in
-    models with attention sinks. The model runs once, without dropout and gradients, and is left unchanged.
+    models with attention sinks. The model runs once, without dropout and gradients, and is left unchanged. Weights of
+    your own attention are drawn as they are: `attention(weights=weights, tokens=tokens)`.
 
     Args:
-        model (`nn.Module`): a Hugging Face model with `attn_implementation="eager"`, or any module that contains
-            `nn.MultiheadAttention`, such as torch's layers.
+        model (`nn.Module`, *optional*): a Hugging Face model with `attn_implementation="eager"`, or any module that
+            contains `nn.MultiheadAttention`, such as torch's layers.
         batch (mapping, `torch.Tensor` or tuple): inputs of the model. Entries of a mapping, such as
             `collate(texts)`, that are not arguments of `forward` are ignored. torch's encoders get `inputs_embeds` and
-            masks converted for torch. A tensor `(B, T, D)` or a tuple of arguments is for torch modules only.
+            masks converted for torch. A tensor `(B, T, D)` or a tuple of arguments is for torch modules only. With
+            `weights`, it is needed for token labels and padding only.
+        weights (tensor or array `(heads, queries, keys)` or `(B, heads, queries, keys)`, *optional*): weights to draw,
+            in place of a model. The row and the list of tokens of three dimensions need no B.
         layer (`int`, several, or `"all"`): layers to draw. By default the last.
         head (`int`, several, `"all"` or `"mean"`): heads to draw, or their mean, which is the default.
         kind (`"self"`, `"encoder"`, `"decoder"` or `"cross"`, *optional*): kind of attention to draw; see
@@ -114,19 +119,25 @@ def attention(
         >>> attention(layer, torch.ones(1, 3, 8), head=1).images[0].get_array().shape
         (3, 3)
     """
-    weights = attention_weights(model, batch)
+    if (model is None) == (weights is None):
+        got = "neither of them" if model is None else "a model and weights"
+        fix = "plots.attention(model, batch), or plots.attention(weights=weights, tokens=tokens)"
+        raise value_error("a picture of attention needs a model, or weights=", got=got, fix=fix)
+    found = _as_they_are(weights, decoder_tokens) if model is None else attention_weights(model, batch)
     if kind is not None:
-        if kind not in weights:
-            raise ValueError(one_of("kind", kind, list(weights)))
-        weights = {kind: weights[kind]}
+        if kind not in found:
+            raise ValueError(one_of("kind", kind, list(found)))
+        found = {kind: found[kind]}
     panels = []
-    for name, values in weights.items():
+    for name, values in found.items():
         layers, rows, heads, *lengths = values.shape
         (index,) = as_indices(row, rows, "row")
         sides = []  # of queries, and of keys
         for is_decoder, length in zip((name in ("decoder", "cross"), name == "decoder"), lengths, strict=True):
             part, key = span_of(span, length), "decoder_input_ids" if is_decoder else "input_ids"
-            words = decoder_tokens if is_decoder else tokens
+            words: Any = decoder_tokens if is_decoder else tokens
+            if model is None and words and isinstance(words[0], str):  # of a single row
+                words = [words]
             (labels,) = token_labels(batch, words, (rows, length), rows=slice(index, index + 1), span=part, name=key)
             sides.append((part, labels, _real(batch, (rows, length), decoder=is_decoder)[index, part].tolist()))
         (down, queries, real_queries), (across, keys, real_keys) = sides
@@ -135,7 +146,8 @@ def attention(
         for one, other in product(as_indices(layer, layers, "layer", ', several, or "all"'), numbers):
             shown = values[one, index].mean(axis=0) if other is None else values[one, index, other]
             which = f"mean of {heads} heads" if other is None and heads > 1 else f"head {other or 0}"
-            title = f"{'' if name == 'self' else f'{name}, '}layer {one}, {which}"
+            where = "" if model is None else f"layer {one}, "
+            title = f"{'' if name == 'self' else f'{name}, '}{where}{which}"
             panels.append(_Panel(title, shown[down, across], queries, keys, real_queries, real_keys))
     if len(panels) > 1:
         if ax is not None:
@@ -248,14 +260,33 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
                     fix="plots.attention(model.part, batch) for one part of the model",
                 )
         found[kind] = as_finite(np.stack(list(layers.values())), f"{kind} attention")
-        least, most = float(found[kind].min()), float(found[kind].sum(axis=-1).max())
+    _check_weights(found, f"this {type(model).__name__}")
+    return found
+
+
+def _check_weights(found: Mapping[str, NDArray[np.float64]], whose: str) -> None:
+    """Raise `ValueError` if a number is negative, or a query's weights sum to more than 1."""
+    for kind, weights in found.items():
+        least, most = float(weights.min()), float(weights.sum(axis=-1).max())
         if least < 0 or most > 1 + _ROUNDING:  # models with attention sinks have smaller sums
             raise value_error(
-                f"attention weights must be at least 0 and sum to at most 1; this {type(model).__name__} returns "
-                "something else",
+                f"attention weights must be at least 0 and sum to at most 1, unlike those of {whose}",
                 got=f"a lowest number of {least:.3g}, and a row that sums to {most:.3g}, as {kind} attention",
-                fix="another model: this one returns scores before softmax",
+                fix="torch.softmax(scores, dim=-1), if these are scores; keys are the last dimension",
             )
+
+
+def _as_they_are(weights: Any, decoder_tokens: Any) -> dict[str, NDArray[np.float64]]:
+    """Return the argument `weights` of `attention` in the form of `attention_weights`."""
+    given = as_finite(weights, "weights", "torch.softmax(scores, dim=-1)")
+    given = given[None] if given.ndim == 3 else given
+    if given.ndim != 4 or 0 in given.shape:
+        rule = "weights must be (heads, queries, keys) or (batch, heads, queries, keys)"
+        fix = "weights[None] for a single head (queries, keys)"
+        raise value_error(rule, got=f"shape {tuple(np.shape(weights))}", fix=fix)
+    is_self = given.shape[2] == given.shape[3] and decoder_tokens is None
+    found = {"self" if is_self else "cross": given[None]}
+    _check_weights(found, "weights=")
     return found
 
 

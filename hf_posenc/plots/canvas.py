@@ -276,7 +276,7 @@ def color_bar(ax: Any, image: Any, name: str, **settings: Any) -> None:
 
     `settings` are passed to `figure.colorbar`.
     """
-    bar = image.figure.colorbar(image, ax=ax, **settings)
+    bar = figure_of(ax[0] if isinstance(ax, list) else ax).colorbar(image, ax=ax, **settings)
     bar.ax.tick_params(labelsize=SMALL)
     bar.ax.annotate(name, (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL)
 

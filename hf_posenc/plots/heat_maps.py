@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_DISTANCES = 500  # rows and dimensions of the matrix
+_MOST_NUMBERS = 10  # rows of a matrix whose cells have room for their numbers
 _WIDE = 3.2  # inches of a panel: enough for "cosines (odd dimensions)" above each half
 
 
@@ -27,11 +28,13 @@ def encoding(
     *,
     convention: str | Convention = "vaswani",
     base: float | None = None,
+    in_order: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
     r"""Draw the encoding as two heat maps side by side, its sines and its cosines: one row for each position.
 
-    Interleaved sines and cosines, as a row stores them, would blur to one color in a wide encoding.
+    Sines and cosines in turn, as a row stores them, blur to one color in a wide encoding. `in_order=True` draws them
+    so, in one heat map, as most tutorials do.
 
     Args:
         d_model (`int`): width, the number of dimensions.
@@ -40,11 +43,13 @@ def encoding(
         convention (`str` or `Convention`): order of the dimensions and spacing of the frequencies; see
             `sinusoidal_encoding`.
         base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        in_order (`bool`, *optional*, defaults to `False`): draw the dimensions in the order in which a row has them.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
         `matplotlib.axes.Axes` with two images, the sines and the cosines of the encoding. Both are float64, and
-        `(length, dimensions)` if no positions are averaged. Without cosines, as with `d_model=1`, there is one image.
+        `(length, dimensions)` if no positions are averaged. Without cosines, as with `d_model=1`, or with `in_order`,
+        there is one image.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -61,7 +66,9 @@ def encoding(
     title = "Sines and cosines along the positions"
     if all(falls(table.frequency[half]) and (np.diff(half) > 0).all() for half in halves.values() if len(half) > 1):
         title = "Dimensions oscillate more slowly from left to right"
-    if len(halves) < 2:
+    if in_order:
+        halves, title = {"dimensions": np.arange(d_model)}, "Every row is the encoding of a position"
+    elif len(halves) < 2:
         title = "Sine dimensions along the positions" if halves else "Every value of this encoding is 0"
     averaged = f"; each row is the mean of {step:,} positions" if step > 1 else ""
     label(ax, title, "dimension", "position", note=f"{counted(count, 'position')}, {table}{averaged}", raised=13)
@@ -104,7 +111,7 @@ def distances(
 
     Returns:
         `matplotlib.axes.Axes`. `ax.images[0].get_array()` holds the distances of the drawn positions, float64. Its
-        shape is `(length, length)` if no positions are skipped.
+        shape is `(length, length)` if no positions are skipped. The cells of up to ten positions have their numbers.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -125,5 +132,10 @@ def distances(
         title = "Near positions have close encodings"
     thinned = f"; one of every {step:,} positions drawn" if step > 1 else ""
     label(ax, title, "position", "position", note=f"{counted(count, 'position')}, {table}{thinned}")
-    heat_map(ax, apart.numpy(), extent=(-0.5, count - 0.5, count - 0.5, -0.5), name="distance")
+    image = heat_map(ax, apart.numpy(), extent=(-0.5, count - 0.5, count - 0.5, -0.5), name="distance")
+    if count <= _MOST_NUMBERS:
+        for (row, column), value in np.ndenumerate(apart.numpy()):
+            red, green, blue, _ = image.to_rgba(value)
+            color = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.5 else "black"
+            ax.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=SMALL)
     return ax

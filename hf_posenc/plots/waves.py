@@ -18,8 +18,10 @@ from .canvas import (
     GRID,
     LINES,
     ORANGE,
+    SEQUENTIAL,
     SKY,
     VERMILLION,
+    color_bar,
     figure_of,
     ink,
     integer_ticks,
@@ -34,7 +36,7 @@ from .sinusoids import MOST_POINTS, Sinusoids, line_points, turn
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_BANDS, _MOST_STARTS = 12, 6
+_MOST_LINES, _MOST_BANDS, _MOST_STARTS = 64, 12, 6
 _MOST_PAIRS, _MOST_POSITIONS = 16, 32  # of clock hands
 Measure = Literal["dot", "cosine"]
 
@@ -55,8 +57,8 @@ def curves(
         d_model (`int`): width, the number of dimensions.
         length (`int`): number of positions from 0. Above 2,000, a fast wave is drawn as a solid band between its lowest
             and highest values.
-        dimensions (one to seven `int`, *optional*): indices of the dimensions to draw. By default up to four, whose
-            waves make about 8, 4, 2 and 1 turns over the length.
+        dimensions (1 to 64 `int`, *optional*): indices of the dimensions to draw. By default up to four, whose waves
+            make about 8, 4, 2 and 1 turns over the length. The colors of more than seven follow the dimension.
         convention, base, ax: as in `encoding`.
 
     Returns:
@@ -64,32 +66,39 @@ def curves(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if `d_model` or `length` is not positive, a dimension does not exist, or there are more than seven
+        ValueError: if `d_model` or `length` is not positive, a dimension does not exist, or there are more than 64
             dimensions to draw.
 
     Example:
         >>> [line.get_label() for line in curves(20, 100, dimensions=[4, 5]).lines]
         ['dimension 4, sine, 39.6 positions a turn', 'dimension 5, cosine, 39.6 positions a turn']
     """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     table, count = Sinusoids(d_model, convention, base), as_count(length, "length", 100)
     chosen = _visible_dimensions(table, count) if dimensions is None else _checked_dimensions(dimensions, d_model)
-    check_count("dimensions", len(chosen), len(LINES), "dimensions=[0, 1]")
+    check_count("dimensions", len(chosen), _MOST_LINES, "dimensions=[0, 1]")
     angles = np.outer(np.arange(count), table.frequency[chosen])  # (P, C); float64 errs by 1e-11 at 100,000
     positions, values, step = line_points(np.sin(angles + table.phase[chosen]))
     ax = new_axes(ax, 6.5, 3.6)
+    many = ScalarMappable(Normalize(0, d_model - 1), SEQUENTIAL) if len(chosen) > len(LINES) else None
     for i, column in enumerate(chosen.tolist()):
         with np.errstate(divide="ignore"):
             wavelength = turn(2 * np.pi / table.frequency[column])
         ax.plot(
             positions[:, i],
             values[:, i],
-            color=LINES[i],
-            linestyle=DASHES[i % 4],
+            color=many.to_rgba(column) if many else LINES[i],
+            linestyle="-" if many else DASHES[i % 4],
             marker="." if count == 1 else None,
             label=f"dimension {column}, {'cosine' if column in table.cosines else 'sine'}, {wavelength}",
         )
     ax.set_ylim(-1.1, 1.1)
-    legend_below(ax)
+    if many:
+        color_bar(ax, many, "dimension")
+    else:
+        legend_below(ax)
     integer_ticks(ax.xaxis)
     title, frequency = "Values of dimensions along the positions", table.frequency[chosen]
     if frequency.all():

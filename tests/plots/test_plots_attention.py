@@ -235,7 +235,7 @@ def test_the_error_for_a_model_without_weights_names_eager_attention(word_level:
 def test_models_with_another_kind_of_attention_output_are_refused() -> None:
     ids = {"input_ids": torch.tensor([[5, 6, 7, 8]])}
     wrong = {
-        "squeezebert": r"attention weights must be at least 0 and sum to at most 1; this SqueezeBertModel",
+        "squeezebert": r"must be at least 0 and sum to at most 1, unlike those of this SqueezeBertModel",
         "fnet": r"this FNetModel returns no attention weights\n  got: attn_imp.*'eager'\n  fix: another model",
         "longformer": r"the attention of this LongformerModel is not between all pairs of tokens",
         "canine": r"all 'self' layers must have equally many heads",
@@ -299,6 +299,24 @@ def test_the_title_names_the_key_that_gets_the_most_attention() -> None:
     assert title(even) == "Which key each query attends to"  # type: ignore[arg-type]
 
 
+def test_weights_of_ones_own_attention_are_drawn_as_they_are() -> None:
+    weights = torch.softmax(torch.randn(2, 3, 4, 4), dim=-1)
+    words = ["a", "b", "c", "d"]
+    axes = plots.attention(weights=weights, tokens=[words, words[::-1]], row=1, head=2)
+    assert np.allclose(drawn(axes), weights[1, 2])  # type: ignore[arg-type]
+    assert [text.get_text() for text in axes.get_xticklabels()] == words[::-1]  # type: ignore[union-attr]
+    one = plots.attention(weights=weights[0].numpy(), tokens=words)
+    assert np.allclose(drawn(one), weights[0].mean(0))  # type: ignore[arg-type]
+    assert note(one) == "mean of 3 heads"
+    assert len(panels(plots.attention(weights=weights[0], head="all"))) == 3
+    cross = torch.softmax(torch.randn(1, 2, 4), dim=-1)
+    axes = plots.attention(weights=cross, tokens=words, decoder_tokens=["x", "y"])
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["x", "y"]  # type: ignore[union-attr]
+    batch = {"input_ids": torch.tensor([[7, 8, 9, 0]]), "attention_mask": torch.tensor([[1, 1, 1, 0]])}
+    axes = plots.attention(None, batch, weights=weights[:1])
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["7", "8", "9", "0"]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("length", [1, 64])
 def test_token_labels_do_not_overlap_and_are_inside_the_figure(length: int) -> None:
     layer = nn.TransformerEncoderLayer(4, 1, 4, batch_first=True)
@@ -324,6 +342,15 @@ def two_layers(x: torch.Tensor, **settings: Any) -> Any:
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
+        (lambda x: plots.attention(), ValueError, "needs a model, or weights=\n  got: neither of them"),
+        (lambda x: plots.attention(nn.Linear(2, 2), x, weights=x), ValueError, "got: a model and weights"),
+        (
+            lambda x: plots.attention(weights=x),
+            ValueError,
+            r"sum to at most 1, unlike those of weights=[\s\S]*torch\.softmax",
+        ),
+        (lambda x: plots.attention(weights=x[0].softmax(-1)), ValueError, r"got: shape \(5, 8\)[\s\S]*\[None\]"),
+        (lambda x: plots.attention(weights="a"), TypeError, "weights must be numbers"),
         (
             lambda x: two_layers(x, layer=5),
             ValueError,

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from hf_posenc import Convention, fixed_bases, plots, sinusoidal_encoding
@@ -122,6 +123,36 @@ def test_curves_are_the_chosen_columns() -> None:
         np.testing.assert_allclose(one.get_ydata(), table(50, 20)[:, column], atol=1e-12)
     assert lines[0].get_label() == f"dimension 4, sine, {2 * math.pi * 10000 ** (4 / 20):.1f} positions a turn"
     assert len(plots.curves(20, 50, dimensions=3).lines) == 1
+
+
+def test_the_colors_of_many_curves_follow_the_dimension() -> None:
+    axes = plots.curves(512, 100, dimensions=range(0, 512, 64))
+    lines = axes.lines
+    assert len(lines) == 8
+    for line, column in zip(lines, range(0, 512, 64), strict=True):
+        assert np.allclose(line.get_ydata(), [paper(position, column, 512) for position in range(100)])
+    shades = [sum(to_rgb(line.get_color())) for line in lines]
+    assert shades == sorted(shades)
+    assert len(set(shades)) == 8
+    assert axes.get_legend() is None
+    (bar,) = (other for other in axes.figure.axes if other is not axes)
+    assert bar.get_ylim() == (0, 511)
+
+
+@pytest.mark.parametrize("convention", ["vaswani", "marian"])
+def test_an_encoding_in_order_is_the_table_as_it_is(convention: str) -> None:
+    axes = plots.encoding(8, 20, convention=convention, in_order=True)
+    (image,) = axes.images
+    table = sinusoidal_encoding(torch.arange(20), 8, convention=convention, dtype=torch.float64)
+    assert np.allclose(image.get_array(), table, atol=1e-12)
+
+
+def test_the_distances_of_few_positions_are_written_in_their_cells() -> None:
+    axes = plots.distances(16, 10)
+    values = np.asarray(axes.images[0].get_array())
+    words = {text.get_position(): text.get_text() for text in axes.texts if "," not in text.get_text()}
+    assert words == {(column, row): f"{values[row, column]:.2f}" for row in range(10) for column in range(10)}
+    assert len(plots.distances(16, 11).texts) == 1  # the note
 
 
 def test_curves_by_default_make_eight_four_two_and_one_turns() -> None:
@@ -452,7 +483,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
             TypeError,
             "dimensions must be a flat list of integers",
         ),
-        (lambda: plots.curves(512, 10, dimensions=range(8)), ValueError, "a picture can label at most 7 dimensions"),
+        (lambda: plots.curves(512, 10, dimensions=range(65)), ValueError, "a picture can label at most 64 dimensions"),
         (lambda: plots.encoding(0, 10), ValueError, "d_model must be positive\n  got: 0"),
         (lambda: plots.encoding(8, 0), ValueError, "length must be positive\n  got: 0"),
         (lambda: plots.encoding(8, True), TypeError, "length must be an integer\n  got: True"),
@@ -486,7 +517,7 @@ def test_a_refused_call_draws_nothing_into_given_axes() -> None:
     ax = Figure().subplots()
     with pytest.raises(ValueError, match="dimension 900"):
         plots.curves(512, 10, dimensions=[3, 900], ax=ax)
-    with pytest.raises(ValueError, match="at most 7 dimensions"):
-        plots.curves(512, 10, dimensions=range(8), ax=ax)
+    with pytest.raises(ValueError, match="at most 64 dimensions"):
+        plots.curves(512, 10, dimensions=range(65), ax=ax)
     assert not ax.has_data()
     assert not ax.get_title()
