@@ -256,13 +256,11 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 
     `of` is the name of the model that has the embedding, if the collator was given a model.
     """
-    again = f"embedding=model.get_input_embeddings(); or a table of {needed} rows"
-    if of is not None:
-        again = "make the collator"
+    table = f"embedding=model.get_input_embeddings(); or a table of {needed} rows"
     return explain(
         f"tokenizer has {needed} ids, the embedding has {rows} rows; call model.resize_token_embeddings({needed})",
         got=f"ids beyond the last row{'' if of is None else f' of {of}'}, which crash on a GPU",
-        fix=f"model.resize_token_embeddings({needed}), then {again}",
+        fix=f"model.resize_token_embeddings({needed}), then {table if of is None else 'make the collator'}",
     )
 
 

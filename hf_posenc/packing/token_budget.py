@@ -159,8 +159,8 @@ def _shuffled(
     order = order[sorted_order(np.repeat(group, rows), random)]
     # A step has batches of unlike lengths: a model learns less from a step of documents of one length. The last
     # batches, which `_divide` may have made smaller, share a step.
-    divided = max(len(rows) - ranks, 0)
-    steps = np.append(random.permutation(divided), np.arange(divided, len(rows))).reshape(-1, ranks)
+    last = max(len(rows) - ranks, 0)
+    steps = np.append(random.permutation(last), np.arange(last, len(rows))).reshape(-1, ranks)
     batches = random.permutation(steps).ravel()
     starts, counts = offsets_of(rows)[batches], rows[batches]
     return order[run_indices(starts, counts)], offsets_of(counts)

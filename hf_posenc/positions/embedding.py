@@ -140,9 +140,9 @@ class PositionalEmbedding(nn.Module):
             `torch.Tensor` `(B, T, D)`, dtype and device of the embedding: `out` if it was given, otherwise new memory.
 
         Raises:
-            ValueError: if a shape does not match, the mask contains a value other than 0 and 1, an id is negative or
-                too large, or `out` cannot be used. Ids and mask values are checked on the CPU only, because on an
-                accelerator the check would wait for the device.
+            ValueError: if a shape does not match, the mask contains a value other than 0 and 1, or is 0, 1 in every row
+                without being bool, an id is negative or too large, or `out` cannot be used. Ids and mask values are
+                checked on the CPU only, because on an accelerator the check would wait for the device.
             TypeError: if the ids are not integers.
         """
         ids = self._checked_ids(input_ids)
