@@ -1,9 +1,9 @@
-"""Plots of a sentence's token embeddings: PCA without and with positions, and norms relative to the positions."""
+"""Plots of a sentence's embeddings: their plane (PCA) without and with positions, and norms relative to positions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 
 from .._common.errors import shorten, type_error, value_error
 from ..models import unchanged
-from ..positions import Convention, PositionalEmbedding
+from ..positions import Convention, PositionalEmbedding, SinusoidalPositionalEncoding
 from ..tokenization.loading import private_copy
 from .canvas import BLUE, ORANGE, figure_of, headline, ink, label, new_axes, new_figure, picture, width_of
 from .checks import as_finite, check_count
@@ -29,10 +29,12 @@ _NO_LIMIT = int(1e30)  # no warning of transformers about long texts, because no
 
 @picture
 def embeddings(
-    tokenizer: AnyTokenizer,
-    embedding: nn.Embedding | PositionalEmbedding,
-    text: str,
+    tokenizer: AnyTokenizer | None = None,
+    embedding: nn.Embedding | PositionalEmbedding | None = None,
+    text: str | None = None,
     *,
+    vectors: torch.Tensor | NDArray[np.floating] | Sequence[Sequence[float]] | None = None,
+    tokens: Sequence[str] | None = None,
     convention: str | Convention = "vaswani",
     base: float | None = None,
     scale: Literal["sqrt_d"] | float | None = None,
@@ -40,10 +42,11 @@ def embeddings(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes | Figure:
-    r"""Draw a text's token embeddings in the plane of their largest variance (PCA), before and after adding positions.
+    r"""Draw a sentence's token embeddings before and after adding positions, in one plane of largest variance (PCA).
 
     In the first panel, without positions, a repeated word is one point, and word order is invisible. In the second, a
-    thin line joins the tokens in order, and repeated words are separate points.
+    thin line joins the tokens in order, and repeated words are separate points. The plane is the one in which the
+    points of both panels differ most, each point from the center of its panel. The ranges of the axes differ.
 
     Args:
         tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text into tokens.
@@ -51,9 +54,12 @@ def embeddings(
             `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention, base and scale, so that
             these arguments are not used.
         text (`str`): a sentence of at most 64 tokens.
+        vectors (tensor, array or nested list `(T, D)`, *optional*): vectors of the sentence's words in order, such as
+            rows of a GloVe file. With `tokens=`, they replace `tokenizer`, `embedding` and `text`.
+        tokens (list of T `str`, *optional*): the words that belong to `vectors`, for example `sentence.split()`.
         convention, base: as in `encoding`.
         scale (`"sqrt_d"` or `float`, *optional*): factor of the token embeddings before positions are added. `"sqrt_d"`
-            is the square root of their width. By default 1.
+            is the square root of their width. By default 1. Both panels show the scaled embeddings.
         add_special_tokens (`bool`): True also draws special tokens such as [CLS].
         title (`str`, *optional*): title of a new figure, by default none. Set it here: a title added later moves the
             words.
@@ -61,14 +67,14 @@ def embeddings(
             figure shows both.
 
     Returns:
-        `matplotlib.figure.Figure` of two axes; `ax` if it is given. In the second axes, `lines[0].get_xydata()` is the
+        `matplotlib.figure.Figure` of two axes; `ax` if it is values. In the second axes, `lines[0].get_xydata()` is the
         point of every token, `(T, 2)`. In both, `collections[0].get_offsets()` is each distinct point once.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the text has no tokens or more than 64, a token id is not in the table, or a number is not
-            finite.
-        TypeError: if an argument has a wrong type.
+        ValueError: if the text has no tokens or more than 64, a token id is not in the table, there is not one vector
+            for each token, or a number is not finite.
+        TypeError: if an argument has a wrong type or is missing.
 
     Example:
         >>> import torch
@@ -78,43 +84,58 @@ def embeddings(
         >>> figure = embeddings(raw, torch.nn.Embedding(3, 8), "a king a queen")
         >>> [len(axes.collections[0].get_offsets()) for axes in figure.axes]
         [3, 4]
+        >>> figure = embeddings(vectors=torch.rand(3, 50), tokens=["king", "and", "queen"])
     """
-    module, factor = embedding, ""
-    if not isinstance(module, PositionalEmbedding):
-        module = PositionalEmbedding(module, convention=convention, base=base, scale=scale)
-        factor = "" if scale is None else "tokens × √d" if scale == "sqrt_d" else f"tokens × {scale:.3g}"
-    tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
-    with unchanged(module), torch.no_grad():
-        moved = module.encoding(vectors)
-    panels = [vectors[0], moved[0]]
+    settings: dict[str, Any] = {"convention": convention, "base": base, "scale": scale}
+    factor = "" if scale is None else "tokens × √d" if scale == "sqrt_d" else f"tokens × {scale:.3g}"
+    of_words = vectors is not None or tokens is not None
+    if of_words == any(argument is not None for argument in (tokenizer, embedding, text)):
+        rule = "a picture of embeddings needs a tokenizer, its table and a text, or vectors= and tokens="
+        fix = "plots.embeddings(tokenizer, table, text), or plots.embeddings(vectors=vectors, tokens=words)"
+        raise type_error(rule, got="both" if of_words else "neither", fix=fix)
+    if of_words:
+        words, values = _words(vectors, tokens)
+        encoding = SinusoidalPositionalEncoding(values.shape[-1], **settings)
+    else:
+        module: Any = embedding
+        if isinstance(module, PositionalEmbedding):
+            factor = ""
+        else:
+            module = PositionalEmbedding(module, **settings)
+        words, values = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
+        encoding = module.encoding
+    with unchanged(encoding), torch.no_grad():
+        moved = as_finite(encoding(values.double())[0], "embeddings")
+        positions = as_finite(encoding(torch.zeros_like(values).double())[0], "positions")
+    # Centered, because the step from one panel to the other would be the first component.
+    centered = [points - points.mean(axis=0) for points in (moved - positions, moved)]
+    plane, share = principal_components(np.concatenate(centered))
+    panels = [plane[: len(words)], plane[len(words) :]]
     if ax is not None:
         panels, cells = panels[1:], [new_axes(ax)]
     else:
-        beside = len(tokens) <= 16
+        beside = len(words) <= 16
         figure = new_figure(8.0, 4.4 if beside else 12.0)
         if title is not None:
             headline(figure, title)
         cells = figure.subplots(*((1, 2) if beside else (2, 1))).tolist()
-    planes = []
+    parts = [f"component {i + 1}: {share[i]:.0%} of the variance" for i in range(2)]
+    repeated = len(set(words)) < len(words)
     for cell, points in zip(cells, panels, strict=True):
-        plane, share = principal_components(as_finite(points, "embeddings"))
-        parts = [f"component {i + 1}: {share[i]:.0%} of the variance" for i in range(2)]
-        repeated = len(set(tokens)) < len(tokens)
         if points is not panels[-1]:
             name = f"Without positions, {'repeated tokens coincide' if repeated else 'order is invisible'}"
-        elif repeated and len(np.unique(plane.round(6), axis=0)) == len(tokens):
+        elif repeated and len(np.unique(points.round(6), axis=0)) == len(words):
             name = "With positions, repeated tokens come apart"
         else:
             name = "With positions, a line joins the tokens in order"
-        label(cell, name, *parts, note=factor if points is panels[-1] else "", grid=True)
-        margin = 0.16 * np.ptp(plane, axis=0)  # for the words beside the points
+        label(cell, name, *parts, note=factor, grid=True)
+        margin = 0.16 * np.ptp(points, axis=0)  # for the words beside the points
         margin[margin == 0] = 1.0
-        limits = np.stack([plane.min(axis=0) - margin, plane.max(axis=0) + margin])
+        limits = np.stack([points.min(axis=0) - margin, points.max(axis=0) + margin])
         cell.set(xlim=limits[:, 0], ylim=limits[:, 1])
-        planes.append(plane)
     figure_of(cells[0]).draw_without_rendering()  # words are placed for the final size of the axes
-    for cell, plane in zip(cells, planes, strict=True):
-        _draw_points(cell, plane, [readable(token) for token in tokens], in_order=cell is cells[-1])
+    for cell, points in zip(cells, panels, strict=True):
+        _draw_points(cell, points, [readable(word) for word in words], in_order=cell is cells[-1])
     return figure_of(cells[0]) if ax is None else ax
 
 
@@ -218,8 +239,20 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
     return plane + 0.0, share  # no negative zeros
 
 
+def _words(vectors: Any, tokens: Sequence[str] | None) -> tuple[list[str], torch.Tensor]:
+    """Return the words of a sentence and their vectors, `(1, T, D)` float64, after a check of both."""
+    rows = as_finite([] if vectors is None else vectors, "vectors")
+    words = [] if tokens is None or isinstance(tokens, str) else [str(token) for token in tokens]
+    if rows.ndim != 2 or not words or len(rows) != len(words):
+        rule = "vectors must have one row (T, D) for each of the words in tokens"
+        got = f"vectors of shape {rows.shape}, and {shorten(tokens)}"
+        raise value_error(rule, got=got, fix="plots.embeddings(vectors=vectors, tokens=sentence.split())")
+    check_count("tokens", len(words), MOST_TOKENS, fix="a shorter sentence")
+    return words, torch.from_numpy(rows)[None]
+
+
 def _vectors(
-    tokenizer: AnyTokenizer, module: PositionalEmbedding, text: str, *, add_special_tokens: bool
+    tokenizer: AnyTokenizer | None, module: PositionalEmbedding, text: str | None, *, add_special_tokens: bool
 ) -> tuple[list[str], torch.Tensor]:
     """Return the tokens of a text and their rows of the table, (1, T, D): unscaled, without positions."""
     if not isinstance(text, str):

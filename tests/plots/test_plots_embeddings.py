@@ -68,23 +68,30 @@ def words(axes: Axes) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------- the data on the axes
 
 
+def in_one_plane(rows: np.ndarray, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the points without positions and with them, each from its center, and the shares of the components."""
+    before = factor * rows.astype(np.float64)
+    after = before + np.array([row(position, rows.shape[1]) for position in range(len(rows))])
+    points, share = by_eigenvectors(np.concatenate([before - before.mean(axis=0), after - after.mean(axis=0)]))
+    return points[: len(rows)], points[len(rows) :], share
+
+
 @given(seed=st.integers(0, 1000), count=st.integers(3, 12), width=st.integers(2, 8))
 @settings(max_examples=5)
 def test_the_plane_is_that_of_the_two_largest_eigenvectors(seed: int, count: int, width: int) -> None:
-    points = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
-    module = nn.Embedding.from_pretrained(torch.from_numpy(points))
-    figure = plots.embeddings(letters(count), module, " ".join("abcdefghijkl"[:count]))
-    plane, share = by_eigenvectors(points.astype(np.float64))
-    assert np.allclose(np.abs(dots(figure.axes[0])), np.abs(plane), atol=1e-4)
-    assert figure.axes[0].get_xlabel() == f"component 1: {share[0]:.0%} of the variance"
+    rows = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+    module = nn.Embedding.from_pretrained(torch.from_numpy(rows))
+    before, after = plots.embeddings(letters(count), module, " ".join("abcdefghijkl"[:count])).axes
+    *expected, share = in_one_plane(rows)
+    for axes, points in zip((before, after), expected, strict=True):
+        assert np.allclose(np.abs(dots(axes)), np.abs(points), atol=1e-4)
+        assert axes.get_xlabel() == f"component 1: {share[0]:.0%} of the variance"
 
 
-def test_points_without_variance_are_at_zero() -> None:
-    for rows in ([[1.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]], [[0.0], [2.0]]):
-        module = nn.Embedding.from_pretrained(torch.tensor(rows))
-        before = plots.embeddings(letters(len(rows)), module, " ".join("ab"[: len(rows)])).axes[0]
-        expected = [[-1.0, 0.0], [1.0, 0.0]] if rows == [[0.0], [2.0]] else [[0.0, 0.0]]
-        assert dots(before).tolist() == expected
+def test_a_sentence_of_one_token_is_one_point() -> None:
+    module = nn.Embedding.from_pretrained(torch.tensor([[1.0, 1.0]]))
+    figure = plots.embeddings(letters(1), module, "a")
+    assert [dots(axes).tolist() for axes in figure.axes] == [[[0.0, 0.0]]] * 2
 
 
 @pytest.mark.parametrize("scale", [None, "sqrt_d", 3.0])
@@ -93,19 +100,25 @@ def test_the_points_are_those_of_the_table_before_and_of_the_sum_with_positions_
 ) -> None:
     embedding = table()
     figure = plots.embeddings(word_level, embedding, "the a b a", scale=scale)
-    ids = word_level("the a b a")["input_ids"]
-    rows = embedding.weight[ids].detach().double().numpy()
-    factor = {None: 1.0, "sqrt_d": math.sqrt(8)}.get(scale, scale)
-    after = factor * rows + np.array([row(position, 8) for position in range(4)])
-    before, after_axes = figure.axes
-    expected, share = by_eigenvectors(rows)
-    assert np.allclose(np.abs(dots(before)), np.abs(expected)[:3], atol=1e-5)  # "a" is one point
-    assert set(words(before)) == {"the", "a (1, 3)", "b"}
-    for axes, part in ((before, share), (after_axes, by_eigenvectors(after)[1])):
-        assert axes.get_xlabel() == f"component 1: {part[0]:.0%} of the variance"
-    moved = np.asarray(after_axes.lines[0].get_xydata())
-    assert np.allclose(np.abs(moved), np.abs(by_eigenvectors(after)[0]), atol=1e-5)
-    assert set(words(after_axes)) == {"the", "a (1)", "a (3)", "b"}
+    rows = embedding.weight[word_level("the a b a")["input_ids"]].detach().double().numpy()
+    before, after, _ = in_one_plane(rows, {None: 1.0, "sqrt_d": math.sqrt(8)}.get(scale, scale))
+    assert np.allclose(np.abs(dots(figure.axes[0])), np.abs(before)[:3], atol=1e-5)  # "a" is one point
+    assert set(words(figure.axes[0])) == {"the", "a (1, 3)", "b"}
+    moved = np.asarray(figure.axes[1].lines[0].get_xydata())
+    assert np.allclose(np.abs(moved), np.abs(after), atol=1e-5)
+    assert set(words(figure.axes[1])) == {"the", "a (1)", "a (3)", "b"}
+
+
+@pytest.mark.parametrize("scale", [None, "sqrt_d"])
+def test_word_vectors_are_drawn_as_the_rows_of_a_table_are(word_level: Any, scale: Any) -> None:
+    embedding, sentence = table(), "the a b a"
+    rows = embedding.weight[word_level(sentence)["input_ids"]].detach()
+    expected = plots.embeddings(word_level, embedding, sentence, scale=scale).axes
+    for vectors in (rows, rows.numpy(), rows.tolist()):
+        figure = plots.embeddings(vectors=vectors, tokens=sentence.split(), scale=scale)
+        for axes, other in zip(figure.axes, expected, strict=True):
+            assert np.allclose(dots(axes), dots(other))
+            assert set(words(axes)) == set(words(other))
 
 
 def test_a_positional_embedding_has_its_own_positions_and_stays_unchanged(word_level: Any) -> None:
@@ -138,7 +151,7 @@ def test_similar_words_are_near_before_positions_and_repeated_words_are_apart_af
     bert_folder: Path,
 ) -> None:
     embedding = bert_table(bert_folder)
-    figure = plots.embeddings(bert_folder, embedding, QUEEN, title="trained embeddings")
+    figure = plots.embeddings(bert_folder, embedding, QUEEN, scale="sqrt_d", title="trained embeddings")
     assert isinstance(figure, Figure)
     before, after = figure.axes
     assert len(dots(after)) == 11
@@ -268,6 +281,28 @@ def test_wrong_texts_and_embeddings_are_refused(
 ) -> None:
     with pytest.raises(kind, match=words):
         call(picture, word_level)
+
+
+WORDS = ["king", "queen"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ({}, TypeError, r"needs a tokenizer, its table and a text, or vectors= and tokens=\n  got: neither"),
+        ({"vectors": torch.ones(2, 4), "tokens": WORDS, "text": "king queen"}, TypeError, r"\n  got: both"),
+        ({"vectors": torch.ones(3, 4), "tokens": WORDS}, ValueError, r"shape \(3, 4\), and \['king', 'queen'\]"),
+        ({"vectors": torch.ones(2, 4)}, ValueError, r"shape \(2, 4\), and None"),
+        ({"vectors": torch.ones(4), "tokens": "king"}, ValueError, r"shape \(4,\), and 'king'"),
+        ({"vectors": torch.ones(65, 4), "tokens": ["a"] * 65}, ValueError, r"at most 64 tokens\n  got: 65"),
+        ({"vectors": [[torch.nan, 0.0]], "tokens": ["a"]}, ValueError, "vectors must be finite"),
+    ],
+)
+def test_word_vectors_without_their_words_are_refused(
+    arguments: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        plots.embeddings(**arguments)
 
 
 def test_the_error_for_a_whole_model_names_get_input_embeddings(word_level: Any) -> None:
