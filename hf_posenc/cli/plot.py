@@ -155,6 +155,7 @@ def attention(
     chosen = {"layer": layer or -1, "head": head or "mean", "kind": kind}
     picture = plots.attention(loaded, collate.batch(rows), **chosen)
     figure = plots.canvas.figure_of(picture)
-    title = f"{type(loaded).__name__} of {model or _BERT}"
+    name = Path(model).resolve().name if model and Path(model).is_dir() else model or _BERT  # a path fills the title
+    title = f"{type(loaded).__name__} of {name}"
     plots.canvas.headline(figure, "\n".join(filter(None, (figure.get_suptitle(), title))))
     _save(plots, picture, output, model=model or _BERT)

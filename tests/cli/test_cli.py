@@ -472,7 +472,11 @@ def test_without_a_model_and_without_bert_a_model_is_requested(
 
 
 def test_a_named_model_is_drawn_with_its_tokenizer(
-    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], word_level: Any
+    model_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    word_level: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from transformers import BartConfig, BartModel
 
@@ -482,7 +486,9 @@ def test_a_named_model_is_drawn_with_its_tokenizer(
     )
     BartModel(config).save_pretrained(tmp_path / "bart")
     word_level.save_pretrained(tmp_path / "bart")
+    titles = titled(monkeypatch)
     assert run("plot", "attention", "the a", "-m", tmp_path / "bart", "--target", "a b", "--kind", "cross") == 0
+    assert titles[0].endswith("BartModel of bart")  # the folder's name, never its path
     assert run("plot", "attention", "the a", "-m", tmp_path / "bart", "--kind", "self") == 2
     refused(capsys, "kind must be one of 'encoder', 'decoder', 'cross'")
     assert run("plot", "attention", "the", "-m", model_folder, "-t", tmp_path / "bart") == 2

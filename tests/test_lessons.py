@@ -1,0 +1,131 @@
+"""The table in docs/lessons.md: each line of the package gives what the tutorial's function gives.
+
+The functions of the tutorials are written here from their definitions, in NumPy: `theirs` has one for each row of the
+table, and `same` compares. The line is taken from the page and evaluated as a reader would paste it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from torch import nn
+from transformers import PreTrainedTokenizerFast
+
+import hf_posenc
+from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "lessons.md"
+TABLE = PAGE.read_text(encoding="utf-8").split("| tutorial | here |")[1].split("\n\n")[0]
+ROWS = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in TABLE.splitlines()[2:]]
+LINES = {theirs: re.findall("`(.+?)`", line)[0] for theirs, line, _ in ROWS}
+
+B, T, P, d = 2, 6, 60, 16
+chance = np.random.default_rng(0)
+ids = np.array([[7, 6, 5, 4, 3, 2], [1, 2, 3, 0, 0, 0]])
+vectors = chance.normal(size=(5, d))
+x = chance.normal(size=(B, T, d)).astype(np.float32)
+weights = chance.dirichlet(np.ones(5), size=(2, 5))
+words = ["a", "king", "and", "a", "queen"]
+embedding = nn.Embedding.from_pretrained(torch.from_numpy(chance.normal(size=(10, d)) / d**0.5).float())
+
+
+def get_angles(pos: Any, i: Any, width: int) -> Any:
+    return pos / np.power(10000, (2 * (i // 2)) / width)
+
+
+def interleaved(count: int, width: int) -> Any:
+    angles = get_angles(np.arange(count)[:, None], np.arange(width)[None], width)
+    angles[:, 0::2], angles[:, 1::2] = np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])
+    return angles[None].astype(np.float32)
+
+
+def halves(count: int, width: int) -> Any:
+    angles = np.arange(count)[:, None] / 10000 ** (np.arange(width // 2)[None] / (width // 2))
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
+
+
+def pca(points: Any) -> Any:
+    """Return the coordinates along the two largest eigenvectors of the covariance."""
+    values, directions = np.linalg.eigh(np.cov(points.T))
+    return points @ directions[:, np.argsort(values)[:-3:-1]]
+
+
+def pca_before_and_after() -> Any:
+    both = [points - points.mean(axis=0) for points in (vectors, vectors + interleaved(len(vectors), d)[0])]
+    return pca(np.concatenate(both))[len(vectors) :]
+
+
+THEIRS: dict[str, Callable[[], Any]] = {
+    "`create_padding_mask(ids)`, 1 for padding": lambda: (ids == 0).astype(np.float32)[:, None, None, :],
+    "`create_padding_mask(ids)`, 1 for tokens": lambda: 1 - (ids == 0).astype(np.float32)[:, None, :],
+    "`create_look_ahead_mask(T)`, 1 for later tokens": lambda: 1 - np.tril(np.ones((T, T))),
+    "`create_look_ahead_mask(T)`, 1 for earlier tokens": lambda: np.tril(np.ones((1, T, T))),
+    "`combined_mask` of `create_masks`": lambda: np.maximum(
+        (ids == 0).astype(np.float32)[:, None, None, :], 1 - np.tril(np.ones((T, T)))
+    ),
+    "`subsequent_mask(T)`": lambda: np.triu(np.ones((1, T, T)), k=1) == 0,
+    "`make_std_mask(ids, 0)`": lambda: (ids != 0)[:, None, :] & (np.triu(np.ones((1, T, T)), k=1) == 0),
+    "`generate_square_subsequent_mask(T)`": lambda: nn.Transformer.generate_square_subsequent_mask(T) == -torch.inf,
+    "`get_angles(pos, i, d)`": lambda: get_angles(np.arange(P)[:, None], np.arange(d)[None], d),
+    "`positional_encoding(P, d)`, sine and cosine in turn": lambda: interleaved(P, d),
+    "`positional_encoding(P, d)`, first all sines": lambda: halves(P, d),
+    "`PositionalEncoding(d, dropout, max_len)(x)`": lambda: x + interleaved(1000, d)[:, :T],
+    "the same for `x` of shape `(T, B, d)`": lambda: x + interleaved(1000, d)[0, : x.shape[0], None],
+    "`embedding(ids) * sqrt(d) + pe`": lambda: embedding.weight.detach().numpy()[ids] * d**0.5 + interleaved(T, d),
+    '`pad_sequences(rows, 5, padding="post", truncating="post")`': lambda: [
+        (row[:5] + [0] * 5)[:5] for row in tokenizer()(TEXTS)["input_ids"]
+    ],
+    "`d2l.plot` of columns 6 to 9": lambda: interleaved(P, d)[0, :, 6:10].T,
+    "`plt.pcolormesh(pe[0])`": lambda: interleaved(P, d)[0],
+    "distances between all rows of `pe`": lambda: np.linalg.norm(
+        interleaved(P, d)[0][:, None] - interleaved(P, d)[0][None], axis=-1
+    ),
+    "PCA of word vectors, before and after": pca_before_and_after,
+    "attention weights of your own class": lambda: weights.mean(axis=0),
+}
+TEXTS = ["I ride bike", "bike ride I, she said"]
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Return a BPE whose padding id is 0 and that adds no special tokens."""
+    trained = train_bpe(TEXTS, vocab_size=300, progress=False)
+    trained.pad_token = trained.convert_ids_to_tokens(0)
+    trained.backend_tokenizer.post_processor = None
+    return trained
+
+
+def values(result: Any, theirs: str) -> Any:
+    """Return the numbers of a tensor, or those that a picture shows."""
+    axes = result if isinstance(result, Axes) else getattr(result, "axes", [None])[-1]
+    if not isinstance(axes, Axes):
+        return np.asarray(result.detach())
+    if "d2l" in theirs:
+        return np.array([line.get_ydata() for line in axes.lines])
+    if "PCA" in theirs:
+        return np.asarray(axes.lines[0].get_xydata())
+    return np.asarray(next(panel for panel in axes.figure.axes if panel.images).images[0].get_array())
+
+
+@pytest.mark.parametrize("theirs", LINES)
+def test_a_line_of_the_table_gives_what_the_function_of_the_tutorial_gives(theirs: str) -> None:
+    names: dict[str, Any] = {name: getattr(hf_posenc, name) for name in hf_posenc.__all__}
+    names |= {"torch": torch, "B": B, "T": T, "P": P, "d": d, "ids": torch.from_numpy(ids), "texts": TEXTS}
+    names |= {"lengths": [6, 3], "x": torch.from_numpy(x), "embedding": embedding, "vectors": vectors}
+    names |= {"words": words, "weights": weights, "collate": DataCollatorWithPositionalEncoding(tokenizer())}
+    expected = np.asarray(THEIRS[theirs]())
+    got = values(eval(LINES[theirs], names), theirs)
+    if "PCA" in theirs:  # the sign of a component is arbitrary
+        expected, got = np.abs(expected), np.abs(got)
+    assert got.shape == expected.shape
+    assert np.allclose(got, expected, atol=1e-5)
+
+
+def test_every_row_of_the_table_is_compared() -> None:
+    assert set(LINES) == set(THEIRS)
