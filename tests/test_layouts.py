@@ -473,7 +473,9 @@ def test_a_column_with_a_value_per_token_that_no_model_takes_is_named_once() -> 
     spec = ModelSpec(accepts=("input_ids", "attention_mask", "labels"), shifts_labels=True, is_causal=True)
     collate = C(WORDS, model=spec, labels="causal_lm")
     row = {"input_ids": [5, 6, 7, 8], "segment_ids": [0, 0, 1, 1], "weights": [1, 1, 0, 0], "topic": 3}
-    with pytest.warns(UserWarning, match=r"columns \['segment_ids', 'weights'\] have one value per token") as warned:
+    with pytest.warns(
+        UserWarning, match=r"columns \['segment_ids', 'weights', 'topic'\] are not in the batch"
+    ) as warned:
         collate([row])
     assert len(warned) == 1
     assert collate([row])["labels"].shape == (1, 4)  # without a second warning

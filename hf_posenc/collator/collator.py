@@ -35,7 +35,6 @@ from .warn import (
     changed_tokenizer_warning,
     left_out_warning,
     masks_warning,
-    missing_target_warning,
     numbering_warning,
     truncation_warning,
     unmasked_warning,
@@ -626,8 +625,6 @@ class DataCollatorWithPositionalEncoding(Processor):
         ):
             if truncated and getattr(settings, name) is None:
                 self._warnings.once(what, truncation_warning(config, what, truncated, tokenized.count, name))
-        if settings.text_target_column and (message := missing_target_warning(tokenized, settings)):
-            self._warnings.once("target column", message)
         if changes := [change for each in config.watched for change in each.changes()]:
             self._warnings.once("tokenizer", changed_tokenizer_warning(changes[0]))
         if tokenized.unmasked is not None:

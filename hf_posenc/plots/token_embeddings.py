@@ -246,7 +246,7 @@ def _words(vectors: Any, tokens: Sequence[str] | None) -> tuple[list[str], torch
     if rows.ndim != 2 or not words or len(rows) != len(words):
         rule = "vectors must have one row (T, D) for each of the words in tokens"
         got = f"vectors of shape {rows.shape}, and {shorten(tokens)}"
-        raise value_error(rule, got=got, fix="plots.embeddings(vectors=vectors, tokens=sentence.split())")
+        raise value_error(rule, got=got, fix="plots.embeddings(vectors=vectors, tokens=words)")
     check_count("tokens", len(words), MOST_TOKENS, fix="a shorter sentence")
     return words, torch.from_numpy(rows)[None]
 

@@ -140,6 +140,7 @@ def test_the_index_of_xlnets_classification_token_moves_too(words) -> None:
     assert C(words)(rows)["cls_index"].tolist() == [2, 0]
 
 
+@pytest.mark.filterwarnings("ignore:columns .'start_positions', 'end_positions'. are not in the batch")
 def test_a_column_that_the_model_does_not_take_is_not_read(words) -> None:
     model = build("Bert", "ForTokenClassification")
     rows = [{**row, "labels": [0] * len(row["input_ids"])} for row in (LONG, SHORT)]
@@ -209,7 +210,8 @@ def test_a_global_attention_mask_is_padded_truncated_and_packed_with_its_tokens(
     for packing in (True, "flat"):
         batch = C(words, packing=packing, max_length=8)(rows)
         assert sorted(batch["input_ids"][batch["global_attention_mask"] == 1].tolist()) == [5, 8]
-    assert "global_attention_mask" not in C(words, model=build("Bert", "Model"))(rows)
+    with pytest.warns(UserWarning, match=r"columns \['global_attention_mask'\] are not in the batch"):
+        assert "global_attention_mask" not in C(words, model=build("Bert", "Model"))(rows)
 
 
 def test_negative_indices_are_beyond_their_row_and_splinters_padding_of_questions_stays(words) -> None:
