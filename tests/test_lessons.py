@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from matplotlib.axes import Axes
 from torch import nn
-from transformers import PreTrainedTokenizerFast
 
 import hf_posenc
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe
@@ -32,8 +32,16 @@ ids = np.array([[7, 6, 5, 4, 3, 2], [1, 2, 3, 0, 0, 0]])
 vectors = chance.normal(size=(5, d))
 x = chance.normal(size=(B, T, d)).astype(np.float32)
 weights = chance.dirichlet(np.ones(5), size=(2, 5))
+scores = chance.normal(size=(B, T, T))
+q = chance.normal(size=(B, 3, T, d))
 words = ["a", "king", "and", "a", "queen"]
-embedding = nn.Embedding.from_pretrained(torch.from_numpy(chance.normal(size=(10, d)) / d**0.5).float())
+table = (chance.normal(size=(10, d)) / d**0.5).astype(np.float32)
+embedding = nn.Embedding.from_pretrained(torch.from_numpy(table))
+
+
+def softmax(numbers: Any) -> Any:
+    powers = np.exp(numbers - numbers.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def get_angles(pos: Any, i: Any, width: int) -> Any:
@@ -70,35 +78,34 @@ THEIRS: dict[str, Callable[[], Any]] = {
     "`combined_mask` of `create_masks`": lambda: np.maximum(
         (ids == 0).astype(np.float32)[:, None, None, :], 1 - np.tril(np.ones((T, T)))
     ),
+    "`src_mask` of `Batch`": lambda: (ids != 0)[:, None, :],
     "`subsequent_mask(T)`": lambda: np.triu(np.ones((1, T, T)), k=1) == 0,
     "`make_std_mask(ids, 0)`": lambda: (ids != 0)[:, None, :] & (np.triu(np.ones((1, T, T)), k=1) == 0),
-    "`generate_square_subsequent_mask(T)`": lambda: nn.Transformer.generate_square_subsequent_mask(T) == -torch.inf,
+    "`generate_square_subsequent_mask(T)`": lambda: nn.Transformer.generate_square_subsequent_mask(T),
+    "`masked_softmax(scores, lengths)`": lambda: softmax(
+        np.where(np.arange(T) < np.array([6, 3])[:, None, None], scores, -1e6)
+    ),
+    "`scaled_dot_product_attention(q, k, v, mask)` with 1 for padding": lambda: (
+        softmax(q @ q.swapaxes(-1, -2) / d**0.5 - 1e9 * (ids == 0)[:, None, None]) @ q
+    ),
     "`get_angles(pos, i, d)`": lambda: get_angles(np.arange(P)[:, None], np.arange(d)[None], d),
     "`positional_encoding(P, d)`, sine and cosine in turn": lambda: interleaved(P, d),
     "`positional_encoding(P, d)`, first all sines": lambda: halves(P, d),
     "`PositionalEncoding(d, dropout, max_len)(x)`": lambda: x + interleaved(1000, d)[:, :T],
     "the same for `x` of shape `(T, B, d)`": lambda: x + interleaved(1000, d)[0, : x.shape[0], None],
-    "`embedding(ids) * sqrt(d) + pe`": lambda: embedding.weight.detach().numpy()[ids] * d**0.5 + interleaved(T, d),
+    "`Embeddings`, then `PositionalEncoding`": lambda: table[ids] * d**0.5 + interleaved(T, d),
     '`pad_sequences(rows, 5, padding="post", truncating="post")`': lambda: [
-        (row[:5] + [0] * 5)[:5] for row in tokenizer()(TEXTS)["input_ids"]
+        (row[:5] + [0] * 5)[:5] for row in ROWS_OF_IDS
     ],
     "`d2l.plot` of columns 6 to 9": lambda: interleaved(P, d)[0, :, 6:10].T,
-    "`plt.pcolormesh(pe[0])`": lambda: interleaved(P, d)[0],
+    "`plt.pcolormesh(pe[0])`, heat map of `P`": lambda: interleaved(P, d)[0],
     "distances between all rows of `pe`": lambda: np.linalg.norm(
         interleaved(P, d)[0][:, None] - interleaved(P, d)[0][None], axis=-1
     ),
     "PCA of word vectors, before and after": pca_before_and_after,
-    "attention weights of your own class": lambda: weights.mean(axis=0),
+    "attention weights of your own class": lambda: weights,
 }
-TEXTS = ["I ride bike", "bike ride I, she said"]
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Return a BPE whose padding id is 0 and that adds no special tokens."""
-    trained = train_bpe(TEXTS, vocab_size=300, progress=False)
-    trained.pad_token = trained.convert_ids_to_tokens(0)
-    trained.backend_tokenizer.post_processor = None
-    return trained
+ROWS_OF_IDS = [[7, 6, 5, 4, 3, 2], [1, 2, 3]]
 
 
 def values(result: Any, theirs: str) -> Any:
@@ -110,20 +117,27 @@ def values(result: Any, theirs: str) -> Any:
         return np.array([line.get_ydata() for line in axes.lines])
     if "PCA" in theirs:
         return np.asarray(axes.lines[0].get_xydata())
-    return np.asarray(next(panel for panel in axes.figure.axes if panel.images).images[0].get_array())
+    images = [np.asarray(panel.images[0].get_array()) for panel in axes.figure.axes if panel.images]
+    return images if "weights" in theirs else images[0]
 
 
 @pytest.mark.parametrize("theirs", LINES)
 def test_a_line_of_the_table_gives_what_the_function_of_the_tutorial_gives(theirs: str) -> None:
+    collate = DataCollatorWithPositionalEncoding(train_bpe(["I ride bike"], vocab_size=300, progress=False))
     names: dict[str, Any] = {name: getattr(hf_posenc, name) for name in hf_posenc.__all__}
-    names |= {"torch": torch, "B": B, "T": T, "P": P, "d": d, "ids": torch.from_numpy(ids), "texts": TEXTS}
-    names |= {"lengths": [6, 3], "x": torch.from_numpy(x), "embedding": embedding, "vectors": vectors}
-    names |= {"words": words, "weights": weights, "collate": DataCollatorWithPositionalEncoding(tokenizer())}
+    names |= {"torch": torch, "F": F, "B": B, "T": T, "P": P, "d": d, "dropout": 0.0, "rows": ROWS_OF_IDS}
+    names |= {
+        "ids": torch.from_numpy(ids),
+        "scores": torch.from_numpy(scores),
+        **dict.fromkeys("qkv", torch.from_numpy(q)),
+    }
+    names |= {"lengths": torch.tensor([6, 3]), "x": torch.from_numpy(x), "embedding": embedding, "vectors": vectors}
+    names |= {"words": words, "weights": weights, "collate": collate}
     expected = np.asarray(THEIRS[theirs]())
     got = values(eval(LINES[theirs], names), theirs)
     if "PCA" in theirs:  # the sign of a component is arbitrary
         expected, got = np.abs(expected), np.abs(got)
-    assert got.shape == expected.shape
+    assert np.shape(got) == expected.shape
     assert np.allclose(got, expected, atol=1e-5)
 
 
