@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -20,7 +19,7 @@ from .._common.errors import counted, value_error
 from ..tokenization import Encoder, RustOnlyTokenizer, SerializedTokenizer, to_files
 from .card import card
 from .columns import named_columns
-from .engines import CountLines, Function, Records, WriteShards, library_versions, run_in_processes, run_on_ray
+from .engines import Records, WriteShards, library_versions, run_in_processes, run_on_ray
 from .files import Format, InputFile, StorageOptions
 from .manifest import OTHER_OUTPUT, BadFile, Manifest, OnRead, Remedy, differences, job_digest
 from .options import Options, Progress, resolve, with_options
@@ -253,7 +252,7 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, progress: Pro
 
     def missing() -> Iterator[Task]:
         nonlocal count
-        for task in _with_first_lines(job, tasks, manifest) if job.source_columns else tasks:
+        for task in tasks:
             count = task.number + 1
             done = shards.get(task.number, frozenset())
             if task.number % n == k - 1 and not manifest.is_complete(task.number, done):
@@ -266,7 +265,7 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, progress: Pro
     read = sum(record["read"] for record in manifest.records.values())
     progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(manifest.records))
     try:
-        with closing(_run(job, WriteShards(job), missing())) as records:
+        with closing(_run(job, missing())) as records:
             for written, record in enumerate(records, 1):
                 manifest.add(record)
                 progress.shard(record)
@@ -277,23 +276,8 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, progress: Pro
     return count
 
 
-def _with_first_lines(job: Job, tasks: Iterable[Task], manifest: Manifest) -> Iterator[Task]:
-    """Yield the tasks with the number of the first line of each, which the workers count where it is unknown."""
-    tasks = list(tasks)
-    # Lines are needed of a task before one that begins inside the same text file.
-    needed = [task for task, after in pairwise(tasks) if after.first_line is None]
-    shards = {task.number: manifest.records.get((task.number, 0)) for task in needed}
-    lines = {number: record["lines"] for number, record in shards.items() if record is not None}
-    with closing(_run(job, CountLines(), iter([task for task in needed if task.number not in lines]))) as counts:
-        lines.update({count["task"]: count["lines"] for count in counts})
-    first = 1
-    for task in tasks:
-        first = 1 if task.first_line else first
-        yield replace(task, first_line=first)
-        first += lines.get(task.number, 0)
-
-
-def _run(job: Job, function: Function, tasks: Iterator[Task]) -> Records:
+def _run(job: Job, tasks: Iterator[Task]) -> Records:
+    function = WriteShards(job)
     if job.engine == "ray":
         tasks = (_for_other_machines(task) for task in tasks)
         return run_on_ray(function, tasks, workers=job.workers, address=job.address, libraries=job.libraries)
