@@ -18,9 +18,8 @@ from typing import Any
 from .._common.errors import counted, value_error
 from ..tokenization import Encoder, RustOnlyTokenizer, SerializedTokenizer, to_files
 from .card import card
-from .columns import named_columns
 from .engines import Records, WriteShards, library_versions, run_in_processes, run_on_ray
-from .files import Format, InputFile, StorageOptions
+from .files import InputFile, StorageOptions
 from .manifest import OTHER_OUTPUT, BadFile, Manifest, OnRead, Remedy, differences, job_digest
 from .options import Options, Progress, resolve, with_options
 from .output import CARD, DATA, JOB, MANIFEST, TOKENIZER, Output
@@ -233,7 +232,7 @@ def _other_content(manifest: Manifest, sources: Sources, doubtful: Mapping[int, 
     known = {sources.sources[number].name: words for number, words in doubtful.items()}
     shards, last = manifest.finished_shards(), max((task for task, _ in manifest.records), default=-1)
     task = None
-    for task in sources.tasks(manifest.config["shard_bytes"]) if shards and doubtful else ():
+    for task in sources.tasks(manifest.config["shard_bytes"]) if shards else ():
         doubted = [part.source for part in task.parts if part.source.name in known]
         if doubted and task.number in shards:
             digests = sources.digests(task, manifest.config["shard_bytes"])
@@ -401,10 +400,6 @@ def verify(
     output: str | Path,
     on_read: OnRead | None = None,
     *,
-    inputs: Any = None,
-    format: Format | None = None,
-    dataset_config: str | None = None,
-    split: str | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Verification:
     r"""Read every file of an output again and compare it with `manifest.json`, to find lost and damaged files.
@@ -414,17 +409,13 @@ def verify(
     Args:
         output (`str` or `Path`): the output given to `encode`.
         on_read (callable, *optional*): called after each shard, with its size in bytes.
-        inputs (*optional*): the inputs given to `encode`. If given, they are read again too, and compared with the
-            digest in the record of each shard.
-        format, dataset_config, split (`str`, *optional*): as given to `encode` with these inputs.
         storage_options (mapping, *optional*): as given to `encode`.
 
     Returns:
         `Verification`; `.bad` lists each file that differs from the manifest, with the reason.
 
     Raises:
-        ValueError: if there is no output, or its manifest is of another format; if an option of the inputs is given
-            without `inputs`.
+        ValueError: if there is no output, or its manifest is of another format.
         OSError: if a file exists and cannot be read.
 
     Example:
@@ -433,19 +424,11 @@ def verify(
         ValueError: no such folder holds no manifest.json
           fix: a folder or address that hf-posenc encode wrote to
     """
-    options = {"format": format, "dataset_config": dataset_config, "split": split}
-    if inputs is None and any(options.values()):
-        got = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
-        raise value_error("these options describe inputs", got=got, fix="inputs=... (--inputs), as for encode")
-    storage = storage_options or {}
-    manifest = Manifest.read(Output.of(output, storage))
+    manifest = Manifest.read(Output.of(output, storage_options or {}))
     if manifest is None:
         raise value_error(f"{output} holds no {MANIFEST}", fix="a folder or address that hf-posenc encode wrote to")
     shards = len(manifest.records)
     bad = manifest.find_shards(on_read, check_all=True)
-    if inputs is not None:
-        differing = _other_inputs(manifest, inputs, storage, options)
-        bad += [BadFile("inputs", difference, Remedy.OTHER_OUTPUT) for difference in differing]
     totals = manifest.totals
     return Verification(
         str(output),
@@ -455,22 +438,6 @@ def verify(
         rows=totals["rows"],
         tokens=totals["tokens"],
     )
-
-
-def _other_inputs(manifest: Manifest, inputs: Any, storage: StorageOptions, options: dict[str, Any]) -> list[str]:
-    """Return a message for each difference between `inputs` and the inputs that the shards were made from."""
-    config = manifest.options
-    types = config["columns"]
-    copied = list(types)[list(types).index("length") + 1 :]
-    typed = {name: f"{name}:{types[name]}" for name in copied}
-    # A nested type cannot be named; it comes from the source.
-    columns = [both if name in named_columns([both]) else name for name, both in typed.items()]
-    names = ("text_column", "text_pair_column", "document")
-    read = Options(**{name: config[name] for name in names}, columns=columns, **options)
-    sources = open_sources(inputs, read, storage)
-    if len(sources.sources) != len(manifest.inputs):
-        return [f"inputs: {len(manifest.inputs)} before, {len(sources.sources)} now"]
-    return _other_content(manifest, sources, dict.fromkeys(range(len(sources.sources)), ""))
 
 
 encode.__signature__ = with_options(encode)  # type: ignore[attr-defined]

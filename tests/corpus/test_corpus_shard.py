@@ -203,7 +203,7 @@ def test_source_columns_name_the_input_and_the_byte_or_row_where_each_document_b
 ) -> None:
     digits = Tokenizer(models.WordLevel({"?": 0, **{str(number): number for number in range(1, 12)}}, unk_token="?"))
     digits.pre_tokenizer = pre_tokenizers.Whitespace()
-    manifest = encode(numbered, digits, tmp_path / "out", on_bad_row="skip", source_columns=True, **options)
+    encode(numbered, digits, tmp_path / "out", on_bad_row="skip", source_columns=True, **options)
     table = pq.read_table(tmp_path / "out" / "data")
     assert table.column_names[-3:] == ["source", "row", "length"]
     found = []
@@ -213,7 +213,6 @@ def test_source_columns_name_the_input_and_the_byte_or_row_where_each_document_b
     assert sorted(found) == sorted((number if number < 12 else number - 2, *NUMBERED[number]) for number in NUMBERED)
     listed = [(one["file"], one.get("line", one.get("row"))) for one in rejected(tmp_path)]
     assert listed == [("a.txt", 4), ("in/deep/b.jsonl", 3), ("d.parquet", 1)]
-    assert corpora.verify(manifest.folder, inputs=numbered).bad == ()
 
 
 @pytest.mark.parametrize("pack", [None, 12])
