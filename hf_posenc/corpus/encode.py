@@ -6,18 +6,17 @@ missing shards, then write manifest and data card.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._common.errors import counted, value_error
 from ..tokenization import Encoder, RustOnlyTokenizer, SerializedTokenizer, to_files
-from .card import card
 from .engines import Records, WriteShards, library_versions, run_in_processes, run_on_ray
 from .files import InputFile, StorageOptions
 from .manifest import OTHER_OUTPUT, BadFile, Manifest, OnRead, Remedy, differences, job_digest
@@ -26,11 +25,39 @@ from .output import CARD, DATA, JOB, MANIFEST, TOKENIZER, Output
 from .shards import Job, Task, read_record, rejected_name, schema_of
 from .sources import Sources, open_sources
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 # Bytes of input from which on a document may be so long that a message warns of its memory.
 _SMALL = 1 << 20
 # By default a shard holds 1/64 of the input, within these bounds, so that all workers finish at about the same time.
 _MIN_SHARD_BYTES, _MAX_SHARD_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
 _SAVED = 1000  # shards after which the manifest is written
+# The data card; `load_dataset(folder)` reads its header.
+_CARD = """---
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: data/shard-*.parquet
+# license: that of the texts; fill it in
+---
+
+# {title} as token ids
+
+{tokens:,} token ids of {documents:,} documents, in {rows:,} rows of at most {longest:,}. {cut:,} documents were
+truncated, {rejected:,} are listed in `rejected/`. Batches of 32 neighboring rows are {padding:.1%} padding.
+`manifest.json` holds settings, inputs and versions, and a checksum of each shard, which `hf-posenc verify` compares.
+
+```python
+from datasets import load_dataset
+from hf_posenc import DataCollatorWithPositionalEncoding
+
+# In this folder, or with its path before "data" and "tokenizer"
+rows = load_dataset("parquet", data_files="data/shard-*.parquet", split="train")
+collate = DataCollatorWithPositionalEncoding({tokenizer}{pad_token})
+```
+"""
 
 
 def encode(
@@ -141,8 +168,7 @@ def encode(
         if is_local:  # the code in the card loads it
             for file, content in to_files(own_tokenizer).items():
                 place.write(f"{TOKENIZER}/{file}", content)
-        if not _write_card(place, card(manifest, own_tokenizer, is_local=is_local)):
-            progress.message(f"{CARD} was changed by hand, and is not replaced")
+        place.create(CARD, _card(manifest, TOKENIZER if is_local else public_name, own_tokenizer))
         if is_new and (cut := manifest.totals["cut"]):
             documents = manifest.totals["documents"]
             progress.message(f"{cut:,} of {documents:,} documents were truncated to {job.max_length} tokens")
@@ -333,19 +359,18 @@ def _check_other_files(output: Output, bad: list[BadFile]) -> None:
         )
 
 
-def _write_card(output: Output, text: str) -> bool:
-    """Write the data card, unless the user changed it: its last line holds the checksum of the text above."""
-    before = (output.read(CARD) or b"").decode("utf-8", "replace")
-    above, _, last = before.removesuffix("\n").rpartition("\n")
-    if before and last != _last_line(above + "\n"):
-        return False
-    output.write(CARD, f"{text}{_last_line(text)}\n".encode("utf-8", "replace"))
-    return True
-
-
-def _last_line(text: str) -> str:
-    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-    return f"<!-- written by hf-posenc {digest}; change anything above, and it is left alone -->"
+def _card(manifest: Manifest, name: str, tokenizer: PreTrainedTokenizerBase) -> bytes:
+    """Return the data card: figures, and code that loads the shards, and the tokenizer by its name or folder."""
+    first, totals = " ".join(Path(manifest.inputs[0]["name"]).name.split()), manifest.totals
+    has_only_eos = tokenizer.pad_token is None and tokenizer.eos_token is not None
+    text = _CARD.format(
+        title=f"`{first}`" + (f" and {len(manifest.inputs) - 1:,} more" if len(manifest.inputs) > 1 else ""),
+        padding=1 - totals["tokens"] / max(totals["padded"], 1),
+        tokenizer=json.dumps(name, ensure_ascii=False),
+        pad_token=', pad_token="eos"' if has_only_eos else "",
+        **totals,
+    )
+    return text.encode("utf-8", "replace")
 
 
 # -------------------------------------------------------------------------------------------------------------- verify
