@@ -80,11 +80,6 @@ def _finished(line: ProgressLine) -> str:
 
 def verify(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder or address that `hf-posenc encode` wrote to.")],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--inputs", metavar="INPUT", help="Read this input of the job again as well; repeatable."),
-    ] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Split of the inputs, as given to encode.")] = None,
 ) -> None:
     """Read every file that `hf-posenc encode` wrote, and list the missing, damaged and unknown ones.
 
@@ -95,7 +90,7 @@ def verify(
 
     screen = Screen()
     with ProgressLine(screen) as line:
-        found = corpus.verify(folder, line.checked, inputs=inputs or None, split=split)
+        found = corpus.verify(folder, line.checked)
     screen.say(str(found))
     if found.bad or not found.finished:
         raise typer.Exit(1)

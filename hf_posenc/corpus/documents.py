@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
 from .columns import Columns, SourceColumns, Values, is_string
@@ -90,6 +91,8 @@ class Documents:
         source (`Source`): their source.
         numbers (`list` of `int`): for text, the line where each document begins, counted from 1 at the start of the
             part; for tables, its row in the source, counted from 0.
+        begins (array of int64): for text, the byte of the decompressed source at which each document begins; for
+            tables, its row in the source. Both are counted from 0.
         texts (`list` of one or two `list` of `str`): the texts, and for text pairs the second texts; a bad document
             has an empty text.
         carried (`pyarrow.Table`): the columns to copy to the shard, one row for each document.
@@ -104,6 +107,7 @@ class Documents:
 
     source: Source
     numbers: list[int]
+    begins: NDArray[np.int64]
     texts: list[list[str]]
     carried: pa.Table
     bad: Bad
@@ -137,6 +141,7 @@ def first_values(source: Source, names: list[str]) -> Values:
 def make_documents(
     source: Source,
     numbers: list[int],
+    begins: NDArray[np.int64],
     values: list[list[Any]],
     bad: Mapping[int, tuple[str, str | None]],
     columns: Columns,
@@ -149,7 +154,7 @@ def make_documents(
         array, wrong = _column(field, column)
         carried.append(array)
         bad = {**{row: (reason, texts[0][row]) for row, reason in wrong.items()}, **bad}
-    return Documents(source, numbers, *_without_bad(texts, bad, carried, columns), **more)
+    return Documents(source, numbers, begins, *_without_bad(texts, bad, carried, columns), **more)
 
 
 def table_documents(
@@ -207,7 +212,7 @@ def _rows(source: Source, batch: pa.RecordBatch, columns: Columns, first: int, s
                 bad.setdefault(row, (f"column {name!r} is null", texts[0][row]))
     numbers = list(range(first, first + len(batch)))
     parts = _without_bad(texts, bad, arrays[len(columns.texts) :], columns)
-    return Documents(source, numbers, *parts, shard=shard, raw=raw)
+    return Documents(source, numbers, np.array(numbers, np.int64), *parts, shard=shard, raw=raw)
 
 
 def _without_bad(

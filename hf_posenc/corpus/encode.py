@@ -6,33 +6,58 @@ missing shards, then write manifest and data card.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._common.errors import counted, value_error
 from ..tokenization import Encoder, RustOnlyTokenizer, SerializedTokenizer, to_files
-from .card import card
-from .columns import named_columns
-from .engines import CountLines, Function, Records, WriteShards, library_versions, run_in_processes, run_on_ray
-from .files import Format, InputFile, StorageOptions
+from .engines import Records, WriteShards, library_versions, run_in_processes, run_on_ray
+from .files import InputFile, StorageOptions
 from .manifest import OTHER_OUTPUT, BadFile, Manifest, OnRead, Remedy, differences, job_digest
 from .options import Options, Progress, resolve, with_options
 from .output import CARD, DATA, JOB, MANIFEST, TOKENIZER, Output
 from .shards import Job, Task, read_record, rejected_name, schema_of
 from .sources import Sources, open_sources
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 # Bytes of input from which on a document may be so long that a message warns of its memory.
 _SMALL = 1 << 20
 # By default a shard holds 1/64 of the input, within these bounds, so that all workers finish at about the same time.
 _MIN_SHARD_BYTES, _MAX_SHARD_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
 _SAVED = 1000  # shards after which the manifest is written
+# The data card; `load_dataset(folder)` reads its header.
+_CARD = """---
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: data/shard-*.parquet
+# license: that of the texts; fill it in
+---
+
+# {title} as token ids
+
+{tokens:,} token ids of {documents:,} documents, in {rows:,} rows of at most {longest:,}. {cut:,} documents were
+truncated, {rejected:,} are listed in `rejected/`. Batches of 32 neighboring rows are {padding:.1%} padding.
+`manifest.json` holds settings, inputs and versions, and a checksum of each shard, which `hf-posenc verify` compares.
+
+```python
+from datasets import load_dataset
+from hf_posenc import DataCollatorWithPositionalEncoding
+
+# In this folder, or with its path before "data" and "tokenizer"
+rows = load_dataset("parquet", data_files="data/shard-*.parquet", split="train")
+collate = DataCollatorWithPositionalEncoding({tokenizer}{pad_token})
+```
+"""
 
 
 def encode(
@@ -143,8 +168,7 @@ def encode(
         if is_local:  # the code in the card loads it
             for file, content in to_files(own_tokenizer).items():
                 place.write(f"{TOKENIZER}/{file}", content)
-        if not _write_card(place, card(manifest, own_tokenizer, is_local=is_local)):
-            progress.message(f"{CARD} was changed by hand, and is not replaced")
+        place.create(CARD, _card(manifest, TOKENIZER if is_local else public_name, own_tokenizer))
         if is_new and (cut := manifest.totals["cut"]):
             documents = manifest.totals["documents"]
             progress.message(f"{cut:,} of {documents:,} documents were truncated to {job.max_length} tokens")
@@ -234,7 +258,7 @@ def _other_content(manifest: Manifest, sources: Sources, doubtful: Mapping[int, 
     known = {sources.sources[number].name: words for number, words in doubtful.items()}
     shards, last = manifest.finished_shards(), max((task for task, _ in manifest.records), default=-1)
     task = None
-    for task in sources.tasks(manifest.config["shard_bytes"]) if shards and doubtful else ():
+    for task in sources.tasks(manifest.config["shard_bytes"]) if shards else ():
         doubted = [part.source for part in task.parts if part.source.name in known]
         if doubted and task.number in shards:
             digests = sources.digests(task, manifest.config["shard_bytes"])
@@ -253,7 +277,7 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, progress: Pro
 
     def missing() -> Iterator[Task]:
         nonlocal count
-        for task in _with_first_lines(job, tasks, manifest) if job.source_columns else tasks:
+        for task in tasks:
             count = task.number + 1
             done = shards.get(task.number, frozenset())
             if task.number % n == k - 1 and not manifest.is_complete(task.number, done):
@@ -266,7 +290,7 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, progress: Pro
     read = sum(record["read"] for record in manifest.records.values())
     progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(manifest.records))
     try:
-        with closing(_run(job, WriteShards(job), missing())) as records:
+        with closing(_run(job, missing())) as records:
             for written, record in enumerate(records, 1):
                 manifest.add(record)
                 progress.shard(record)
@@ -277,23 +301,8 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, progress: Pro
     return count
 
 
-def _with_first_lines(job: Job, tasks: Iterable[Task], manifest: Manifest) -> Iterator[Task]:
-    """Yield the tasks with the number of the first line of each, which the workers count where it is unknown."""
-    tasks = list(tasks)
-    # Lines are needed of a task before one that begins inside the same text file.
-    needed = [task for task, after in pairwise(tasks) if after.first_line is None]
-    shards = {task.number: manifest.records.get((task.number, 0)) for task in needed}
-    lines = {number: record["lines"] for number, record in shards.items() if record is not None}
-    with closing(_run(job, CountLines(), iter([task for task in needed if task.number not in lines]))) as counts:
-        lines.update({count["task"]: count["lines"] for count in counts})
-    first = 1
-    for task in tasks:
-        first = 1 if task.first_line else first
-        yield replace(task, first_line=first)
-        first += lines.get(task.number, 0)
-
-
-def _run(job: Job, function: Function, tasks: Iterator[Task]) -> Records:
+def _run(job: Job, tasks: Iterator[Task]) -> Records:
+    function = WriteShards(job)
     if job.engine == "ray":
         tasks = (_for_other_machines(task) for task in tasks)
         return run_on_ray(function, tasks, workers=job.workers, address=job.address, libraries=job.libraries)
@@ -350,19 +359,18 @@ def _check_other_files(output: Output, bad: list[BadFile]) -> None:
         )
 
 
-def _write_card(output: Output, text: str) -> bool:
-    """Write the data card, unless the user changed it: its last line holds the checksum of the text above."""
-    before = (output.read(CARD) or b"").decode("utf-8", "replace")
-    above, _, last = before.removesuffix("\n").rpartition("\n")
-    if before and last != _last_line(above + "\n"):
-        return False
-    output.write(CARD, f"{text}{_last_line(text)}\n".encode("utf-8", "replace"))
-    return True
-
-
-def _last_line(text: str) -> str:
-    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-    return f"<!-- written by hf-posenc {digest}; change anything above, and it is left alone -->"
+def _card(manifest: Manifest, name: str, tokenizer: PreTrainedTokenizerBase) -> bytes:
+    """Return the data card: figures, and code that loads the shards, and the tokenizer by its name or folder."""
+    first, totals = " ".join(Path(manifest.inputs[0]["name"]).name.split()), manifest.totals
+    has_only_eos = tokenizer.pad_token is None and tokenizer.eos_token is not None
+    text = _CARD.format(
+        title=f"`{first}`" + (f" and {len(manifest.inputs) - 1:,} more" if len(manifest.inputs) > 1 else ""),
+        padding=1 - totals["tokens"] / max(totals["padded"], 1),
+        tokenizer=json.dumps(name, ensure_ascii=False),
+        pad_token=', pad_token="eos"' if has_only_eos else "",
+        **totals,
+    )
+    return text.encode("utf-8", "replace")
 
 
 # -------------------------------------------------------------------------------------------------------------- verify
@@ -417,10 +425,6 @@ def verify(
     output: str | Path,
     on_read: OnRead | None = None,
     *,
-    inputs: Any = None,
-    format: Format | None = None,
-    dataset_config: str | None = None,
-    split: str | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Verification:
     r"""Read every file of an output again and compare it with `manifest.json`, to find lost and damaged files.
@@ -430,17 +434,13 @@ def verify(
     Args:
         output (`str` or `Path`): the output given to `encode`.
         on_read (callable, *optional*): called after each shard, with its size in bytes.
-        inputs (*optional*): the inputs given to `encode`. If given, they are read again too, and compared with the
-            digest in the record of each shard.
-        format, dataset_config, split (`str`, *optional*): as given to `encode` with these inputs.
         storage_options (mapping, *optional*): as given to `encode`.
 
     Returns:
         `Verification`; `.bad` lists each file that differs from the manifest, with the reason.
 
     Raises:
-        ValueError: if there is no output, or its manifest is of another format; if an option of the inputs is given
-            without `inputs`.
+        ValueError: if there is no output, or its manifest is of another format.
         OSError: if a file exists and cannot be read.
 
     Example:
@@ -449,19 +449,11 @@ def verify(
         ValueError: no such folder holds no manifest.json
           fix: a folder or address that hf-posenc encode wrote to
     """
-    options = {"format": format, "dataset_config": dataset_config, "split": split}
-    if inputs is None and any(options.values()):
-        got = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
-        raise value_error("these options describe inputs", got=got, fix="inputs=... (--inputs), as for encode")
-    storage = storage_options or {}
-    manifest = Manifest.read(Output.of(output, storage))
+    manifest = Manifest.read(Output.of(output, storage_options or {}))
     if manifest is None:
         raise value_error(f"{output} holds no {MANIFEST}", fix="a folder or address that hf-posenc encode wrote to")
     shards = len(manifest.records)
     bad = manifest.find_shards(on_read, check_all=True)
-    if inputs is not None:
-        differing = _other_inputs(manifest, inputs, storage, options)
-        bad += [BadFile("inputs", difference, Remedy.OTHER_OUTPUT) for difference in differing]
     totals = manifest.totals
     return Verification(
         str(output),
@@ -471,22 +463,6 @@ def verify(
         rows=totals["rows"],
         tokens=totals["tokens"],
     )
-
-
-def _other_inputs(manifest: Manifest, inputs: Any, storage: StorageOptions, options: dict[str, Any]) -> list[str]:
-    """Return a message for each difference between `inputs` and the inputs that the shards were made from."""
-    config = manifest.options
-    types = config["columns"]
-    copied = list(types)[list(types).index("length") + 1 :]
-    typed = {name: f"{name}:{types[name]}" for name in copied}
-    # A nested type cannot be named; it comes from the source.
-    columns = [both if name in named_columns([both]) else name for name, both in typed.items()]
-    names = ("text_column", "text_pair_column", "document")
-    read = Options(**{name: config[name] for name in names}, columns=columns, **options)
-    sources = open_sources(inputs, read, storage)
-    if len(sources.sources) != len(manifest.inputs):
-        return [f"inputs: {len(manifest.inputs)} before, {len(sources.sources)} now"]
-    return _other_content(manifest, sources, dict.fromkeys(range(len(sources.sources)), ""))
 
 
 encode.__signature__ = with_options(encode)  # type: ignore[attr-defined]

@@ -57,15 +57,6 @@ class WriteShards:
         return ShardWriter(self.job)
 
 
-@dataclass(frozen=True)
-class CountLines:
-    """Function of a worker: count the lines of the last part of a task."""
-
-    def __call__(self, task: Task) -> Iterator[dict[str, Any]]:
-        part: Any = task.parts[-1]
-        yield {"task": task.number, "lines": part.source.count_lines(part.begin, part.end)}
-
-
 def library_versions(names: Iterable[str]) -> dict[str, str]:
     r"""Return a `dict` from each name to the installed version of that library, or `"unknown"` if it is not installed.
 

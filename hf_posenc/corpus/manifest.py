@@ -49,7 +49,6 @@ class Remedy(Enum):
 
     ENCODE_AGAIN = ""
     MOVE_AWAY = "; move it away"
-    OTHER_OUTPUT = "; encode it to another output"
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class BadFile:
     r"""A file that differs from the manifest (`manifest.json`), as `verify` reports it.
 
     Args:
-        file (`str`): its name in the output; `"inputs"` if the inputs differ.
+        file (`str`): its name in the output.
         difference (`str`): the difference.
         remedy (`Remedy`): the way out; by default, the same `encode` again repairs it.
     """

@@ -52,8 +52,8 @@ class Options:
     )
     source_columns: bool = _option(
         False,
-        "Add the columns source and row: the file or data set of each document, and its line or row there. Packed "
-        "rows hold lists of them.",
+        "Add the columns source and row: the file or data set of each document, and the byte (from 0) at which it "
+        "begins there, or its row. Packed rows hold lists of them.",
         recorded=False,  # the manifest records the schema of the shards
     )
     document: Literal["line", "paragraph", "file"] = _option(

@@ -80,13 +80,11 @@ class Task:
     Args:
         number (`int`): number of the task, from 0.
         parts (`tuple` of `Part`): the parts, in order.
-        first_line (`int`, *optional*): number of the first line of the first part in its file; `None` if unknown.
         done (`frozenset` of `int`): numbers of the shards of this task that are finished.
     """
 
     number: int
     parts: tuple[Part, ...]
-    first_line: int | None = 1
     done: frozenset[int] = frozenset()
 
     @property
@@ -311,11 +309,10 @@ class _Shard:
         if job.text_pair_column is not None and rows.token_type_ids is not None:
             columns["token_type_ids"] = rows.token_type_ids
         self._counts["cut"] += rows.truncated
-        offset = self._offset(documents)
         if bad:
             if job.on_bad_row == "error":
                 raise ValueError(self._bad_row(documents, min(bad), *bad[min(bad)]))
-            self._rejected += (self._entry(documents, row, *bad[row], offset) for row in sorted(bad))
+            self._rejected += (self._entry(documents, row, *bad[row]) for row in sorted(bad))
             if job.on_bad_row == "skip":
                 keep = ~np.isin(sample, np.fromiter(bad, np.int64, len(bad)))
                 columns, sample = {name: column.filter(keep) for name, column in columns.items()}, sample[keep]
@@ -327,8 +324,8 @@ class _Shard:
         if job.source_columns:
             name = documents.source.recorded.encode("utf-8", "backslashreplace").decode()
             names = pa.DictionaryArray.from_arrays(pa.array([0] * len(carried), pa.int32()), [name])
-            numbers = pa.array(np.array(documents.numbers, np.int64) + (offset or 0), pa.int64())
-            carried = carried.append_column("source", names).append_column("row", numbers)
+            begins = _integers(documents.begins, pa.int64())
+            carried = carried.append_column("source", names).append_column("row", begins)
         return _Block(columns, carried, sample)
 
     def _tokenize(self, documents: Documents) -> tuple[TokenDocuments, Bad]:
@@ -375,39 +372,34 @@ class _Shard:
 
     # ---------------------------------------------------------------------------------------------------- bad documents
 
-    def _offset(self, documents: Documents) -> int | None:
-        """Return the number of lines before the part in its file; `None` if it is unknown."""
+    def _begins_inside(self, documents: Documents) -> bool:
+        """Return True if the documents are of a part that begins inside a text file, after lines of unknown number."""
         part = self._task.parts[0]
-        if documents.source is not part.source or not part.begin or documents.unit == "row":
-            return 0
-        return None if self._task.first_line is None else self._task.first_line - 1
+        return documents.source is part.source and part.begin > 0 and documents.unit == "line"
 
-    def _entry(
-        self, documents: Documents, row: int, reason: str, text: str | None, offset: int | None
-    ) -> dict[str, Any]:
+    def _entry(self, documents: Documents, row: int, reason: str, text: str | None) -> dict[str, Any]:
         """Return the JSON object of a rejected document; `encode` replaces `line_in_shard` by `line` at the end."""
-        unit = documents.unit if offset is not None else "line_in_shard"
         return {
             "file": documents.source.recorded,
-            unit: documents.numbers[row] + (offset or 0),
+            "line_in_shard" if self._begins_inside(documents) else documents.unit: documents.numbers[row],
             "reason": reason,
             **({} if not text else {"text": text[:200]}),
         }
 
     def _bad_row(self, documents: Documents, row: int, reason: str, text: str | None) -> str:
-        number, offset, place = documents.numbers[row], self._offset(documents), ""
-        if offset is None:
+        number, place = documents.numbers[row], ""
+        if self._begins_inside(documents):
             part = self._task.parts[0]
             if part.begin < _COUNTED and isinstance(part.source, TextFile):
-                offset = part.source.count_lines(0, part.begin)
+                number += part.source.count_lines(part.begin)
             else:
-                offset, place = 0, f" after byte {part.begin:,}"
+                place = f" after byte {part.begin:,}"
         fixes = ["download or write the file again"] if documents.is_damage else []
         fixes.append('on_bad_row="skip" leaves such rows out and lists them in rejected/')
         if self._job.pack is None:
             fixes.append('on_bad_row="keep-empty" keeps them as empty texts')
         return explain(
-            f"{documents.source.shown}, {documents.unit} {number + offset}{place}: {reason}",
+            f"{documents.source.shown}, {documents.unit} {number}{place}: {reason}",
             got=shorten(text[:200]) if text else "no text",
             fix="; ".join(fixes),
         )

@@ -59,15 +59,15 @@ class Sources:
         for source in self.sources:
             for part in source.parts(shard_bytes, self.columns):
                 if held and (part.several or size + part.size > shard_bytes):
-                    yield _task(number, held)
+                    yield Task(number, tuple(held))
                     number, held, size = number + 1, [], 0
                 held.append(part)
                 size += part.size
                 if part.several:
-                    yield _task(number, held)
+                    yield Task(number, tuple(held))
                     number, held, size = number + 1, [], 0
         if held:
-            yield _task(number, held)
+            yield Task(number, tuple(held))
 
     def digests(self, task: Task, shard_bytes: int) -> dict[int, str]:
         """Read a task, and return the digest of the documents of each of its shards, as their records hold it."""
@@ -99,11 +99,6 @@ class Sources:
                         "several files, or Parquet, are read by all workers"
                     )
         return notes
-
-
-def _task(number: int, parts: list[Part]) -> Task:
-    is_inside = isinstance(parts[0].source, TextFile) and parts[0].begin
-    return Task(number, tuple(parts), first_line=None if is_inside else 1)
 
 
 def open_sources(inputs: Any, options: Options, storage: StorageOptions) -> Sources:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from .._common.errors import explain, lone_surrogate, shorten, value_error
@@ -185,11 +186,12 @@ class TextFile(InputFile):
             yield from parse.get(self.kind, self._by_line)(lines, end, shard_bytes if part.several else None, columns)
             if lines.damage is not None:
                 last = (lines.offset - 1) // shard_bytes if part.several and lines.offset else 0
-                yield self._batch([_Record(last, lines.number, 0, b"", None, lines.damage)], columns, is_damage=True)
+                damage = _Record(last, lines.number, lines.offset, 0, b"", None, lines.damage)
+                yield self._batch([damage], columns, is_damage=True)
 
-    def count_lines(self, begin: int, end: int) -> int:
-        """Return the number of lines that begin at byte `begin` or later, and before byte `end`."""
-        with self._lines(begin, end) as lines:
+    def count_lines(self, end: int) -> int:
+        """Return the number of lines that begin before byte `end`."""
+        with self._lines() as lines:
             for _ in lines.before(end):
                 pass
             return lines.number - 1
@@ -228,6 +230,7 @@ class TextFile(InputFile):
         number = 1
         for shard, block in self._blocks(lines, end, shard_bytes):
             found, wrong = _decoded(block)
+            begins = lines.offset - len(block) + np.append(0, np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1)
             for start in range(0, len(found), BATCH_ROWS):
                 some = found[start : start + BATCH_ROWS]
                 full = [index for index, line in enumerate(some) if line and not line.isspace()]
@@ -237,9 +240,8 @@ class TextFile(InputFile):
                 raw = [block] if start == 0 else []
                 numbers = [number + index for index in full]
                 blank = len(some) - len(full)
-                yield make_documents(
-                    self, numbers, values, bad, columns, shard=shard, lines=len(some), blank=blank, raw=raw
-                )
+                more = {"shard": shard, "lines": len(some), "blank": blank, "raw": raw}
+                yield make_documents(self, numbers, begins[start:][full], values, bad, columns, **more)
                 number += len(some)
 
     def _paragraphs(self, lines: Lines, end: float, shard_bytes: int | None, columns: Columns) -> Iterator[Documents]:
@@ -248,19 +250,20 @@ class TextFile(InputFile):
     def _paragraph_records(self, lines: Lines, end: float, shard_bytes: int | None) -> Iterator[_Record]:
         # A paragraph that began in the part before belongs to that part.
         is_tail = lines.line_before is not None and not self._is_blank(lines.offset, lines.line_before)
-        number, paragraph, its_shard = 1, list[bytes](), 0
+        number, paragraph, its_shard, begin = 1, list[bytes](), 0, 0
         for shard, block in self._blocks(lines, end, shard_bytes):
-            start = 0
+            at, start = lines.offset - len(block), 0
+            if not paragraph:
+                its_shard, begin = shard, at
             for blank in _BLANK_LINE.finditer(block):
                 paragraph.append(block[start : blank.start()])
-                its_shard = its_shard if len(paragraph) > 1 else shard
                 raw = b"".join(paragraph)
                 count = raw.count(b"\n") + 1
-                yield _Record(its_shard, number, count, *_paragraph(b"" if is_tail else raw))
+                yield _Record(its_shard, number, begin, count, *_paragraph(b"" if is_tail else raw))
                 number += count
                 is_tail, paragraph, start = False, [], blank.end()
+                its_shard, begin = shard, at + start
             if start < len(block):
-                its_shard = its_shard if paragraph else shard
                 paragraph.append(block[start:])
                 if sum(map(len, paragraph)) > LONGEST:
                     raise ValueError(self._too_long(lines.offset))
@@ -272,7 +275,7 @@ class TextFile(InputFile):
             paragraph.append(block[: blank_line.start()] if blank_line else block)
             if blank_line:
                 break
-        yield _Record(its_shard, number, count, *_paragraph(b"" if is_tail else b"".join(paragraph)))
+        yield _Record(its_shard, number, begin, count, *_paragraph(b"" if is_tail else b"".join(paragraph)))
 
     def _is_blank(self, end: int, tail: bytes) -> bool:
         """Return True if the line that ends at byte `end`, with the bytes `tail`, is blank; read back to its start."""
@@ -288,14 +291,14 @@ class TextFile(InputFile):
         return False
 
     def _whole(self, lines: Lines, end: float, shard_bytes: int | None, columns: Columns) -> Iterator[Documents]:
-        raw = b"".join(block for _, block in self._blocks(lines, end, None))
+        begin, raw = lines.offset, b"".join(block for _, block in self._blocks(lines, end, None))
         if len(raw) > LONGEST:
             raise ValueError(self._too_long(0))
         if raw and lines.damage is None:
             reason = not_unicode(raw)
             text = "" if reason else raw.decode().replace("\r\n", "\n")
             values = [text] if text and not text.isspace() else None
-            yield from self._batches(iter([_Record(0, 1, raw.count(b"\n"), raw, values, reason)]), columns)
+            yield from self._batches(iter([_Record(0, 1, begin, raw.count(b"\n"), raw, values, reason)]), columns)
 
     def _csv(self, lines: Lines, end: float, shard_bytes: int | None, columns: Columns) -> Iterator[Documents]:
         return self._batches(self._csv_records(lines, end, shard_bytes, columns), columns)
@@ -316,7 +319,7 @@ class TextFile(InputFile):
         records = csv.reader(read(), delimiter=DELIMITERS[self.kind])
         header: list[str] | None = None
         where: list[tuple[str, int, str | None]] = []
-        number = 1
+        number, begin = 1, lines.offset
         while True:
             reason, row, values = None, None, None
             try:
@@ -330,7 +333,7 @@ class TextFile(InputFile):
                 return  # the file is damaged inside a quoted field
             if row and header is None:
                 if columns is None:
-                    yield _Record(0, number, len(raw), record, row, None)
+                    yield _Record(0, number, begin, len(raw), record, row, None)
                     return
                 header = row
                 # For each column: its name, its index in a record, and the value that replaces an empty field.
@@ -346,8 +349,8 @@ class TextFile(InputFile):
                     reason = next((f"column {name!r} {words}" for name, words in wrong if words), None)
                 if row and not reason:
                     values = [row[at] or empty for _, at, empty in where]
-                yield _Record(raw[0][0], number, len(raw), record, values, reason)
-            number += len(raw)
+                yield _Record(raw[0][0], number, begin, len(raw), record, values, reason)
+            number, begin = number + len(raw), begin + len(record)
             raw.clear()
 
     def _batches(self, records: Iterator[_Record], columns: Columns) -> Iterator[Documents]:
@@ -370,6 +373,7 @@ class TextFile(InputFile):
         return make_documents(
             self,
             [one.number for one in found],
+            np.array([one.begin for one in found], np.int64),
             [[row[column] for row in rows] for column in range(len(nothing))],
             {row: (one.reason, excerpt(one.raw)) for row, one in enumerate(found) if one.reason is not None},
             columns,
@@ -432,6 +436,7 @@ class _Record(NamedTuple):
 
     shard: int
     number: int
+    begin: int
     lines: int
     raw: bytes
     values: Sequence[Any] | None

@@ -341,11 +341,6 @@ def test_a_split_of_a_saved_data_set_is_chosen_by_name(
     assert "saved has several splits, and one must be chosen\n  got: train, test\n" in capsys.readouterr().err
     assert run(*command, "--split", "train") == 0
     assert "documents  3" in capsys.readouterr().out
-    assert run("verify", "out", "--inputs", "saved", "--split", "train") == 0
-    assert run("verify", "out", "--inputs", "saved", "--split", "test") == 1
-    capsys.readouterr()
-    assert run("verify", "out", "--split", "train") == 2
-    assert "these options describe inputs\n  got: split='train'\n" in capsys.readouterr().err
 
 
 def test_the_line_that_reads_the_shards_works_for_an_output_with_brackets_in_its_name(

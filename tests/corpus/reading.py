@@ -22,11 +22,15 @@ BYTES.decoder = decoders.ByteLevel()
 
 @dataclass
 class Read(Progress):
-    """The documents of a corpus in order; a bad one has an empty text, and its reason and first characters."""
+    """The documents of a corpus in order; a bad one has an empty text, and its reason and first characters.
+
+    `begins` are the bytes or rows at which the documents begin, `lines` the lines of those that are in `rejected/`.
+    """
 
     texts: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
     bad: dict[int, str] = field(default_factory=dict)
     excerpts: dict[int, str] = field(default_factory=dict)
     carried: pa.Table = None
@@ -58,12 +62,13 @@ def read(*inputs: Any, output: Path | None = None, **options: Any) -> Read:
         ]
     found.texts = [BYTES.decode(ids) for ids in rows["input_ids"].to_pylist()]
     found.carried = rows.select(rows.column_names[rows.column_names.index("length") + 1 :])
+    found.lines = [entry["line"] for entry in entries if "line" in entry]
     if given["source_columns"]:
-        found.sources, found.numbers = rows["source"].to_pylist(), rows["row"].to_pylist()
-        places = {place: row for row, place in enumerate(zip(found.sources, found.numbers, strict=True))}
-        for entry in entries:
+        found.sources, found.begins = rows["source"].to_pylist(), rows["row"].to_pylist()
+        empty = (row for row, text in enumerate(found.texts) if not text)  # those in `rejected/`
+        for row, entry in zip(empty, entries, strict=True):
+            assert entry["file"] == found.sources[row]
             if entry["reason"] != "has no tokens":
-                row = places[entry["file"], entry.get("line", entry.get("row"))]
                 found.bad[row] = entry["reason"]
                 found.excerpts[row] = entry.get("text", "")
     return found

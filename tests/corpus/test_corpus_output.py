@@ -529,4 +529,4 @@ def test_names_that_are_not_unicode_are_kept(tmp_path: Path) -> None:
     assert Manifest.read(tmp_path / "out").inputs == manifest.inputs
     assert manifest.inputs[0]["name"] == path.name
     assert verify(tmp_path / "out").bad == ()
-    assert "# ?.txt as token ids" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "# `?.txt` as token ids" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")

@@ -222,7 +222,7 @@ def test_a_cluster_that_loses_a_machine_writes_the_same_bytes_to_a_store(
     shards = {path.name: path.read_bytes() for path in (tmp_path / "local" / "data").iterdir()}
     assert len(shards) > 10
     assert shards == {path.name: path.read_bytes() for path in (tmp_path / "store" / "out" / "data").iterdir()}
-    assert verify("dir://out", inputs="dir://in", storage_options=store).finished
+    assert verify("dir://out", storage_options=store).finished
 
 
 # -------------------------------------------------------------------------------------------- a Ray started by `encode`

@@ -94,7 +94,7 @@ def test_from_s3_to_s3_the_shards_have_the_bytes_of_a_local_run(tmp_path: Path, 
     assert files(tmp_path / "copy") == files(tmp_path / "local")
     for content in files(tmp_path / "copy").values():
         assert not any(key.encode() in content for key in KEYS.values())
-    assert verify("s3://bucket/out", inputs="s3://bucket/in", storage_options=store).sound
+    assert verify("s3://bucket/out", storage_options=store).sound
     again = Made()
     encode("s3://bucket/in", BYTES, "s3://bucket/out", workers=1, progress=again, **options)
     assert again.shards == []

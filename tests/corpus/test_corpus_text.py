@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from reading import Read, content, read
 
 SOME = settings(max_examples=40, deadline=None)
+ONE_BYTE = {"max_length": 1, "too_long": "error"}  # options that reject all longer documents
 SHARD_BYTES = st.one_of(st.integers(1, 40), st.just(1 << 20))
 
 
@@ -45,10 +46,14 @@ def test_lines_are_what_splitting_at_line_feeds_gives_however_they_are_divided(
 ) -> None:
     lines = [*lines, "last"]
     payload = ("\n".join(lines) + "\n" * ends).encode()
-    found = content(gzip.compress(payload) if kind == "txt.gz" else payload, kind, shard_bytes=shard_bytes)
-    assert list(zip(found.numbers, texts(found), strict=True)) == [
-        (number, line) for number, line in enumerate(lines, 1) if line.strip()
+    stored = gzip.compress(payload) if kind == "txt.gz" else payload
+    found = content(stored, kind, shard_bytes=shard_bytes)
+    begins = [len("".join(f"{line}\n" for line in lines[:number]).encode()) for number in range(len(lines))]
+    assert list(zip(found.begins, texts(found), strict=True)) == [
+        (begin, line) for begin, line in zip(begins, lines, strict=True) if line.strip()
     ]
+    long = [number for number, line in enumerate(lines, 1) if line.strip() and len(line.encode()) > 1]
+    assert content(stored, kind, shard_bytes=shard_bytes, **ONE_BYTE).lines == long
     assert found.manifest.totals["blank"] == sum(not line.strip() for line in lines)
     assert sum(record["lines"] for record in found.manifest.shards) == len(lines)
 
@@ -56,7 +61,7 @@ def test_lines_are_what_splitting_at_line_feeds_gives_however_they_are_divided(
 def test_only_a_line_feed_ends_a_line_and_a_carriage_return_before_it_goes() -> None:
     found = content(b"a\r\nb\x0bc\x0c\xc2\x85\xe2\x80\xa8\rd\n\r\nn\0l")
     assert found.texts == ["a", "b\x0bc\x0c\x85\u2028\rd", "n\0l"]
-    assert found.numbers == [1, 2, 4]
+    assert found.begins == [0, 3, 17]
 
 
 @SOME
@@ -91,8 +96,9 @@ OBJECTS = st.dictionaries(st.sampled_from(["text", "meta", "else"]), VALUES, max
 def test_json_lines_are_what_json_gives_and_nothing_carried_as_text_is_lost(values: list[Any], escaped: bool) -> None:
     values = [{"text": "the first line names the columns"}, *values]
     lines = [json.dumps(value, ensure_ascii=escaped) for value in values]
-    found = content("".join(f"{line}\n" for line in lines).encode(), "jsonl", columns=["meta:string"])
-    assert found.numbers == list(range(1, len(values) + 1))
+    payload = "".join(f"{line}\n" for line in lines).encode()
+    found = content(payload, "jsonl", columns=["meta:string"])
+    assert [payload[begin:].decode().partition("\n")[0] for begin in found.begins] == lines
     for row, value in enumerate(values):
         good = isinstance(value, dict) and isinstance(value.get("text"), str)
         assert (row not in found.bad) == good
@@ -133,7 +139,7 @@ def test_a_bad_json_line_has_a_reason_and_leaves_the_others_alone(line: bytes, r
     assert found.bad[1].startswith(reason)
     assert texts(found) == ["a", None, "b"]
     assert found.carried["id"].to_pylist() == [None, None, 3]
-    assert (found.numbers, found.blank) == ([1, 3, 4], 1)
+    assert (found.begins, found.lines, found.blank) == ([0, 15, 17 + len(line)], [3], 1)
 
 
 def test_a_text_is_good_whatever_its_other_columns_hold_unless_a_type_is_named() -> None:
@@ -223,20 +229,23 @@ def test_both_texts_of_a_pair_must_be_there() -> None:
 @SOME
 @given(st.lists(st.tuples(st.text(st.sampled_from('aé," \n')), st.text(st.sampled_from('b,"\t\n')))), SHARD_BYTES)
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
-def test_csv_records_are_those_that_were_written_with_the_numbers_of_their_lines(
+def test_csv_records_are_those_that_were_written_with_the_bytes_and_lines_where_they_begin(
     kind: str, records: list[tuple[str, str]], shard_bytes: int
 ) -> None:
     file = io.StringIO(newline="")
     writer = csv.writer(file, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n")
     writer.writerow(["text", "note"])
-    begins = []
+    begins, long = [], []
     for record in (records := [*records, ("last", "")]):
-        begins.append(1 + file.getvalue().count("\n"))
+        begins.append(len(file.getvalue().encode()))
+        if len(record[0].encode()) != 1:
+            long.append(1 + file.getvalue().count("\n"))
         writer.writerow(record)
     found = content(file.getvalue().encode(), kind, columns=["note"], shard_bytes=shard_bytes)
     assert found.texts == [text for text, _ in records]
     assert found.carried["note"].to_pylist() == [note for _, note in records]
-    assert found.numbers == begins
+    assert found.begins == begins
+    assert content(file.getvalue().encode(), kind, shard_bytes=shard_bytes, **ONE_BYTE).lines == long
 
 
 def test_csv_keeps_words_and_digits_as_they_are_written_unless_a_type_is_named() -> None:
@@ -244,7 +253,9 @@ def test_csv_keeps_words_and_digits_as_they_are_written_unless_a_type_is_named()
     found = content(payload, "csv", columns=["n:string"])
     assert texts(found) == ['a, "b"\nc', "null", "d", "e", None, None, None, ""]
     assert found.carried["n"].to_pylist() == ["00123", "NA", "", "x", None, None, None, "7"]
-    assert (found.numbers, found.blank) == ([2, 5, 6, 7, 8, 9, 10, 11], 1)
+    records = [b"00123,", b"NA,", b",d", b"x,", b"1,2,3", b"1,\xff", b"\xff,f", b"7,"]
+    assert (found.begins, found.blank) == ([payload.index(record) for record in records], 1)
+    assert found.lines == [8, 9, 10, 11]
     assert found.bad == {
         4: "has 3 fields, but the header has 2",
         5: "column 'text' is not UTF-8: byte 0xff at position 0 (invalid start byte)",
@@ -278,7 +289,7 @@ def test_paragraphs_are_what_lies_between_blank_lines_however_they_are_divided(
     payload = gzip.compress(text.encode()) if kind == "txt.gz" else text.encode()
     found = content(payload, kind, document="paragraph", shard_bytes=shard_bytes)
     expected: list[list[str]] = [[]]
-    first = []
+    first: list[int] = []
     lines = text.replace("\r\n", "\n").split("\n")
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -288,7 +299,10 @@ def test_paragraphs_are_what_lies_between_blank_lines_however_they_are_divided(
         elif expected[-1]:
             expected.append([])
     assert texts(found) == ["\n".join(document) for document in expected if document]
-    assert found.numbers == first
+    ends = [at for at, byte in enumerate(text.encode()) if byte == 10]
+    assert found.begins == [0 if line == 1 else ends[line - 2] + 1 for line in first]
+    long = [line for line, words in zip(first, texts(found), strict=True) if words and len(words.encode()) > 1]
+    assert content(payload, kind, document="paragraph", shard_bytes=shard_bytes, **ONE_BYTE).lines == long
     assert sum(record["lines"] for record in found.manifest.shards) == len(lines)
 
 
@@ -297,9 +311,9 @@ def test_paragraphs_are_what_lies_between_blank_lines_however_they_are_divided(
 
 def test_a_whole_file_is_one_document_with_its_last_line_end(tmp_path: Path) -> None:
     found = content(b"\xef\xbb\xbfI ride\r\n\r\n bike\r \n\n", document="file")
-    assert (found.texts, found.numbers, found.blank) == (["I ride\n\n bike\r \n\n"], [1], 0)
+    assert (found.texts, found.begins, found.blank) == (["I ride\n\n bike\r \n\n"], [3], 0)
     found = content(b"I\nride \xff\n", document="file")
-    assert (texts(found), found.numbers, found.excerpts) == ([None], [1], {0: "I\nride \\xff"})
+    assert (texts(found), found.begins, found.lines, found.excerpts) == ([None], [0], [1], {0: "I\nride \\xff"})
     assert found.bad == {0: "is not UTF-8: byte 0xff at position 7 (invalid start byte)"}
     for name, payload in {"a": b"I\n", "b": " \n\u3000\n".encode(), "c": b"", "d": b"ride"}.items():
         Path(tmp_path, f"{name}.txt").write_bytes(payload)
@@ -333,7 +347,7 @@ def test_a_compressed_file_may_have_several_members_and_is_read_up_to_the_damage
     assert rest == lines[: len(rest)]
     assert damaged is None
     assert "it is cut off or damaged" in found.bad[len(rest)]
-    assert found.numbers[-1] == len(rest) + 1
+    assert (found.begins[-1], found.lines) == (22 * len(rest), [len(rest) + 1])
     with pytest.raises(ValueError, match=rf"(?s)a\.jsonl\.{kind}, line \d+: cannot be read further.*download.*skip"):
         read(path, on_bad_row="error")
 
@@ -401,7 +415,7 @@ def test_a_document_of_nine_megabytes_is_one_text(kind: str, document: str) -> N
     else:
         assert [len(text) for text in found.texts] == [1, len(long), 1]
         assert found.texts[1] == long
-        assert found.numbers == [1, 3, 5]
+        assert found.begins == [0, 3, len(payload) - 2]
 
 
 def test_a_file_that_is_written_to_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

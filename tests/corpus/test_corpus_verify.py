@@ -137,24 +137,6 @@ def test_an_unfinished_job_is_sound_so_far_except_for_copies(tmp_path: Path) -> 
     assert [bad.file for bad in verify(out).bad] == [shard(4), "data/shard-2.parquet"]
 
 
-def test_inputs_are_compared_with_the_text_that_each_shard_was_made_from(tmp_path: Path) -> None:
-    path, out = tmp_path / "corpus.jsonl", tmp_path / "out"
-    path.write_text("".join(f'{{"text": "I ride", "id": {n}}}\n' for n in range(100, 130)))
-    encode(path, TOKENIZER, out, workers=0, shard_bytes=300, columns=["id:int64"])
-    assert verify(out, inputs=path).bad == ()
-    assert verify(out, inputs=[str(path)], format="json").bad == ()
-    path.write_text(path.read_text().replace('"id": 121', '"id": 222'))
-    assert verify(out).bad == ()
-    (bad,) = verify(out, inputs=path).bad
-    assert (bad.file, bad.remedy.name) == ("inputs", "OTHER_OUTPUT")
-    assert str(path) in bad.reason
-    assert str(verify(out, inputs=path)).endswith("encode it to another output")
-    for options, status in (([], 0), (["--inputs", str(path)], 1)):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["verify", str(out), *options])
-        assert ended.value.code == status
-
-
 def test_a_folder_without_output_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
         with pytest.raises(ValueError, match=rf"{folder} holds no manifest.json\n  fix: "):
