@@ -1,4 +1,4 @@
-"""`Batch` held against what a plain dict does, and its pictures against the tokens that they show."""
+"""`Batch` compared with what a plain dict does, and its pictures with the tokens that they show."""
 
 from __future__ import annotations
 

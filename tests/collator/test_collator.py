@@ -1,4 +1,4 @@
-"""The collator's settings, what it reads, and its sockets, held against the tokenizer and against models.
+"""The collator's settings, what it reads, and its sockets, compared with the tokenizer and with models.
 
 Models are tiny and made from their configuration; messages are matched with the values that they print.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -88,22 +89,6 @@ def test_a_look_ahead_mask_that_no_memory_holds_is_refused(word_level) -> None:
         ):
             C(word_level, **settings)(rows)
     assert C(word_level, look_ahead=False)(rows)["input_ids"].shape == (1, 1_000_000)
-
-
-@pytest.mark.parametrize(
-    ("settings", "rows", "got"),
-    [  # more than the 2**47 bytes of an address space: no machine allocates them
-        ({"pad_to_multiple_of": 10**15}, ["I", "I ride"], "2 rows of 1 to 2 tokens, padded to 1,000,000,000,000,000: "),
-        ({"padding": "max_length", "max_length": 10**15}, ["I"], "input_ids alone would take 8,000.0 TB"),
-        ({"pad_to_multiple_of": 10**30}, ["I", "I ride"], "2 rows of 1 to 2 tokens, padded to "),
-        ({"padding": "max_length", "max_length": 10**30}, ["I"] * 100, "100 rows of 1 to 1 tokens, padded to "),
-    ],
-)
-def test_rows_that_no_memory_holds_once_padded_are_refused(word_level, settings: Any, rows: Any, got: str) -> None:
-    with pytest.raises(ValueError, match="does not fit into memory, because all its rows are padded") as refused:
-        C(word_level, **settings)(rows)
-    assert got in str(refused.value)
-    assert "token_budget" in str(refused.value)
 
 
 # ---------------------------------------------------------------------------------------------------- rows and columns
@@ -209,14 +194,6 @@ def test_given_columns_are_repeated_for_the_rows_of_a_long_text(word_level) -> N
     assert columns["length"].tolist() == [2, 1, 1]
 
 
-def test_a_column_of_ones_own_by_the_name_of_a_made_one_is_not_lost_in_silence(wordpiece) -> None:
-    """A film's `length` in minutes is no number of tokens."""
-    with pytest.raises(ValueError, match="column 'length' came with the texts"):
-        C(wordpiece)({"text": ["a b c"], "length": [90]})
-    with pytest.raises(ValueError, match="column 'attention_mask' came with the texts"):
-        C(wordpiece)({"text": ["a b c"], "attention_mask": [[1]]})
-
-
 def test_tokenizing_twice_changes_nothing(wordpiece) -> None:
     collate = C(wordpiece)
     once = collate({"text": ["a b c", "d"]})
@@ -253,22 +230,7 @@ def test_pairs_come_as_tuples_or_as_two_columns(wordpiece) -> None:
         assert batch["token_type_ids"].any()
 
 
-@pytest.mark.parametrize(
-    "given", [[["a", "b"], ["c", "d"]], {"text": [["a", "b"], ["c", "d"]]}, [{"text": ["a", "b"]}, {"text": ["c"]}]]
-)
-def test_lists_of_texts_are_no_pairs(wordpiece, given: Any) -> None:
-    with pytest.raises(TypeError, match=r"row 0 of column 'text' is list, expected str") as refused:
-        C(wordpiece)(given)
-    assert "is_split_into_words=True" in str(refused.value)
-
-
-@pytest.mark.parametrize("rows", [[("a", "b"), "c"], [("a", "b"), ("c", "d", "e")], [("a", "b"), ["c", "d"]]])
-def test_pairs_must_be_pairs_in_every_row(wordpiece, rows: list) -> None:
-    with pytest.raises(TypeError, match=r"row 1 of column 'text' is .*, expected a pair like row 0"):
-        C(wordpiece)(rows)
-
-
-def test_words_must_be_words(wordpiece) -> None:
+def test_lists_of_words_are_read_as_texts_pairs_and_columns(wordpiece) -> None:
     collate = C(wordpiece, is_split_into_words=True)
     assert collate([["I", "ride"], ["a"]])["input_ids"].shape[0] == 2
     assert collate([("I", "ride"), ("a", "b")])["token_type_ids"].sum() == 0
@@ -276,51 +238,275 @@ def test_words_must_be_words(wordpiece) -> None:
     assert collate([(["I", "ride"], ["bike"])])["input_ids"].tolist() == [pair["input_ids"]]
     row = {"text": ["I", "ride"], "pair": ["bike"]}
     assert collate.replace(text_pair_column="pair")([row])["input_ids"].tolist() == [pair["input_ids"]]
-    with pytest.raises(TypeError, match="row 1 of column 'text' is str, expected a list of words"):
-        collate([["I", "ride"], "bike"])
-    with pytest.raises(TypeError, match="row 0 of column 'text' is list, expected a list of words"):
-        collate([["I", None]])
 
 
 # ----------------------------------------------------------------------------------------------------- refusals: input
 
+REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
+    # no batch
+    *(({}, rows, ValueError, "empty batch") for rows in ([], (), np.array([], dtype=object), np.array([]))),
+    *(
+        ({}, rows, TypeError, "is not a batch: expected texts, rows or columns\n  got: ")
+        for rows in (5, None, b"a", {"a"}, 1.5, np.array("a"), np.array(3), torch.tensor(1.5))
+    ),
+    *(
+        ({}, row, ValueError, "holds one row, and a mapping must hold columns: map needs batched=True")
+        for row in (
+            {"text": "a", "label": 1},
+            *({"input_ids": kind([5, 6])} for kind in (list, np.array, torch.tensor)),
+        )
+    ),
+    ({"is_split_into_words": True}, {"text": ["I", "ride"]}, ValueError, "batched=True"),
+    # columns that are missing, or have another number of rows
+    *(
+        ({}, rows, ValueError, r"'text' is missing; .* arrived are \['label'\](?s:.*)columns=False.*\.map\(")
+        for rows in ([{"label": 0}], {"label": [0]})
+    ),
+    ({}, [{"body": "a", 5: 3}], ValueError, r"'text' is missing; the columns that arrived are \[5, 'body'\]"),
+    ({"text_pair_column": "other"}, [{"text": "a"}], ValueError, "column 'other' is missing"),
+    ({}, [{"text": "a", 5: 3}, {"text": "a"}], ValueError, r"row 1 does not have the columns of row 0, \[5, 'text'\]"),
+    ({}, [{"text": "a"}, "b"], ValueError, "row 1 does not have the columns"),
+    ({}, [{"text": "a", 5: 3}, {"text": "a", 6: 3}], ValueError, "row 1 does not have the columns of row 0"),
+    ({}, {"text": ["a", "b"], "label": [1]}, ValueError, r"(?s)same number of rows.*'text': 2, 'label': 1"),
+    # columns that a batch makes: a film's `length` in minutes is no number of tokens
+    ({}, {"text": ["a b c"], "length": [90]}, ValueError, "column 'length' came with the texts"),
+    ({}, {"text": ["a b c"], "attention_mask": [[1]]}, ValueError, "column 'attention_mask' came with the texts"),
+    ({}, [{"text": "a", "position_ids": 3}], ValueError, "column 'position_ids' came with the texts"),
+    # values that are no texts
+    ({}, ["a", None, "b"], TypeError, r"row 1 of column 'text' is NoneType, expected str\n  got: 1 bad of 3 rows"),
+    ({}, ["a", 5], TypeError, r"row 1 of column 'text' is int, expected str\n  got: 1 bad of"),
+    ({}, [1.5], TypeError, r"row 0 of column 'text' is float, expected str\n  got: 1 bad of"),
+    ({}, ["a", b"b"], TypeError, r"row 1 of column 'text' is bytes, expected str\n  got: 1 bad of"),
+    ({}, ["a", ["b"]], TypeError, r"row 1 of column 'text' is list, expected str\n  got: 1 bad of"),
+    ({}, ["a", {"text": "b"}], TypeError, r"row 1 of column 'text' is dict, expected str\n  got: 1 bad of"),
+    *(
+        ({}, rows, TypeError, r"row 1 of column 'text' is NoneType, expected str\n  got: 1 bad of")
+        for rows in ([{"text": "a"}, {"text": None}], {"text": ["a", None]})
+    ),
+    ({}, [[["a"]]], TypeError, r"row 0 of column 'text' is list, expected str\n  got: 1 bad of"),
+    *(
+        ({}, rows, TypeError, "row 0 of column 'text' is list, expected str(?s:.*)is_split_into_words=True")
+        for lists in ([["a", "b"], ["c", "d"]],)
+        for rows in (lists, {"text": lists}, [{"text": words} for words in lists], [[True, False]])
+    ),
+    *(
+        ({}, rows, TypeError, "row 1 of column 'text' is .*, expected a pair like row 0")
+        for rows in ([("a", "b"), "c"], [("a", "b"), ("c", "d", "e")], [("a", "b"), ["c", "d"]])
+    ),
+    (
+        {"text_column": "body"},
+        {"body": ["a", None, "b"]},
+        TypeError,
+        r'got: 1 bad of 3 rows in this batch\n.*ds\.filter\(lambda r: r\["body"\] is not None\)',
+    ),
+    (
+        {"text_pair_column": "other"},
+        [{"text": "a", "other": "b"}, {"text": "a", "other": None}],
+        TypeError,
+        "row 1 of column 'other' is NoneType, expected str",
+    ),
+    *(
+        (
+            {"is_split_into_words": True},
+            rows,
+            TypeError,
+            f"row {row} of column 'text' is {kind}, expected a list of words",
+        )
+        for rows, row, kind in (([["I", "ride"], "bike"], 1, "str"), ([["I", None]], 0, "list"))
+    ),
+    *(
+        ({}, rows, ValueError, 'row 3 has no tokens(?s:.*)empty="keep"')
+        for rows in (["a", "b", "c", ""], [[5], [6], [7], []], [{"text": text} for text in ("a", "b", "c", "")])
+    ),
+    # ids and values per token
+    ({}, [[1, 2], [1, -100]], ValueError, "row 1, column 1 of 'input_ids' is -100"),
+    ({"embedding": 4}, [[1, 2], [99999, 1]], ValueError, r"row 1, column 0 of 'input_ids' is 99999(?s:.*)\d+ rows"),
+    *(
+        ({}, [{"input_ids": ids}], TypeError, "row 0 of column 'input_ids' must be a flat list of integers")
+        for ids in ([0.5], None, [[1]], "text")
+    ),
+    *(
+        ({}, [{"input_ids": [1, 2], name: values}], error, f"row 0 of column '{name}' {words}")
+        for values, error, words in (
+            (torch.tensor([0, 1], dtype=torch.bfloat16), TypeError, "must be a flat list of integers"),
+            (np.array([0, 2**64 - 1], dtype=np.uint64), ValueError, f"holds {2**64 - 1}"),
+        )
+        for name in ("input_ids", "token_type_ids")
+    ),
+    (
+        {"text_target_column": "t"},
+        [{"input_ids": [1], "labels": torch.ones(2, requires_grad=True)}],
+        TypeError,
+        "row 0 of column 'labels' must be a flat list of integers",
+    ),
+    *(
+        (
+            {},
+            [{"input_ids": [1, 2], "position_ids": [0, 1]}, {"input_ids": [1, 2], "position_ids": values}],
+            error,
+            f"row 1 of column 'position_ids' {words}",
+        )
+        for values, error, words in (
+            ([0, float("inf")], TypeError, "must be a flat list of integers"),
+            ([0.0, 1.0], TypeError, "must be a flat list of integers"),
+            ([0, 2**64], ValueError, f"holds {2**64}, and int64"),
+            ([0, 2**63], ValueError, f"holds {2**63}, and int64"),
+            (np.array([0, 2**64 - 1], dtype=np.uint64), ValueError, f"holds {2**64 - 1}"),
+        )
+    ),
+    (
+        {},
+        [{"input_ids": [1], "attention_mask": [1]}, {"input_ids": [1, 2], "attention_mask": [1, 1, 1]}],
+        ValueError,
+        "row 1: 3 values in 'attention_mask' for 2 tokens",
+    ),
+    (
+        {},
+        [{"input_ids": [1, 2], "attention_mask": [2, 0]}],
+        ValueError,
+        r"attention_mask must be 1 at tokens and 0 at padding\n  got: row 0: \[2, 0\]",
+    ),
+    ({}, [{"input_ids": [1, 2], "token_type_ids": [0]}], ValueError, "row 0: 1 values in 'token_type_ids' for 2"),
+    # lengths
+    *(
+        ({"truncation": False, "max_length": 512}, rows, ValueError, f"row {row} has 700 tokens, limit 512")
+        for rows, row in (
+            *((rows, 0) for rows in (["a " * 700], {"text": ["a " * 700]}, [[5] * 700])),
+            (["a", "b", "a " * 700], 2),
+        )
+    ),
+    (
+        {"max_length": 4, "return_overflowing_tokens": True, "stride": 4},
+        [[1, 2, 3, 4, 5, 6, 7]],
+        ValueError,
+        "(?s)stride.*max_length=4, stride=4",
+    ),
+    ({"padding": False}, ["a", "a b"], ValueError, "without padding all rows must have one length, these have 1 to 2"),
+    # 2**47 bytes are an address space: no machine allocates more
+    *(
+        (settings, rows, ValueError, f"(?s)not fit into memory, because all its rows are padded.*{words}.*token_budget")
+        for settings, rows, words in (
+            ({"pad_to_multiple_of": 10**15}, ["I", "I ride"], "2 rows of 1 to 2 tokens, padded to 1(,000){5}: "),
+            ({"padding": "max_length", "max_length": 10**15}, ["I"], r"input_ids alone would take 8,000\.0 TB"),
+            ({"pad_to_multiple_of": 10**30}, ["I", "I ride"], "2 rows of 1 to 2 tokens, padded to "),
+            ({"padding": "max_length", "max_length": 10**30}, ["I"] * 100, "100 rows of 1 to 1 tokens, padded to "),
+        )
+    ),
+    # settings that need a limit
+    ({"padding": "max_length"}, ["a"], ValueError, 'padding="max_length" needs a length'),
+    ({"packing": True}, ["a"], ValueError, "packing=True needs the capacity"),
+    # labels
+    (
+        {"packing": True, "max_length": 8},
+        [{"text": "a", "label": 1}, {"text": "b", "label": 0}],
+        ValueError,
+        "one label per row does not fit",
+    ),
+    ({}, [{"text": "a", "label": [1]}, {"text": "b", "label": [1, 2]}], ValueError, "row 1: 2 labels for 1 tokens"),
+    ({}, [{"text": "a", "label": "x"}] * 2, TypeError, "row 0 of column 'label' is str, expected a number"),
+    (
+        {"text_target_column": "t"},
+        [{"text": "a", "t": x} for x in ("b", None)],
+        TypeError,
+        "row 1 of column 't' is NoneType",
+    ),
+    (
+        {},
+        [{"input_ids": [1] * n, "labels": [0] * m} for n, m in ((3, 3), (4, 4), (7, 5))],
+        ValueError,
+        "row 2: 5 labels for 7 tokens",
+    ),
+    (
+        {"is_split_into_words": True},
+        [{"text": ["I", "ride", "bike"], "labels": [0, 1]}],
+        ValueError,
+        r"row 0: 2 labels for 3 tokens(?s:.*)'Labels per word' in docs/datasets-map\.md",
+    ),
+    *(
+        ({"max_length": 3}, rows, TypeError, f"row 1 of column 'label' is {type(label).__name__}, expected a number")
+        for label, first in ((None, 1), ("spam", 1), (["B-PER"], [1, 2, 3]))
+        for rows in (
+            [{"text": "a b c", "label": first}, {"text": "b", "label": label}],
+            [{"input_ids": [5, 6, 7, 8], "label": 1}, {"input_ids": [5], "label": label}],
+        )
+    ),
+    *(
+        (
+            {},
+            [{"text": "a", "label": x} for x in xs],
+            ValueError,
+            f"row {row} of column 'label' holds .* largest float32",
+        )
+        for row, xs in ((1, [0.5, 1e300]), (0, [[0.5, -1e39], [1.0, 2.0]]))
+    ),
+    (
+        {},
+        [{"input_ids": [1] * len(labels), "labels": labels} for labels in ([0.5, 1.0], [0.5, 1.0, 0.0])],
+        ValueError,
+        r"column 'labels' has lengths 2 and 3, all floats\n  fix: one number, or lists",
+    ),
+    ({}, [{"text": "a", "label": 1, "labels": 2}], ValueError, "rows have more than one label column"),
+    ({"labels": "causal_lm"}, [{"text": "a", "label": 1}], ValueError, "from the ids, and the rows have their own"),
+    # lists of numbers
+    (
+        {},
+        [{"text": "a", "tags": [1, 2, 3]}, {"text": "b", "tags": [1, 2, 3, 4, 5]}],
+        ValueError,
+        r"column 'tags' has lengths 3 and 5(?s:.*)remove_columns\('tags'\)",
+    ),
+    ({}, [{"text": "a", "x": []}, {"text": "b", "x": [3]}], ValueError, "column 'x' has lengths 0 and 1"),
+    ({}, [{"text": "a", "x": [[1, 2], [3]]}], ValueError, "column 'x' has lists of different lengths in row 0"),
+    # numbers that fit no tensor, or that a tensor would change
+    *(
+        ({}, [{"text": "a", name: x} for x in values], ValueError, f"row {row} of column '{name}' holds {number}")
+        for name in ("x", "label")
+        for values, row, number in (
+            ([1, 2**63], 1, 2**63),
+            ([2**63, 7], 0, 2**63),
+            ([2**64 - 1, 2**64 - 2], 0, 2**64 - 1),
+            ([1, -(2**63) - 1], 1, -(2**63) - 1),
+            ([10**400, 1], 0, 10**400),
+            ([np.uint64(2**63), np.uint64(1)], 0, 2**63),
+            ([[1, 2], [2**63, 7]], 1, 2**63),
+            ([[1, 2], [2**64, 7]], 1, 2**64),
+            ([[0.5, 2], [0.5, 2**53 + 1]], 1, 2**53 + 1),
+            ([np.array([1, 2]), np.array([1, 2**63], dtype=np.uint64)], 1, 2**63),
+        )
+    ),
+    ({}, [{"text": "a", "x": x} for x in (0.5, 2**53 + 1)], ValueError, f"row 1 of column 'x' holds {2**53 + 1}"),
+    # numbers and something else in one column
+    *(
+        (
+            {},
+            rows[::step],
+            TypeError,
+            f"row {row} of column 'x' is {type(other).__name__}, and the column holds numbers",
+        )
+        for other in ("7", b"7", ["x"], {"a": 1}, object())
+        for rows in ([{"text": "a", "x": 3}, {"text": "b", "x": other}],)
+        for step, row in ((1, 1), (-1, 0))
+    ),
+    *(
+        ({}, rows, TypeError, f"row {len(rows) - 1} of column 'x' is list, and the column holds numbers as well")
+        for other in (None, "x", [1, None], [1, "x"])
+        for last in ({"text": "b", "x": [1, other]},)
+        for rows in ([{"text": "a", "x": [1, 2]}, last], [last])
+    ),
+    *(
+        ({}, [{"text": "a", "x": 3}, {"text": "b", "x": missing}], ValueError, "row 1 of column 'x' is None, and other")
+        for missing in (None, pd.NA)
+    ),
+]
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        (["a", None, "b"], "row 1 of column 'text' is NoneType, expected str"),
-        (["a", 5], "row 1 of column 'text' is int, expected str"),
-        ([1.5], "row 0 of column 'text' is float, expected str"),
-        (["a", b"b"], "row 1 of column 'text' is bytes, expected str"),
-        (["a", ["b"]], "row 1 of column 'text' is list, expected str"),
-        ([{"text": "a"}, {"text": None}], "row 1 of column 'text' is NoneType, expected str"),
-        ({"text": ["a", None]}, "row 1 of column 'text' is NoneType, expected str"),
-        ([[["a"]]], "row 0 of column 'text' is list, expected str"),
-        (["a", {"text": "b"}], "row 1 of column 'text' is dict, expected str"),
-    ],
-)
-def test_a_value_that_is_not_text_is_refused_with_row_and_column(wordpiece, rows: Any, words: str) -> None:
-    with pytest.raises(TypeError, match=words) as refused:
-        C(wordpiece)(rows)
-    assert "bad of" in str(refused.value)
-    assert "fix:" in str(refused.value)
 
-
-def test_the_error_for_a_missing_text_shows_how_to_drop_it(wordpiece) -> None:
-    with pytest.raises(TypeError, match=r'ds\.filter\(lambda r: r\["body"\] is not None\)') as refused:
-        C(wordpiece, text_column="body")({"body": ["a", None, "b"]})
-    assert "got: 1 bad of 3 rows in this batch" in str(refused.value)
-
-
-def test_a_missing_second_text_is_refused_too(wordpiece) -> None:
-    with pytest.raises(TypeError, match="row 1 of column 'other' is NoneType, expected str"):
-        C(wordpiece, text_pair_column="other")([{"text": "a", "other": "b"}, {"text": "a", "other": None}])
-
-
-@pytest.mark.parametrize("nothing", [[], (), np.array([], dtype=object), np.array([])])
-def test_an_empty_batch_is_refused(wordpiece, nothing: Any) -> None:
-    with pytest.raises(ValueError, match="empty batch"):
-        C(wordpiece)(nothing)
+@pytest.mark.parametrize(("settings", "rows", "error", "words"), REFUSED_ROWS)
+def test_rows_are_refused_with_row_column_and_fix(
+    word_level, settings: dict[str, Any], rows: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words) as refused:
+        C(word_level, **settings)(rows)
+    assert "\n  fix: " in str(refused.value)
+    assert "Unable to create tensor" not in str(refused.value)  # the sentence of transformers
 
 
 def test_a_batch_of_empty_columns_is_refused_and_columns_stay_empty(wordpiece) -> None:
@@ -329,61 +515,6 @@ def test_a_batch_of_empty_columns_is_refused_and_columns_stay_empty(wordpiece) -
     assert {len(values) for values in columns.values()} == {0}
     with pytest.raises(ValueError, match="empty batch"):
         C(wordpiece).batch({"text": []})
-
-
-@pytest.mark.parametrize("what", [5, None, b"a", {"a"}, 1.5])
-def test_values_that_are_not_batches_are_refused(wordpiece, what: Any) -> None:
-    with pytest.raises(TypeError, match="is not a batch: expected texts, rows or columns"):
-        C(wordpiece)(what)
-
-
-def test_a_missing_column_names_those_that_arrived_and_both_ways_out(wordpiece) -> None:
-    for given in ([{"label": 0}], {"label": [0]}):
-        with pytest.raises(ValueError, match="column 'text' is missing; the columns that arrived are") as refused:
-            C(wordpiece)(given)
-        assert "['label']" in str(refused.value)
-        assert "remove_unused_columns=False" in str(refused.value)
-        assert "map" in str(refused.value)
-    with pytest.raises(ValueError, match="column 'other' is missing"):
-        C(wordpiece, text_pair_column="other")([{"text": "a"}])
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"text": "one text", "label": 1},
-        {"input_ids": [5, 6, 7]},
-        {"input_ids": np.array([5, 6, 7])},
-        {"input_ids": torch.tensor([5, 6, 7])},
-    ],
-)
-def test_the_error_for_a_row_in_place_of_columns_names_batched(wordpiece, row: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, TypeError), match="batched=True"):
-        C(wordpiece)(row)
-
-
-def test_the_error_for_split_words_in_place_of_columns_names_batched(wordpiece) -> None:
-    with pytest.raises(ValueError, match="batched=True"):
-        C(wordpiece, is_split_into_words=True)({"text": ["I", "ride"]})
-
-
-def test_rows_with_other_columns_than_the_first_are_refused(wordpiece) -> None:
-    with pytest.raises(ValueError, match=r"row 1 does not have the columns of row 0, \['label', 'text'\]"):
-        C(wordpiece)([{"text": "a", "label": 1}, {"text": "a"}])
-    with pytest.raises(ValueError, match="row 1 does not have the columns"):
-        C(wordpiece)([{"text": "a"}, "b"])
-
-
-def test_columns_of_different_lengths_are_refused(wordpiece) -> None:
-    with pytest.raises(ValueError, match=r"(?s)same number of rows.*'text': 2, 'label': 1"):
-        C(wordpiece)({"text": ["a", "b"], "label": [1]})
-
-
-@pytest.mark.parametrize("rows", [["a", "b", "c", ""], [[5], [6], [7], []], [{"text": t} for t in ("a", "b", "c", "")]])
-def test_a_row_without_tokens_is_refused_by_number(word_level, rows: list) -> None:
-    with pytest.raises(ValueError, match="row 3 has no tokens") as refused:
-        C(word_level)(rows)
-    assert 'empty="keep"' in str(refused.value)
 
 
 @pytest.mark.parametrize("rows", [["", "a"], ["a", ""], ["", ""], [[], [5]], [[5], []]])
@@ -397,29 +528,6 @@ def test_a_row_without_tokens_may_be_kept_as_padding(word_level, rows: list, sid
 
 def test_an_empty_text_has_its_special_tokens(wordpiece) -> None:
     assert C(wordpiece)([""])["input_ids"].tolist() == [wordpiece("")["input_ids"]]
-
-
-def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:
-    with pytest.raises(ValueError, match="row 1, column 1 of 'input_ids' is -100"):
-        C(word_level)([[1, 2], [1, -100]])
-    with pytest.raises(ValueError, match="row 1, column 0 of 'input_ids' is 99999") as refused:
-        C(word_level, embedding=4)([[1, 2], [99999, 1]])
-    assert "rows" in str(refused.value)
-
-
-def test_ids_of_the_wrong_kind_are_refused(word_level) -> None:
-    for rows in ([{"input_ids": [0.5]}], [{"input_ids": None}], [{"input_ids": [[1]]}], [{"input_ids": "text"}]):
-        with pytest.raises(TypeError, match="row 0 of column 'input_ids' must be a flat list of integers"):
-            C(word_level)(rows)
-
-
-def test_a_mask_that_does_not_fit_its_ids_is_refused(word_level) -> None:
-    with pytest.raises(ValueError, match="row 1: 3 values in 'attention_mask' for 2 tokens"):
-        C(word_level)([{"input_ids": [1], "attention_mask": [1]}, {"input_ids": [1, 2], "attention_mask": [1, 1, 1]}])
-    with pytest.raises(
-        ValueError, match=r"attention_mask must be 1 at tokens and 0 at padding\n  got: row 0: \[2, 0\]"
-    ):
-        C(word_level)([{"input_ids": [1, 2], "attention_mask": [2, 0]}])
 
 
 # ------------------------------------------------------------------------------------------------------- other columns
@@ -472,68 +580,13 @@ def test_numbers_keep_their_values_in_a_dtype_that_their_kind_decides(wordpiece,
                 )
 
 
-@pytest.mark.parametrize("name", ["x", "label"])
-@pytest.mark.parametrize(
-    ("values", "row", "number"),
-    [
-        ([1, 2**63], 1, 2**63),
-        ([2**63, 7], 0, 2**63),
-        ([2**64 - 1, 2**64 - 2], 0, 2**64 - 1),
-        ([1, -(2**63) - 1], 1, -(2**63) - 1),
-        ([10**400, 1], 0, 10**400),
-        ([np.uint64(2**63), np.uint64(1)], 0, 2**63),
-        ([[1, 2], [2**63, 7]], 1, 2**63),
-        ([[1, 2], [2**64, 7]], 1, 2**64),
-        ([[0.5, 2], [0.5, 2**53 + 1]], 1, 2**53 + 1),
-        ([np.array([1, 2]), np.array([1, 2**63], dtype=np.uint64)], 1, 2**63),
-    ],
-)
-def test_an_integer_that_no_tensor_holds_is_refused_by_row_and_column(
-    wordpiece, name: str, values: list, row: int, number: int
-) -> None:
-    with pytest.raises(ValueError, match=f"row {row} of column '{name}' holds {number}"):
-        C(wordpiece)([{"text": "a", name: value} for value in values])
-
-
-def test_an_integer_beside_floats_is_refused_where_float64_would_change_it(wordpiece) -> None:
-    with pytest.raises(ValueError, match=f"row 1 of column 'x' holds {2**53 + 1}"):
-        C(wordpiece)([{"text": "a", "x": 0.5}, {"text": "a", "x": 2**53 + 1}])
+def test_an_integer_beside_floats_that_float64_holds_keeps_its_value(wordpiece) -> None:
     assert C(wordpiece)([{"text": "a", "x": 0.5}, {"text": "a", "x": 2**60}])["x"].tolist() == [0.5, 2**60]
 
 
-def test_ids_and_positions_beyond_int64_are_refused_by_row_and_column(word_level) -> None:
-    for name in ("input_ids", "position_ids", "token_type_ids"):
-        row = {"input_ids": [1, 2], name: np.array([0, 2**64 - 1], dtype=np.uint64)}
-        with pytest.raises(ValueError, match=f"row 0 of column '{name}' holds {2**64 - 1}"):
-            C(word_level)([row])
-
-
-@pytest.mark.parametrize(
-    ("values", "error", "words"),
-    [
-        ([0, float("inf")], TypeError, "must be a flat list of integers"),
-        ([0.0, 1.0], TypeError, "must be a flat list of integers"),
-        ([0, 2**64], ValueError, f"holds {2**64}, and int64"),
-        ([0, 2**63], ValueError, f"holds {2**63}, and int64"),
-    ],
-)
-def test_positions_that_are_no_integers_of_int64_are_refused_by_row_and_column(
-    word_level, values: list, error: type[Exception], words: str
-) -> None:
-    rows = [{"input_ids": [1, 2], "position_ids": [0, 1]}, {"input_ids": [1, 2], "position_ids": values}]
-    with pytest.raises(error, match=f"row 1 of column 'position_ids' {words}"):
-        C(word_level)(rows)
-    kept = C(word_level)([{"input_ids": [1, 2], "position_ids": [0, 2**63 - 1]}])
-    assert kept["position_ids"].tolist() == [[0, 2**63 - 1]]
-
-
-def test_ids_may_be_tensors_of_integers_only(word_level) -> None:
-    for name in ("input_ids", "token_type_ids"):
-        row = {"input_ids": [1, 2], name: torch.tensor([0, 1], dtype=torch.bfloat16)}
-        with pytest.raises(TypeError, match=f"row 0 of column '{name}' must be a flat list of integers"):
-            C(word_level)([row])
-    with pytest.raises(TypeError, match="row 0 of column 'labels' must be a flat list of integers"):
-        C(word_level, text_target_column="t")([{"input_ids": [1], "labels": torch.ones(2, requires_grad=True)}])
+def test_the_largest_position_of_int64_is_kept(word_level) -> None:
+    batch = C(word_level)([{"input_ids": [1, 2], "position_ids": [0, 2**63 - 1]}])
+    assert batch["position_ids"].tolist() == [[0, 2**63 - 1]]
 
 
 @pytest.mark.parametrize("name", ["x", "label", "labels"])
@@ -558,29 +611,7 @@ def test_stored_vectors_may_be_bfloat16_and_carry_no_gradient(word_level) -> Non
         C(word_level)([{"input_ids": [1, 2], "inputs_embeds": vectors.requires_grad_()}])
 
 
-@pytest.mark.parametrize("other", ["7", b"7", "n/a", ["x"], {"a": 1}, object()])
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_column_of_numbers_and_something_else_is_refused_by_row(wordpiece, other: Any, order: int) -> None:
-    rows = [{"text": "a", "x": 3}, {"text": "b", "x": other}][::order]
-    row = 1 if order == 1 else 0
-    with pytest.raises(TypeError, match=f"row {row} of column 'x' is {type(other).__name__}, and the column holds num"):
-        C(wordpiece)(rows)
-
-
-@pytest.mark.parametrize("item", [None, "x", [1, None], [1, "x"]])
-def test_numbers_and_something_else_in_one_list_are_refused(wordpiece, item: Any) -> None:
-    with pytest.raises(TypeError, match="row 1 of column 'x' is list, and the column holds numbers as well"):
-        C(wordpiece)([{"text": "a", "x": [1, 2]}, {"text": "b", "x": [1, item]}])
-    with pytest.raises(TypeError, match="row 0 of column 'x' is list, and the column holds numbers as well"):
-        C(wordpiece)([{"text": "b", "x": [1, item]}])
-
-
-def test_a_missing_number_is_refused_by_row_whatever_it_is_called(wordpiece) -> None:
-    import pandas as pd
-
-    for missing in (None, pd.NA):
-        with pytest.raises(ValueError, match="row 1 of column 'x' is None, and other rows hold numbers"):
-            C(wordpiece)([{"text": "a", "x": 3}, {"text": "b", "x": missing}])
+def test_a_missing_number_of_a_data_frame_is_refused_by_row(wordpiece) -> None:
     frame = pd.DataFrame({"text": ["a", "b"], "x": pd.array([3, None], dtype="Int64")})
     with pytest.raises(ValueError, match="row 1 of column 'x' is None, and other rows hold numbers"):
         C(wordpiece).batch(frame)
@@ -602,14 +633,10 @@ def test_a_column_without_numbers_is_left_out_of_every_batch_and_named_once(
     assert batch.keys() == collate(["a"]).keys() == collate(rows).keys()
 
 
-def test_an_empty_list_beside_numbers_has_another_length_and_an_empty_array_has_a_type(wordpiece) -> None:
-    with pytest.raises(ValueError, match="column 'x' has lengths 0 and 1"):
-        C(wordpiece)([{"text": "a", "x": []}, {"text": "b", "x": [3]}])
+def test_an_empty_array_has_a_shape_and_a_dtype(wordpiece) -> None:
     batch = C(wordpiece)([{"text": "a", "x": np.zeros((0, 2), np.int32)}] * 2)
     assert batch["x"].shape == (2, 0, 2)
     assert batch["x"].dtype == torch.int64
-    with pytest.raises(ValueError, match="column 'x' has lists of different lengths in row 0"):
-        C(wordpiece)([{"text": "a", "x": [[1, 2], [3]]}])
 
 
 @pytest.mark.parametrize("ids", [[2, 5, 3, 0, 0], [0, 0, 2, 5, 3]])
@@ -640,39 +667,6 @@ def test_columns_may_be_named_by_numbers(wordpiece) -> None:
     assert batch[5].tolist() == [3]
     assert "5 " in repr(batch)
     assert "<code>5</code>" in batch._repr_html_()
-    with pytest.raises(ValueError, match=r"column 'text' is missing; the columns that arrived are \[5, 'body'\]"):
-        C(wordpiece)([{"body": "a", 5: 3}])
-    with pytest.raises(ValueError, match="row 1 does not have the columns of row 0"):
-        C(wordpiece)([{"text": "a", 5: 3}, {"text": "a", 6: 3}])
-
-
-def test_lists_of_different_lengths_are_refused_with_both_and_a_way_out(wordpiece) -> None:
-    with pytest.raises(ValueError, match="column 'tags' has lengths 3 and 5") as refused:
-        C(wordpiece)([{"text": "a", "tags": [1, 2, 3]}, {"text": "b", "tags": [1, 2, 3, 4, 5]}])
-    assert "remove_columns('tags')" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [{"text": "a", "x": [1]}, {"text": "b", "x": [1, 2]}],
-        [{"text": "a", "label": [1]}, {"text": "b", "label": [1, 2]}],
-        [{"input_ids": [1, 2], "token_type_ids": [0]}, {"input_ids": [1], "token_type_ids": [0]}],
-        [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
-        [{"input_ids": [[1, 2]]}, {"input_ids": [[1]]}],
-    ],
-)
-def test_the_sentence_about_activating_truncation_never_appears(wordpiece, rows: list) -> None:
-    with pytest.raises((ValueError, TypeError)) as refused:
-        C(wordpiece)(rows)
-    assert "Unable to create tensor" not in str(refused.value)
-    assert "fix:" in str(refused.value)
-
-
-def test_a_number_that_is_missing_in_one_row_is_not_dropped_in_silence(wordpiece) -> None:
-    """Otherwise the keys of a batch depend on which rows are in it."""
-    with pytest.raises((ValueError, TypeError), match="weight"):
-        C(wordpiece)([{"text": "a", "weight": 0.5}, {"text": "b", "weight": None}])
 
 
 def test_a_matrix_in_every_row_is_a_tensor_whether_lists_or_arrays(wordpiece) -> None:
@@ -694,7 +688,7 @@ def test_cut_texts_are_counted_and_reported_once(word_level) -> None:
     with pytest.warns(UserWarning, match=r"12 of 64 texts were truncated to 3 tokens\n  got: no such limit was set"):
         collate(texts)
     collate(texts)
-    collate({"text": texts})  # said once, also through the other socket
+    collate({"text": texts})  # warned once, also by the other method
 
 
 def test_texts_truncated_to_a_given_length_are_not_reported(word_level, wordpiece) -> None:
@@ -704,7 +698,7 @@ def test_texts_truncated_to_a_given_length_are_not_reported(word_level, wordpiec
     C(word_level, text_target_column="target", max_target_length=3)(rows)
     with pytest.warns(UserWarning, match="max_length=1000 is beyond the limit of the tokenizer, so 512 is used"):
         asked = C(wordpiece, max_length=1000)
-    asked(["a " * 600])  # said when the collator was made
+    asked(["a " * 600])  # warned when the collator was made
     with pytest.warns(UserWarning, match=r"1 of 1 texts were truncated to 512(?s:.*)max_length=512 sets the limit"):
         C(wordpiece)(["a " * 600])
 
@@ -731,14 +725,6 @@ for start, workers, epochs, limit in (("fork", 2, 2, 3), ("spawn", 1, 1, 4)):
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     for limit, processes in ((3, 2), (4, 1)):  # one batch of an epoch has such texts, and each epoch starts processes
         assert ran.stderr.count(f"4 of 4 texts were truncated to {limit} tokens") == processes
-
-
-def test_without_truncation_a_long_row_is_refused_with_both_numbers(word_level) -> None:
-    for given in (["a " * 700], {"text": ["a " * 700]}, [[5] * 700]):
-        with pytest.raises(ValueError, match="row 0 has 700 tokens, limit 512"):
-            C(word_level, truncation=False, max_length=512)(given)
-    with pytest.raises(ValueError, match="row 2 has 700 tokens, limit 512"):
-        C(word_level, truncation=False, max_length=512)(["a", "b", "a " * 700])
 
 
 def test_one_limit_is_in_force_the_smaller_of_two(wordpiece, word_level) -> None:
@@ -773,11 +759,6 @@ def test_rows_of_long_texts_keep_their_mapping_when_they_are_collated_later(word
     assert shorter["overflow_to_sample_mapping"].tolist() == [2, 0, 0]
 
 
-def test_a_stride_that_leaves_no_room_for_ids_is_refused_in_our_words(word_level) -> None:
-    with pytest.raises(ValueError, match=r"(?s)stride.*max_length=4, stride=4"):
-        C(word_level, max_length=4, return_overflowing_tokens=True, stride=4)([[1, 2, 3, 4, 5, 6, 7]])
-
-
 # ------------------------------------------------------------------------------------------------------------- padding
 
 
@@ -794,8 +775,6 @@ def test_padding_side_and_multiple_are_those_of_the_tokenizer(any_fast, side: st
 def test_padding_to_max_length_and_none_at_all(wordpiece) -> None:
     assert C(wordpiece, padding="max_length", max_length=20)(["a", "a b"])["input_ids"].shape == (2, 20)
     assert C(wordpiece, padding=False)(["a", "b"])["input_ids"].shape == (2, 3)
-    with pytest.raises(ValueError, match="without padding all rows must have one length, these have 3 to 4 tokens"):
-        C(wordpiece, padding=False)(["a", "a b"])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -1045,7 +1024,7 @@ def test_a_setting_given_to_a_call_is_refused_with_the_call_that_takes_it(wordpi
     assert isinstance(collate.replace(return_tensors="np")(["I"])["input_ids"], np.ndarray)
 
 
-def test_columns_passed_to_a_model_raise_with_the_way_out(wordpiece) -> None:
+def test_columns_passed_to_a_model_raise_with_the_fix(wordpiece) -> None:
     from transformers import BertConfig, BertModel
 
     model = BertModel(
@@ -1100,7 +1079,6 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"packing": 1}, ValueError, "packing must be one of False, True, 'flat'\n  got: 1"),
         ({"look_ahead": 0}, ValueError, "look_ahead must be one of None, True, False\n  got: 0"),
         ({"truncation": "only_frist"}, ValueError, "(?s)truncation must be one of.*fix: truncation='only_first'"),
-        ({"labels": "mlm"}, ValueError, "labels must be one of"),
         ({"labels": MaskedLM}, TypeError, r"(?s)instance of MaskedLM.*fix: labels=MaskedLM\(\)"),
         ({"conventoin": "marian"}, TypeError, r"(?s)conventoin.*PositionalEmbedding\(table, convention=...\)"),
         ({"labels": "causal"}, ValueError, "(?s)labels must be one of.*labels='causal_lm'"),
@@ -1123,20 +1101,21 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"seed": -1}, ValueError, "seed must not be negative"),
         ({"scale": "sqrt_d"}, TypeError, r"(?s)scale.*PositionalEmbedding\(table, scale=...\)"),
         ({"text_column": ["a", "b"]}, TypeError, "text_column must be"),
+        # values that could not be saved
+        ({"mlm_probability": Decimal(1)}, TypeError, "mlm_probability must be a number.*\n  got: "),
+        ({"mlm_probability": True}, TypeError, "mlm_probability must be a number.*\n  got: "),
+        ({"mlm_probability": np.array([0.1, 0.2])}, TypeError, "mlm_probability must be a number.*\n  got: "),
+        ({"look_ahead": Decimal(1)}, ValueError, "look_ahead must be one of None, True, False.*\n  got: "),
+        ({"packing": np.array([1, 2])}, ValueError, "packing must be one of False, True, 'flat'.*\n  got: "),
+        ({"padding": np.array([1, 2])}, ValueError, "padding must be one of True, False.*\n  got: "),
     ],
 )
 def test_a_wrong_setting_is_refused_at_construction(
     wordpiece, settings: dict[str, Any], error: type[Exception], words: str
 ) -> None:
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words) as refused:
         C(wordpiece, **settings)
-
-
-def test_settings_that_need_a_limit_say_so(word_level) -> None:
-    with pytest.raises(ValueError, match='padding="max_length" needs a length'):
-        C(word_level, padding="max_length")
-    with pytest.raises(ValueError, match="packing=True needs the capacity"):
-        C(word_level, packing=True)
+    assert "\n  fix: " in str(refused.value)
 
 
 @pytest.mark.parametrize("spelling", [True, "longest", "max_length", False, "do_not_pad"])
@@ -1235,11 +1214,6 @@ def test_packing_takes_no_padding_for_tokens(word_level) -> None:
     assert sorted(_documents(batch)) == [[5, 6], [5, 6, 7, 8]]
 
 
-def test_packing_refuses_one_label_a_row(wordpiece) -> None:
-    with pytest.raises(ValueError, match="one label per row does not fit"):
-        C(wordpiece, packing=True)([{"text": "a", "label": 1}, {"text": "b", "label": 0}])
-
-
 def test_labels_and_the_result_of_generate_can_be_decoded(wordpiece) -> None:
     collate = C(wordpiece)
     batch = collate(["I ride bike", "a dog"])
@@ -1316,38 +1290,9 @@ def test_a_text_without_words_has_the_special_tokens_of_a_slow_tokenizer(slow) -
     assert batch["input_ids"].tolist() == [[1, 0, 0], slow("ab")["input_ids"]]
 
 
-def test_rows_of_true_and_false_are_no_ids_and_negative_numbers_are_values(bert) -> None:
-    with pytest.raises(TypeError, match="row 0 of column 'text' is list, expected str"):
-        C(bert)([[True, False]])
+def test_negative_numbers_are_values(bert) -> None:
     rows = [{"input_ids": [101], "x": -1000}, {"input_ids": [101], "x": 0.5}]
     assert C(bert)(rows)["x"].tolist() == [-1000, 0.5]
-
-
-def test_a_column_that_a_batch_makes_itself_is_refused_beside_texts(bert) -> None:
-    with pytest.raises(ValueError, match="column 'position_ids' came with the texts"):
-        C(bert)([{"text": "a", "position_ids": 3}])
-
-
-@pytest.mark.parametrize("value", [np.array("a"), np.array(3), torch.tensor(1.5)])
-def test_an_array_without_dimensions_is_no_batch(word_level, value: Any) -> None:
-    with pytest.raises(TypeError, match="is not a batch: expected texts, rows or columns\n  got: "):
-        C(word_level)(value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "kind", "words"),
-    [
-        ({"mlm_probability": Decimal(1)}, TypeError, "mlm_probability must be a number"),
-        ({"mlm_probability": True}, TypeError, "mlm_probability must be a number"),
-        ({"mlm_probability": np.array([0.1, 0.2])}, TypeError, "mlm_probability must be a number"),
-        ({"look_ahead": Decimal(1)}, ValueError, "look_ahead must be one of None, True, False"),
-        ({"packing": np.array([1, 2])}, ValueError, "packing must be one of False, True, 'flat'"),
-        ({"padding": np.array([1, 2])}, ValueError, "padding must be one of True, False"),
-    ],
-)
-def test_a_setting_that_could_not_be_saved_is_refused(word_level, settings: Any, kind: type, words: str) -> None:
-    with pytest.raises(kind, match=f"{words}.*\n  got: .*\n  fix: "):
-        C(word_level, **settings)
 
 
 def test_a_numpy_bool_is_a_bool(word_level) -> None:

@@ -79,7 +79,7 @@ def test_a_mapped_stream_has_the_batch_of_the_texts_in_every_format(wordpiece, r
 
 
 @pytest.mark.parametrize(("form", "kind"), [("arrow", "Table of pyarrow"), ("pandas", "DataFrame of pandas")])
-def test_a_formatted_stream_through_a_loader_is_refused_with_the_way_out(wordpiece, rows, form: str, kind: str) -> None:
+def test_a_formatted_stream_through_a_loader_is_refused_with_the_fix(wordpiece, rows, form: str, kind: str) -> None:
     collate, stream = C(wordpiece), rows.to_iterable_dataset().with_format(form)
     words = rf"(?s)row 0 is a {kind}, expected a text.*fix: stream\.with_format\(None\)"
     with pytest.raises(TypeError, match=words):

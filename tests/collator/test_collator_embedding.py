@@ -1,4 +1,4 @@
-"""`inputs_embeds` held against the table plus the encoding written out, with gradients, snapshots and refusals."""
+"""`inputs_embeds` compared with the table plus the encoding written out, with gradients, snapshots and refusals."""
 
 from __future__ import annotations
 
@@ -262,13 +262,13 @@ def test_a_bare_table_does_not_silently_turn_other_positions_into_sinusoids(word
 # -------------------------------------------------------------------------------------------------- snapshot and live
 
 
-def test_a_snapshot_has_no_gradient_and_says_so_once(wordpiece) -> None:
+def test_a_snapshot_has_no_gradient_and_warns_once(wordpiece) -> None:
     collate = C(wordpiece, embedding=nn.Embedding(1200, 8))
-    with pytest.warns(UserWarning, match="without gradient") as told:
+    with pytest.warns(UserWarning, match="without gradient") as warned:
         batch = collate(TEXTS)
-    assert "collate.embed" in str(told[0].message)
+    assert "collate.embed" in str(warned[0].message)
     assert not batch["inputs_embeds"].requires_grad
-    collate(TEXTS)  # said once
+    collate(TEXTS)  # warned once
 
 
 def test_a_table_that_does_not_train_gets_no_warning(wordpiece) -> None:
@@ -451,7 +451,7 @@ def test_a_table_with_fewer_rows_than_ids_is_refused_with_the_call_to_make(wordp
         C(wordpiece, embedding=nn.Embedding(1200, 4))
 
 
-def test_the_error_for_a_model_as_embedding_names_both_ways_out(wordpiece) -> None:
+def test_the_error_for_a_model_as_embedding_names_both_fixes(wordpiece) -> None:
     from transformers import BertConfig, BertModel
 
     model = BertModel(
@@ -461,8 +461,8 @@ def test_the_error_for_a_model_as_embedding_names_both_ways_out(wordpiece) -> No
         C(wordpiece, embedding=model)
     assert "get_input_embeddings()" in str(refused.value)
     assert "use_sinusoidal_positions" in str(refused.value)
-    way_out = model.get_input_embeddings().requires_grad_(False)
-    assert "inputs_embeds" in C(wordpiece, embedding=PositionalEmbedding(way_out, scale=100.0))(TEXTS)
+    table = model.get_input_embeddings().requires_grad_(False)
+    assert "inputs_embeds" in C(wordpiece, embedding=PositionalEmbedding(table, scale=100.0))(TEXTS)
 
 
 @pytest.mark.parametrize("table", [nn.Linear(4, 4), "bert", torch.zeros(5, 4), 4.0])

@@ -1,4 +1,4 @@
-"""The collator as a processor, held against transformers' own classes: `AutoProcessor`, the Hub, chat templates."""
+"""The collator as a processor, compared with transformers' own classes: `AutoProcessor`, the Hub, chat templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding step by step with a key-value cache held against one forward pass over the whole, for left-padded batches.
+"""Decoding step by step with a key-value cache compared with one forward pass over the whole, for left-padded batches.
 
 Positions come from the mask of all tokens so far; counting the tokens of a row, padding included, is shown to be wrong.
 """
@@ -256,7 +256,7 @@ def test_greedy_decoding_of_a_padded_batch_equals_decoding_each_prompt_alone() -
         return ids[:, -NEW:]
 
     together = continued(ids, mask)
-    assert len(set(together.flatten().tolist())) > 3  # no model that says one word whatever it is told
+    assert len(set(together.flatten().tolist())) > 3  # the model does not repeat one token for every input
     for row, length in enumerate(PROMPTS):
         own = ids[row : row + 1, -length:]
         assert torch.equal(continued(own, torch.ones_like(own))[0], together[row])

@@ -151,7 +151,7 @@ def test_a_model_whose_documents_would_see_each_other_is_refused_by_name(wordpie
         C(wordpiece, model=replace(ModelSpec.of(model), takes_4d_mask=False), packing="flat")
 
 
-def test_packed_rows_of_a_model_that_isolates_flat_rows_only_are_refused_with_that_way_out(wordpiece) -> None:
+def test_packed_rows_of_a_model_that_isolates_flat_rows_only_are_refused_with_that_fix(wordpiece) -> None:
     spec = ModelSpec(  # as Llama 4, whose attention in chunks no mask includes
         name="Chunks", accepts=("input_ids", "attention_mask", "position_ids"), flat_keys=("position_ids",)
     )

@@ -24,7 +24,7 @@ from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, pack_datase
 from hf_posenc.masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
 
 D, HEADS = 8, 2
-# torch says so on the first use of its eval fast path, whatever the mask.
+# torch warns on the first use of its eval fast path, whatever the mask.
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
 
 Rows = list[list[int]]  # per row the lengths of its documents

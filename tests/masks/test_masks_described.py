@@ -376,6 +376,19 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: _mask.dense(out=torch.empty(17, dtype=torch.bool)), ValueError, ["at least 18", "(17,)"]),
     (lambda: _mask.dense(out=[1]), TypeError, ["out must be a tensor"]),
     (lambda: _mask.additive(out=torch.empty(18, dtype=torch.bool)), ValueError, ["of torch.float32", "torch.bool"]),
+    # masks that a kernel cannot express
+    (lambda: AttentionMask.from_lengths([3]).block_mask(0), ValueError, ["block_size must be positive", "0"]),
+    (
+        lambda: AttentionMask.from_lengths([3], look_ahead=True, prefix=2).varlen(),
+        ValueError,
+        ["prefix", "block_mask()"],
+    ),
+    (lambda: AttentionMask(torch.tensor([[0, 1, 0]])).varlen(), ValueError, ["next to each other"]),
+    (
+        lambda: AttentionMask.cross(AttentionMask.from_lengths([3]), AttentionMask.from_lengths([3])).varlen(),
+        ValueError,
+        ["two sides", "keys.varlen()"],
+    ),
 ]
 
 

@@ -150,7 +150,7 @@ def test_there_is_no_mask_if_restarting_positions_isolate_without_a_cache(attent
 def test_a_mask_of_ones_and_a_cache_which_switch_isolation_off_are_avoided() -> None:
     model, ids, positions = _gpt2(), _ids(2, 12), torch.tensor(RESTARTING)
     ones = torch.ones_like(ids)
-    with torch.no_grad():  # what this is for: transformers says nothing, and documents see each other
+    with torch.no_grad():  # the reason for this: transformers does not warn, and documents see each other
         wrong = [
             model(input_ids=ids, position_ids=positions, attention_mask=ones, use_cache=False),
             model(input_ids=ids, position_ids=positions, use_cache=True),

@@ -537,7 +537,7 @@ def _clip() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("build", "says"),
+    ("build", "words"),
     [
         pytest.param(_reformer, r"ReformerModel .* positions", id="reformer, axial"),
         pytest.param(_whisper, "WhisperModel reads no token ids.*\n.*input_features", id="whisper, speech"),
@@ -554,10 +554,10 @@ def _clip() -> Any:
         ),
     ],
 )
-def test_a_model_that_reads_more_than_text_is_refused(build: Any, says: str) -> None:
+def test_a_model_that_reads_more_than_text_is_refused(build: Any, words: str) -> None:
     model = build().eval()
     before, traces = _whole(model), _traces(model)
-    with pytest.raises(ValueError, match=says) as raised:
+    with pytest.raises(ValueError, match=words) as raised:
         use_paper(model)
     assert "fix: give the part that reads text alone, e.g. model.text_model" in str(raised.value)
     _assert_same(before, _whole(model))
@@ -1199,7 +1199,7 @@ def test_the_papers_recipe_warns_once_when_positions_drown_tokens() -> None:
 
 
 @pytest.mark.parametrize("family", [BERT, ROBERTA, GPT2, FAMILIES["opt"], BART])
-def test_only_the_papers_recipe_warns_and_names_the_way_out(family: Family) -> None:
+def test_only_the_papers_recipe_warns_with_the_fix(family: Family) -> None:
     model = family.build()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

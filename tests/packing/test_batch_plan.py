@@ -1,4 +1,4 @@
-"""Plans of batches held against what every plan must keep, a search through all shapes, and the figures to reach."""
+"""Plans of batches compared with what every plan must keep, a search through all shapes, and the figures to reach."""
 
 from __future__ import annotations
 

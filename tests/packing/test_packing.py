@@ -1,4 +1,4 @@
-"""Packing held against best-fit decreasing written as a loop over documents, and against what every plan must keep."""
+"""Packing compared with best-fit decreasing written as a loop over documents, and with what every plan must keep."""
 
 from __future__ import annotations
 

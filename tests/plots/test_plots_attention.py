@@ -361,36 +361,16 @@ def two_layers(x: torch.Tensor, **settings: Any) -> Any:
             ValueError,
             r"head must be an integer from 0 to 1, several, .*\"mean\"\n  got: 2",
         ),
-        (
-            lambda x: two_layers(x, layer="mean"),
-            ValueError,
-            r"layer must be.*\n  got: 'mean'",
-        ),
-        (
-            lambda x: two_layers(x, head=[]),
-            ValueError,
-            r"head must not be empty\n  got: \[\]",
-        ),
+        (lambda x: two_layers(x, layer="mean"), ValueError, r"layer must be.*\n  got: 'mean'"),
+        (lambda x: two_layers(x, head=[]), ValueError, r"head must not be empty\n  got: \[\]"),
         (
             lambda x: two_layers(x, kind="self"),
             ValueError,
             r"kind must be one of 'encoder', 'decoder', 'cross'\n  got: 'self'",
         ),
-        (
-            lambda x: two_layers(x, row=2),
-            ValueError,
-            r"row must be an integer from 0 to 1\n  got: 2",
-        ),
-        (
-            lambda x: two_layers(x, ax=Figure().subplots()),
-            ValueError,
-            r"ax has room for one panel\n  got: 3 panels",
-        ),
-        (
-            lambda x: two_layers(x, kind="encoder", tokens=[["a"]]),
-            ValueError,
-            r"tokens must be 2 lists of 5 tokens",
-        ),
+        (lambda x: two_layers(x, row=2), ValueError, r"row must be an integer from 0 to 1\n  got: 2"),
+        (lambda x: two_layers(x, ax=Figure().subplots()), ValueError, r"ax has room for one panel\n  got: 3 panels"),
+        (lambda x: two_layers(x, kind="encoder", tokens=[["a"]]), ValueError, r"tokens must be 2 lists of 5 tokens"),
         (
             lambda x: plots.attention(nn.MultiheadAttention(8, 2, batch_first=True), torch.zeros(1, 65, 8)),
             ValueError,
@@ -415,8 +395,7 @@ def test_models_and_batches_without_weights_are_refused(x: torch.Tensor, small: 
     with pytest.raises(TypeError, match=r"batch must be a mapping of the model's inputs"):
         plots.attention(nn.MultiheadAttention(8, 2), "text")
     with pytest.raises(
-        ValueError,
-        match=r"no key of the batch is an argument of this Trans.*forward.*\n.*\n  fix: .*embedding=",
+        ValueError, match=r"no key of the batch is an argument of this Trans.*forward.*\n.*\n  fix: .*embedding="
     ):
         plots.attention(nn.TransformerEncoderLayer(8, 2), {"input_ids": torch.ones(1, 2)})
     module = nn.MultiheadAttention(8, 2, batch_first=True)

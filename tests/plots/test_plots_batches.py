@@ -220,17 +220,6 @@ def test_given_axes_show_the_tokens_alone() -> None:
     assert right.get_title() == "tokens"
 
 
-def test_batches_of_a_wrong_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]"):
-        plots.batch({"labels": np.ones((2, 2))})
-    with pytest.raises(ValueError, match=r"'input_ids' must have 2 dimensions.*\n  got: shape \(3,\)"):
-        plots.batch({"input_ids": np.ones(3)})
-    with pytest.raises(ValueError, match=r"'input_ids' must have 2 dimensions, none of them 0\n  got: shape \(2, 0\)"):
-        plots.batch({"input_ids": torch.ones(2, 0)})
-    with pytest.raises(ValueError, match=r"tokens must be 2 lists of 3 tokens.*\n  got: 2 of lengths \[3, 1\]"):
-        plots.batch(made([3, 1], 3), [["a", "b", "c"], ["a"]])
-
-
 @pytest.mark.parametrize("picture", [plots.batch, plots.masks])
 def test_lists_instead_of_tensors_are_refused(picture: Any, word_level) -> None:
     with pytest.raises(
@@ -459,7 +448,7 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
 
 
 def test_colors_of_masks_differ_in_lightness_without_green_receptors() -> None:
-    """The cells of a mask are told apart with deuteranopia: Machado, Oliveira and Fernandes 2009, table 1."""
+    """The cells of a mask are distinguishable with deuteranopia: Machado, Oliveira and Fernandes 2009, table 1."""
     seen = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]])
     axes = plots.masks(padded(), ax=Figure().subplots())
     colors = axes.images[0].get_cmap()(range(6))[:, :3]  # type: ignore[union-attr]
@@ -489,7 +478,7 @@ def test_colors_of_masks_differ_in_lightness_without_green_receptors() -> None:
         ),
     ],
 )
-def test_the_title_of_the_masks_says_what_they_hide(batch: Any, title: str) -> None:
+def test_the_title_of_the_masks_names_what_they_hide(batch: Any, title: str) -> None:
     figure = plots.masks(batch)
     assert figure.get_suptitle() == title  # type: ignore[union-attr]
 
@@ -637,6 +626,24 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
         ),
         (lambda: plots.masks({"input_ids": torch.ones(3)}), ValueError, r"'input_ids' must have 2 dimensions"),
         (
+            lambda: plots.batch({"labels": np.ones((2, 2))}),
+            ValueError,
+            r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]",
+        ),
+        *(
+            (
+                lambda ids=ids: plots.batch({"input_ids": ids}),
+                ValueError,
+                rf"'input_ids' must have 2 dimensions, none of them 0\n  got: shape \({shape}\)",
+            )
+            for ids, shape in ((np.ones(3), "3,"), (torch.ones(2, 0), "2, 0"))
+        ),
+        (
+            lambda: plots.batch(made([3, 1], 3), [["a", "b", "c"], ["a"]]),
+            ValueError,
+            r"tokens must be 2 lists of 3 tokens.*\n  got: 2 of lengths \[3, 1\]",
+        ),
+        (
             lambda: plots.masks(padded() | {"look_ahead_mask": torch.ones(3, 3)}),
             ValueError,
             r"'look_ahead_mask' does not fit.*\n  got: shape \(3, 3\), expected \(4, 4\)",
@@ -648,6 +655,6 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
         ),
     ],
 )
-def test_wrong_arguments_of_masks_are_refused(call: Any, kind: type[Exception], words: str) -> None:
+def test_wrong_arguments_of_masks_and_batches_are_refused(call: Any, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         call()

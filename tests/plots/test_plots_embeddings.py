@@ -218,7 +218,7 @@ def test_titles_say_what_becomes_of_repeated_tokens(word_level: Any) -> None:
         (9.0, "Tokens outweigh"),
     ],
 )
-def test_the_title_of_crowding_says_which_outweighs(word_level: Any, factor: float, title: str) -> None:
+def test_the_title_of_crowding_names_which_outweighs(word_level: Any, factor: float, title: str) -> None:
     embedding = nn.Embedding(1800, 8, _weight=torch.full((1800, 8), factor))
     assert plots.crowding(word_level, embedding, "the a b").get_title().startswith(title)
 

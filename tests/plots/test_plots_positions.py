@@ -273,7 +273,7 @@ def test_of_many_distances_some_are_drawn() -> None:
         (lambda: plots.similarity(2, 50), "The dot product of two positions by their distance"),
     ],
 )
-def test_a_title_says_what_these_numbers_show(drawn: Any, title: str) -> None:
+def test_a_title_states_what_these_numbers_show(drawn: Any, title: str) -> None:
     assert drawn().get_title().replace("\n", " ").startswith(title)
 
 

@@ -455,11 +455,7 @@ def test_a_row_of_two_tokens_may_have_padding_on_the_left() -> None:
         (lambda: PositionalEmbedding(table(), scale="sqrt"), ValueError, "scale='sqrt_d'"),
         (lambda: PositionalEmbedding(table(), zero_padding="no"), TypeError, r"True or False[\s\S]*'no'"),
         (lambda: PositionalEmbedding(table(), encoding="lernt"), ValueError, r"encoding='learned'"),
-        (
-            lambda: PositionalEmbedding(table(), encoding=nn.Embedding(8, 8)),
-            TypeError,
-            "name of a kind or",
-        ),
+        (lambda: PositionalEmbedding(table(), encoding=nn.Embedding(8, 8)), TypeError, "name of a kind or"),
         (
             lambda: PositionalEmbedding(table(), encoding=positional_encoding("none", 9)),
             ValueError,

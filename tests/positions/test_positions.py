@@ -97,7 +97,6 @@ def test_the_mask_is_not_changed() -> None:
     ("call", "error", "words"),
     [
         (lambda: position_ids_from_mask(torch.ones(3)), ValueError, r"\(batch, length\)[\s\S]*\(3,\)[\s\S]*mask\[None"),
-        (lambda: position_ids_from_mask(torch.ones(1, 1, 3, 3)), ValueError, r"\(1, 1, 3, 3\)"),
         (
             lambda: position_ids_from_mask(torch.tensor([[1, 0], [1, 2]])),
             ValueError,
@@ -105,12 +104,7 @@ def test_the_mask_is_not_changed() -> None:
         ),
         (lambda: position_ids_from_mask(np.array([[0.0, -1e9]])), ValueError, r"-1000000000.0 in row 0, column 1"),
         (lambda: position_ids_from_mask(torch.tensor([[1.0, float("nan")]])), ValueError, "nan in row 0, column 1"),
-        (lambda: position_ids_from_mask([[1, 0]]), TypeError, r"tensor or an array[\s\S]*torch.tensor"),
         (lambda: position_ids_from_mask(torch.ones(1, 2), start=0.5), TypeError, "start must be an integer"),
-        (lambda: position_ids_from_lengths([3, -1]), ValueError, "-1 at index 1"),
-        (lambda: position_ids_from_lengths([3, 9], 4), ValueError, "row 1 has 9 tokens, max_length is 4"),
-        (lambda: position_ids_from_lengths([1.5]), TypeError, "integers"),
-        (lambda: position_ids_from_lengths([[1, 2]]), TypeError, "2-dimensional"),
         (
             lambda: position_ids_from_lengths([1], padding_side="top"),
             ValueError,
@@ -131,10 +125,11 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
 
 
 @pytest.mark.parametrize(
-    ("call", "lines"),
+    ("call", "error", "lines"),
     [
         (
             lambda: position_ids_from_mask(torch.ones(1, 1, 3, 3)),
+            ValueError,
             [
                 "attention_mask must be (batch, length): 1 at real tokens, 0 at padding",
                 "  got: shape (1, 1, 3, 3)",
@@ -143,6 +138,7 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
         ),
         (
             lambda: position_ids_from_mask(np.array([[0.0, -5.0]])),
+            ValueError,
             [
                 "attention_mask must contain only 0 and 1",
                 "  got: -5.0 in row 0, column 1",
@@ -151,6 +147,7 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
         ),
         (
             lambda: position_ids_from_mask([[1, 0]]),
+            TypeError,
             [
                 "attention_mask must be a tensor or an array (batch, length)",
                 "  got: [[1, 0]]",
@@ -159,6 +156,7 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
         ),
         (
             lambda: position_ids_from_lengths(torch.tensor([1.5])),
+            TypeError,
             [
                 "lengths must be a flat list of integers",
                 "  got: Tensor tensor([1.5000]), 1-dimensional values of torch.float32",
@@ -167,6 +165,7 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
         ),
         (
             lambda: position_ids_from_lengths([1.5]),
+            TypeError,
             [
                 "lengths must be a flat list of integers",
                 "  got: list [1.5], 1-dimensional values of float64",
@@ -175,6 +174,7 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
         ),
         (
             lambda: position_ids_from_lengths([[1, 2]]),
+            TypeError,
             [
                 "lengths must be a flat list of integers",
                 "  got: list [[1, 2]], 2-dimensional values of int64",
@@ -183,10 +183,12 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
         ),
         (
             lambda: position_ids_from_lengths([3, -1]),
+            ValueError,
             ["lengths must not be negative", "  got: -1 at index 1", "  fix: position_ids_from_lengths([3, 1])"],
         ),
         (
             lambda: position_ids_from_lengths([3, 9, 5], 4),
+            ValueError,
             [
                 "row 1 has 9 tokens, max_length is 4",
                 "  got: 2 of 3 rows longer than max_length",
@@ -195,15 +197,17 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
         ),
         (
             lambda: position_ids_from_lengths([3], max_length=2.5),  # type: ignore[arg-type]
+            TypeError,
             ["max_length must be an integer", "  got: 2.5", "  fix: max_length=3"],
         ),
         (
             lambda: position_ids_from_documents([[3]], start=0.5),  # type: ignore[arg-type]
+            TypeError,
             ["start must be an integer", "  got: 0.5", "  fix: start=0"],
         ),
     ],
 )
-def test_a_refusal_states_the_rule_the_value_and_the_fix(call: Any, lines: list[str]) -> None:
-    with pytest.raises((TypeError, ValueError)) as refused:
+def test_a_refusal_states_the_rule_the_value_and_the_fix(call: Any, error: type[Exception], lines: list[str]) -> None:
+    with pytest.raises(error) as refused:
         call()
     assert str(refused.value).splitlines() == lines

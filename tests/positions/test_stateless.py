@@ -227,8 +227,8 @@ def test_saved_and_loaded_by_transformers_three_times_in_a_row(convention: Conve
     for turn in range(3):
         model.save_pretrained(tmp_path / str(turn))
         clear_cache()
-        model, told = Model.from_pretrained(tmp_path / str(turn), output_loading_info=True)
-        assert not any(told.values())
+        model, loading = Model.from_pretrained(tmp_path / str(turn), output_loading_info=True)
+        assert not any(loading.values())
         assert torch.equal(model(IDS, MASK), expected)
         assert_exact(model.pos)
     for dtype in (torch.bfloat16, torch.float16, "auto"):

@@ -1,4 +1,4 @@
-"""Batches that a `DataLoader` reads from Arrow, held against those of transformers and of the same rows as dicts."""
+"""Batches that a `DataLoader` reads from Arrow, compared with those of transformers and of the same rows as dicts."""
 
 from __future__ import annotations
 
@@ -334,9 +334,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("make", "kind", "words"), REFUSED)
-def test_data_without_faster_batches_is_refused_with_a_way_out(
-    make: Any, kind: type[Exception], words: list[str]
-) -> None:
+def test_data_without_faster_batches_is_refused_with_a_fix(make: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         with_arrow_batches(make())
     for word in words:

@@ -1,6 +1,6 @@
 """The encoding in threads, in forked and spawned processes, and in ranks whose rows differ in length: the same rows.
 
-No lock, nothing broadcast: tables are held against the function that keeps none, ranks against a run in one process.
+No lock, nothing broadcast: tables are compared with the function that keeps none, ranks with a run in one process.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def test_ranks_may_have_different_lengths(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     try:
-        told = [rank.communicate(timeout=300)[0] for rank in ranks]
+        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], told
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
     one, other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert len(one) == len(ALL)
     for convention, ours, theirs in zip(ALL, one, other, strict=True):

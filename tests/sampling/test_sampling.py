@@ -1,4 +1,4 @@
-"""Lengths, the sampler and packed data sets, held against reading row by row and packing by hand.
+"""Lengths, the sampler and packed data sets, compared with reading row by row and packing by hand.
 
 What Trainer makes of them, alone and in two processes, is in test_sampling_trainer.
 """
@@ -42,7 +42,7 @@ BUDGET = 128
 
 
 def documents(lengths: Any = LENGTHS, **more: Any) -> datasets.Dataset:
-    """Documents whose tokens are all different, so that each can be told wherever it stands."""
+    """Documents whose tokens are all different, so that each can be recognized anywhere."""
     ends = np.cumsum(lengths)
     ids = [list(range(int(end - length) + 1, int(end) + 1)) for length, end in zip(lengths, ends, strict=True)]
     return datasets.Dataset.from_dict({"input_ids": ids, **more})
@@ -137,7 +137,7 @@ NO_LENGTHS: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), NO_LENGTHS)
-def test_data_without_lengths_is_refused_with_a_way_out(call: Any, kind: type[Exception], words: list[str]) -> None:
+def test_data_without_lengths_is_refused_with_a_fix(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()
     for word in words:
@@ -389,7 +389,7 @@ def test_a_sampler_travels_to_another_process() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_an_epoch_that_changes_after_batches_were_read_raises_with_the_way_out(streams: bool) -> None:
+def test_an_epoch_that_changes_after_batches_were_read_raises_with_the_fix(streams: bool) -> None:
     """As under accelerate with a `StatefulDataLoader` and workers, which reads batches before `set_epoch` is called."""
     data = documents()
     sampler: Any = stream_batches(data, BUDGET).batch_sampler if streams else TokenBudgetBatchSampler(data, BUDGET)
@@ -577,7 +577,7 @@ def test_a_collator_that_cannot_pad_to_a_shape_is_refused(wordpiece: Any) -> Non
 
 
 def by_hand(rows: Any, capacity: int) -> list[list[int]]:
-    """The documents of packed rows, told by where positions restart; and everything else that a row must keep."""
+    """The documents of packed rows, separated where positions restart; and everything else that a row must keep."""
     found = []
     for row in rows:
         ids, positions, labels = row["input_ids"], row["position_ids"], row["labels"]
@@ -828,9 +828,7 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), NOT_PACKED)
-def test_data_that_cannot_be_packed_is_refused_with_a_way_out(
-    call: Any, kind: type[Exception], words: list[str]
-) -> None:
+def test_data_that_cannot_be_packed_is_refused_with_a_fix(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()
     for word in words:

@@ -78,7 +78,7 @@ def test_a_state_in_the_middle_of_an_optimizer_step_resumes_at_its_beginning() -
     assert list(fresh) == read[3:] + list(batches)
 
 
-def test_another_number_of_batches_in_a_step_is_refused_with_the_way_out() -> None:
+def test_another_number_of_batches_in_a_step_is_refused_with_the_fix() -> None:
     state = TokenBudgetBatchSampler([5] * 24, 10, world_size=4, gradient_accumulation_steps=2).state_dict()
     with pytest.raises(ValueError, match="batches_per_step: saved 8, here 4") as caught:
         TokenBudgetBatchSampler([5] * 24, 10, world_size=4).load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Runs that are killed and resumed from their last checkpoint, held against runs that nothing disturbs, row by row."""
+"""Runs that are killed and resumed from their last checkpoint, compared with runs that nothing disturbs, row by row."""
 
 from __future__ import annotations
 
@@ -256,9 +256,9 @@ def test_a_checkpoint_without_a_plan_is_resumed_with_a_warning(
     else:
         state["stateful_callbacks"]["TokenBudgetState"] = stored
     path.write_text(json.dumps(state))
-    with pytest.warns(UserWarning, match="the checkpoint has no state of a token budget") as told:
+    with pytest.warns(UserWarning, match="the checkpoint has no state of a token budget") as warned:
         train(tmp_path, rows(), resume=True, max_steps=8)
-    assert "ignore_data_skip=True" in str(told[0].message)
+    assert "ignore_data_skip=True" in str(warned[0].message)
     assert (tmp_path / "checkpoint-6" / "trainer_state.json").exists()
 
 

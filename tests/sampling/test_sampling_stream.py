@@ -1,4 +1,4 @@
-"""Batches with a token budget from streams, held against the rows of the stream and against plans of known lengths."""
+"""Batches with a token budget from streams, compared with the rows of the stream and with plans of known lengths."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_streams_that_cannot_be_batched_are_refused_with_a_way_out(name: str) -> None:
+def test_streams_that_cannot_be_batched_are_refused_with_a_fix(name: str) -> None:
     call, kind, words = REFUSED[name]
     with pytest.raises(kind) as caught:
         list(call())
@@ -283,9 +283,9 @@ def test_a_row_that_the_collator_refuses_is_named_by_its_number_in_the_stream(wo
     with pytest.raises(ValueError, match="a row that cannot be collated") as caught:
         seen.extend(stream_batches(ROWS, BUDGET, refusing, window=WINDOW, num_workers=workers))
     traceback.clear_frames(caught.tb)  # else the worker ends five seconds late
-    told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    message = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
     batch = next(batch for batch in numbers(stream_batches(ROWS, BUDGET, window=WINDOW)) if 120 in batch)
-    assert f"the rows of this batch in the stream: {batch}"[:60] in told
+    assert f"the rows of this batch in the stream: {batch}"[:60] in message
     assert len(seen) == numbers(stream_batches(ROWS, BUDGET, window=WINDOW)).index(batch)
 
 

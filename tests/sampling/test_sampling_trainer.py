@@ -1,6 +1,6 @@
 """`transformers.Trainer` and accelerate with batches by tokens and packed rows, alone and in two processes.
 
-Weights are held against one step of plain gradient descent on the mean over all labels, worked out by hand.
+Weights are compared with one step of plain gradient descent on the mean over all labels, worked out by hand.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DOCUMENTS = [
 
 
 def rows(labeled: bool = True) -> datasets.Dataset:
-    """Documents whose first token says which they are; of every third one only the end is to be learned."""
+    """Documents whose first token is their number; of every third one only the end is to be learned."""
     labels = [
         [-100] * (len(ids) - 1) + ids[-1:] if number % 3 == 0 else list(ids) for number, ids in enumerate(DOCUMENTS)
     ]
@@ -361,11 +361,11 @@ def test_accumulated_batches_of_a_stream_count_by_their_labels(tmp_path: Path) -
 
 
 def test_a_generator_ends_a_run_with_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="fewer rows in pass 1 than in the first one, so it ends here") as told:
+    with pytest.warns(UserWarning, match="fewer rows in pass 1 than in the first one, so it ends here") as warned:
         trainer = run(Budgeted, tmp_path, data=iter(list(rows())), max_steps=99)
     assert flat(trainer.documents()) == [*range(COUNT)]
     assert trainer.state.global_step == len(trainer.fed) < 99
-    assert "0 rows, 60 before: an iterator can be read only once" in str(told[0].message)
+    assert "0 rows, 60 before: an iterator can be read only once" in str(warned[0].message)
 
 
 def test_a_stream_with_fewer_rows_in_its_second_pass_is_reported_and_goes_on(tmp_path: Path) -> None:
@@ -376,9 +376,9 @@ def test_a_stream_with_fewer_rows_in_its_second_pass_is_reported_and_goes_on(tmp
             self.passes += 1
             return iter(list(rows())[: 60 // min(self.passes, 2)])
 
-    with pytest.warns(UserWarning, match="fewer rows in pass [12] than in the first one\\n") as told:
+    with pytest.warns(UserWarning, match="fewer rows in pass [12] than in the first one\\n") as warned:
         trainer = run(Budgeted, tmp_path, data=Shrinking(), max_steps=16)
-    assert "got: 30 rows, 60 before" in str(told[0].message)
+    assert "got: 30 rows, 60 before" in str(warned[0].message)
     assert trainer.state.global_step == 16
 
 
@@ -614,7 +614,7 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("data", "settings", "kind", "words"), REFUSED)
-def test_trainers_that_cannot_use_a_budget_are_refused_with_a_way_out(
+def test_trainers_that_cannot_use_a_budget_are_refused_with_a_fix(
     tmp_path: Path, data: Any, settings: dict[str, Any], kind: type[Exception], words: list[str]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -625,9 +625,9 @@ def test_trainers_that_cannot_use_a_budget_are_refused_with_a_way_out(
 
 def test_training_arguments_without_effect_are_named(tmp_path: Path) -> None:
     given = {"per_device_train_batch_size": 4, "dataloader_drop_last": True, "average_tokens_across_devices": False}
-    with pytest.warns(UserWarning, match="a token budget sets the size of batches") as told:
+    with pytest.warns(UserWarning, match="a token budget sets the size of batches") as warned:
         trainer = run(Budgeted, tmp_path, max_steps=1, **given)
-    [message] = {str(each.message) for each in told}
+    [message] = {str(each.message) for each in warned}
     for name, value in given.items():
         assert f"{name}={value}" in message
     assert trainer.documents() == [plan_batches(LENGTHS, 64)[0].tolist()]
@@ -747,7 +747,7 @@ def test_collators_that_would_add_a_mask_of_ones_to_packed_rows_raise(
         assert width or "`attention_mask`" in str(refused.value)
 
 
-def test_trainer_with_a_tokenizer_refuses_packed_rows_and_their_column_names_the_way_out(
+def test_trainer_with_a_tokenizer_refuses_packed_rows_and_their_column_names_the_fix(
     tmp_path: Path, word_level: Any
 ) -> None:
     packed = pack_dataset(rows(), 32)

@@ -126,7 +126,7 @@ def test_live_embeddings_use_the_weights_of_every_step_and_train_the_table(wordp
     assert not torch.equal(model.table.weight, before)
 
 
-def test_a_dropped_text_column_is_told_with_both_ways_out(wordpiece, tmp_path: Path) -> None:
+def test_a_dropped_text_column_is_refused_with_both_fixes(wordpiece, tmp_path: Path) -> None:
     trainer = Trainer(model=Looking(), args=_arguments(tmp_path), train_dataset=_texts(), data_collator=C(wordpiece))
     with pytest.raises(ValueError, match="column 'text' is missing; the columns that arrived are") as refused:
         trainer.train()
@@ -187,9 +187,9 @@ def test_predictions_of_pieces_are_named_with_a_line_that_gives_all_of_them(
     else:
         with pytest.warns(UserWarning, match="a batch has more rows than it was given"):
             count = len(collate.replace()(list(dataset))["input_ids"])
-    with pytest.warns(UserWarning, match="a batch has more rows than it was given") as told:
+    with pytest.warns(UserWarning, match="a batch has more rows than it was given") as warned:
         found = _predict(collate, dataset, tmp_path).predictions
-    _, fix = str(told[0].message).split("dataset = ")
+    _, fix = str(warned[0].message).split("dataset = ")
     names: dict[str, Any] = {"dataset": dataset, "collate": collate}
     exec(f"dataset = {fix}", names)
     pieces = names["dataset"]
@@ -214,9 +214,9 @@ def test_a_collator_names_pieces_but_not_those_of_plain_texts_that_the_batch_num
     fitted = C(wordpiece, model=_bert(), **settings)
     _long().map(fitted, batched=True)
     assert len(list(fitted.batches(texts, 64))) > 1
-    with pytest.warns(UserWarning, match="a batch has more rows than it was given") as told:
+    with pytest.warns(UserWarning, match="a batch has more rows than it was given") as warned:
         fitted(texts)
-    assert "dataset.map(collate, batched=True, remove_columns=['text'])" in str(told[0].message)
+    assert "dataset.map(collate, batched=True, remove_columns=['text'])" in str(warned[0].message)
 
 
 def test_rows_that_are_left_out_are_named_because_predictions_have_none_of_them(wordpiece, tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_without_processing_class_the_tokenizers_files_are_left_all_the_same(wor
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="pinning needs an accelerator")
-def test_on_an_accelerator_a_table_there_says_what_pinning_needs(wordpiece, tmp_path: Path) -> None:
+def test_a_table_on_an_accelerator_is_refused_with_the_setting_for_pinning(wordpiece, tmp_path: Path) -> None:
     table = nn.Embedding(1200, 16).requires_grad_(False).cuda()
     trainer = Trainer(
         model=Reader(),

@@ -1,6 +1,6 @@
 """The collator's `model=` and `use_sinusoidal_positions` where several processes are at work: workers, and two ranks.
 
-Runs in two processes are held against the same run in one; the ranks' side is `train_everything`, started by torchrun.
+Runs in two processes are compared with the same run in one; the ranks' side is `train_everything`, started by torchrun.
 """
 
 from __future__ import annotations
@@ -244,15 +244,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with (folder / "told").open("w+") as told:
-        with subprocess.Popen(command, env=environment, stdout=told, stderr=subprocess.STDOUT) as ranks:
+    with (folder / "output").open("w+") as output:
+        with subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT) as ranks:
             try:
-                train_everything(folder)  # meanwhile, the one that they are held against
+                train_everything(folder)  # meanwhile, the run that they are compared with
                 ranks.wait(timeout=180)
             finally:
                 ranks.kill()
-        told.seek(0)
-        assert ranks.returncode == 0, told.read()[-4000:]
+        output.seek(0)
+        assert ranks.returncode == 0, output.read()[-4000:]
     return folder
 
 
@@ -340,5 +340,5 @@ def test_a_dispatched_stream_of_different_lengths_is_refused_by_accelerate_and_t
     assert "batches of different size" in said
     page = (REPO / "docs" / "trainer.md").read_text(encoding="utf-8")
     assert "batches of different" in page  # what a reader will search for
-    for way_out in ("dispatch_batches", 'padding="max_length"', "pad_to_multiple_of"):
-        assert way_out in page
+    for fix in ("dispatch_batches", 'padding="max_length"', "pad_to_multiple_of"):
+        assert fix in page

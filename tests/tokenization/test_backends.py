@@ -1,4 +1,4 @@
-"""The fast backends held against `tokenizers`: the same ids, or an error; in threads, forked workers and pickles.
+"""The fast backends compared with `tokenizers`: the same ids, or an error; in threads, forked workers and pickles.
 
 The tests of ids against `tokenizer(...)` are in `test_tokenization`, and run on every backend.
 """
@@ -199,7 +199,7 @@ def test_a_difference_in_the_texts_tried_first_leaves_the_library_unused(
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "byte_bpe"])
-def test_a_difference_while_in_use_raises_with_the_text_and_the_way_out(
+def test_a_difference_while_in_use_raises_with_the_text_and_the_fix(
     name: str, wrong_ids, request: pytest.FixtureRequest
 ) -> None:
     tokenizer = _with_token(request.getfixturevalue(name), special=True)  # another one than in other tests

@@ -1,4 +1,4 @@
-"""Training a BPE: what comes out, held against transformers' use of it; the merges shown, against the library's own."""
+"""Training a BPE: what comes out, compared with transformers' use of it; the merges shown, with the library's own."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_step_prints_its_counts_and_changes() -> None:
     assert lines[3].endswith("l o w ×5   l o w e r ×2   n e w es t ×6   w i d es t ×3")
 
 
-def test_a_step_over_many_words_prints_few_of_them_and_says_so(sentences: list[str]) -> None:
+def test_a_step_over_many_words_prints_few_of_them_and_their_number(sentences: list[str]) -> None:
     step = next(bpe_merges(sentences, 1))
     text = str(step)
     assert max(map(len, text.splitlines())) < 240

@@ -182,7 +182,7 @@ def test_stages_of_a_bpe_with_shared_ids_reach_its_tokens() -> None:
 # ------------------------------------------------------------------------- added tokens with one normalized form
 
 
-def test_added_tokens_with_one_normalized_form_are_refused_with_a_way_out_that_works(bert: Any) -> None:
+def test_added_tokens_with_one_normalized_form_are_refused_with_a_fix_that_works(bert: Any) -> None:
     bert.add_tokens(["COVID", "Covid"])
     for source in (bert, bert.backend_tokenizer):
         with pytest.raises(ValueError, match=r"'COVID' and 'Covid' have the same normalized form 'covid'") as caught:
@@ -290,7 +290,7 @@ def test_a_change_of_the_tokenizer_after_the_collator_was_made_warns_once(change
         assert len(caught) == 1
         assert "the tokenizer was changed after the collator was made" in str(caught[0].message)
         assert f"got: {change}" in str(caught[0].message)
-    fresh = collate.replace(tokenizer=tokenizer)  # the way out in the warning
+    fresh = collate.replace(tokenizer=tokenizer)  # the fix in the warning
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ids_of(fresh, "a <x>") == tokenizer("a <x>", truncation=True)["input_ids"]

@@ -1,4 +1,4 @@
-"""Our ids held against `tokenizer(...)` itself, bit for bit, over tokenizers, sides, truncation, overflow and pairs.
+"""Our ids compared with `tokenizer(...)` itself, bit for bit, over tokenizers, sides, truncation, overflow and pairs.
 
 Also what a tokenizer may be given as, and that the caller's own is never changed.
 """
@@ -563,7 +563,7 @@ def test_a_tokenizer_with_python_parts_is_refused_rather_than_changed(raw_wordpi
 # -------------------------------------------------------------------------------------------------------- padding token
 
 
-def test_a_tokenizer_without_a_padding_token_raises_with_two_ways_out(byte_bpe) -> None:
+def test_a_tokenizer_without_a_padding_token_raises_with_two_fixes(byte_bpe) -> None:
     with pytest.raises(ValueError, match="has no padding token") as refused:
         DataCollatorWithPositionalEncoding(byte_bpe)
     assert str(refused.value).endswith(
@@ -579,15 +579,15 @@ def test_a_padding_token_may_be_named_and_the_callers_tokenizer_stays_without(by
     assert byte_bpe.pad_token is None
 
 
-def test_the_printed_ways_out_of_a_missing_padding_token_work(byte_bpe) -> None:
+def test_the_fixes_for_a_missing_padding_token_work(byte_bpe) -> None:
     import re
 
     with pytest.raises(ValueError, match="has no padding token") as refused:
         DataCollatorWithPositionalEncoding(byte_bpe)
-    ways = re.findall(r'pad_token="([^"]+)"', str(refused.value))
-    assert ways
-    for way in ways:
-        DataCollatorWithPositionalEncoding(byte_bpe, pad_token=way)(["a b", "c"])
+    fixes = re.findall(r'pad_token="([^"]+)"', str(refused.value))
+    assert fixes
+    for fix in fixes:
+        DataCollatorWithPositionalEncoding(byte_bpe, pad_token=fix)(["a b", "c"])
 
 
 @pytest.mark.parametrize("unknown", ["[PAD]", "no such token", "", np.array([1, 2])])
@@ -598,7 +598,7 @@ def test_a_padding_token_out_of_the_vocabulary_is_refused(byte_bpe, unknown: Any
     assert len(byte_bpe) == 1200
 
 
-def test_a_pair_that_leaves_no_room_for_a_text_is_refused_with_a_way_out_that_helps(word_level) -> None:
+def test_a_pair_that_leaves_no_room_for_a_text_is_refused_with_a_fix_that_works(word_level) -> None:
     pair = [{"a": "I", "b": "bike"}]
     settings: dict[str, Any] = {"text_column": "a", "text_pair_column": "b", "return_overflowing_tokens": True}
     with pytest.raises(ValueError, match=r"truncated to 1 tokens with truncation='longest_first'") as refused:
@@ -634,7 +634,7 @@ def test_the_error_for_two_templates_in_a_sequence_names_them_and_one_template_m
     assert DataCollatorWithPositionalEncoding(wordpiece, **settings)([text])["input_ids"].shape[1] == 8
 
 
-def test_the_error_for_a_name_on_the_hub_says_what_it_needs() -> None:
+def test_the_error_for_a_name_on_the_hub_names_the_cache_and_the_setting() -> None:
     for load in (DataCollatorWithPositionalEncoding, DataCollatorWithPositionalEncoding.from_pretrained):
         with pytest.raises(ValueError, match=r"fix: .* be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset"):
             load("google-bert/bert-base-uncased")

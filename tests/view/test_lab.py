@@ -257,7 +257,7 @@ class TestPage:
         lab.set("texts", "rides " * 200)
         assert lab.text("#notes").startswith("It reads 1000 letters of a text. The page shows the first 32 of up to ")
 
-    def test_mistakes_cost_something_and_the_page_says_what(self, visit: Callable[..., Lab]) -> None:
+    def test_mistakes_cost_something_and_the_page_shows_it(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
         lab.token(1, 1).click()
         same = "The outputs of row 1 are those of its text alone."

@@ -71,7 +71,7 @@ def test_sinusoids_that_are_not_in_the_batch_are_labeled_as_an_example(word_leve
     assert label in pickle.loads(pickle.dumps(batch)).to_html()
 
 
-def test_a_batch_of_100_000_tokens_is_a_small_page_that_says_which_part_it_shows() -> None:
+def test_a_batch_of_100_000_tokens_is_a_small_page_that_names_the_part_it_shows() -> None:
     ids = torch.arange(100_000).reshape(10, 10_000)
     batch = Batch({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
     assert len(batch.to_html()) < 100_000
