@@ -508,7 +508,7 @@ def test_a_shard_with_one_bit_flipped_is_named_and_made_again_alone(
         cli.main(["verify", str(output)])
     assert ended.value.code == 1
     said = capfd.readouterr().out
-    assert "1 file is not as it was written" in said
+    assert "1 file differs from the manifest" in said
     assert "shard-000003-000.parquet: " in said
     assert [one.file for one in verify(output).bad] == ["data/shard-000003-000.parquet"]
     job(corpus, output)

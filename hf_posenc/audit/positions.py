@@ -125,7 +125,7 @@ class PositionCheck:
         if self.left_padding_shifts is None:
             return f"left padding: not known ({self.not_run})"
         if not self.left_padding_shifts:
-            return "left padding: moves no real token if only an attention mask is passed"
+            return "left padding: does not change positions if only an attention mask is passed"
         moved = dict.fromkeys(table.counts for table in self.tables if table.left_padding_shifts)
         whose = f" of {' and '.join(filter(None, moved))}" if any(moved) else ""
         fix = "pass position_ids" if self.takes_position_ids else "pad on the right: it takes no position_ids"

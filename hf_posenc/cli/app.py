@@ -125,7 +125,7 @@ def _load_rows(name: str, split: str | None = None) -> Any:
         return load_data(name, lambda: datasets.load_dataset(**files, split=split or "train", streaming=True), fix=fix)
     found = found or from_hub(name, None, split)
     if len(found) > 1:
-        raise value_error("one split is read at a time", got=f"split={split!r}", fix="one of its names (--split)")
+        raise value_error("read one split at a time", got=f"split={split!r}", fix="one of its names (--split)")
     return found[0].data
 
 

@@ -223,7 +223,7 @@ def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats
 def _too_large(name: str, row: int, number: int) -> ValueError:
     return ValueError(
         explain(
-            f"row {row} of column '{name}' holds {number}, which fits no tensor",
+            f"row {row} of column '{name}' holds {number}, which does not fit into int64",
             got="integers are int64, below 2**63; beside floats they are float64, exact up to 2**53",
             fix=f"map it to smaller numbers or texts first, or dataset.remove_columns('{name}')",
         )

@@ -99,7 +99,7 @@ def positions_of(rows: Documents, start: int, padding: int) -> Ragged:
 def name_taken(name: str, rows: Documents) -> str:
     """Return the error message for a column of the input that has the `name` of a column made by tokenization."""
     return explain(
-        f"column '{name}' came with the texts, and tokenization makes one of that name",
+        f"the input already has a column '{name}', which tokenization creates",
         got=list(rows.per_row),
         fix=f"dataset.rename_column('{name}', 'my_{name}')",
     )

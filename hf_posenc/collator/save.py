@@ -99,7 +99,7 @@ def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, se
     if tokenizer.is_fast and to_json(tokenizer.backend_tokenizer) != to_json(collate.tokenizer.backend_tokenizer):
         raise value_error(
             f"this {type(tokenizer).__name__} would give other ids than the one that was pickled or saved",
-            got="an attribute set after it was made, which save_pretrained of transformers does not write",
+            got="an attribute was set after construction, and save_pretrained of transformers does not write it",
             fix="give it to the tokenizer as an argument, or collate with tokenizer.backend_tokenizer",
         )
     return collate

@@ -389,7 +389,7 @@ class Verification:
 
     Example:
         >>> print(Verification("out", 12, (BadFile("data/shard-000003-000.parquet", "is missing"),), True))
-        out: 1 file is not as it was written
+        out: 1 file differs from the manifest
           data/shard-000003-000.parquet: is missing
         The same hf-posenc encode again repairs the output, and makes only the bad shards again.
     """
@@ -408,8 +408,7 @@ class Verification:
 
     def __str__(self) -> str:
         if self.bad:
-            first = f"{counted(len(self.bad), 'file')} {'is' if len(self.bad) == 1 else 'are'} not as "
-            first += "it was written" if len(self.bad) == 1 else "they were written"
+            first = f"{counted(len(self.bad), 'file')} {'differs' if len(self.bad) == 1 else 'differ'} from the manifest"
         else:
             shards = counted(self.shards, "shard") + ("" if self.finished else " so far")
             first = f"{shards}, {self.rows:,} rows, {self.tokens:,} tokens, all as they were written"

@@ -115,7 +115,7 @@ def table_content(
         )
     if not replace_trained:
         raise value_error(
-            f"this replaces {len(rows)} trained positions of {table.name}, and the model would know none of them",
+            f"this would overwrite {len(rows)} trained position vectors of {table.name}",
             got=sign,
             fix="keep the positions of a trained model; to train it from scratch, replace_trained=True",
         )

@@ -97,7 +97,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
             if given:
                 raise value_error(
-                    "a finished plan takes no settings",
+                    "settings cannot be combined with a BatchPlan",
                     got=", ".join(given),
                     fix="plan_batches(lengths, ...) with these, or TokenBudgetBatchSampler(lengths, ...)",
                 )

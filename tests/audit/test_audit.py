@@ -125,7 +125,7 @@ def test_left_padding_shifts_is_true_if_outputs_change(family: str, shifts: bool
             alone = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
             after = model(input_ids=padded, attention_mask=mask).last_hidden_state[:, 3:]
         assert bool((alone - after).abs().max() > 1e-3) is shifts
-    words = "shifts the positions" if shifts else "moves no real token"
+    words = "shifts the positions" if shifts else "does not change positions"
     assert f"left padding: {words}" in str(found)
 
 

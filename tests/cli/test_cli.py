@@ -347,7 +347,7 @@ def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest
     assert run("labels", tmp_path / "saved") == 2
     refused(capsys, "has several splits, and one must be chosen", "  got: train, test", "--split train")
     assert run("labels", tmp_path / "saved", "--split", "all") == 2
-    refused(capsys, "one split is read at a time", "  got: split='all'", "--split")
+    refused(capsys, "read one split at a time", "  got: split='all'", "--split")
     assert run("labels", tmp_path / "saved", "--split", "test") == 2
     refused(capsys, "rows must have a column input_ids", "  got: columns ['text']", "  fix: tokenize first")
 

@@ -269,9 +269,9 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ({}, [{"text": "a", 5: 3}, {"text": "a", 6: 3}], ValueError, "row 1 does not have the columns of row 0"),
     ({}, {"text": ["a", "b"], "label": [1]}, ValueError, r"(?s)same number of rows.*'text': 2, 'label': 1"),
     # columns that a batch makes: a film's `length` in minutes is no number of tokens
-    ({}, {"text": ["a b c"], "length": [90]}, ValueError, "column 'length' came with the texts"),
-    ({}, {"text": ["a b c"], "attention_mask": [[1]]}, ValueError, "column 'attention_mask' came with the texts"),
-    ({}, [{"text": "a", "position_ids": 3}], ValueError, "column 'position_ids' came with the texts"),
+    ({}, {"text": ["a b c"], "length": [90]}, ValueError, "the input already has a column 'length'"),
+    ({}, {"text": ["a b c"], "attention_mask": [[1]]}, ValueError, "the input already has a column 'attention_mask'"),
+    ({}, [{"text": "a", "position_ids": 3}], ValueError, "the input already has a column 'position_ids'"),
     # values that are no texts
     ({}, ["a", None, "b"], TypeError, r"row 1 of column 'text' is NoneType, expected str\n  got: 1 bad of 3 rows"),
     ({}, ["a", 5], TypeError, r"row 1 of column 'text' is int, expected str\n  got: 1 bad of"),

@@ -98,7 +98,7 @@ def test_the_file_that_was_harmed_is_named_with_the_reason(folder: Path, harm: s
     assert not found.sound
     assert (found.shards, found.finished) == (3, True)
     first, second, *last = str(found).splitlines()
-    assert first == f"{folder}: 1 file is not as it was written"
+    assert first == f"{folder}: 1 file differs from the manifest"
     assert second == f"  {file}: {bad.reason}"
     repair = "The same hf-posenc encode again repairs the output, and makes only the bad shards again."
     assert last == ([] if reason.endswith("move it away") else [repair])

@@ -662,7 +662,7 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(trained_positions: tor
     model = _with_trained_positions(trained_positions)
     before, traces = _whole(model), _traces(model)
     with pytest.raises(
-        ValueError, match=r"this replaces 512 trained positions of embeddings\.position_embeddings"
+        ValueError, match=r"this would overwrite 512 trained position vectors of embeddings\.position_embeddings"
     ) as caught:
         use_paper(model)
     assert "mean cosine of 0.85" in str(caught.value)

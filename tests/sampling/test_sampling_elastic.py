@@ -83,7 +83,7 @@ def test_another_number_of_batches_in_a_step_is_refused_with_the_fix() -> None:
     with pytest.raises(ValueError, match="batches_per_step: saved 8, here 4") as caught:
         TokenBudgetBatchSampler([5] * 24, 10, world_size=4).load_state_dict(state)
     assert "fix: as many processes times gradient_accumulation_steps as when it was saved: 8" in str(caught.value)
-    with pytest.raises(ValueError, match="a finished plan takes no settings") as caught:
+    with pytest.raises(ValueError, match="settings cannot be combined with a BatchPlan") as caught:
         TokenBudgetBatchSampler(plan_batches([5, 5], 10), gradient_accumulation_steps=2)
     assert "gradient_accumulation_steps=2" in str(caught.value)
     with pytest.raises(ValueError, match="gradient_accumulation_steps must be positive"):
