@@ -408,7 +408,8 @@ class Verification:
 
     def __str__(self) -> str:
         if self.bad:
-            first = f"{counted(len(self.bad), 'file')} {'differs' if len(self.bad) == 1 else 'differ'} from the manifest"
+            verb = "differs" if len(self.bad) == 1 else "differ"
+            first = f"{counted(len(self.bad), 'file')} {verb} from the manifest"
         else:
             shards = counted(self.shards, "shard") + ("" if self.finished else " so far")
             first = f"{shards}, {self.rows:,} rows, {self.tokens:,} tokens, all as they were written"

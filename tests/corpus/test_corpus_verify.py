@@ -110,7 +110,7 @@ def test_several_files_are_all_named(folder: Path) -> None:
     (folder / REJECTED).unlink()
     found = verify(folder)
     assert [bad.file for bad in found.bad] == [shard(0), shard(2), REJECTED]
-    assert str(found).startswith(f"{folder}: 3 files are not as they were written\n")
+    assert str(found).startswith(f"{folder}: 3 files differ from the manifest\n")
 
 
 def test_an_unfinished_job_is_sound_so_far_except_for_copies(tmp_path: Path) -> None:
