@@ -56,8 +56,8 @@ if TYPE_CHECKING:  # loaded on first use: the process of pytest that only starts
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-# No tests: `python -m tests.benchmarks` runs them.
-collect_ignore = ["benchmarks"]
+# No tests: `python -m tests.programs.benchmarks`, for example, runs one.
+collect_ignore = ["programs"]
 
 # --------------------------------------------------------------------------------------------------------- no network
 

@@ -50,6 +50,6 @@ def test_a_script_without_the_call_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("sentence_transformers") is None, reason="needs sentence-transformers")
 def test_the_trainer_of_sentence_transformers_trains_resumes_and_saves_with_sinusoidal_positions() -> None:
-    command = [sys.executable, "-m", "tests.clients", "--only", "sentence_transformers"]
+    command = [sys.executable, "-m", "tests.programs.clients", "--only", "sentence_transformers"]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)
     assert "1 passed, 0 failed" in done.stdout, done.stdout + done.stderr

@@ -1,7 +1,7 @@
 """Jobs under faults: killed, stopped, out of disk, fed broken and changing files, damaged afterwards.
 
 After each fault, finished shards are intact, the message names the fault, and the same job again ends with the files of
-an undisturbed run. `python -m tests.faults` kills jobs of full size.
+an undisturbed run. `python -m tests.programs.faults` kills jobs of full size.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def started(inputs: Path, output: Path, *, limit: int | None = None, **settings:
     limited = (
         "import resource, runpy; "
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); "
-        "runpy.run_module('tests.faults.job', run_name='__main__', alter_sys=True)"
+        "runpy.run_module('tests.programs.faults.job', run_name='__main__', alter_sys=True)"
     )
-    program = ["-m", "tests.faults.job"] if limit is None else ["-c", limited]
+    program = ["-m", "tests.programs.faults.job"] if limit is None else ["-c", limited]
     return Run([sys.executable, *program, str(output), given, str(inputs)], output.with_suffix(".log"))
 
 
@@ -128,7 +128,7 @@ class At(Progress):
 
 @pytest.mark.slow
 def test_jobs_killed_in_every_phase_end_with_the_same_bytes() -> None:
-    command = [sys.executable, "-m", "tests.faults", "--megabytes", "0", "--aimed", "5", "--call"]
+    command = [sys.executable, "-m", "tests.programs.faults", "--megabytes", "0", "--aimed", "5", "--call"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "files compared with those of the undisturbed runs: all the same" in done.stdout

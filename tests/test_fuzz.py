@@ -1,6 +1,6 @@
-"""A few hundred random examples, always the same ones, held against the slow reference of `tests/fuzz`.
+"""A few hundred random examples, always the same ones, held against the slow reference of `tests/programs/fuzz`.
 
-`python -m tests.fuzz --examples 300000` runs as many as one likes.
+`python -m tests.programs.fuzz --examples 300000` runs as many as one likes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from test_readme import REPO
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of processes from /proc")
 def test_threads_workers_many_batches_large_sizes_and_a_long_document_end_as_expected() -> None:
-    command = [sys.executable, "-m", "tests.load", "--quick"]
+    command = [sys.executable, "-m", "tests.programs.load", "--quick"]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for found in (

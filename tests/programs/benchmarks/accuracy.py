@@ -1,4 +1,4 @@
-"""Errors of float32 position tables, ours and those of peers: `python -m tests.benchmarks.accuracy [--markdown]`.
+"""Errors of float32 position tables, ours and peers': `python -m tests.programs.benchmarks.accuracy [--markdown]`.
 
 The reference is the formula in float64 with frequencies of 50 digits, which errs by 3e-10 at most up to position
 1,000,000; `check_reference` compares it with mpmath. Rows in bfloat16 and times are those of tables of 8,192 rows.
@@ -169,7 +169,7 @@ def markdown(lines: list[Accuracy]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.accuracy")
+    parser = argparse.ArgumentParser(prog="python -m tests.programs.benchmarks.accuracy")
     parser.add_argument("--markdown", action="store_true", help="as docs/conventions.md shows it")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()

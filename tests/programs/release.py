@@ -1,4 +1,4 @@
-"""Make a release: `python -m tests.release 0.2.0` in a clean checkout. It uploads and commits nothing.
+"""Make a release: `python -m tests.programs.release 0.2.0` in a clean checkout. It uploads and commits nothing.
 
 Writes the version to pyproject.toml, turns [Unreleased] of CHANGELOG.md into the version with today's date, builds the
 wheel and the sdist into dist/, and tests both in empty environments outside of the repository: the demo, the tests,
@@ -19,11 +19,11 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-REPO = Path(__file__).resolve().parent.parent
+REPO = Path(__file__).resolve().parents[2]
 _VERSION = re.compile(r'^version = "(.*)"$', re.MULTILINE)
 _SECTION = re.compile(r"^## \[(.*?)\].*\n", re.MULTILINE)
 _UNRELEASED = "Unreleased"
-CHECKS = ("pinned", "lowest", "pinned --core --sdist")  # arguments of tests.versions
+CHECKS = ("pinned", "lowest", "pinned --core --sdist")  # arguments of tests.programs.versions
 
 
 def released(project: str, changelog: str, version: str, date: str) -> tuple[str, str]:
@@ -51,7 +51,7 @@ def released(project: str, changelog: str, version: str, date: str) -> tuple[str
 
 def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
     """Check, write, build and test; leave the two files as they were if a step fails."""
-    parser = argparse.ArgumentParser(prog="python -m tests.release", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.programs.release", description=__doc__.splitlines()[0])
     parser.add_argument("version", nargs="?", help="such as 0.2.0; without it, build and test the present version")
     version = parser.parse_args(arguments).version
     if changed := subprocess.check_output(["git", "status", "--porcelain"], cwd=repo, text=True):
@@ -83,7 +83,8 @@ def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
 
 def run_check(repo: Path, dist: Path, check: str) -> None:
     """Build wheel and sdist into `dist`, and run one of `CHECKS`; raise if a test fails."""
-    subprocess.run([sys.executable, "-m", "tests.versions", "--dist", dist, *check.split()], cwd=repo, check=True)
+    command = [sys.executable, "-m", "tests.programs.versions", "--dist", dist, *check.split()]
+    subprocess.run(command, cwd=repo, check=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Kill jobs again and again, and compare their output with that of an undisturbed run: `python -m tests.faults`.
+"""Kill jobs again and again, and compare their output with an undisturbed run: `python -m tests.programs.faults`.
 
 A large corpus is encoded once undisturbed, and once more while its processes are killed at random moments: kill -9 of
 the parent, of a worker, of both, Ctrl-C, SIGTERM; each time the same command is run again. Then small corpora are
@@ -6,7 +6,7 @@ encoded, with kills aimed at the short phases: a rename, the two saves of the ma
 documents, the card. After each kill all processes must end within half a minute, and `verify` must find no bad file; in
 the end every file must have the bytes of the undisturbed run. The exit status is 1 if one of these fails.
 
-    python -m tests.faults --megabytes 1000 --kills 10
+    python -m tests.programs.faults --megabytes 1000 --kills 10
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Trial:
         if self.options.call:
             extra = {"shard_bytes": self.shard_bytes, "pack": self.options.pack}
             given = {"tokenizer": str(model / "tokenizer.json"), **settings, **extra}
-            return [sys.executable, "-m", "tests.faults.job", str(output), json.dumps(given), *inputs]
+            return [sys.executable, "-m", "tests.programs.faults.job", str(output), json.dumps(given), *inputs]
         command = [sys.executable, "-m", "hf_posenc", "encode", *inputs, "--tokenizer", str(model), "--output"]
         command += [str(output), *(f"--{name.replace('_', '-')}={value}" for name, value in settings.items())]
         if self.shard_bytes is not None:
@@ -225,7 +225,8 @@ def _ways(number: int, chance: random.Random) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=(__doc__ or "").splitlines()[0])
+    summary = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m tests.programs.faults", description=summary)
     parser.add_argument("--megabytes", type=float, default=100, help="of the large corpus; 0 for none")
     parser.add_argument("--kills", type=int, default=10, help="of runs on the large corpus, at random moments")
     parser.add_argument("--aimed", type=int, default=36, help="kills of runs on small corpora, aimed at each phase")

@@ -1,10 +1,10 @@
-"""Speed and memory of `hf-posenc encode` on a gigabyte: `python -m tests.benchmarks.corpora [--markdown]`.
+"""Speed and memory of `hf-posenc encode` on a gigabyte: `python -m tests.programs.benchmarks.corpora [--markdown]`.
 
 Text lines and JSON lines with one worker and with two, each from the start of the command to its exit; the peer is
 `load_dataset("text").map(tokenizer, batched=True, num_proc=2)` on a part of the same text, timed without its imports.
 The ids are compared with those of the peer, and the shards of one worker with those of two. Linux only.
 
-`run` is the stage "Corpora" of `python -m tests.benchmarks`: the job beside ways with `datasets`, each in one process.
+`run` is the stage "Corpora" of the benchmarks: the job beside ways with `datasets`, each in one process.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def measure(folder: Path, megabytes: float, share: float) -> tuple[dict[tuple[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.corpora", description=(__doc__ or "").split("\n")[0]
+        prog="python -m tests.programs.benchmarks.corpora", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--megabytes", type=float, default=1000)
     parser.add_argument("--share", type=float, default=30, help="megabytes that the peer tokenizes")

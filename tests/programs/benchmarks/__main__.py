@@ -1,4 +1,4 @@
-"""Compare the package with its peers: `python -m tests.benchmarks [STAGE ...]`, fifteen minutes on two cores.
+"""Compare the package with its peers: `python -m tests.programs.benchmarks [STAGE ...]`, fifteen minutes on two cores.
 
 Each stage compares the outputs first, and ends the run if they differ. Then the contenders take turns. A table shows
 the median CPU time on one core, and the speed beside the first contender: median over the rounds, least and largest.
@@ -58,7 +58,9 @@ BARS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.programs.benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = {name.lower().replace(" ", "-"): name for name in STAGES}
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(names)}; by default all")

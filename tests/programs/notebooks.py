@@ -1,7 +1,7 @@
 """The notebooks of examples/: run them, tidy them, and say what they print, picture or not.
 
-`python -m tests.notebooks` runs all of them, or those named, and writes them back with what they print and draw; the
-tests run them in a folder of their own and compare.
+`python -m tests.programs.notebooks` runs all of them, or those named, and writes them back with what they print and
+draw; the tests run them in a folder of their own and compare.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from PIL import Image, ImageChops, ImageStat
 from traitlets import default
 from traitlets.config import Config
 
-FOLDER = Path(__file__).resolve().parent.parent / "examples" / "notebooks"
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "notebooks"
 # A cell with this tag shows what training, or the speed of a machine, gave: its words are compared, not its numbers and
 # pictures.
 MEASURED = "measured"

@@ -36,7 +36,7 @@ class Run:
             self._process = subprocess.Popen(
                 command,
                 env={**os.environ, _MARKER: self._marker, "HF_HUB_OFFLINE": "1"},
-                cwd=Path(__file__).parents[2],
+                cwd=Path(__file__).parents[3],
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -90,7 +90,7 @@ def _watch() -> _Watch:
 def watched(folder: Path) -> Iterator[None]:
     """Assert that only files below a folder, temporary files and installed packages are opened, and no code is run."""
     paths = sysconfig.get_paths()
-    libraries = [paths["stdlib"], paths["purelib"], paths["platlib"], sys.base_prefix, str(Path(__file__).parents[2])]
+    libraries = [paths["stdlib"], paths["purelib"], paths["platlib"], sys.base_prefix, str(Path(__file__).parents[3])]
     watch = _watch()
     watch.seen.clear()
     watch.allowed = (

@@ -118,7 +118,7 @@ def _run_chunk(part: str, size: int, number: int, failures: list[str], shrinks: 
             f"  {frame.filename}:{frame.lineno} {frame.line}" for frame in traceback.extract_tb(error.__traceback__)
         ]
         ours = [frame for frame in frames if "hypothesis" not in frame][-12:]
-        again = f"python -m tests.fuzz --part {part!r} --seed {number} --examples 1"
+        again = f"python -m tests.programs.fuzz --part {part!r} --seed {number} --examples 1"
         failures.append(
             "\n".join(
                 [

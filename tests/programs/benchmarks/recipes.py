@@ -1,4 +1,4 @@
-"""Train small models with learned, sinusoidal and no positions, and compare: `python -m tests.benchmarks.recipes`.
+"""Train and compare models with learned, sinusoidal and no positions: `python -m tests.programs.benchmarks.recipes`.
 
 Five families, each with two layers and the initialization of its Hugging Face class: BERT, RoBERTa, GPT-2, OPT and
 BART. A task gives a source of letters and marks, and an answer. Encoders read the source and answer at `[MASK]` tokens
@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 
 from hf_posenc import use_sinusoidal_positions
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
-RESULTS = Path(__file__).resolve().parents[1] / "data" / "recipes.jsonl"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "models.md"
+RESULTS = Path(__file__).resolve().parents[2] / "data" / "recipes.jsonl"
 Rows = dict[str, torch.Tensor]
 Letters = NDArray[np.int64]
 

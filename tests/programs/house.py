@@ -1,4 +1,4 @@
-"""Print the size and the shape of the package: `python -m tests.house [FOLDER]`, for instance of two checkouts.
+"""Print the size and the shape of the package: `python -m tests.programs.house [FOLDER]`.
 
 Counted are lines of code, of docstrings and of comments, modules, modules of fewer than 60 lines, private functions
 with one caller or with a docstring of more than two lines, docstrings that open with a free relative ("What ...",
@@ -146,7 +146,7 @@ def single_callers(package: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parents[2])
     parser.add_argument("--list", action="store_true", help="also list what is counted last")
     given = parser.parse_args()
     package, tests = given.folder / "hf_posenc", given.folder / "tests"

@@ -1,4 +1,4 @@
-"""Train small models on batches that were planned in different ways: `python -m tests.benchmarks.learning`.
+"""Train small models on batches that were planned in different ways: `python -m tests.programs.benchmarks.learning`.
 
 A plan says which documents share an optimizer step, and in which order. Every plan has each document once in an epoch
 and nearly the same number of tokens in a step; learning rate, first weights and the masked tokens of a document are

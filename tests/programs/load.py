@@ -1,4 +1,4 @@
-"""Put a collator under load, and print what happens: `python -m tests.load [STAGE ...]`. It needs Linux.
+"""Put a collator under load, and print what happens: `python -m tests.programs.load [STAGE ...]`. It needs Linux.
 
 Stages: `threads` call one collator from 8 threads and compare every batch with that of a single thread; `process` makes
 100,000 batches in one process, and `workers` 10,000 in each of 4 workers of a `DataLoader`, and both measure the memory
@@ -275,7 +275,7 @@ STAGES = {stage.__name__.replace("_", "-"): stage for stage in (threads, process
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.programs.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}; by default all")
     parser.add_argument("--quick", action="store_true", help="a little of everything, in seconds")

@@ -1,4 +1,4 @@
-"""Run random examples: `python -m tests.fuzz --examples 300000 [--seed N] [--part NAME] [--minutes M]`.
+"""Run random examples: `python -m tests.programs.fuzz --examples 300000 [--seed N] [--part NAME] [--minutes M]`.
 
 Prints figures and, for each failure, a minimal example and the command that repeats it. Exits with 1 after a failure.
 """
@@ -21,7 +21,7 @@ from .running import PARTS, Figures, run_part
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.programs.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--examples", type=int, default=10_000, help="examples in all (default: 10,000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first chunk of examples (default: 0)")

@@ -1,4 +1,4 @@
-"""Run the tests with other versions: `python -m tests.versions lowest`, `2025`, `newest` or `pinned`.
+"""Run the tests with other versions: `python -m tests.programs.versions lowest`, `2025`, `newest` or `pinned`.
 
 Builds the package, installs the wheel into an empty environment in a temporary folder, and runs `hf-posenc demo` and
 the tests there, beside a copy of the repository without the package's source. `lowest` installs the lowest declared
@@ -15,7 +15,7 @@ The tests are those of a plain `pytest`, less
 
 `--core` runs the core's tests alone, with the wheel and no extra. `--python` names another interpreter, `--with` a
 requirement that replaces the one of that name: `--with torch==2.13.0` for a CPU build, `--with "tokenizers>=0.dev0"`
-for pre-releases. Other arguments are those of pytest: `python -m tests.versions lowest tests/masks/test_masks.py`.
+for pre-releases. Other arguments are those of pytest, such as `tests/masks/test_masks.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-REPO = Path(__file__).resolve().parent.parent
+REPO = Path(__file__).resolve().parents[2]
 EXTRAS = "bert,fast,plots,train"
 CORE_TOOLS = ("pytest", "hypothesis")  # all that the core's tests need beside the package
 TOOLS = (*CORE_TOOLS, "mpmath", "pandas", "peft", "pytest-xdist", "sentencepiece")
@@ -105,7 +105,7 @@ def copy_without_source(folder: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Build, install and test; return 0 if everything passed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.versions", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.programs.versions", description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=["lowest", "2025", "newest", "pinned"])
     parser.add_argument("--core", action="store_true", help="the core's tests alone, without any extra")
     parser.add_argument("--python", default=sys.executable, help="the interpreter (default: this one)")

@@ -1,6 +1,6 @@
 """Run other people's training scripts with this package's lines, and compare them with the scripts as they are.
 
-    python -m tests.clients --transformers CHECKOUT --accelerate CHECKOUT --sentence-transformers CHECKOUT
+    python -m tests.programs.clients --transformers CHECKOUT --accelerate CHECKOUT --sentence-transformers CHECKOUT
 
 runs run_glue, run_mlm, run_clm, run_translation, run_ner and run_qa of `examples/pytorch` in a checkout of
 transformers, nlp_example and gradient_accumulation in one of accelerate, training_stsbenchmark in one of

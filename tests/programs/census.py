@@ -1,4 +1,4 @@
-"""Measure in which classes of transformers packed documents are isolated: `python -m tests.census`.
+"""Measure in which classes of transformers packed documents are isolated: `python -m tests.programs.census`.
 
 Every causal language model and every encoder with a masked-language head is built with random weights, from its default
 configuration with small sizes. `measure_packing` runs it with sdpa and with eager attention. The results are written to
@@ -26,9 +26,9 @@ from hf_posenc import AttentionMask, ModelSpec
 from hf_posenc.models import Probe
 from hf_posenc.testing import PackedLayout, PackingCheck, measure_packing
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "isolation.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "isolation.md"
 ATTENTIONS = ("sdpa", "eager")
-MARK = "<!-- written by python -m tests.census -->"
+MARK = "<!-- written by python -m tests.programs.census -->"
 EXACT = 1e-5  # largest difference of an isolated document
 VOCABULARY = 120
 

@@ -1,4 +1,4 @@
-"""A job as a Python call, `python -m tests.faults.job FOLDER SETTINGS INPUT...`: it starts sooner than the command.
+"""A job as a Python call, which starts sooner: `python -m tests.programs.faults.job FOLDER SETTINGS INPUT...`.
 
 The settings are a JSON object, `tokenizer` a file that the tokenizers library reads.
 """

@@ -1,1 +1,0 @@
-"""Other people's training scripts with this package's lines: `python -m tests.clients` runs them."""

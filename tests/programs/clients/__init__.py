@@ -1,0 +1,1 @@
+"""Other people's training scripts with this package's lines: `python -m tests.programs.clients` runs them."""
