@@ -1,4 +1,4 @@
-"""A few hundred random examples, always the same ones, held against the slow reference of `tests/programs/fuzz`.
+"""A few hundred random examples, always the same ones, compared with the slow reference of `tests/programs/fuzz`.
 
 `python -m tests.programs.fuzz --examples 300000` runs as many as one likes.
 """

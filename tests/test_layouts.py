@@ -275,7 +275,7 @@ def test_columns_that_disagree_are_refused_by_every_reader(row: dict[str, Any], 
         audit.labels([{**rows[0], "labels": rows[0]["input_ids"]}])
 
 
-def test_masks_of_supervision_are_named_once_with_the_share_and_the_way_out() -> None:
+def test_masks_of_supervision_are_named_once_with_the_share_and_a_fix() -> None:
     rows = [{"input_ids": [5, 6, 7, 8], "completion_mask": [0, 0, 1, 1], "assistant_masks": [0, 1, 1, 0]}]
     collate = C(WORDS, labels="causal_lm")
     with warnings.catch_warnings(record=True) as caught:

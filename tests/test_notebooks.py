@@ -29,7 +29,7 @@ def test_there_is_a_notebook_for_each_of_six_lessons() -> None:
 
 @pytest.mark.slow
 @EACH
-def test_a_notebook_runs_offline_and_says_what_the_file_says(path: Path, tmp_path: Path) -> None:
+def test_a_notebook_runs_offline_and_prints_what_the_file_holds(path: Path, tmp_path: Path) -> None:
     before = psutil.Process().children(recursive=True)
     fresh, committed = executed(path, tmp_path), read(path)
     assert differences(fresh, committed) == [], f"python -m tests.programs.notebooks {path.stem}"

@@ -1,4 +1,4 @@
-"""Each preset held against the real thing: the tables and modules of other packages, and tensor2tensor's formula.
+"""Each preset compared with the real thing: the tables and modules of other packages, and tensor2tensor's formula.
 
 A float32 angle p·f errs by up to half a unit in its last place, which is p·2**-24 at most, and by as much again through
 the frequency; sine and cosine pass the error on, and the table rounds once more. So rows of position p may differ by

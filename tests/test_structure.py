@@ -1,4 +1,4 @@
-"""The shape of the package, held against its source: who imports whom, what is public, what an import does, its errors.
+"""The shape of the package, read from its source: who imports whom, what is public, what an import does, its errors.
 
 Each check is a function of a source tree that returns what it found wrong, one line each. Each has a test that the tree
 at hand passes, and one that breaks a copy of it and must see the failure.

@@ -267,7 +267,7 @@ def corpus(here: Path) -> Path:
     return path
 
 
-def test_a_run_that_was_stopped_goes_on_and_verify_says_what_is_missing_and_what_is_bad(
+def test_a_run_that_was_stopped_goes_on_and_verify_names_what_is_missing_and_what_is_bad(
     corpus: Path, bert_folder: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [

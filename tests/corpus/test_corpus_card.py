@@ -1,4 +1,4 @@
-"""The card is held against the shards it speaks of: every figure counted again, every code block run."""
+"""The data card compared with its shards: every figure is counted again, and every code block run."""
 
 from __future__ import annotations
 

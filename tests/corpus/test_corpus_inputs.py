@@ -359,7 +359,7 @@ def test_names_of_columns_that_are_not_unicode_are_refused_or_left_out(write: Wr
 # ----------------------------------------------------------------------------------------- brackets in names of folders
 
 
-def test_a_pattern_in_a_folder_with_brackets_in_its_name_says_why_it_finds_nothing(
+def test_a_pattern_in_a_folder_with_brackets_in_its_name_explains_why_it_finds_nothing(
     write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     write("[2024] texts/a.txt", b"I ride\n")

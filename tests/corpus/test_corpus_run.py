@@ -471,7 +471,7 @@ def test_a_wrong_setting_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_dropout_of_merges_is_refused_and_the_way_out_works(
+def test_dropout_of_merges_is_refused_and_its_fix_works(
     byte_bpe: PreTrainedTokenizerFast, corpus: Path, tmp_path: Path
 ) -> None:
     folder, bare = tmp_path / "bpe", tmp_path / "bpe" / "tokenizer.json"
@@ -514,7 +514,7 @@ def test_a_unigram_that_samples_is_refused(raw_unigram: Tokenizer, corpus: Path,
     assert encode(corpus, raw_unigram, tmp_path / "out").finished
 
 
-def test_a_slow_tokenizer_that_samples_is_refused_and_the_way_out_works(
+def test_a_slow_tokenizer_that_samples_is_refused_and_its_fix_works(
     corpus: Path, sentences: list[str], tmp_path: Path
 ) -> None:
     sentencepiece = pytest.importorskip("sentencepiece", reason="needs sentencepiece")

@@ -312,7 +312,7 @@ def test_keep_empty_keeps_an_empty_text_in_the_place_of_a_bad_one(
     assert "null" in found["reason"]
 
 
-def test_a_text_above_the_limit_is_a_bad_row_where_the_job_says_so(
+def test_a_text_above_the_limit_is_a_bad_row_if_the_job_allows_bad_rows(
     wordpiece: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     count = len(wordpiece(TEXTS[2])["input_ids"])

@@ -1,4 +1,4 @@
-"""Documents of a file, held against Python's own reading of the same bytes: splitting, decoding, `json`, `csv`."""
+"""Documents of a file, compared with Python's own reading of the same bytes: splitting, decoding, `json`, `csv`."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_the_factor_of_the_tokens_is_in_the_note(word_level: Any) -> None:
     assert note(axes) == ""
 
 
-def test_titles_say_what_becomes_of_repeated_tokens(word_level: Any) -> None:
+def test_titles_name_the_state_of_repeated_tokens(word_level: Any) -> None:
     titles = {
         "the a b a": ["Without positions, repeated tokens coincide", "With positions, repeated tokens come apart"],
         "the a": ["Without positions, order is invisible", "With positions, a line joins the tokens in order"],
