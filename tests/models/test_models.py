@@ -667,7 +667,7 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(trained_positions: tor
         use_paper(model)
     assert "mean cosine of 0.85" in str(caught.value)
     assert "replace_trained=True" in str(caught.value)
-    with pytest.raises(ValueError, match="replaces 512 trained positions"):
+    with pytest.raises(ValueError, match="overwrite 512 trained position vectors"):
         use_paper(model, max_positions=600)
     _assert_same(before, _whole(model))
     assert _traces(model) == traces
@@ -682,7 +682,7 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(trained_positions: tor
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_a_trained_table_in_half_precision_is_recognized(trained_positions: torch.Tensor, dtype: torch.dtype) -> None:
     model = _with_trained_positions(trained_positions).to(dtype)
-    with pytest.raises(ValueError, match="replaces 512 trained positions"):
+    with pytest.raises(ValueError, match="overwrite 512 trained position vectors"):
         use_paper(model)
 
 
@@ -697,7 +697,7 @@ def test_a_table_that_was_trained_for_a_while_looks_trained_and_a_fresh_one_neve
         model(**inputs, labels=labels).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    with pytest.raises(ValueError, match=f"this replaces {ROOM} trained positions"):
+    with pytest.raises(ValueError, match=f"this would overwrite {ROOM} trained position vectors"):
         use_paper(model)
     assert use_paper(model, replace_trained=True).tables[0].was == "trained"
 
@@ -724,7 +724,9 @@ def test_a_long_table_that_was_trained_on_short_rows_is_not_overwritten() -> Non
         optimizer.step()
         optimizer.zero_grad()
     before = _whole(model)
-    with pytest.raises(ValueError, match=r"this replaces 1024 trained positions.*\n  got: the first 32 of 1024: rows"):
+    with pytest.raises(
+        ValueError, match=r"this would overwrite 1024 trained position vectors.*\n  got: the first 32 of 1024: rows"
+    ):
         use_paper(model)
     _assert_same(before, _whole(model))
 
@@ -756,7 +758,7 @@ def test_each_sign_of_training_among_the_first_rows_counts(change: str, dtype: t
     model = BERT.build(max_position_embeddings=2048, hidden_size=128).to(dtype)
     with torch.no_grad():
         _short_rows(change, model.embeddings.position_embeddings.weight)
-    with pytest.raises(ValueError, match="this replaces 2048 trained positions"):
+    with pytest.raises(ValueError, match="this would overwrite 2048 trained position vectors"):
         use_paper(model)
 
 
@@ -803,7 +805,7 @@ def test_rows_are_compared_with_those_of_the_models_own_initializer(initializer:
     report.remove()
     with torch.no_grad():
         table[:32] *= 52
-    with pytest.raises(ValueError, match="this replaces 512 trained positions"):
+    with pytest.raises(ValueError, match="this would overwrite 512 trained position vectors"):
         use_paper(model)
 
 

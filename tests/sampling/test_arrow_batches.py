@@ -194,6 +194,7 @@ def test_texts_are_tokenized_as_from_the_rows(wordpiece) -> None:
     assert_same(batches(with_arrow_batches(data), C(wordpiece)), batches(data, C(wordpiece)))
 
 
+@pytest.mark.filterwarnings("ignore:columns .'number'. are not in the batch")
 def test_a_collator_for_a_model_takes_the_columns_that_the_model_takes(wordpiece, no_rows: None) -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     model = BertForSequenceClassification(BertConfig(vocab_size=1200, num_labels=3, **sizes))

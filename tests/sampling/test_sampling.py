@@ -497,12 +497,12 @@ NO_SAMPLER: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), 99),
         ValueError,
-        ["a finished plan takes", "token_budget=99"],
+        ["settings cannot be combined with a BatchPlan", "token_budget=99"],
     ),
     (
         lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), world_size=2),
         ValueError,
-        ["a finished plan takes", "world_size=2"],
+        ["settings cannot be combined with a BatchPlan", "world_size=2"],
     ),
     (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET, rank=1), ValueError, ["a rank needs a world_size", "world_size"]),
     (
