@@ -132,13 +132,21 @@ def test_06_reads_the_same_tokens_in_three_kinds_of_batches(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) -> None:
+def test_07_goes_on_round_with_positions_only_and_alone_with_the_padding_mask_only(tmp_path: Path) -> None:
     out = run("07_corners.py", tmp_path)
-    errors = {name: float(mse) for name, mse in re.findall(r"^(with|without) positions: test MSE ([\d.]+)", out, re.M)}
-    assert errors["with"] < 0.02  # of which 0.01 is the noise of the corners
-    assert errors["without"] > 0.45  # the point half-way between the two possible corners costs 0.5
-    drawn = {path.name for path in (tmp_path / "corners").iterdir()}
-    assert drawn == {"attention.png", "losses.png", "with_positions.png", "without_positions.png"}
+    line = r"^([\w ]+): test MSE ([\d.]+), and ([\d.]+) if each walk comes alone$"
+    errors = {name: (float(mse), float(alone)) for name, mse, alone in re.findall(line, out, re.M)}
+    assert errors["with positions"][0] < 0.02  # of which 0.01 is the noise of the corners
+    assert errors["with positions"][1] == pytest.approx(errors["with positions"][0], abs=2e-4)
+    assert errors["without positions"][0] > 0.45
+    assert errors["without padding mask"][0] < 0.1 < errors["without padding mask"][1]
+    first = re.findall(r"first prediction after 2, 3 and 4 corners: ([\d.]+), ([\d.]+), ([\d.]+)", out)
+    halfway, missing, center = map(float, first[1])  # of the model without positions
+    assert halfway > 0.45  # the point half-way between the two possible corners costs 0.5
+    assert missing < 0.1
+    assert center > 0.9  # the center of the square costs 1
+    drawn = {path.stem for path in (tmp_path / "corners").iterdir()}
+    assert drawn == {"attention", "losses", "with_positions", "without_positions", "without_padding_mask"}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'hf-posenc[ray]'")
