@@ -77,10 +77,10 @@ class Limits:
         The stride counts only with `overflow`. Nothing is checked if rows are not truncated.
         """
         stride = self.stride if self.overflow else 0
-        needed = special + stride + 1
-        if not self.truncates or self.max_length is None or self.max_length >= needed:
+        minimum = special + stride + 1
+        if not self.truncates or self.max_length is None or self.max_length >= minimum:
             return
-        ways = [f"max_length={needed} or more"]
+        ways = [f"max_length={minimum} or more"]
         if stride and self.max_length > special:
             ways.append(f"stride={self.max_length - special - 1}")
         if special:
@@ -156,16 +156,16 @@ class Documents:
         `None` if every row is one document without padding. A row without tokens is a document of length 0, unless a
         row holds several documents.
         """
-        numbers, real = self.columns.get("document_ids"), self.is_token
-        if numbers is None and real is None:
+        numbers, is_token = self.columns.get("document_ids"), self.is_token
+        if numbers is None and is_token is None:
             return None
-        index = np.arange(len(self.ids.values)) if real is None else np.flatnonzero(real)
-        lengths = self.ids.lengths if real is None else self.ids.where(real).lengths
+        index = np.arange(len(self.ids.values)) if is_token is None else np.flatnonzero(is_token)
+        lengths = self.ids.lengths if is_token is None else self.ids.where(is_token).lengths
         if numbers is not None:
             order, sizes, rows = order_by_document(numbers.values[index], lengths)
             if len(sizes) > np.count_nonzero(lengths):
                 return index[order], sizes, rows
-        return None if real is None else (index, lengths, np.arange(len(lengths)))
+        return None if is_token is None else (index, lengths, np.arange(len(lengths)))
 
     @property
     def beginnings(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -334,14 +334,14 @@ def read_documents(columns: Mapping[str, Ragged], *, first_row: int = 0, is_pack
             _check_mask(name, columns[name], first_row)
     numbered = {name: columns.pop(name) for name in (*NUMBERS, MASK_NUMBERS) if name in columns}
     mask = columns.pop("attention_mask", None)
-    real = None if mask is None or mask.values.min(initial=1) else mask.values != 0
+    is_token = None if mask is None or mask.values.min(initial=1) else mask.values != 0
     for column in numbered.values():
         if column.values.min(initial=0) < 0:  # a negative number marks padding, too
-            real = (column.values >= 0) if real is None else real & (column.values >= 0)
-    lengths = ids.lengths if real is None else ids.where(real).lengths
+            is_token = (column.values >= 0) if is_token is None else is_token & (column.values >= 0)
+    lengths = ids.lengths if is_token is None else ids.where(is_token).lengths
 
     def of_tokens(column: Ragged) -> NDArray[np.int64]:
-        return column.values if real is None else column.values[real]
+        return column.values if is_token is None else column.values[is_token]
 
     numbers = {name: of_tokens(column) for name, column in numbered.items()}
     for name in (*LENGTHS, *OFFSETS):
@@ -350,18 +350,18 @@ def read_documents(columns: Mapping[str, Ragged], *, first_row: int = 0, is_pack
             sizes = sizes if name in LENGTHS else _differences(sizes, name, first_row)
             numbers[name] = _numbers_of_lengths(sizes, lengths, name, first_row)
     if "position_ids" in columns:
-        found = documents_by_positions(of_tokens(columns["position_ids"]), lengths, is_packed=is_packed)
-        if found is not None:
-            numbers["position_ids"] = found
+        document_numbers = documents_by_positions(of_tokens(columns["position_ids"]), lengths, is_packed=is_packed)
+        if document_numbers is not None:
+            numbers["position_ids"] = document_numbers
     if numbers:
         name, first = next(iter(numbers.items()))
-        for other, second in list(numbers.items())[1:]:
-            _check_equal(name, first, other, second, lengths, first_row)
+        for second_name, second in list(numbers.items())[1:]:
+            _check_equal(name, first, second_name, second, lengths, first_row)
         documents = np.full(len(ids.values), -1)
-        documents[slice(None) if real is None else real] = first
+        documents[slice(None) if is_token is None else is_token] = first
         columns["document_ids"] = Ragged(documents, ids.lengths)
-    if real is not None:
-        columns["attention_mask"] = Ragged(real.astype(np.int64), ids.lengths)
+    if is_token is not None:
+        columns["attention_mask"] = Ragged(is_token.astype(np.int64), ids.lengths)
     return Documents(columns, np.arange(len(ids), dtype=np.int64))
 
 
@@ -383,13 +383,13 @@ def columns_of_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
     offsets = batch.get(OFFSETS[0])
     if offsets is None or not len(offsets) or np.ndim(offsets[0]) > 0:
         return dict(batch)
-    others = ("max_length_q", "max_length_k", "use_cache")
-    return {name: [value] if name in OFFSETS else value for name, value in batch.items() if name not in others}
+    scalars = ("max_length_q", "max_length_k", "use_cache")
+    return {name: [value] if name in OFFSETS else value for name, value in batch.items() if name not in scalars}
 
 
 def _differences(offsets: Ragged, name: str, first_row: int) -> Ragged:
     """Return the lengths of documents from their offsets, 0, ..., and the number of tokens, for each row."""
-    wrong = [row for row, each in enumerate(offsets) if not len(each) or each[0] != 0]
+    wrong = [row for row, row_offsets in enumerate(offsets) if not len(row_offsets) or row_offsets[0] != 0]
     if wrong:
         got, fix = shorten(offsets[wrong[0]].tolist()), "[0, 2, 5] for documents of 2 and 3 tokens"
         raise value_error(f"row {first_row + wrong[0]}: '{name}' must begin with 0", got=got, fix=fix)
@@ -402,7 +402,9 @@ def _numbers_of_lengths(sizes: Ragged, lengths: NDArray[np.int64], name: str, fi
     """Return the document number of each token from the lengths of the documents in each row."""
     offsets = offsets_of(sizes.values)[sizes.offsets]
     if len(sizes) != len(lengths) or (sizes.values < 0).any() or not np.array_equal(np.diff(offsets), lengths):
-        row = next((row for row, each in enumerate(sizes) if (each < 0).any() or each.sum() != lengths[row]), 0)
+        row = next(
+            (row for row, row_sizes in enumerate(sizes) if (row_sizes < 0).any() or row_sizes.sum() != lengths[row]), 0
+        )
         raise value_error(
             f"row {first_row + row}: the documents in '{name}' must have as many tokens as the row",
             got=f"documents of {shorten(sizes[row].tolist())} tokens, in a row of {lengths[row]}",
@@ -414,7 +416,7 @@ def _numbers_of_lengths(sizes: Ragged, lengths: NDArray[np.int64], name: str, fi
 def _check_equal(
     name: str,
     first: NDArray[np.int64],
-    other: str,
+    second_name: str,
     second: NDArray[np.int64],
     lengths: NDArray[np.int64],
     first_row: int,
@@ -425,20 +427,20 @@ def _check_equal(
     """
     starts = offsets_of(lengths)[:-1]
     begins = [np.diff(numbers, prepend=-1) != 0 for numbers in (first, second)]
-    for each in begins:
-        each[starts[lengths > 0]] = True
+    for is_start in begins:
+        is_start[starts[lengths > 0]] = True
     row_of = np.repeat(np.arange(len(lengths)), lengths)
     differs = begins[0] != begins[1]
-    if other == "position_ids":
+    if second_name == "position_ids":
         differs &= (np.bincount(row_of, second, minlength=len(lengths)) > 0)[row_of]
     if differs.any():
         row = int(row_of[differs.argmax()])
         inside = slice(starts[row], starts[row] + lengths[row])
-        sizes = [np.diff([*np.flatnonzero(each[inside]), lengths[row]]).tolist() for each in begins]
+        sizes = [np.diff([*np.flatnonzero(is_start[inside]), lengths[row]]).tolist() for is_start in begins]
         raise value_error(
-            f"row {first_row + row}: '{name}' and '{other}' disagree about where documents begin",
+            f"row {first_row + row}: '{name}' and '{second_name}' disagree about where documents begin",
             got=f"documents of {shorten(sizes[0])} and of {shorten(sizes[1])} tokens",
-            fix=f"keep the right one: dataset.remove_columns('{other}'), or ('{name}')",
+            fix=f"keep the right one: dataset.remove_columns('{second_name}'), or ('{name}')",
         )
 
 
@@ -604,8 +606,8 @@ def documents_of_mask(mask: Any, ids: Any = None) -> NDArray[np.int64]:
     is_token = may.diagonal(0, 1, 2)  # (B, T)
     before = np.tril(may, -1) & is_token[:, :, None]
     has_before = before.any(2)
-    other = may & ~np.eye(length, dtype=np.bool_)
-    is_alone = ~has_before & ~other.any(1) & ~other.any(2)
+    off_diagonal = may & ~np.eye(length, dtype=np.bool_)
+    is_alone = ~has_before & ~off_diagonal.any(1) & ~off_diagonal.any(2)
     may_be_padding = ~is_token | is_alone
     if ids is not None:
         ids = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)

@@ -107,8 +107,8 @@ class Ragged:
         if kinds == {list} and not any(row and type(row[0]) is bool for row in rows):
             lengths = np.array([len(row) for row in rows], dtype=np.int64)
             with contextlib.suppress(struct.error):  # a value that is not an integer: the checks below raise
-                packed = struct.pack(f"{lengths.sum()}q", *chain.from_iterable(rows))  # faster than np.array
-                return cls(np.frombuffer(bytearray(packed), dtype=np.int64), lengths)
+                data = struct.pack(f"{lengths.sum()}q", *chain.from_iterable(rows))  # faster than np.array
+                return cls(np.frombuffer(bytearray(data), dtype=np.int64), lengths)
         arrays = list(rows) if kinds == {np.ndarray} else [_as_array(row) for row in rows]
         if not {(array.ndim, array.dtype.char) for array in arrays} <= _INTEGERS:
             pairs = zip(rows, arrays, strict=True)
@@ -116,8 +116,8 @@ class Ragged:
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         if len({array.dtype for array in arrays}) == 1:
             with contextlib.suppress(TypeError):  # a row that is not contiguous
-                joined = bytearray().join(arrays)  # type: ignore[arg-type]  # much faster than np.concatenate
-                return cls(np.frombuffer(joined, arrays[0].dtype).astype(np.int64, copy=False), lengths)
+                buffer = bytearray().join(arrays)  # type: ignore[arg-type]  # much faster than np.concatenate
+                return cls(np.frombuffer(buffer, arrays[0].dtype).astype(np.int64, copy=False), lengths)
         return cls(np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64), lengths)
 
     @lock_free_cache
@@ -170,7 +170,9 @@ class Ragged:
             >>> Ragged.joined([Ragged.from_rows([[7, 8], [9]]), Ragged.from_rows([[5]])]).lengths
             array([2, 1, 1])
         """
-        return cls(np.concatenate([one.values for one in several]), np.concatenate([one.lengths for one in several]))
+        return cls(
+            np.concatenate([part.values for part in several]), np.concatenate([part.lengths for part in several])
+        )
 
     def between(self, start: int, stop: int) -> Ragged:
         r"""Return a `Ragged` of the rows `start` to `stop - 1`, both from 0 to B; its values are a view, not a copy.

@@ -43,11 +43,11 @@ def apply_chat_template(processor: Any, conversation: Any, settings: Mapping[str
     if "processor_kwargs" in names:
         return ProcessorMixin.apply_chat_template(processor, conversation, **settings)
     settings = {**settings}
-    given = dict(settings.pop("processor_kwargs", None) or {})
+    processor_kwargs = dict(settings.pop("processor_kwargs", None) or {})
     settings.pop("sanitize_control_tokens", None)
     tokenize, return_dict = settings.pop("tokenize", False), settings.pop("return_dict", False)
     call = inspect.signature(PreTrainedTokenizerBase.__call__).parameters
-    given = {name: settings.pop(name) for name in sorted(settings.keys() & call.keys())} | given
+    processor_kwargs = {name: settings.pop(name) for name in sorted(settings.keys() & call.keys())} | processor_kwargs
     texts = ProcessorMixin.apply_chat_template(processor, conversation, **settings, tokenize=False)
     if not tokenize:
         return texts
@@ -56,24 +56,24 @@ def apply_chat_template(processor: Any, conversation: Any, settings: Mapping[str
     texts, chats = (texts, conversation) if is_batch else ([texts], [conversation])
     contents = [message["content"] for chat in chats for message in chat]
     parts = [part for content in contents if isinstance(content, list) for part in content]
-    if others := [part for part in parts if part["type"] != "text" and len(part) > 1]:
-        raise value_error("a collator processes only texts", got=shorten(others[0]), fix="leave it out")
+    if other_parts := [part for part in parts if part["type"] != "text" and len(part) > 1]:
+        raise value_error("a collator processes only texts", got=shorten(other_parts[0]), fix="leave it out")
     tokenizer = processor.tokenizer
     if tokenizer.bos_token is not None and texts[0].startswith(tokenizer.bos_token):
-        given["add_special_tokens"] = False
+        processor_kwargs["add_special_tokens"] = False
     if not return_dict:
-        return processor(text=texts, **given)["input_ids"]
+        return processor(text=texts, **processor_kwargs)["input_ids"]
     if not settings.pop("return_assistant_tokens_mask", False):
-        return processor(text=texts, **given)
+        return processor(text=texts, **processor_kwargs)
     template = tokenizer.get_chat_template(settings.pop("chat_template", None))
     values = {**tokenizer.special_tokens_map, **settings}
     _, spans = render_jinja_template(chats, chat_template=template, return_assistant_tokens_mask=True, **values)
-    rows = processor(text=texts, **given, return_offsets_mapping=True)
+    rows = processor(text=texts, **processor_kwargs, return_offsets_mapping=True)
     rows["assistant_masks"] = [
-        [int(any(start < last and first < end for first, last in said)) for start, end in offsets]
-        for offsets, said in zip(rows.pop("offset_mapping"), spans, strict=True)
+        [int(any(start < last and first < end for first, last in row_spans)) for start, end in offsets]
+        for offsets, row_spans in zip(rows.pop("offset_mapping"), spans, strict=True)
     ]
-    return rows.convert_to_tensors(given.get("return_tensors"))
+    return rows.convert_to_tensors(processor_kwargs.get("return_tensors"))
 
 
 def other_sampling(args: Any) -> str | None:
@@ -145,8 +145,8 @@ def attention_implementation(config: Any) -> str | None:
 def initialize(fresh: nn.Module, model: nn.Module, module: nn.Module) -> None:
     """Draw the weights of `fresh`, a copy of a `module` of `model`, as the model draws those of the module."""
     # In an encoder-decoder of two models, the innermost one initializes the module.
-    owners: list[Any] = [each for each in model.modules() if hasattr(each, "_init_weights")]
-    next(each for each in reversed(owners) if module in set(each.modules()))._init_weights(fresh)
+    owners: list[Any] = [owner for owner in model.modules() if hasattr(owner, "_init_weights")]
+    next(owner for owner in reversed(owners) if module in set(owner.modules()))._init_weights(fresh)
 
 
 def loss_shifts_labels(trainer: Any) -> bool:

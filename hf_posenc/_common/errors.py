@@ -95,9 +95,9 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     options = list(allowed)
     # What was asked for stays on. An array has no truth value.
     is_on = bool(value) if isinstance(value, str | int | None) else True
-    meant = [option for option in options if bool(option) == is_on] or options
-    near = difflib.get_close_matches(str(value), [str(option) for option in meant], n=1, cutoff=0.5)
-    best = next((option for option in meant if near and str(option) == near[0]), meant[0])
+    candidates = [option for option in options if bool(option) == is_on] or options
+    near = difflib.get_close_matches(str(value), [str(option) for option in candidates], n=1, cutoff=0.5)
+    best = next((option for option in candidates if near and str(option) == near[0]), candidates[0])
     fix = f"{name}={best!r}" if name.isidentifier() else repr(best)
     return explain(f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=fix)
 
@@ -152,9 +152,9 @@ def in_bytes(size: float) -> str:
         >>> in_bytes(812), in_bytes(33_712_345), in_bytes(1.2e12)
         ('812 bytes', '33.7 MB', '1.2 TB')
     """
-    for unit, each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= each:
-            return f"{size / each:,.1f} {unit}"
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:,.1f} {unit}"
     return f"{size:.0f} byte{'' if size == 1 else 's'}"
 
 

@@ -37,11 +37,11 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
     values = [_as_lists(value) for value in values]
     rows = [numbers(value, index, name) for index, value in enumerate(values)]
     pairs = zip(rows, values, strict=True)
-    found = [row for row in rows if row is not None]
+    arrays = [row for row in rows if row is not None]
     # An empty list has no type: in a column of texts it is a text without words, in one of numbers a shorter list.
     if all(row is None or (row.size == 0 and isinstance(value, list | tuple)) for row, value in pairs):
         return None
-    if len(found) < len(rows):
+    if len(arrays) < len(rows):
         index = next(index for index, row in enumerate(rows) if row is None)
         if is_missing(values[index]):
             raise value_error(
@@ -50,13 +50,13 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
                 fix=f"fill it, drop such rows, or dataset.remove_columns('{name}')",
             )
         raise _mixed(name, index, values[index])
-    shapes = sorted({row.shape for row in found})
+    shapes = sorted({row.shape for row in arrays})
     if len(shapes) > 1:
         sizes = [shape[0] if len(shape) == 1 else shape or "(one number)" for shape in shapes]
         raise ValueError(_ragged(name, f"lengths {sizes[0]} and {sizes[-1]}"))
-    stacked = np.stack(found)
+    stacked = np.stack(arrays)
     if stacked.dtype.kind == "f" and (np.abs(stacked) >= _EXACT).any():
-        for index, row in enumerate(found):
+        for index, row in enumerate(arrays):
             _check_integers(row.ravel().tolist(), index, name, beside_floats=True)
     return stacked
 

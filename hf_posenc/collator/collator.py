@@ -205,8 +205,8 @@ class DataCollatorWithPositionalEncoding(Processor):
     _warnings: Warnings
 
     def __post_init__(self) -> None:
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
-        config = Config(Settings(**given))
+        arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
+        config = Config(Settings(**arguments))
         objects = {"tokenizer": config.tokenizer, "embedding": config.settings.embedding}
         vars(self).update(config.saved | config.limits_in_use() | objects, _config=config, _warnings=Warnings())
 
@@ -427,8 +427,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         if isinstance(row, list) and row and isinstance(row[0], int):
             return self.decode([row], skip_special_tokens=skip_special_tokens)[0]
         ids = _rows_of_ids(batch)
-        real = real_tokens(batch) if isinstance(batch, Mapping) else None
-        keep = [[True] * len(row) for row in ids] if real is None else real.tolist()
+        is_token = real_tokens(batch) if isinstance(batch, Mapping) else None
+        keep = [[True] * len(row) for row in ids] if is_token is None else is_token.tolist()
         return [
             str(
                 self.tokenizer.decode(
@@ -478,12 +478,12 @@ class DataCollatorWithPositionalEncoding(Processor):
         if not changes.keys() & {"tokenizer", "pad_token"} and calls_only_rust(self.tokenizer):
             settings["tokenizer"] = sharing_copy(self.tokenizer)
         with save.on_device(self._config.embedder.device):
-            new = type(self)(**settings)
+            collator = type(self)(**settings)
         if "tokenizer" not in changes:
-            new._config.watched += self._config.watched
+            collator._config.watched += self._config.watched
         if "model" not in changes:
-            new._config.module = self._config.module
-        return new
+            collator._config.module = self._config.module
+        return collator
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as a dict of JSON values, with the name of the class; the tokenizer is not in it.
@@ -567,8 +567,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             ValueError: if a file is missing, has a newer format, or contains an unknown key.
             TypeError: for an argument that does not exist.
         """
-        loaded: DataCollatorWithPositionalEncoding = save.load(cls, name, embedding=embedding, model=model, hub=hub)
-        return loaded
+        collator: DataCollatorWithPositionalEncoding = save.load(cls, name, embedding=embedding, model=model, hub=hub)
+        return collator
 
     def __reduce__(self) -> tuple[Any, ...]:
         return save.rebuild, (*self._state, save.pickled_backend(self.backend))
@@ -615,24 +615,24 @@ class DataCollatorWithPositionalEncoding(Processor):
             self._warnings.once("size", embedder.stored_size_warning(len(tokenized.ids.values)))
         return to_columns(self._config, tokenized, module)
 
-    def _tokenize(self, given: Any) -> Documents:
+    def _tokenize(self, rows_or_columns: Any) -> Documents:
         """Tokenize and truncate rows or columns; warn if tokens were lost to a limit that the user did not set."""
         config, settings = self._config, self._config.settings
-        tokenized = tokenize(config, given)
-        for what, truncated, name in (
+        tokenized = tokenize(config, rows_or_columns)
+        for kind, truncated, name in (
             ("texts", tokenized.truncated, "max_length"),
             ("targets", tokenized.targets_truncated, "max_target_length"),
         ):
             if truncated and getattr(settings, name) is None:
-                self._warnings.once(what, truncation_warning(config, what, truncated, tokenized.count, name))
-        if changes := [change for each in config.watched for change in each.changes()]:
+                self._warnings.once(kind, truncation_warning(config, kind, truncated, tokenized.count, name))
+        if changes := [change for tokenizer in config.watched for change in tokenizer.changes()]:
             self._warnings.once("tokenizer", changed_tokenizer_warning(changes[0]))
         if tokenized.unmasked is not None:
             self._warnings.once("no mask", unmasked_warning(config, tokenized))
         return tokenized
 
-    def _collate(self, given: Any) -> Batch:
-        """Tokenize `given`, unless it is `Documents`, and return a padded batch without embeddings."""
+    def _collate(self, source: Any) -> Batch:
+        """Tokenize `source`, unless it is `Documents`, and return a padded batch without embeddings."""
         if self.embedding is not None and torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 explain(
@@ -642,20 +642,20 @@ class DataCollatorWithPositionalEncoding(Processor):
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        tokenized = given if isinstance(given, Documents) else self._tokenize(given)
+        tokenized = source if isinstance(source, Documents) else self._tokenize(source)
         if not len(tokenized.ids):
-            raise ValueError(empty_batch(given))
+            raise ValueError(empty_batch(source))
         arrays, left_out = pad_batch(self._config, tokenized)
         if left_out:
             self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.ids)))
         is_divided = self.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count
-        if is_divided and tokenized is not given:
+        if is_divided and tokenized is not source:
             warn_of_pieces(self._config, tokenized)
         if self._config.may_count_from_2 and "position_ids" not in tokenized.columns:
             self._warnings.once("positions", numbering_warning(self.tokenizer))
         if "masks" not in self._warnings and (message := masks_warning(self._config, tokenized)):
             self._warnings.once("masks", message)
-        if tokenized is not given:
+        if tokenized is not source:
             warn_of_columns(self._config, tokenized, arrays, self._warnings)
         values: Mapping[str, Any] = arrays
         if self.return_tensors == "pt":  # the lengths of a flat batch are integers
@@ -698,21 +698,21 @@ class DataCollatorWithPositionalEncoding(Processor):
         return [str(token) if number >= 0 else str(number) for token, number in zip(tokens, ids, strict=True)]
 
 
-def _rows_of_ids(given: Any) -> list[list[int]]:
-    """Return the ids of a batch, tensor, array or list as one list per row; raise if `given` has no rows of ids."""
-    if isinstance(given, Mapping):
-        if "input_ids" not in given:
+def _rows_of_ids(source: Any) -> list[list[int]]:
+    """Return the ids of a batch, tensor, array or list as one list per row; raise if `source` has no rows of ids."""
+    if isinstance(source, Mapping):
+        if "input_ids" not in source:
             raise value_error(
                 "a batch of embeddings alone holds no tokens to read",
-                got=f"keys {list(given)}",
+                got=f"keys {list(source)}",
                 fix="collate.replace(embedding=None, model=None)(rows)",
             )
-        given = given["input_ids"]
-    rows = given.tolist() if hasattr(given, "tolist") else given
+        source = source["input_ids"]
+    rows = source.tolist() if hasattr(source, "tolist") else source
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         raise value_error(
             "ids to be read come as rows, (batch, length)",
-            got=shorten(given),
+            got=shorten(source),
             fix="a batch, batch['labels'], model.generate(...), or one row as [row]",
         )
     return rows

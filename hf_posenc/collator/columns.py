@@ -53,8 +53,8 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
         numbers = np.zeros(len(ids.values), np.int64) if is_token is None else is_token.values - 1
         per_token.setdefault("document_ids", Ragged(numbers, ids.lengths))
     listed = [name for name in config.names if name in per_token]
-    others = [name for name in per_token if name not in (*listed, "token_type_ids", "input_ids")]
-    columns = {name: padded(name, per_token[name]) for name in (*listed, *others)}
+    other_names = [name for name in per_token if name not in (*listed, "token_type_ids", "input_ids")]
+    columns = {name: padded(name, per_token[name]) for name in (*listed, *other_names)}
     if rows.targets is not None:
         columns["labels"] = rows.targets
     if config.limits.overflow:
@@ -80,11 +80,11 @@ def _boundaries(rows: Documents) -> dict[str, Column]:
         sizes = Ragged(rows.ids.lengths, np.ones(len(rows.ids), np.int64))
     else:
         sizes = Ragged(rows.order[1], np.bincount(rows.order[2], minlength=len(rows.ids)))
-    found: dict[str, Column] = {name: sizes for name in LENGTHS if name in rows.per_row}
+    columns: dict[str, Column] = {name: sizes for name in LENGTHS if name in rows.per_row}
     if not rows.per_row.keys().isdisjoint(OFFSETS):
         offsets = Ragged.from_rows([np.append(0, np.cumsum(row)) for row in sizes])
-        found |= {name: offsets for name in OFFSETS if name in rows.per_row}
-    return found
+        columns |= {name: offsets for name in OFFSETS if name in rows.per_row}
+    return columns
 
 
 def _embed_rows(config: Config, rows: Documents, embedder: PositionalEmbedding) -> Ragged:
@@ -176,14 +176,16 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
     columns = to_mapping({**tokenized.per_row, **to_columns(config, tokenized, None)})
     removed = dropped & (tokenized.per_row.keys() - {"length", *TOKEN_INDICES})
     kept = {name: column for name, column in columns.items() if name not in removed}
-    found = dict(datasets.Dataset.from_dict(kept).features)
-    known = dict(getattr(rows, "features", None) or {})
-    found.update({name: kind for name, kind in known.items() if name in found and name not in ("input_ids", "length")})
+    features = dict(datasets.Dataset.from_dict(kept).features)
+    row_features = dict(getattr(rows, "features", None) or {})
+    features.update(
+        {name: kind for name, kind in row_features.items() if name in features and name not in ("input_ids", "length")}
+    )
     if config.settings.store_embeddings:
         dtype = str(config.embedder.stored_dtype).removeprefix("torch.")
         shape = (config.fixed_length, config.embedder.ready().d_model)
-        found["inputs_embeds"] = datasets.Array2D(shape=shape, dtype=dtype)
-    return datasets.Features(found)
+        features["inputs_embeds"] = datasets.Array2D(shape=shape, dtype=dtype)
+    return datasets.Features(features)
 
 
 def removable(columns: Mapping[str, Any]) -> Any:

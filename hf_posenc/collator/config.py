@@ -64,7 +64,7 @@ class Config:
         in_use = {"pad_token": tokenizer.pad_token, "padding_side": settings.padding_side or tokenizer.padding_side}
         objects = (tokenizer, settings.tokenizer)
         not_watched = (str, os.PathLike, SharedTokenizer)
-        self.watched = [WatchedTokenizer(each, in_use) for each in objects if not isinstance(each, not_watched)]
+        self.watched = [WatchedTokenizer(source, in_use) for source in objects if not isinstance(source, not_watched)]
         self.embedder = Embedder(settings, tokenizer)
         # True if there is a table, so that batches have `inputs_embeds`.
         self.embeds = self.embedder.rows is not None
@@ -118,8 +118,8 @@ class Config:
         self.target_encoder = None
         if settings.text_target_column is not None:
             is_shared = calls_only_rust(tokenizer) and not has_target_mode(tokenizer)
-            own = tokenizer if is_shared else private_copy(tokenizer)
-            self.target_encoder = Encoder(own, self.target_limits, targets=True, **options)
+            target_tokenizer = tokenizer if is_shared else private_copy(tokenizer)
+            self.target_encoder = Encoder(target_tokenizer, self.target_limits, targets=True, **options)
         self.label_kind = None if settings.label_name is None else LABEL_KINDS[settings.label_name]
         self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)
         # True if labels are separate token sequences, as in translation.
@@ -159,25 +159,25 @@ class Config:
     def _limits(self) -> tuple[Limits, Limits]:
         """Return the limits on the tokens of a row and of a target, as two `Limits`."""
         settings, model = self.settings, self.model
-        truncation, own = truncation_of(settings.truncation), stated_limit(self.tokenizer)
+        truncation, tokenizer_limit = truncation_of(settings.truncation), stated_limit(self.tokenizer)
         smallest = _smallest(
-            settings.max_length, own, None if model is None else model.max_length, self.embedder.max_length
+            settings.max_length, tokenizer_limit, None if model is None else model.max_length, self.embedder.max_length
         )
         rows = Limits(smallest, truncation, overflow=settings.return_overflowing_tokens, stride=settings.stride)
         # The model's limit on targets replaces the tokenizer's, which is for inputs.
-        on_targets = own if model is None or model.max_target_length is None else model.max_target_length
+        on_targets = tokenizer_limit if model is None or model.max_target_length is None else model.max_target_length
         return rows, Limits(_smallest(settings.max_target_length, on_targets), truncation)
 
     def _warn_of_lower_limits(self) -> None:
         for name, limit in self.limits_in_use().items():
-            given = getattr(self.settings, name)
-            if given is None or limit is None or limit >= given:
+            value = getattr(self.settings, name)
+            if value is None or limit is None or limit >= value:
                 continue
             source = self.limited_by(name)
             if source is None and limit != stated_limit(self.tokenizer):
                 source = "the encoding of embedding="
-            fix = f"{name}={limit}" if source else f"tokenizer.model_max_length = {given}, if the model takes that many"
-            rule = f"{name}={given} is beyond the limit of {source or 'the tokenizer'}, so {limit} is used"
+            fix = f"{name}={limit}" if source else f"tokenizer.model_max_length = {value}, if the model takes that many"
+            rule = f"{name}={value} is beyond the limit of {source or 'the tokenizer'}, so {limit} is used"
             warnings.warn(explain(rule, fix=fix), stacklevel=6)
 
     def _check_lengths(self) -> None:
@@ -187,12 +187,12 @@ class Config:
         is_padded = settings.pad_to_multiple_of is not None if is_flat else self.padding != "do_not_pad"
         if tokenizer.pad_token_id is None and is_padded:
             spare = tokenizer.unk_token if tokenizer.unk_token != tokenizer.eos_token else None
-            other = 'tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before'
+            alternative = 'tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before'
             raise value_error(
                 f"this {type(tokenizer).__name__} has no padding token",
                 got="pad_token=None",
                 fix=('pad_token="eos"' if tokenizer.eos_token is not None else 'pad_token="..."')
-                + (f', or pad_token="{spare}"' if spare is not None else f", or {other}"),
+                + (f', or pad_token="{spare}"' if spare is not None else f", or {alternative}"),
             )
         if settings.packing is True and limit is None:
             raise value_error("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")

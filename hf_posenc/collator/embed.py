@@ -36,7 +36,7 @@ from .settings import MissingTable, Settings
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_KIND_OF = {made: kind for kind, made in KINDS.items()}
+_KIND_OF = {encoding_class: kind for kind, encoding_class in KINDS.items()}
 
 
 class Embedder:
@@ -49,22 +49,22 @@ class Embedder:
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
         self._given = settings
         self._tokenizer = tokenizer
-        given = settings.embedding
-        self.missing = given if isinstance(given, MissingTable) else None
+        embedding = settings.embedding
+        self.missing = embedding if isinstance(embedding, MissingTable) else None
         self.rows: int | None = None
         self.device: str | None = None  # of the table made from a width; None for the CPU
-        if given is None or self.missing is not None:
+        if embedding is None or self.missing is not None:
             return
-        needed = number_of_ids(tokenizer)
-        if isinstance(given, int):
-            as_integer(given, "embedding", minimum=1, example=512)
-            self.rows = needed
+        count = number_of_ids(tokenizer)
+        if isinstance(embedding, int):
+            as_integer(embedding, "embedding", minimum=1, example=512)
+            self.rows = count
             device = default_device()
             self.device = None if device.type == "cpu" else str(device)
             return
         self.rows = self.module.num_embeddings  # raises if it is not a table
-        if self.rows < needed:
-            raise ValueError(too_few_rows(needed, self.rows))
+        if self.rows < count:
+            raise ValueError(too_few_rows(count, self.rows))
 
     @lock_free_cache
     def module(self) -> PositionalEmbedding:
@@ -72,18 +72,18 @@ class Embedder:
 
         If `embedding` is a width, its table is frozen, float32 and normally distributed.
         """
-        settings, given = self._given, self._given.embedding
-        if isinstance(given, PositionalEmbedding):
-            return given
-        table: Any = given
-        if isinstance(given, int):  # equal seeds give equal tables on every machine
-            shape = (number_of_ids(self._tokenizer), given)
+        settings, embedding = self._given, self._given.embedding
+        if isinstance(embedding, PositionalEmbedding):
+            return embedding
+        table: Any = embedding
+        if isinstance(embedding, int):  # equal seeds give equal tables on every machine
+            shape = (number_of_ids(self._tokenizer), embedding)
             try:
                 values = np.random.default_rng(settings.seed or 0).standard_normal(shape, dtype=np.float32)
             except (MemoryError, ValueError) as error:  # a ValueError for more values than an array can have
                 raise value_error(
-                    f"a table of {shape[0]:,} ids with vectors of width {given:,} does not fit into memory",
-                    got=f"embedding={given}, a table of {in_bytes(4 * math.prod(shape))}",
+                    f"a table of {shape[0]:,} ids with vectors of width {embedding:,} does not fit into memory",
+                    got=f"embedding={embedding}, a table of {in_bytes(4 * math.prod(shape))}",
                     fix="a smaller width, such as embedding=256",
                 ) from error
             weight = torch.from_numpy(values)
@@ -150,8 +150,8 @@ class Embedder:
     @property
     def _positions(self) -> PositionalEncoding | MissingTable | None:
         """The object with the limit and the first position; `None` for the sinusoids of a bare table or a width."""
-        given = self._given.embedding
-        return given.encoding if isinstance(given, PositionalEmbedding) else self.missing
+        embedding = self._given.embedding
+        return embedding.encoding if isinstance(embedding, PositionalEmbedding) else self.missing
 
     def state(self, *, weights: bool) -> Any:
         """Return the argument `embedding=` as plain values (numbers, strings and bytes), to compare, pickle or save.
@@ -160,17 +160,17 @@ class Embedder:
         `from_state` makes the same table. Otherwise it is returned as its shape and a hash of its weights, from which
         `from_state` makes a `MissingTable`.
         """
-        given = self._given.embedding
-        if given is None or isinstance(given, int):
-            return given
-        if isinstance(given, MissingTable):
-            return "digest", *astuple(given)
+        embedding = self._given.embedding
+        if embedding is None or isinstance(embedding, int):
+            return embedding
+        if isinstance(embedding, MissingTable):
+            return "digest", *astuple(embedding)
         table = self.module.embedding
         if not weights:
-            settings = settings_code(given), self.max_length, self.first_position, self.padding_position
-            return "digest", table.num_embeddings, table.embedding_dim, digest(given), *settings
-        if isinstance(given, PositionalEmbedding):
-            return "embedding", _weights_of(table), *_plain_encoding(given.encoding), given.zero_padding
+            settings = settings_code(embedding), self.max_length, self.first_position, self.padding_position
+            return "digest", table.num_embeddings, table.embedding_dim, digest(embedding), *settings
+        if isinstance(embedding, PositionalEmbedding):
+            return "embedding", _weights_of(table), *_plain_encoding(embedding.encoding), embedding.zero_padding
         return "table", *_weights_of(table)
 
     @property
@@ -192,16 +192,18 @@ class Embedder:
         )
 
     def __repr__(self) -> str:
-        given = self._given.embedding
-        if given is None or isinstance(given, (int, MissingTable)):
-            return repr(given)
-        table, settings = self.module.embedding, settings_code(given)
-        return f"{type(given).__name__}({table.num_embeddings}, {table.embedding_dim}{settings and ', ' + settings})"
+        embedding = self._given.embedding
+        if embedding is None or isinstance(embedding, (int, MissingTable)):
+            return repr(embedding)
+        table, settings = self.module.embedding, settings_code(embedding)
+        return (
+            f"{type(embedding).__name__}({table.num_embeddings}, {table.embedding_dim}{settings and ', ' + settings})"
+        )
 
 
 def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """Return the first elements of `out` as a view of this shape; raise if `out` is too small or not contiguous."""
-    width, needed = shape[-1], math.prod(shape)
+    width, size = shape[-1], math.prod(shape)
     if not isinstance(out, torch.Tensor) or not out.ndim or out.shape[-1] != width or not out.is_contiguous():
         got = f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else shorten(out)
         raise value_error(
@@ -209,13 +211,13 @@ def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
             got=got,
             fix=f"out=torch.empty(64 * 512, {width}), for batches of up to 64 rows of 512 tokens",
         )
-    if out.numel() < needed:
+    if out.numel() < size:
         raise value_error(
-            f"out must have room for the {needed // width} vectors of this batch",
+            f"out must have room for the {size // width} vectors of this batch",
             got=f"shape {tuple(out.shape)}, and {shape[0]} rows of {shape[1]} tokens",
-            fix=f"out=torch.empty({needed // width}, {width}), or larger for larger batches",
+            fix=f"out=torch.empty({size // width}, {width}), or larger for larger batches",
         )
-    return out.view(-1)[:needed].view(shape)
+    return out.view(-1)[:size].view(shape)
 
 
 def from_state(state: Any) -> Any:
@@ -285,8 +287,8 @@ def settings_code(embedding: object) -> str:
     encoding, code = embedding.encoding, {}
     if type(encoding) is SinusoidalPositionalEncoding:
         usual = SinusoidalPositionalEncoding(encoding.d_model).settings() | {"base": None}
-        given = encoding.settings() | ({"base": None} if encoding.base == USUAL_BASE else {})
-        code = {name: repr(value) for name, value in given.items() if value != usual[name]}
+        settings = encoding.settings() | ({"base": None} if encoding.base == USUAL_BASE else {})
+        code = {name: repr(value) for name, value in settings.items() if value != usual[name]}
         convention = encoding.convention
         if "convention" in code and CONVENTIONS.get(convention.name) == convention:
             code["convention"] = repr(convention.name)

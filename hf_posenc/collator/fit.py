@@ -39,8 +39,8 @@ def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) ->
             return None
         if spec.decoder_start_token_id is not None:
             return spec.decoder_start_token_id
-    known = (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
-    return next((int(token) for token in known if token is not None), 0)
+    tokens = (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    return next((int(token) for token in tokens if token is not None), 0)
 
 
 def left_padding_warning(spec: ModelSpec, has_targets: bool) -> str | None:
@@ -76,15 +76,15 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
     if settings.embedding is not None:
         _check_embedding(spec)
     else:
-        needed = number_of_ids(tokenizer)
-        if "input_ids" in spec.accepts and spec.num_embeddings is not None and spec.num_embeddings < needed:
-            raise ValueError(too_few_rows(needed, spec.num_embeddings, of=spec.name))
-        if "input_ids" in spec.accepts and 2 * needed < (spec.num_embeddings or 0):  # padded vocabularies are normal
+        count = number_of_ids(tokenizer)
+        if "input_ids" in spec.accepts and spec.num_embeddings is not None and spec.num_embeddings < count:
+            raise ValueError(too_few_rows(count, spec.num_embeddings, of=spec.name))
+        if "input_ids" in spec.accepts and 2 * count < (spec.num_embeddings or 0):  # padded vocabularies are normal
             warning = explain(
-                f"the tokenizer has {needed:,} ids, and {spec.name} has {spec.num_embeddings:,}: it may be that "
+                f"the tokenizer has {count:,} ids, and {spec.name} has {spec.num_embeddings:,}: it may be that "
                 "of another model",
                 got="less than half of the model's ids",
-                fix=f"the model's own tokenizer; for a new model, vocab_size={needed} in its configuration",
+                fix=f"the model's own tokenizer; for a new model, vocab_size={count} in its configuration",
             )
     if settings.look_ahead and "look_ahead_mask" not in spec.accepts:
         raise ValueError(_look_ahead(spec))
@@ -294,9 +294,9 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
     labels = batch.get("labels")
     if labels is not None and labels.ndim == 2 and "decoder_input_ids" not in batch:
         # As in DataCollatorForSeq2Seq: label smoothing computes the loss outside of the model, and needs them.
-        made = spec.decoder_input_ids(torch.from_numpy(labels) if isinstance(labels, np.ndarray) else labels)
-        if made is not None:
-            batch["decoder_input_ids"] = made.numpy() if isinstance(labels, np.ndarray) else made
+        decoder_ids = spec.decoder_input_ids(torch.from_numpy(labels) if isinstance(labels, np.ndarray) else labels)
+        if decoder_ids is not None:
+            batch["decoder_input_ids"] = decoder_ids.numpy() if isinstance(labels, np.ndarray) else decoder_ids
     if "cu_seq_lens_q" in batch:
         batch["use_cache"] = False
     for name in [name for name in batch if name not in spec.accepts and name not in spec.flat_keys]:
@@ -344,7 +344,7 @@ def _isolating(documents: Any, spec: ModelSpec) -> Any:
     if not isinstance(documents, np.ndarray):
         return mask
     if isinstance(mask, dict):
-        return {kind: _array(each) for kind, each in mask.items()}
+        return {kind: _array(kind_mask) for kind, kind_mask in mask.items()}
     return _array(mask)
 
 

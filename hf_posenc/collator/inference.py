@@ -86,14 +86,14 @@ class Batches:
             if index == len(self._texts_of_rows):
                 self._texts_of_rows.append(tokenized.sample)
             for place in np.argsort(-plan.widths, kind="stable").tolist():
-                chosen = plan[place]
+                rows = plan[place]
                 if number == len(self._rows):
-                    self._rows.append(first_row + chosen)
+                    self._rows.append(first_row + rows)
                 number += 1
                 try:
-                    batch = self._batch(tokenized.take(chosen))
+                    batch = self._batch(tokenized.take(rows))
                 except (TypeError, ValueError) as error:
-                    texts = tokenized.sample[chosen].tolist()
+                    texts = tokenized.sample[rows].tolist()
                     error.add_note(f"  the rows of this batch are texts {shorten(texts)}")
                     raise
                 yield batch
@@ -164,11 +164,12 @@ class Batches:
         """
         parts = deque(results)
         self._check_complete()
-        sizes, found = [len(rows) for rows in self._rows], [len(part) for part in parts]
-        if found != sizes:
+        sizes, result_sizes = [len(rows) for rows in self._rows], [len(part) for part in parts]
+        if result_sizes != sizes:
             raise value_error(
                 "in_order needs one result for each batch, with one value for each of its rows",
-                got=f"{len(found)} results for {len(sizes)} batches; {shorten(found)} values for {shorten(sizes)} rows",
+                got=f"{len(result_sizes)} results for {len(sizes)} batches; "
+                f"{shorten(result_sizes)} values for {shorten(sizes)} rows",
                 fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
             )
         if not parts:
@@ -227,9 +228,9 @@ def _windows(texts: Any, size: int) -> Iterator[tuple[int, Any]]:
         start += len(window)
 
 
-def _slice(given: Any, start: int, size: int) -> Any:
-    if isinstance(given, Mapping):
-        return {name: _slice(column, start, size) for name, column in given.items()}
-    if is_arrow(given):
-        return given.slice(start, size)
-    return getattr(given, "iloc", given)[start : start + size]
+def _slice(source: Any, start: int, size: int) -> Any:
+    if isinstance(source, Mapping):
+        return {name: _slice(column, start, size) for name, column in source.items()}
+    if is_arrow(source):
+        return source.slice(start, size)
+    return getattr(source, "iloc", source)[start : start + size]

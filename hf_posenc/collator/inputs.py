@@ -84,13 +84,13 @@ class DatasetRows(Sequence[Any]):
         )
 
 
-def is_columns(given: object) -> bool:
+def is_columns(source: object) -> bool:
     """Return True for a mapping of columns, a table or a data frame, and False for a sequence of rows."""
     frame = getattr(sys.modules.get("pandas"), "DataFrame", ())  # without importing pandas
-    return isinstance(given, (Mapping, frame)) or is_table(given)
+    return isinstance(source, (Mapping, frame)) or is_table(source)
 
 
-def read(given: object, settings: Settings) -> Given:
+def read(source: object, settings: Settings) -> Given:
     r"""Convert the input of a collator, rows or columns, to a `Given`.
 
     `settings` contains the names of the text columns. Their texts are checked.
@@ -100,13 +100,13 @@ def read(given: object, settings: Settings) -> Given:
         >>> read(["I ride bike", "bike ride I"], Settings(tokenizer=None)).count
         2
     """
-    if isinstance(given, DatasetRows):
-        return _with_texts(len(given), given.columns, settings)
-    if is_columns(given):
-        return _read_columns(_mapping(given), settings)
-    rows = [given] if isinstance(given, str) else as_list(given)
+    if isinstance(source, DatasetRows):
+        return _with_texts(len(source), source.columns, settings)
+    if is_columns(source):
+        return _read_columns(_mapping(source), settings)
+    rows = [source] if isinstance(source, str) else as_list(source)
     if not len(rows):
-        raise ValueError(empty_batch(given))
+        raise ValueError(empty_batch(source))
     check_row(0, rows[0])
     if isinstance(rows[0], Mapping):
         return _read_row_dicts(rows, settings)
@@ -129,9 +129,9 @@ def check_row(index: int, row: object) -> None:
         )
 
 
-def empty_batch(given: object) -> str:
+def empty_batch(source: object) -> str:
     """Return the error message for a batch without rows."""
-    return explain("empty batch: there is no row to collate", got=shorten(given), fix="skip empty batches")
+    return explain("empty batch: there is no row to collate", got=shorten(source), fix="skip empty batches")
 
 
 def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
@@ -201,8 +201,8 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
         if name is not None and name not in columns:
             raise value_error(
                 f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
-                fix=f"{argument}={meant[0]!r}"
-                if (meant := _other_texts(name, columns, settings))
+                fix=f"{argument}={names[0]!r}"
+                if (names := _other_texts(name, columns, settings))
                 else "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
                 f"first, dataset.map(collate, batched=True); another column: {argument}='...'",
             )
@@ -214,8 +214,8 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
 
 def _other_texts(name: str, columns: dict[str, Values], settings: Settings) -> list[str]:
     """Return the names of the columns of texts that no setting names, the one most similar to `name` first."""
-    named = (settings.text_column, settings.text_pair_column, settings.text_target_column)
-    first = {key: next(iter(as_list(values)), None) for key, values in columns.items() if key not in named}
+    text_columns = (settings.text_column, settings.text_pair_column, settings.text_target_column)
+    first = {key: next(iter(as_list(values)), None) for key, values in columns.items() if key not in text_columns}
     texts = [key for key, value in first.items() if isinstance(key, str) and isinstance(value, str)]
     return [*difflib.get_close_matches(name, texts, n=1), *texts]
 
@@ -273,13 +273,13 @@ def _is_row_of_ids(row: Any) -> bool:
     return isinstance(row, list) and bool(row) and isinstance(row[0], (int, np.integer)) and type(row[0]) is not bool
 
 
-def _mapping(given: Any) -> Mapping[str, Any]:
-    if is_lazy_batch(given):  # given columns stay encoded, because only texts and ids are read
-        table, unread = given.pa_table, given.keys_to_format
-        return {name: table[name] if name in unread else given[name] for name in given}
-    if isinstance(given, Mapping):
-        return given
-    names = [str(name) for name in (given.column_names if is_table(given) else given.columns)]
+def _mapping(source: Any) -> Mapping[str, Any]:
+    if is_lazy_batch(source):  # given columns stay encoded, because only texts and ids are read
+        table, unread = source.pa_table, source.keys_to_format
+        return {name: table[name] if name in unread else source[name] for name in source}
+    if isinstance(source, Mapping):
+        return source
+    names = [str(name) for name in (source.column_names if is_table(source) else source.columns)]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise value_error(
@@ -287,21 +287,23 @@ def _mapping(given: Any) -> Mapping[str, Any]:
             got=names,
             fix="rename or drop one of them: table.rename_columns([...]), df.loc[:, ~df.columns.duplicated()]",
         )
-    return dict(zip(names, given.columns if is_table(given) else (given[name] for name in given.columns), strict=True))
+    return dict(
+        zip(names, source.columns if is_table(source) else (source[name] for name in source.columns), strict=True)
+    )
 
 
-def is_lazy_batch(given: object) -> bool:
+def is_lazy_batch(source: object) -> bool:
     """Return True for a `LazyBatch`, which `Dataset.map` passes, and to which it adds the columns that it gets back.
 
     Does not import datasets.
     """
-    loaded = sys.modules.get("datasets.formatting.formatting")
-    return loaded is not None and isinstance(given, loaded.LazyBatch)
+    formatting = sys.modules.get("datasets.formatting.formatting")
+    return formatting is not None and isinstance(source, formatting.LazyBatch)
 
 
-def is_table(given: object) -> bool:
+def is_table(source: object) -> bool:
     """Return True for a `pyarrow.Table` or record batch, without importing pyarrow."""
-    return is_arrow(given) and hasattr(given, "column_names")
+    return is_arrow(source) and hasattr(source, "column_names")
 
 
 def is_arrow(column: object) -> bool:

@@ -44,8 +44,8 @@ class MaskedLabels:
                 got=f"{type(tokenizer).__name__} without one",
                 fix='labels="causal_lm", or tokenizer.add_special_tokens({"mask_token": "[MASK]"}) before',
             )
-        given = settings.labels
-        masking = given if isinstance(given, MaskedLM) else MaskedLM(settings.mlm_probability)
+        labels = settings.labels
+        masking = labels if isinstance(labels, MaskedLM) else MaskedLM(settings.mlm_probability)
         self._seed = settings.seed
         self._whole_words = masking.whole_word_mask
         self._special = np.array(sorted(set(tokenizer.all_special_ids)), dtype=np.int64)
@@ -95,14 +95,14 @@ class MaskedLabels:
         if self._seed is not None:
             masking = copy.copy(self._masking)  # a copy, because threads would share the attribute `generator`
             masking.generator = np.random.default_rng([self._seed, *_digest(ids)])
-            new, label = masking.numpy_mask_tokens(ids[None].copy(), special[None], offsets)
-            return new[0], label[0]
+            masked_ids, label = masking.numpy_mask_tokens(ids[None].copy(), special[None], offsets)
+            return masked_ids[0], label[0]
         import torch
 
         tensors = torch.from_numpy(ids[None].copy()), torch.from_numpy(special[None])
         with torch.device("cpu"):  # transformers draws on torch's default device
-            new, label = self._masking.torch_mask_tokens(*tensors, offsets)
-        return new.numpy()[0], label.numpy()[0]
+            masked_ids, label = self._masking.torch_mask_tokens(*tensors, offsets)
+        return masked_ids.numpy()[0], label.numpy()[0]
 
 
 def _digest(row: NDArray[np.int64]) -> tuple[int, int]:

@@ -41,12 +41,12 @@ def flat_row(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
 
     With `pad_to_multiple_of`, padding tokens with labels of -100 follow, as documents of their own.
     """
-    ids, given = documents["input_ids"], documents.get("position_ids")
-    if given is not None and not np.array_equal(given.values, ids.counters(config.first_position).values):
+    ids, position_ids = documents["input_ids"], documents.get("position_ids")
+    if position_ids is not None and not np.array_equal(position_ids.values, ids.counters(config.first_position).values):
         raise value_error(
             f"in a flat row the positions of each document must be consecutive, from {config.first_position}: "
             "they separate the documents",
-            got=f"position_ids {shorten(given.values.tolist())}",
+            got=f"position_ids {shorten(position_ids.values.tolist())}",
             fix='dataset.remove_columns("position_ids"), or packing=True',
         )
     columns = {

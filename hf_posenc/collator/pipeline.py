@@ -92,8 +92,8 @@ def _check_words(config: Config, texts: Sequence[Sequence[str]]) -> None:
 
 def positions_of(rows: Documents, start: int, padding: int) -> Ragged:
     """Return the position of each token: the column `position_ids`, or else counted from `start` in each document."""
-    given = rows.columns.get("position_ids")
-    return rows.join(rows.split().ids.counters(start), padding) if given is None else given
+    position_ids = rows.columns.get("position_ids")
+    return rows.join(rows.split().ids.counters(start), padding) if position_ids is None else position_ids
 
 
 def name_taken(name: str, rows: Documents) -> str:
@@ -270,13 +270,13 @@ def _padded_labels(config: Config, rows: Documents, documents: Documents) -> Rag
         shares_row, after_padding = rows.beginnings
         is_ignored = shares_row | ((config.label_kind is not None) & (after_padding | (config.side == "left")))
         labels = ignore_document_starts(labels, is_ignored & predicts_next(config, documents))
-    given = rows.columns.get("labels")
-    return rows.join(labels, IGNORED if given is None else given)
+    row_labels = rows.columns.get("labels")
+    return rows.join(labels, IGNORED if row_labels is None else row_labels)
 
 
 def _other_columns(config: Config, rows: Documents, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
     """Return the numeric columns of the input that are not yet in the batch `out`, as arrays by name."""
-    accepts, more = config.accepts, {}
+    accepts, columns = config.accepts, {}
     for name in rows.per_row:
         if name in NOT_COPIED:
             continue
@@ -285,8 +285,8 @@ def _other_columns(config: Config, rows: Documents, out: Arrays, inside: NDArray
                 raise ValueError(name_taken(name, rows))
         elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
             if not config.embeds:
-                stored = stored_embeddings(as_list(rows.per_row[name]), rows.ids.lengths)
-                more[name] = stored.pad(0, inside.shape[1], side=config.side, inside=inside)
+                embeddings = stored_embeddings(as_list(rows.per_row[name]), rows.ids.lengths)
+                columns[name] = embeddings.pad(0, inside.shape[1], side=config.side, inside=inside)
         elif accepts is None or name in accepts:
             array = as_array(name, as_list(rows.per_row[name]))
             if name in TOKEN_INDICES and array is not None:
@@ -298,8 +298,8 @@ def _other_columns(config: Config, rows: Documents, out: Arrays, inside: NDArray
                     keeps_0="question_positions" in rows.per_row,
                 )
             if array is not None:
-                more[name] = to_float32(name, array) if accepts is not None and array.dtype.kind == "f" else array
-    return more
+                columns[name] = to_float32(name, array) if accepts is not None and array.dtype.kind == "f" else array
+    return columns
 
 
 def _with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any] | None]:
@@ -330,8 +330,8 @@ def _with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[An
         )
     if config.label_maker is None:
         return documents, None if isinstance(labels, Ragged) else labels
-    ids, made = config.label_maker(documents)
-    return documents.with_columns(input_ids=ids, labels=made), None
+    ids, new_labels = config.label_maker(documents)
+    return documents.with_columns(input_ids=ids, labels=new_labels), None
 
 
 def _are_causal(documents: Documents) -> bool:

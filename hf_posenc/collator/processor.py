@@ -94,8 +94,8 @@ class Processor(Settings):
         Raises:
             ValueError: if the tokenizer has no chat template.
         """
-        given = settings.pop("processor_kwargs", None) or {}
-        settings["processor_kwargs"] = {"add_special_tokens": False, **given}  # the template adds them
+        processor_kwargs = settings.pop("processor_kwargs", None) or {}
+        settings["processor_kwargs"] = {"add_special_tokens": False, **processor_kwargs}  # the template adds them
 
         joined = _with_contents(conversation, lambda parts: "".join(part["text"] for part in parts))
         rendering = {**settings, "tokenize": False}

@@ -237,10 +237,10 @@ def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> P
     kind, number, digests = record or (None, None, {})
     again = f"save the collator again; or remove 'tokenizer' from {FILE_NAME}, to use the tokenizer in the folder"
     for file, digest in digests.items():
-        found = saved_file(name, file, **hub)
-        if found is None:
+        path = saved_file(name, file, **hub)
+        if path is None:
             problem, fix = f"{file}, a part of this collator's tokenizer, is not there", f"copy it there; or {again}"
-        elif _digest(file, read_whole(found)) != digest:
+        elif _digest(file, read_whole(path)) != digest:
             problem, fix = f"{file} is not the one that was saved with this collator", again
         else:
             continue
@@ -274,11 +274,11 @@ def _tokenizer_record(record: Any) -> tuple[str | None, int, dict[str, str]]:
 
 def _find(name: str | Path, hub: Mapping[str, Any]) -> Path:
     try:
-        found, reason = saved_file(name, FILE_NAME, **hub), f"no {FILE_NAME} there"
+        path, reason = saved_file(name, FILE_NAME, **hub), f"no {FILE_NAME} there"
     except (OSError, ValueError) as error:  # no such folder or repository
-        found, reason = None, str(error).splitlines()[0]
-    if found is not None:
-        return found
+        path, reason = None, str(error).splitlines()[0]
+    if path is not None:
+        return path
     raise value_error(
         f"no saved collator at '{name}'",
         got=reason,

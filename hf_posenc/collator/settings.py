@@ -339,7 +339,7 @@ def refuses_unknown_keywords(cls: Class) -> Class:
     This is a class decorator. The message suggests the right keyword. The signature of the constructor is unchanged.
     """
     init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of this class, not of a subclass
-    known = [name for name in inspect.signature(init).parameters if name != "self"]
+    names = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **settings: Any) -> None:
@@ -350,8 +350,8 @@ def refuses_unknown_keywords(cls: Class) -> Class:
                 fix=f"{type(self).__name__}(tokenizer, model=model), embedding=, or another name",
             )
         for name in settings:
-            if name not in known:
-                raise TypeError(unknown_keyword(name, known, _EQUIVALENTS))
+            if name not in names:
+                raise TypeError(unknown_keyword(name, names, _EQUIVALENTS))
         init(self, *args, **settings)
 
     cls.__init__ = __init__  # type: ignore[misc]

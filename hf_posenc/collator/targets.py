@@ -33,8 +33,8 @@ def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tupl
     for index, target in enumerate(targets):
         row = target
         if len(row) > limit:
-            real = np.flatnonzero(row != IGNORED)
-            row = row[real[0] : real[-1] + 1] if len(real) else row[:0]
+            places = np.flatnonzero(row != IGNORED)
+            row = row[places[0] : places[-1] + 1] if len(places) else row[:0]
         if len(row) > limit and not limits.truncates:
             raise value_error(
                 f"the target of row {index} has {len(row)} tokens, limit {limit}",
@@ -62,9 +62,9 @@ def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int) -> dict[
                [1, 0, 0]]))
     """
     rows, length = labels.shape
-    real = labels != IGNORED  # (B, T)
-    first = real.argmax(axis=1)  # 0 in a row without labels
-    last = length - 1 - real[:, ::-1].argmax(axis=1)
+    has_label = labels != IGNORED  # (B, T)
+    first = has_label.argmax(axis=1)  # 0 in a row without labels
+    last = length - 1 - has_label[:, ::-1].argmax(axis=1)
     before = np.full_like(labels, IGNORED)
     before[:, 1:] = labels[:, :-1]
     is_input = (before != IGNORED) & (np.arange(length) <= last[:, None])  # (B, T)

@@ -44,24 +44,24 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     check_ids(config, ids)
     further = [name for name in FURTHER_PER_TOKEN if config.accepts is None or name in config.accepts]
-    read = {}
+    ragged_columns = {}
     for name in (*PER_TOKEN, MASK_NUMBERS, *LENGTHS, *OFFSETS, *further):
         if name in columns and not _is_missing(name, values := as_list(columns[name])):
-            read[name] = _ragged(name, values)
+            ragged_columns[name] = _ragged(name, values)
         if name not in (*LENGTHS, *OFFSETS):  # after truncation, `map` stores other ones
             columns.pop(name, None)
-    rows = read_documents({"input_ids": ids, **read}, is_packed=is_packed)
-    if not read.keys().isdisjoint(OFFSETS) and config.is_padding_unique:
+    rows = read_documents({"input_ids": ids, **ragged_columns}, is_packed=is_packed)
+    if not ragged_columns.keys().isdisjoint(OFFSETS) and config.is_padding_unique:
         rows = without_padding_documents(rows, config.fills["input_ids"])
-    if rows.is_token is not None and "attention_mask" in read:
+    if rows.is_token is not None and "attention_mask" in ragged_columns:
         _check_not_swapped(config, ids, rows.is_token)
     return _count_from_first(config, rows), columns
 
 
 def _count_from_first(config: Config, rows: Documents) -> Documents:
     """Return rows in which given positions 0, 1, 2, ... of a document begin at the first position of the model."""
-    given, first = rows.columns.get("position_ids"), config.model_first_position
-    if given is None or not first:
+    position_ids, first = rows.columns.get("position_ids"), config.model_first_position
+    if position_ids is None or not first:
         return rows
     positions = rows.split().columns["position_ids"]
     is_counted = positions.where(positions.values == positions.counters().values).lengths == positions.lengths
@@ -72,11 +72,11 @@ def _count_from_first(config: Config, rows: Documents) -> Documents:
             row = int(row_of[is_mixed.argmax()])
             raise value_error(
                 f"row {row}: the position_ids of one document count from 0, and those of another from {first} or more",
-                got=shorten(given[row].tolist()),
+                got=shorten(position_ids[row].tolist()),
                 fix="dataset.remove_columns('position_ids') to count them",
             )
     moved = Ragged(positions.values + first * np.repeat(is_counted, positions.lengths), positions.lengths)
-    return rows.with_columns(position_ids=rows.join(moved, given))
+    return rows.with_columns(position_ids=rows.join(moved, position_ids))
 
 
 def token_indices(config: Config, given: Given, rows: Documents, columns: dict[str, Values]) -> dict[str, Values]:
@@ -87,7 +87,7 @@ def token_indices(config: Config, given: Given, rows: Documents, columns: dict[s
     """
     names = [name for name in TOKEN_INDICES if name in columns and (config.accepts is None or name in config.accepts)]
     arrays = {name: as_array(name, as_list(columns[name])) for name in names}
-    found: dict[str, Values] = {}
+    indices: dict[str, Values] = {}
     for name, values in arrays.items():
         if values is None or values.dtype.kind not in "bif" or values.ndim > 2:
             continue
@@ -133,8 +133,8 @@ def token_indices(config: Config, given: Given, rows: Documents, columns: dict[s
                 fix="a larger max_length, or divide long texts by the tokenizer: tokenizer(..., "
                 "return_overflowing_tokens=True, return_offsets_mapping=True)",
             )
-        found[name] = np.where(is_inside, moved, _BEYOND)
-    return found
+        indices[name] = np.where(is_inside, moved, _BEYOND)
+    return indices
 
 
 def padded_indices(
@@ -152,18 +152,20 @@ def padded_indices(
 
 def check_positions(config: Config, rows: Documents) -> None:
     """Raise a `ValueError` for the first of the given `position_ids` that the model has no row for, or never counts."""
-    given, first, model = rows.columns["position_ids"], config.model_first_position, config.model
+    position_ids, first, model = rows.columns["position_ids"], config.model_first_position, config.model
     if model is None or "position_ids" not in model.accepts:
         return
-    values = given.values if rows.is_token is None else np.where(rows.is_token, given.values, first)
+    values = position_ids.values if rows.is_token is None else np.where(rows.is_token, position_ids.values, first)
     last = model.max_position
     is_beyond = np.zeros(len(values), np.bool_) if last is None else (values < 0) | (values > last)
     wrong = is_beyond if is_beyond.any() else values < first
     if not wrong.any():
         return
     place = int(wrong.argmax())
-    row = int(np.searchsorted(given.offsets, place, side="right")) - 1
-    at = f"row {rows.sample[row]}, column {place - given.offsets[row]} of 'position_ids' is {values[place]}, and "
+    row = int(np.searchsorted(position_ids.offsets, place, side="right")) - 1
+    at = (
+        f"row {rows.sample[row]}, column {place - position_ids.offsets[row]} of 'position_ids' is {values[place]}, and "
+    )
     if wrong is is_beyond:
         raise value_error(
             at + f"{model.name} takes 0 to {last}",
@@ -173,14 +175,14 @@ def check_positions(config: Config, rows: Documents) -> None:
     if not first:
         raise value_error(
             at + "positions are 0 or more",
-            got=shorten(given[row].tolist()),
+            got=shorten(position_ids[row].tolist()),
             fix="dataset.remove_columns('position_ids') to count them",
         )
     raise value_error(
         at
         + f"the positions of {model.name} begin at {first}: those of a document must be 0, 1, 2, ..., or {first} and "
         "more",
-        got=shorten(given[row].tolist()),
+        got=shorten(position_ids[row].tolist()),
         fix=f"dataset.remove_columns('position_ids') to count them; or add {first} to those that count from 0",
     )
 
@@ -195,8 +197,8 @@ def unmasked_row(config: Config, given: Given, rows: Documents) -> int | None:
     if has_mask or not config.is_padding_unique:
         return None
     is_padding = np.append(ids.values == config.fills["input_ids"], False)
-    found = (ids.lengths > 0) & (is_padding[ids.offsets[:-1]] | is_padding[ids.offsets[1:] - 1])
-    return int(found.argmax()) if found.any() else None
+    is_unmasked = (ids.lengths > 0) & (is_padding[ids.offsets[:-1]] | is_padding[ids.offsets[1:] - 1])
+    return int(is_unmasked.argmax()) if is_unmasked.any() else None
 
 
 def truncate_rows(config: Config, rows: Documents, columns: dict[str, Values]) -> tuple[Documents, dict[str, Values]]:
@@ -213,7 +215,7 @@ def truncate_rows(config: Config, rows: Documents, columns: dict[str, Values]) -
         labels = given_labels(columns[name], rows.ids.lengths, name=name)
         if isinstance(labels, Ragged):
             rows = rows.with_columns(**{name: labels})
-            columns = {other: values for other, values in columns.items() if other != name}
+            columns = {key: values for key, values in columns.items() if key != name}
     if is_divided:
         rows = rows.split()
     return rows.truncate(config.limits, side=config.tokenizer.truncation_side), columns
@@ -238,14 +240,14 @@ def _ragged(name: str, rows: Values) -> Ragged:
     return Ragged.from_rows(rows, name=name, bools=name.endswith("_mask") or name in SUPERVISION)
 
 
-def _check_not_swapped(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
+def _check_not_swapped(config: Config, ids: Ragged, is_token: NDArray[np.bool_]) -> None:
     """Raise a `ValueError` if a row has tokens but its `attention_mask` is 0 at all of them: 0 and 1 may be swapped."""
     tokens = ids.values != config.fills["input_ids"]
-    hidden, seen = (ids.where(tokens & part).lengths for part in (~real, real))
+    hidden, seen = (ids.where(tokens & part).lengths for part in (~is_token, is_token))
     wrong = np.flatnonzero((hidden > 0) & (seen == 0))
     if len(wrong):
         row = int(wrong[0])
-        mask = real[ids.offsets[row] : ids.offsets[row + 1]].astype(int).tolist()
+        mask = is_token[ids.offsets[row] : ids.offsets[row + 1]].astype(int).tolist()
         raise value_error(
             f"attention_mask is 0 at all {hidden[row]} tokens of row {row}, and 0 means padding",
             got=f"attention_mask {shorten(mask)}",

@@ -93,9 +93,9 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
 
     With packing, `left_out` is the number of documents.
     """
-    what = "documents" if config.settings.packing else f"of {count} rows"
+    unit = "documents" if config.settings.packing else f"of {count} rows"
     return explain(
-        f"{left_out} {what} were left out: their labels are all -100",
+        f"{left_out} {unit} were left out: their labels are all -100",
         got='unsupervised="drop", so Trainer.predict returns fewer rows; this warning is given once',
         fix='unsupervised="error" names the row; "keep" keeps such rows',
     )
@@ -133,17 +133,17 @@ def numbering_warning(tokenizer: PreTrainedTokenizerBase) -> str:
     )
 
 
-def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given: Warnings) -> None:
+def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, history: Warnings) -> None:
     """Warn once of columns that are not read, and once of a batch without labels for a language model in training.
 
-    `arrays` is the batch by name. `given` records earlier warnings.
+    `arrays` is the batch by name. `history` records earlier warnings.
     """
     settings, model = config.settings, config.model
-    read = {settings.text_column, settings.text_pair_column, settings.text_target_column, *NOT_COPIED, *arrays}
-    read |= {"inputs_embeds", "overflow_to_sample_mapping"}
+    names = {settings.text_column, settings.text_pair_column, settings.text_target_column, *NOT_COPIED, *arrays}
+    names |= {"inputs_embeds", "overflow_to_sample_mapping"}
     if tokenized.from_texts:  # those of texts say nothing about tokens
-        read -= {*LENGTHS, *OFFSETS}
-    unread = [name for name in tokenized.per_row if name not in read and not _NUMBERS_ROWS.fullmatch(str(name))]
+        names -= {*LENGTHS, *OFFSETS}
+    unread = [name for name in tokenized.per_row if name not in names and not _NUMBERS_ROWS.fullmatch(str(name))]
     if unread:
         reason = "texts, empty lists, or None in every row, which no tensor can hold"
         if settings.packing:
@@ -156,7 +156,7 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given:
             fix=f"dataset.remove_columns({unread}), if they are not needed; a column of labels must be named labels, "
             "and text_pair_column and text_target_column name the columns of further texts",
         )
-        given.once("columns", message)
+        history.once("columns", message)
     if model is None or "labels" not in model.accepts or "labels" in arrays or label_names(tokenized.per_row):
         return
     if config.is_training and model.num_labels == model.num_embeddings:  # a language model: its classes are the ids
@@ -169,4 +169,4 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, given:
             got=f"labels={settings.labels!r}, and rows without labels",
             fix=f"{fix}; or model.eval() if it is not trained",
         )
-        given.once("label", message)
+        history.once("label", message)

@@ -191,8 +191,8 @@ class BatchPlan:
                 fix="plan_batches(..., rank=None).straggler",
             )
         widths = self.widths
-        different, which = np.unique(widths, return_inverse=True)
-        costs = row_costs(different, self.cost)[which] * np.diff(self.batch_offsets)
+        different, inverse = np.unique(widths, return_inverse=True)
+        costs = row_costs(different, self.cost)[inverse] * np.diff(self.batch_offsets)
         steps = costs.reshape(-1, self.world_size)
         return 1.0 if not len(steps) else float(steps.max(axis=1).sum() / steps.mean(axis=1).sum())
 

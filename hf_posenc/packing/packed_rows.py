@@ -229,9 +229,9 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
     generator = None if seed is None else np.random.default_rng(seed)
     by_length = sorted_order(sizes.max(initial=0) - sizes, generator)  # longest first
     different, counts = histogram(sizes)
-    begin, width, each, inside = best_fit_decreasing(different[::-1], counts[::-1], capacity)
+    begin, width, per_row, inside = best_fit_decreasing(different[::-1], counts[::-1], capacity)
     # From here on, an entry is a run of `by_length` that goes into one row.
-    row, documents = run_indices(begin, width), np.repeat(each, width)
+    row, documents = run_indices(begin, width), np.repeat(per_row, width)
     row_sizes = np.bincount(row, weights=documents).astype(np.int64)  # exact: far below 2**53
     if generator is not None:
         rows_in_turn = generator.permutation(len(row_sizes))
@@ -270,8 +270,8 @@ def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], cap
             insort(spaces, free)
 
     for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-        left = count
-        while left:
+        rest = count
+        while rest:
             best = bisect_left(spaces, size)
             if best < len(spaces):
                 free = spaces[best]
@@ -280,17 +280,17 @@ def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], cap
                     del ranges[free], spaces[best]
             else:  # no row has room: open as many as the rest needs
                 free = capacity
-                begin, width, inside = rows, -(-left // (capacity // size)), 0
+                begin, width, inside = rows, -(-rest // (capacity // size)), 0
                 rows += width
-            each = free // size
-            full = min(width, left // each)
+            per_row = free // size
+            full = min(width, rest // per_row)
             if full:
-                moves.append((begin, full, each, inside))
-                keep(free - each * size, begin, full, inside + each)
-                left -= full * each
-            if left and full < width:  # too few are left to fill one more row of this range
-                moves.append((begin + full, 1, left, inside))
-                keep(free - left * size, begin + full, 1, inside + left)
-                full, left = full + 1, 0
+                moves.append((begin, full, per_row, inside))
+                keep(free - per_row * size, begin, full, inside + per_row)
+                rest -= full * per_row
+            if rest and full < width:  # too few are left to fill one more row of this range
+                moves.append((begin + full, 1, rest, inside))
+                keep(free - rest * size, begin + full, 1, inside + rest)
+                full, rest = full + 1, 0
             keep(free, begin + full, width - full, inside)
     return np.array(moves, dtype=np.int64).reshape(-1, 4).T

@@ -48,10 +48,10 @@ def best_shapes(
     for _ in range(count - 1):
         best, before = _one_more(best, below, price)
         choices.append(before)
-    chosen = [len(widths) - 1]
+    indices = [len(widths) - 1]
     for before in reversed(choices):
-        chosen.append(int(before[chosen[-1]]))
-    return widths[np.unique(chosen)]
+        indices.append(int(before[indices[-1]]))
+    return widths[np.unique(indices)]
 
 
 def _one_more(
@@ -65,13 +65,13 @@ def _one_more(
     out, before = best.copy(), np.zeros(size, dtype=np.int64)
     last = size  # the last computed width is an upper bound for the choice
     stride = 1 << (size - 1).bit_length()
-    known = np.zeros(size + 1, dtype=np.int64)
-    known[size] = size - 2
+    choices = np.zeros(size + 1, dtype=np.int64)
+    choices[size] = size - 2
     while stride > 1:
         half = stride // 2
         at = np.arange(half, size, stride)
-        low = known[at - half]
-        high = np.minimum(known[np.minimum(at + half, last)], at - 1)
+        low = choices[at - half]
+        high = np.minimum(choices[np.minimum(at + half, last)], at - 1)
         runs = high - low + 1
         begins, tried = offsets_of(runs)[:-1], run_indices(low, runs)
         to = np.repeat(at, runs)
@@ -79,7 +79,7 @@ def _one_more(
         least = np.minimum.reduceat(costs, begins)
         is_least = np.flatnonzero(costs == np.repeat(least, runs))
         first = tried[is_least[np.searchsorted(is_least, begins)]]
-        out[at], before[at], known[at] = least, first, first
+        out[at], before[at], choices[at] = least, first, first
         stride = half
     return out, before
 

@@ -84,8 +84,8 @@ def plan_batches(
     if multiple_of is not None:
         multiple_of = as_integer(multiple_of, "multiple_of", minimum=1, example=8)
     sizes = checked_lengths(lengths)
-    chosen = _shapes(shapes, sizes, multiple_of, cost)
-    price = _prices(sizes, budget, cost, multiple_of, chosen)
+    padded_lengths = _shapes(shapes, sizes, multiple_of, cost)
+    price = _prices(sizes, budget, cost, multiple_of, padded_lengths)
     rows, group = _rows_and_groups(price, budget, window, ranks)
     order, batch_offsets = _shuffled(sizes, rows, group, ranks, np.random.default_rng([seed, epoch]))
     plan = BatchPlan(
@@ -95,7 +95,7 @@ def plan_batches(
         token_budget=budget,
         world_size=ranks,
         multiple_of=multiple_of,
-        shapes=chosen,
+        shapes=padded_lengths,
         cost=cost,
     )
     return plan if rank is None else plan.for_rank(rank)
@@ -134,12 +134,12 @@ def _rows_and_groups(
     group: list[int] = []
     begin = 0
     while begin < len(price):
-        most = int(budget // price[begin])
-        documents = min(together * most, len(price) - begin)
-        batches = -(-documents // most)
+        limit = int(budget // price[begin])
+        documents = min(together * limit, len(price) - begin)
+        batches = -(-documents // limit)
         # The last group is divided evenly; all others are full.
-        each, more = divmod(documents, batches)
-        rows += [each + 1] * more + [each] * (batches - more)
+        quotient, remainder = divmod(documents, batches)
+        rows += [quotient + 1] * remainder + [quotient] * (batches - remainder)
         group += [len(group)] * batches
         begin += documents
     if len(rows) % ranks:
@@ -175,30 +175,30 @@ def _shapes(
     if np.ndim(shapes) == 0:
         count = as_integer(shapes, "shapes", minimum=1, example=16)
         return tuple(best_shapes(sizes, count, multiple_of=multiple_of, cost=cost).tolist())
-    given = sorted({as_integer(shape, "shapes", minimum=1, example=16) for shape in np.asarray(shapes, dtype=object)})
-    wrong = [shape for shape in given if shape % (multiple_of or 1)]
+    widths = sorted({as_integer(shape, "shapes", minimum=1, example=16) for shape in np.asarray(shapes, dtype=object)})
+    wrong = [shape for shape in widths if shape % (multiple_of or 1)]
     if wrong:
         raise value_error(f"shapes must be multiples of {multiple_of}", got=shorten(wrong), fix="multiple_of=None")
     longest = int(sizes.max(initial=0))
-    if longest > max(given, default=0):
+    if longest > max(widths, default=0):
         raise value_error(
             f"the largest of the shapes must hold the longest document, which has {longest} tokens",
-            got=shorten(given),
-            fix=f"shapes=[..., {longest}], or shapes={len(given) or 16} for the best {len(given) or 16}",
+            got=shorten(widths),
+            fix=f"shapes=[..., {longest}], or shapes={len(widths) or 16} for the best {len(widths) or 16}",
         )
-    return tuple(given)
+    return tuple(widths)
 
 
 def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, ranks: int) -> None:
     """Split the last batches, of the shortest documents, until their number is a multiple of `ranks`."""
     tail = len(rows) % ranks
     while True:
-        documents, wanted = sum(rows[-tail:]), -(-tail // ranks) * ranks
-        if documents >= wanted:
+        documents, batches = sum(rows[-tail:]), -(-tail // ranks) * ranks
+        if documents >= batches:
             break
         if tail == len(rows):
             raise value_error(
-                f"{len(rows)} batches cannot be split into {wanted}, a multiple of the {ranks} batches of a step",
+                f"{len(rows)} batches cannot be split into {batches}, a multiple of the {ranks} batches of a step",
                 got=f"{documents} documents, a budget of {budget}",
                 fix=(f"leave {documents % ranks} documents out, or have " if documents > ranks else "")
                 + f"fewer batches per step: world_size={min(documents, ranks - 1)} or less; in Trainer, the number of "
@@ -206,11 +206,11 @@ def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int,
             )
         tail = min(tail + ranks, len(rows))
     del rows[-tail:], group[-tail:]
-    rows += _even_runs(price[-documents:], wanted, budget)
-    group += range(len(group), len(group) + wanted)
+    rows += _even_runs(price[-documents:], batches, budget)
+    group += range(len(group), len(group) + batches)
 
 
-def _even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
+def _even_runs(price: NDArray[Any], runs: int, budget: float) -> list[int]:
     r"""Split documents into `runs` batches so that the most expensive batch costs as little as possible.
 
     Example:
@@ -220,22 +220,22 @@ def _even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
     # The cost of a batch is its number of documents times the price of its first, longest document.
 
     def within(limit: float) -> list[int] | None:
-        found: list[int] = []
+        counts: list[int] = []
         begin = 0
         while begin < len(price):
-            if len(found) == runs:
+            if len(counts) == runs:
                 return None
-            found.append(min(int(limit // price[begin]), len(price) - begin))
-            begin += found[-1]
-        return found
+            counts.append(min(int(limit // price[begin]), len(price) - begin))
+            begin += counts[-1]
+        return counts
 
-    low, high = float(price[0]), float(most)
+    low, high = float(price[0]), float(budget)
     best = within(low) or within(high) or []
     for _ in range(32):
         middle = (low + high) / 2
-        found = within(middle)
-        low, high = (low, middle) if found else (middle, high)
-        best = found or best
+        counts = within(middle)
+        low, high = (low, middle) if counts else (middle, high)
+        best = counts or best
     while len(best) < runs:  # fewer runs were enough: split the one with the most rows
         at = max(range(len(best)), key=best.__getitem__)
         best[at : at + 1] = [best[at] - best[at] // 2, best[at] // 2]

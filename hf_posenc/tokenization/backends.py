@@ -84,18 +84,18 @@ class FastBackend:
         contents |= {self._normalize(token["content"]) for token in tokens if token["normalized"]}
         if "" in contents:  # nanotoken would find it without end; `tokenizers` panics
             raise Unsupported("an added token that its normalizer makes empty")
-        added = "|".join(map(re.escape, sorted(contents)))
-        self._added = re.compile(added) if added else None
+        pattern = "|".join(map(re.escape, sorted(contents)))
+        self._added = re.compile(pattern) if pattern else None
         self._is_bpe = content["model"]["type"] == "BPE"
         self._has_nfc = self._is_bpe and "NFC" in types_in(content["normalizer"])
         # True if the normalizer only changes the case of ASCII characters, and maybe replaces line feeds by spaces.
         self._only_lowers = _LOWERS.issuperset(types_in(content["normalizer"]))
         # `_slow` finds texts that `tokenizers` encodes, because the fast library would return other ids.
         self._slow = None
-        if self._has_nfc and not all(unicodedata.is_normalized("NFC", each) for each in contents):
+        if self._has_nfc and not all(unicodedata.is_normalized("NFC", form) for form in contents):
             self._slow = self._added
         elif compete_for_spaces(tokens, contents):
-            self._slow = re.compile(rf"(?:{added})\s*(?:{added})")
+            self._slow = re.compile(rf"(?:{pattern})\s*(?:{pattern})")
         difficult = list(probes(content))
         try:
             self._start()
@@ -153,10 +153,10 @@ class FastBackend:
         elif self._is_bpe and not all(map(str.isascii, texts)):
             slow = [index for index, text in enumerate(texts) if not text.isascii() and self._is_slow(text)]
         if slow:
-            rest = list(texts)
+            fast_texts = list(texts)
             for index in slow:
-                rest[index] = ""
-            rows = list(self._encode(rest))
+                fast_texts[index] = ""
+            rows = list(self._encode(fast_texts))
             for index, row in zip(slow, self._reference.tokenize([texts[index] for index in slow]), strict=True):
                 rows[index] = row
             ids = Ragged.from_rows(rows)
@@ -224,16 +224,16 @@ def choose_backend(
             "whole_word_mask=True needs the words of tokens": word_ids,
         }
         reason = next((name for name, is_set in settings.items() if is_set), None)
-        found = _fast(text) if reason is None else Unsupported(reason)
-        if isinstance(found, FastBackend):
-            _log.info("token ids come from %s", found.name)
-            return found
+        result = _fast(text) if reason is None else Unsupported(reason)
+        if isinstance(result, FastBackend):
+            _log.info("token ids come from %s", result.name)
+            return result
         if backend == "fast":
             rule = "this tokenizer has no fast backend"
-            if isinstance(found, ImportError):
-                raise ImportError(explain(rule, got=str(found), fix='pip install "hf-posenc[fast]"'))
-            raise value_error(rule, got=str(found), fix='backend="auto"')
-        _log.info("token ids come from tokenizers, because there is no fast backend: %s", found)
+            if isinstance(result, ImportError):
+                raise ImportError(explain(rule, got=str(result), fix='pip install "hf-posenc[fast]"'))
+            raise value_error(rule, got=str(result), fix='backend="auto"')
+        _log.info("token ids come from tokenizers, because there is no fast backend: %s", result)
     key = hashlib.sha256(text.encode()).digest(), split_special_tokens, is_split_into_words
     parsed = _parsed.get(key)
     if parsed is None:

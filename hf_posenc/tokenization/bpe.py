@@ -152,10 +152,10 @@ def _as_list(value: str | Sequence[str]) -> list[str]:
 
 
 def _check_room(vocab_size: int, reserved: int, alphabet: int, of_what: str) -> None:
-    needed = reserved + alphabet
-    if vocab_size < needed:
-        rule = f"vocab_size must be enough for {reserved} special tokens and {alphabet} {of_what}, {needed} in all"
-        raise value_error(rule, got=vocab_size, fix=f"vocab_size={max(8_000, 2 * needed)}")
+    minimum = reserved + alphabet
+    if vocab_size < minimum:
+        rule = f"vocab_size must be enough for {reserved} special tokens and {alphabet} {of_what}, {minimum} in all"
+        raise value_error(rule, got=vocab_size, fix=f"vocab_size={max(8_000, 2 * minimum)}")
 
 
 def _template(rust: Any, roles: Mapping[str, Any]) -> Any:

@@ -94,16 +94,16 @@ class CallEncoder:
 
     def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
         # An empty list of words is no text for a slow tokenizer; an empty word has no tokens.
-        given: list[Any] = [
-            one if one is None or not self.is_split_into_words else list(one) or [""] for one in (text, pair)
+        arguments: list[Any] = [
+            part if part is None or not self.is_split_into_words else list(part) or [""] for part in (text, pair)
         ]
         # transformers ignores a second text that is "", except in a batch.
         is_batch = self.tokenizer.is_fast and isinstance(pair, str) and not pair
         if is_batch:
-            given = [[one] for one in given]
+            arguments = [[part] for part in arguments]
         names = ("text_target", "text_pair_target") if self.targets else ("text", "text_pair")
         row = self.tokenizer(
-            **dict(zip(names, given, strict=True)),
+            **dict(zip(names, arguments, strict=True)),
             add_special_tokens=self.add_special_tokens,
             is_split_into_words=self.is_split_into_words,
             return_attention_mask=False,
@@ -155,12 +155,12 @@ class CallEncoder:
         return rows
 
 
-def check_surrogates(index: int, given: object) -> None:
+def check_surrogates(index: int, value: object) -> None:
     """Raise `ValueError` if a text contains a lone surrogate, a character that is not valid Unicode.
 
-    `given` is a text, or a list or tuple of texts, which may be nested. `index` is the row number for the message.
+    `value` is a text, or a list or tuple of texts, which may be nested. `index` is the row number for the message.
     """
-    for text in given if isinstance(given, (tuple, list)) else [given]:
+    for text in value if isinstance(value, (tuple, list)) else [value]:
         if isinstance(text, (tuple, list)):
             check_surrogates(index, text)
         elif isinstance(text, str) and (at := lone_surrogate(text)) is not None:

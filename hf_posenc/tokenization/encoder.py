@@ -124,8 +124,8 @@ class Encoder:
         self.limits.check_special_tokens(self._special[pairs is not None])
         if self.backend is None:
             return self._calls.tokenize(texts, pairs)
-        given = [texts] if pairs is None else [texts, pairs]
-        return self._rows([self._columns(self.backend, each, shorten=pairs is None) for each in given])
+        sources = [texts] if pairs is None else [texts, pairs]
+        return self._rows([self._columns(self.backend, source, shorten=pairs is None) for source in sources])
 
     def tokenize_blocks(self, blocks: Iterator[str]) -> Documents:
         r"""Tokenize and truncate one text that is given in blocks: `tokenize(["".join(blocks)])` in less memory.
@@ -291,27 +291,27 @@ class _Parts(NamedTuple):
 def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
     """Return the range of tokens that each row contains, so that no row exceeds the limit."""
     sample = np.arange(len(lengths[0]))
-    whole = _Parts([], lengths, [], sample, 0)
+    parts = _Parts([], lengths, [], sample, 0)
     if limits.max_length is None or not limits.truncates:
-        return whole
+        return parts
     total = lengths[0] if len(lengths) == 1 else lengths[0] + lengths[1]
     too_long = total > limits.max_length - special
     if not too_long.any():
-        return whole
+        return parts
     kept = _kept(lengths, too_long, limits, special)
     if not limits.overflow:
-        starts = [each - part if side == "left" else 0 * part for each, part in zip(lengths, kept, strict=True)]
+        starts = [length - part if side == "left" else 0 * part for length, part in zip(lengths, kept, strict=True)]
         return _Parts(starts, kept, [], sample, int(np.count_nonzero(too_long)))
     # A text is split into windows of `kept` tokens; consecutive windows share `stride` tokens.
     steps = [np.maximum(part - limits.stride, 1) for part in kept]
-    counts = [1 - (part - each) // step for each, part, step in zip(lengths, kept, steps, strict=True)]
+    counts = [1 - (part - length) // step for length, part, step in zip(lengths, kept, steps, strict=True)]
     sample, windows = _windows_of_rows(counts)
     starts, sizes = [], []
-    for each, part, step, window in zip(lengths, kept, steps, windows, strict=False):
-        # `passed`: tokens before this window, counted from the start of the text, or from its end if side is "left".
-        passed, stop = window * step[sample], each[sample]
-        size = np.minimum(part[sample], stop - passed)
-        starts.append(stop - passed - size if side == "left" else passed)
+    for length, part, step, window in zip(lengths, kept, steps, windows, strict=False):
+        # `offset`: tokens before this window, counted from the start of the text, or from its end if side is "left".
+        offset, stop = window * step[sample], length[sample]
+        size = np.minimum(part[sample], stop - offset)
+        starts.append(stop - offset - size if side == "left" else offset)
         sizes.append(size)
     if len(lengths) == 1 and side == "right" and not limits.stride:
         starts = []
@@ -347,12 +347,12 @@ def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, s
         kept = [first, limit - first] if len(lengths) == 2 else [np.zeros_like(first)]  # raises below
     else:
         kept = [limit - second, second] if len(lengths) == 2 else [np.full_like(first, limit)]
-    kept = [np.where(too_long, part, each) for part, each in zip(kept, lengths, strict=True)]
+    kept = [np.where(too_long, part, length) for part, length in zip(kept, lengths, strict=True)]
     smallest = limits.stride + 1 if limits.overflow else 0 if limits.truncation == "longest_first" else 1
-    refused = [(part < each) & (part < smallest) for part, each in zip(kept, lengths, strict=True)]
-    if any(each.any() for each in refused):
+    refused = [(part < length) & (part < smallest) for part, length in zip(kept, lengths, strict=True)]
+    if any(is_refused.any() for is_refused in refused):
         row = int(np.flatnonzero(np.any(refused, axis=0))[0])
-        counts = " and ".join(str(int(each[row])) for each in lengths)
+        counts = " and ".join(str(int(length[row])) for length in lengths)
         stride = f" and stride={limits.stride}" if limits.overflow and limits.stride else ""
         raise value_error(
             f"row {row} cannot be truncated to {limits.max_length} tokens with "

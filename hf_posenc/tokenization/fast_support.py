@@ -50,9 +50,9 @@ def supported_model(content: dict[str, Any]) -> str:
         raise Unsupported(f"a {kind} model")
     if model.get("dropout"):
         raise Unsupported(f"dropout={model['dropout']}")
-    found = _COMPATIBILITY & set(types_in(content["normalizer"]))
-    if found:
-        raise Unsupported(f"a normalizer of type {found.pop()}")
+    normalizers = _COMPATIBILITY & set(types_in(content["normalizer"]))
+    if normalizers:
+        raise Unsupported(f"a normalizer of type {normalizers.pop()}")
     if kind == "BPE":
         for token in content["added_tokens"]:
             if token["single_word"]:
@@ -66,7 +66,7 @@ def compete_for_spaces(tokens: Sequence[Mapping[str, Any]], contents: Iterable[s
     `contents` are the contents of the tokens, also normalized.
     """
     left, right = any(token["lstrip"] for token in tokens), any(token["rstrip"] for token in tokens)
-    starts, ends = (any(each[at].isspace() for each in contents) for at in (0, -1))
+    starts, ends = (any(content[at].isspace() for content in contents) for at in (0, -1))
     return (left and (right or ends)) or (right and starts)
 
 
@@ -136,8 +136,13 @@ def probes_of_neighbors(content: dict[str, Any]) -> Iterator[str]:
     tokens = _spread([token["content"] for token in content["added_tokens"]], 16)
     words = [_plain(word) for word in _spread(list(content["model"]["vocab"]), _VOCABULARY_TRIED)]
     for index, token in enumerate(tokens):
-        for other in tokens:
-            yield from (f"a{token}{other}b", f"a {token} {other} b", f"{token}  {other}{token}", f"{other[:-1]}{token}")
+        for neighbor in tokens:
+            yield from (
+                f"a{token}{neighbor}b",
+                f"a {token} {neighbor} b",
+                f"{token}  {neighbor}{token}",
+                f"{neighbor[:-1]}{token}",
+            )
         decomposed = unicodedata.normalize("NFD", token)
         yield from (f"a{decomposed}b", f" {decomposed} ", f"{token}\u0301 {token}\u0338b", f"e{token}\u0327")
         yield from (f"{token}{word}{token} {word}" for word in words[index :: len(tokens)])
@@ -148,6 +153,6 @@ def _plain(word: str) -> str:
     return word.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n").removeprefix("##")
 
 
-def _spread(items: list[str], most: int) -> list[str]:
-    """Return at most `most` of the items, taken at equal intervals."""
-    return items[:: -(-len(items) // most) or 1]
+def _spread(items: list[str], limit: int) -> list[str]:
+    """Return at most `limit` of the items, taken at equal intervals."""
+    return items[:: -(-len(items) // limit) or 1]

@@ -70,15 +70,15 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-    mine: PreTrainedTokenizerBase
+    result: PreTrainedTokenizerBase
     if isinstance(tokenizer, SharedTokenizer):
         return tokenizer.tokenizer
     if isinstance(tokenizer, (str, Path)):
-        mine = _load(tokenizer)
+        result = _load(tokenizer)
     elif isinstance(tokenizer, PreTrainedTokenizerBase):
-        mine = _copied(tokenizer)
+        result = _copied(tokenizer)
     elif isinstance(tokenizer, Tokenizer):
-        mine = _wrapped(tokenizer)
+        result = _wrapped(tokenizer)
     else:
         raise type_error(
             "tokenizer must be a name or folder, a transformers tokenizer or a tokenizers.Tokenizer",
@@ -87,16 +87,16 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
             if isinstance(tokenizer, list | tuple | Mapping)
             else 'tokenizer="google-bert/bert-base-uncased", or AutoTokenizer.from_pretrained(...)',
         )
-    _check_attributes(mine)
-    if mine.is_fast:
-        remove_state(mine.backend_tokenizer)
-        _check_added_tokens(mine.backend_tokenizer)
-    switch_mode(mine, targets=False)
+    _check_attributes(result)
+    if result.is_fast:
+        remove_state(result.backend_tokenizer)
+        _check_added_tokens(result.backend_tokenizer)
+    switch_mode(result, targets=False)
     if pad_token is not None:
-        mine.pad_token = _known_token(mine, pad_token)
+        result.pad_token = _known_token(result, pad_token)
     # transformers saves an attribute only if it was an argument, and these are often set later.
-    mine.init_kwargs.update({name: getattr(mine, name) for name in _ATTRIBUTES})
-    return mine
+    result.init_kwargs.update({name: getattr(result, name) for name in _ATTRIBUTES})
+    return result
 
 
 class WatchedTokenizer:
@@ -152,9 +152,9 @@ def sharing_copy(tokenizer: PreTrainedTokenizerBase) -> SharedTokenizer:
 
     `tokenizer` is a result of `private_copy`.
     """
-    mine = copy.deepcopy(tokenizer, {id(value): value for value in large_parts(tokenizer)})
-    mine.init_kwargs.update({name: getattr(mine, name) for name in _ATTRIBUTES})
-    return SharedTokenizer(mine)
+    result = copy.deepcopy(tokenizer, {id(value): value for value in large_parts(tokenizer)})
+    result.init_kwargs.update({name: getattr(result, name) for name in _ATTRIBUTES})
+    return SharedTokenizer(result)
 
 
 def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -257,16 +257,16 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     try:
-        loaded: PreTrainedTokenizerBase = kind.from_pretrained(folder.path)
+        tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(folder.path)
     except Exception as error:  # a class may not accept attributes that were set later
         raise value_error(
             f"this {kind.__name__} cannot be rebuilt from the files that it writes",
             got=str(error).strip().split("\n")[0],
             fix="DataCollatorWithPositionalEncoding(tokenizer.backend_tokenizer), its Rust part alone",
         ) from error
-    if not loaded.is_fast:  # a copy of a slow tokenizer reads its vocabulary file again
-        loaded._hf_posenc_folder = folder
-    return _with_rust_part(loaded, files.get(TOKENIZER))
+    if not tokenizer.is_fast:  # a copy of a slow tokenizer reads its vocabulary file again
+        tokenizer._hf_posenc_folder = folder
+    return _with_rust_part(tokenizer, files.get(TOKENIZER))
 
 
 def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
@@ -277,19 +277,19 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     """
     import transformers
 
-    found = saved_file(name, CONFIG, **hub)
-    if found is None:
+    config_file = saved_file(name, CONFIG, **hub)
+    if config_file is None:
         raise OSError(f"{CONFIG} is missing")
-    named = json.loads(read_whole(found)).get("tokenizer_class")
-    kind: Any = getattr(transformers, str(named), None)
+    class_name = json.loads(read_whole(config_file)).get("tokenizer_class")
+    kind: Any = getattr(transformers, str(class_name), None)
     is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
     if kind is not None and not is_tokenizer:
-        raise value_error(f"'tokenizer_class' in {found} is {named!r}, which is not a tokenizer")
-    loaded = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
-    if loaded.is_fast:
-        _small_ids(loaded)
+        raise value_error(f"'tokenizer_class' in {config_file} is {class_name!r}, which is not a tokenizer")
+    tokenizer = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
+    if tokenizer.is_fast:
+        _small_ids(tokenizer)
     rust = saved_file(name, TOKENIZER, **hub)
-    return _with_rust_part(loaded, None if rust is None else read_whole(rust))
+    return _with_rust_part(tokenizer, None if rust is None else read_whole(rust))
 
 
 def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
@@ -299,8 +299,8 @@ def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
     """
     from transformers.utils import cached_file
 
-    found = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False, **hub)
-    return None if found is None else Path(found)
+    path = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False, **hub)
+    return None if path is None else Path(path)
 
 
 class _Folder:
@@ -317,14 +317,14 @@ class _Folder:
         return self
 
 
-def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
-    """Replace the Rust tokenizer inside `loaded` by the one in `content`, a `tokenizer.json`; return `loaded`."""
-    if loaded.is_fast and content is not None:
-        remove_state(loaded.backend_tokenizer)
-        if loaded.backend_tokenizer.to_str(pretty=True) != content.decode():
-            replace_rust_part(loaded, rust_from_file(content.decode()))
-            remove_state(loaded.backend_tokenizer)
-    return loaded
+def _with_rust_part(tokenizer: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
+    """Replace the Rust tokenizer inside `tokenizer` by the one in `content`, a `tokenizer.json`; return `tokenizer`."""
+    if tokenizer.is_fast and content is not None:
+        remove_state(tokenizer.backend_tokenizer)
+        if tokenizer.backend_tokenizer.to_str(pretty=True) != content.decode():
+            replace_rust_part(tokenizer, rust_from_file(content.decode()))
+            remove_state(tokenizer.backend_tokenizer)
+    return tokenizer
 
 
 def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
@@ -339,7 +339,7 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         if bare.is_file() and (bare == path or not (path / "tokenizer_config.json").is_file()):
             rust = rust_from_file(read_whole(bare).decode())
         else:
-            loaded = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
+            tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
     except Exception as error:  # OSError, ValueError, or a bare Exception from Rust
         raise value_error(
             f"no tokenizer could be loaded from '{name}'",
@@ -349,9 +349,9 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         ) from error
     if rust is not None:
         return _wrapped(rust)
-    if not isinstance(loaded, PreTrainedTokenizerFast) or sharing_tokens(_small_ids(loaded)):
-        return _copied(loaded)
-    return cast("PreTrainedTokenizerBase", loaded)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or sharing_tokens(_small_ids(tokenizer)):
+        return _copied(tokenizer)
+    return cast("PreTrainedTokenizerBase", tokenizer)
 
 
 def _small_ids(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Mapping[str, int]:
@@ -384,8 +384,8 @@ def _original_json(tokenizer: PreTrainedTokenizerBase) -> str | None:
     """Return the content of the `tokenizer.json` that a tokenizer was loaded from; `None` if it is unknown."""
     name = tokenizer.name_or_path
     with contextlib.suppress(OSError, ValueError):  # a folder that was deleted, or a name that is not in the cache
-        found = saved_file(name, TOKENIZER, local_files_only=True) if name else None
-        return None if found is None else read_whole(found).decode()
+        path = saved_file(name, TOKENIZER, local_files_only=True) if name else None
+        return None if path is None else read_whole(path).decode()
     return None
 
 
@@ -394,23 +394,23 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
 
     roles: dict[str, Any] = {}
     for role, names in _ROLES.items():
-        known = [name for name in names if raw.token_to_id(name) is not None]
-        if known:
-            roles[role] = known[0]
+        tokens = [name for name in names if raw.token_to_id(name) is not None]
+        if tokens:
+            roles[role] = tokens[0]
     if raw.padding is not None and raw.token_to_id(raw.padding["pad_token"]) is not None:
         roles["pad_token"] = raw.padding["pad_token"]
     vocabulary = _small_ids(raw)
     with _copying(raw):
         if not sharing_tokens(vocabulary):
-            mine = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
-            copy_scores(raw.to_str(), mine.backend_tokenizer)
-            return mine
+            tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
+            copy_scores(raw.to_str(), tokenizer.backend_tokenizer)
+            return tokenizer
         text = to_json(copy_of(raw, vocabulary))
         with tempfile.TemporaryDirectory() as folder:  # `tokenizer_object=` would copy it without some tokens
             path = Path(folder, TOKENIZER)
             path.write_text(text, encoding="utf-8")
-            mine = PreTrainedTokenizerFast(tokenizer_file=str(path), **roles)
-        return _copied(mine, lambda: text)
+            tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(path), **roles)
+        return _copied(tokenizer, lambda: text)
 
 
 @contextlib.contextmanager
@@ -468,11 +468,11 @@ def _check_added_tokens(rust: Tokenizer) -> None:
         if not token.normalized:
             continue
         form = rust.normalizer.normalize_str(token.content)
-        _, other = tokens.setdefault(form, (number, token))
-        if other != token:
+        _, first_token = tokens.setdefault(form, (number, token))
+        if first_token != token:
             raise value_error(
-                f"the added tokens {other.content!r} and {token.content!r} have the same normalized form {form!r}, and "
-                "tokenizers finds one of them at random",
+                f"the added tokens {first_token.content!r} and {token.content!r} have the same normalized form "
+                f"{form!r}, and tokenizers finds one of them at random",
                 got=f"ids {tokens[form][0]} and {number}, both with normalized=True",
                 fix=f"tokenizer.add_tokens([AddedToken({token.content!r}, normalized=False)]) before, or leave one out",
             )

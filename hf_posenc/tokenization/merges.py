@@ -59,16 +59,16 @@ class MergeStep:
 
     def __str__(self) -> str:
         left, right = self.pair
-        shown = list(range(len(self.words)))
-        if len(shown) > _MOST_SHOWN:  # the words that the merge changes come first
-            shown.sort(key=lambda i: (self.before[i] == self.words[i], -self.words[i][1]))
-        shown = shown[:_MOST_SHOWN]
+        indices = list(range(len(self.words)))
+        if len(indices) > _MOST_SHOWN:  # the words that the merge changes come first
+            indices.sort(key=lambda i: (self.before[i] == self.words[i], -self.words[i][1]))
+        indices = indices[:_MOST_SHOWN]
         return "\n".join(
             [
                 f"{self.number}. {left} + {right} → {self.token}   ({self.count} times)",
-                f"   before  {_listed([self.before[i] for i in shown], len(self.before))}",
+                f"   before  {_listed([self.before[i] for i in indices], len(self.before))}",
                 f"   pairs   {_listed(self.pairs, len(self.pairs))}",
-                f"   after   {_listed([self.words[i] for i in shown], len(self.words))}",
+                f"   after   {_listed([self.words[i] for i in indices], len(self.words))}",
             ]
         )
 
@@ -107,11 +107,11 @@ def _rounds(counts: Counter[str], num_merges: int, min_frequency: int) -> Iterat
     words: list[tuple[Symbols, int]] = [(tuple(word), count) for word, count in counts.items()]
     age = {character: i for i, character in enumerate(sorted(set().union(*counts)))}
     for number in range(1, num_merges + 1):
-        found: Counter[Pair] = Counter()
+        pair_counts: Counter[Pair] = Counter()
         for symbols, count in words:
             for pair in pairwise(symbols):
-                found[pair] += count
-        ranked = sorted(found.items(), key=lambda item: (-item[1], age[item[0][0]], age[item[0][1]]))
+                pair_counts[pair] += count
+        ranked = sorted(pair_counts.items(), key=lambda item: (-item[1], age[item[0][0]], age[item[0][1]]))
         if not ranked or ranked[0][1] < min_frequency:
             return
         pair, count = ranked[0]
@@ -154,8 +154,8 @@ def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> lis
 
 def _stages(symbols: Symbols, rank: Mapping[Pair, int]) -> Iterator[Symbols]:
     yield symbols
-    while known := [pair for pair in pairwise(symbols) if pair in rank]:
-        symbols = _merged(symbols, min(known, key=rank.__getitem__))
+    while pairs := [pair for pair in pairwise(symbols) if pair in rank]:
+        symbols = _merged(symbols, min(pairs, key=rank.__getitem__))
         yield symbols
 
 
@@ -224,9 +224,9 @@ def _each_text(texts: Iterable[object]) -> Iterator[str]:
 
 
 def _listed(items: Iterable[tuple[Symbols, int]], total: int) -> str:
-    shown = []
+    entries = []
     for symbols, count in items:
         cut = [*symbols[:_MOST_SYMBOLS], *["…"] * (len(symbols) > _MOST_SYMBOLS)]
-        shown.append(f"{' '.join(cut)} ×{count}")
-    more = f"   … and {total - len(shown)} more" if total > len(shown) else ""
-    return "   ".join(shown) + more
+        entries.append(f"{' '.join(cut)} ×{count}")
+    suffix = f"   … and {total - len(entries)} more" if total > len(entries) else ""
+    return "   ".join(entries) + suffix

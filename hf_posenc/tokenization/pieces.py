@@ -137,10 +137,10 @@ class Pieces:
                         break
 
         waiting = numbered_pieces()
-        while some := _next_pieces(waiting):
-            ids = tokenize([piece for _, piece in some])
+        while batch := _next_pieces(waiting):
+            ids = tokenize([piece for _, piece in batch])
             values += ids.values.astype(np.int32).tobytes()
-            np.add.at(lengths, [row for row, _ in some], ids.lengths)
+            np.add.at(lengths, [row for row, _ in batch], ids.lengths)
         return Ragged(np.frombuffer(values, np.int32), lengths)
 
     def prefix(self, tokenize: Callable[[Sequence[Any]], Ragged], text: Any, enough: int) -> Any:
@@ -160,9 +160,9 @@ class Pieces:
     def _cut(self, text: str, start: int) -> int | None:
         """Return a position, `start` or later, to cut the text without changing its tokens; `None` if there is none."""
         for pattern in _CUTS if self.reason is None else ():
-            for found, _ in zip(pattern.finditer(text, start, start + SEARCHED), range(_TRIED), strict=False):
-                if self._is_safe(text, found.start()):
-                    return found.start()
+            for match, _ in zip(pattern.finditer(text, start, start + SEARCHED), range(_TRIED), strict=False):
+                if self._is_safe(text, match.start()):
+                    return match.start()
         return None
 
     def _is_safe(self, text: str, cut: int) -> bool:
@@ -175,7 +175,7 @@ class Pieces:
         if any(token in left + right for token in self._added) or any(token in around for token in self._normalized):
             return False
         whole, first, second = (
-            self._rust.encode(each, add_special_tokens=False) for each in (left + right, left, right)
+            self._rust.encode(part, add_special_tokens=False) for part in (left + right, left, right)
         )
         if not (first.ids and second.ids) or whole.ids != first.ids + second.ids:
             return False
@@ -191,13 +191,13 @@ class Pieces:
 
 def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
     """Take (text, piece) from the iterator until the pieces have `_AT_ONCE` characters; none if it is exhausted."""
-    some, size = [], 0
+    batch, size = [], 0
     for row, piece in pieces:
-        some.append((row, piece))
+        batch.append((row, piece))
         size += len(piece)
         if size >= _AT_ONCE:
             break
-    return some
+    return batch
 
 
 def _reason(rust: RustTokenizer) -> str | None:
@@ -253,14 +253,14 @@ def _alternatives(pattern: str) -> set[str]:
         >>> sorted(_alternatives(r"(?i:'s|'t)|[|(]\||a"))
         ["(?i:'s|'t)", '[|(]\\|', 'a']
     """
-    found, depth = [""], 0
-    for each in re.findall(r"\\.|\[(?:\\.|[^\]])*\]|.", pattern, re.DOTALL):
-        depth += (each == "(") - (each == ")")
-        if each == "|" and depth == 0:
-            found.append("")
+    alternatives, depth = [""], 0
+    for symbol in re.findall(r"\\.|\[(?:\\.|[^\]])*\]|.", pattern, re.DOTALL):
+        depth += (symbol == "(") - (symbol == ")")
+        if symbol == "|" and depth == 0:
+            alternatives.append("")
         else:
-            found[-1] += each
-    return set(found)
+            alternatives[-1] += symbol
+    return set(alternatives)
 
 
 _KNOWN_ALTERNATIVES = frozenset().union(*map(_alternatives, _KNOWN))

@@ -50,13 +50,13 @@ class TokenizersBackend:
 
     def tokenize(self, texts: Sequence[Any]) -> Ragged:
         """Return the token ids of each text, as a `Ragged` of int64."""
-        return ragged_ids([each.ids for each in self._encodings(texts, "encode_batch_fast")])
+        return ragged_ids([encoding.ids for encoding in self._encodings(texts, "encode_batch_fast")])
 
     def tokenize_with_words(self, texts: Sequence[Any]) -> tuple[Ragged, Ragged]:
         """Return the token ids of each text, and for each token the index of its word (-1 if it has no word)."""
         encodings = self._encodings(texts, "encode_batch")  # the fast call returns no words
-        words = [[-1 if word is None else word for word in each.word_ids] for each in encodings]
-        return ragged_ids([each.ids for each in encodings]), ragged_ids(words)
+        words = [[-1 if word is None else word for word in encoding.word_ids] for encoding in encodings]
+        return ragged_ids([encoding.ids for encoding in encodings]), ragged_ids(words)
 
     def _encodings(self, texts: Sequence[Any], method: str) -> list[Encoding]:
         call = getattr(self.rust, method)
@@ -122,20 +122,20 @@ def copy_of(
         True
     """
     text = rust.to_str()
-    own = rust.get_vocab(with_added_tokens=False) if sharing_tokens(vocabulary) else {}
-    shared = sharing_tokens(own)
+    model_vocabulary = rust.get_vocab(with_added_tokens=False) if sharing_tokens(vocabulary) else {}
+    shared = sharing_tokens(model_vocabulary)
     if not shared:
         return rust_from(text)
     content = json.loads(text)
     model = content["model"]
-    model["vocab"] = dict(sorted(own.items(), key=lambda entry: (entry[1], entry[0])))
+    model["vocab"] = dict(sorted(model_vocabulary.items(), key=lambda entry: (entry[1], entry[0])))
     if "merges" in model:
         original = json.loads(vars(rust).get(_JSON) or read_original() or "{}").get("model", {}).get("merges", ())
         prefix = len(model["continuing_subword_prefix"] or "")
-        model["merges"] = _named_merges(model["merges"], original, own, prefix)
+        model["merges"] = _named_merges(model["merges"], original, model_vocabulary, prefix)
     if not _has_equal_ids(rust, content, shared):
-        if (same := _from_original(rust, content, vars(rust).get(_JSON) or read_original())) is not None:
-            return same
+        if (result := _from_original(rust, content, vars(rust).get(_JSON) or read_original())) is not None:
+            return result
         number, tokens = next(iter(shared.items()))
         raise value_error(
             f"tokens {tokens[0]!r} and {tokens[1]!r} have the same id {number}, and a copy of this tokenizer would "
@@ -156,8 +156,8 @@ def _from_original(rust: Tokenizer, content: Mapping[str, Any], original: str | 
         return None
     tokens = {name: part for name, part in json.loads(original).items() if name in ("added_tokens", "model")}
     text = json.dumps({**content, **tokens, "padding": None, "truncation": None}, ensure_ascii=False, indent=2)
-    made = rust_from_file(text)
-    return made if made.get_vocab() == rust.get_vocab() else None
+    tokenizer = rust_from_file(text)
+    return tokenizer if tokenizer.get_vocab() == rust.get_vocab() else None
 
 
 def rust_from_file(text: str) -> Tokenizer:
@@ -205,15 +205,17 @@ def _named_merges(
     tokens: dict[int | None, list[str]] = {}
     for token, number in vocabulary.items():
         tokens.setdefault(number, []).append(token)
-    known, found = by_ids(original), list[tuple[str, str]]()
+    originals, result = by_ids(original), list[tuple[str, str]]()
     for first, second in by_ids(written):
-        pairs = [known[first, second]] if (first, second) in known else list(product(tokens[first], tokens[second]))
+        pairs = (
+            [originals[first, second]] if (first, second) in originals else list(product(tokens[first], tokens[second]))
+        )
         merged = {vocabulary.get(left + right[prefix:]): (left, right) for left, right in pairs}
         merged.pop(None, None)
         if len(merged) != 1:
             return None
-        found += merged.values()
-    return found
+        result += merged.values()
+    return result
 
 
 def _has_equal_ids(rust: Tokenizer, content: Mapping[str, Any], shared: Mapping[int, list[str]]) -> bool:
@@ -221,14 +223,14 @@ def _has_equal_ids(rust: Tokenizer, content: Mapping[str, Any], shared: Mapping[
     from tokenizers import Tokenizer
 
     try:
-        mine = Tokenizer.from_str(json.dumps(content))
+        tokenizer = Tokenizer.from_str(json.dumps(content))
     except Exception:  # such as a merge of tokens that are not in the vocabulary
         return False
-    mine.encode_special_tokens = rust.encode_special_tokens
+    tokenizer.encode_special_tokens = rust.encode_special_tokens
     texts = [form for tokens in shared.values() for token in tokens for form in (token, f"a{token}b", f" {token} ")]
     is_random = bool(content["model"].get("dropout"))
-    return mine.get_vocab() == rust.get_vocab() and (
-        is_random or [_ids_or_none(mine, text) for text in texts] == [_ids_or_none(rust, text) for text in texts]
+    return tokenizer.get_vocab() == rust.get_vocab() and (
+        is_random or [_ids_or_none(tokenizer, text) for text in texts] == [_ids_or_none(rust, text) for text in texts]
     )
 
 

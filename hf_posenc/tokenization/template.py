@@ -54,16 +54,16 @@ class Template:
         for step in _steps(processor):
             if step["type"] == "TemplateProcessing":
                 pieces = []
-                for ((kind, each),) in map(dict.items, step["pair" if pair else "single"]):
-                    text = [cls.FIRST if each["id"] == "A" else cls.SECOND]
-                    if kind == "SpecialToken" and each["id"] not in step["special_tokens"]:
+                for ((kind, entry),) in map(dict.items, step["pair" if pair else "single"]):
+                    text = [cls.FIRST if entry["id"] == "A" else cls.SECOND]
+                    if kind == "SpecialToken" and entry["id"] not in step["special_tokens"]:
                         raise value_error(
-                            f"the post-processor uses the special token {each['id']!r} without giving its id",
+                            f"the post-processor uses the special token {entry['id']!r} without giving its id",
                             got=shorten(list(step["special_tokens"])),
                             fix="list it in special_tokens of the post-processor in tokenizer.json",
                         )
-                    tokens = step["special_tokens"][each["id"]]["ids"] if kind == "SpecialToken" else text
-                    pieces += [(token, each["type_id"]) for token in tokens]
+                    tokens = step["special_tokens"][entry["id"]]["ids"] if kind == "SpecialToken" else text
+                    pieces += [(token, entry["type_id"]) for token in tokens]
                 continue
             start, end = step["cls"][1], step["sep"][1]
             pieces = [(start, 0), (cls.FIRST, 0), (end, 0)]
@@ -91,7 +91,7 @@ def has_template(rust: Tokenizer) -> bool:
     if len(kinds) > 1 or not {"TemplateProcessing", "BertProcessing", "RobertaProcessing"}.issuperset(kinds):
         return False
     templates = [Template.of(processor, pair=pair, add_special_tokens=False) for pair in (False, True)]
-    return [[text for text, _ in each.pieces] for each in templates] == [
+    return [[text for text, _ in template.pieces] for template in templates] == [
         [Template.FIRST],
         [Template.FIRST, Template.SECOND],
     ]
@@ -101,8 +101,8 @@ def post_processor(rust: Tokenizer) -> dict[str, Any] | None:
     """Return the post-processor of a tokenizer as a dict, as in `tokenizer.json`; `None` if it has none."""
     if rust.post_processor is None:
         return None
-    read: dict[str, Any] = json.loads(rust.post_processor.__getstate__())
-    return read
+    content: dict[str, Any] = json.loads(rust.post_processor.__getstate__())
+    return content
 
 
 def _steps(processor: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
