@@ -90,17 +90,17 @@ def assert_packed_equals_alone(
         outputs = runner.outputs([documents[number] for number in order], mask, with_mask=with_mask)
         differences[name] = 0.0
         for number, out in zip(order, outputs, strict=True):
-            each = (out - alone[number]).abs().amax(-1)  # (tokens,)
-            worst = int(each.nan_to_num(torch.inf).argmax())
-            differences[name] = max(differences[name], float(each[worst]))
-            if not float(each[worst]) <= atol:
+            errors = (out - alone[number]).abs().amax(-1)  # (tokens,)
+            worst = int(errors.nan_to_num(torch.inf).argmax())
+            differences[name] = max(differences[name], float(errors[worst]))
+            if not float(errors[worst]) <= atol:
                 fix = "see hf_posenc.masks about masks for this model, and check if outputs depend on other rows"
                 if name == "padded left" and runner.spec.left_padding_shifts and not runner.takes_position_ids:
                     fix = "pad on the right: this model counts padding on the left as positions"
                 raise AssertionError(
                     explain(
                         f"{runner.spec.name} gives document {number} another output {name} than alone",
-                        got=f"{float(each[worst]):.3g} apart at its token {worst} of {len(each)}, atol={atol:g}",
+                        got=f"{float(errors[worst]):.3g} apart at its token {worst} of {len(errors)}, atol={atol:g}",
                         fix=fix,
                     )
                 )
@@ -188,7 +188,7 @@ def measure_packing(model: nn.Module) -> PackingCheck:
         # No token twice: some models keep the keys with the highest scores, and choose arbitrarily among equal ones.
         ids = np.resize(np.random.default_rng(0).permutation(probe.plain_ids), sum(_LENGTHS))
         documents = torch.split(torch.from_numpy(ids), list(_LENGTHS))
-        rows = [{"input_ids": each[None], "attention_mask": torch.ones_like(each)[None]} for each in documents]
+        rows = [{"input_ids": ids[None], "attention_mask": torch.ones_like(ids)[None]} for ids in documents]
         alone = torch.cat([probe.run(row)[1][0] for row in rows])  # (N, D)
         if len(alone) != sum(_LENGTHS):
             raise value_error("the model gives no output for each token")
@@ -198,8 +198,8 @@ def measure_packing(model: nn.Module) -> PackingCheck:
 
     def run(batch: Mapping[str, Any]) -> tuple[float | None, str]:
         try:
-            more = {key: value for key, value in batch.items() if key != "input_ids"}
-            _, out = probe.run({"input_ids": batch["input_ids"]}, more=more)  # (1, N, D)
+            arguments = {key: value for key, value in batch.items() if key != "input_ids"}
+            _, out = probe.run({"input_ids": batch["input_ids"]}, more=arguments)  # (1, N, D)
         except ValueError as error:
             return None, _first_line(error.__cause__ or error)
         return float((out[0] - alone).abs().max() / alone.abs().max()), ""
@@ -212,7 +212,7 @@ def measure_packing(model: nn.Module) -> PackingCheck:
                 collate = DataCollatorWithPositionalEncoding(
                     tokenizer, model=spec, packing=packing, pad_token="", max_length=sum(_LENGTHS)
                 )
-                difference, reason = run(collate([{"input_ids": each} for each in documents]))
+                difference, reason = run(collate([{"input_ids": ids} for ids in documents]))
                 leaks = difference is not None and not difference < (3e-2 if probe.is_half else 1e-4)  # NaN leaks
                 return PackedLayout("leaks" if leaks else "isolated", difference, reason)
         except ValueError as error:
@@ -274,24 +274,24 @@ class _Runner:
         `mask` gives the layout of the batch: the documents are written one after another at its real tokens, row by
         row. With `with_mask`, it is also passed to the model as attention mask.
         """
-        real = mask.documents >= 0  # (B, T)
+        is_real = mask.documents >= 0  # (B, T)
         lengths = [len(ids) for ids in documents]
         ids, positions = torch.full_like(mask.documents, self.probe.padding_id), torch.zeros_like(mask.documents)
-        ids[real] = torch.cat(list(documents))
-        positions[real] = torch.cat([torch.arange(length, device="cpu") for length in lengths])
+        ids[is_real] = torch.cat(list(documents))
+        positions[is_real] = torch.cat([torch.arange(length, device="cpu") for length in lengths])
         inputs: dict[str, Any] = {"input_ids": ids}
         if with_mask:
             inputs["attention_mask"] = mask.for_hf(self.spec)
         if self.takes_position_ids:
             inputs["position_ids"] = positions + self.spec.first_position
             if self.spec.padding_position is not None:
-                inputs["position_ids"][~real] = self.spec.padding_position
+                inputs["position_ids"][~is_real] = self.spec.padding_position
         rows = {id(table.tensor): positions + table.first_row for table in self.tables}
         with _ReplacedRows(rows) if rows else nullcontext():
             _, out = self.probe.run(inputs)
         if not out.numel():
             raise value_error(f"{self.spec.name} gives no output for each token", fix="model.base_model")
-        return torch.split(out[real], lengths)
+        return torch.split(out[is_real], lengths)
 
 
 class _ReplacedRows(TorchFunctionMode):
@@ -307,10 +307,10 @@ class _ReplacedRows(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.embedding:
-            named = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
-            rows = self.rows.get(id(named["weight"]))
+            arguments = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
+            rows = self.rows.get(id(arguments["weight"]))
             if rows is not None:
-                return func(**{**named, "input": rows.to(named["input"].device)})
+                return func(**{**arguments, "input": rows.to(arguments["input"].device)})
         return func(*args, **kwargs)
 
 

@@ -91,15 +91,15 @@ class LabelCheck:
     def __str__(self) -> str:
         numbers = {"trained on": self.trained, **{f"-100: {cause}": number for cause, number in self.ignored.items()}}
         meaning = {"targets": "ids of targets", "classes": "ids of masked tokens, or classes"}.get(self.kind)
-        read = f"; most are not the ids of their tokens, and are read as {meaning}" if meaning else ""
-        lines = [f"{counted(self.rows, 'row')}, {counted(self.tokens, 'label')}{read}"]
+        explanation = f"; most are not the ids of their tokens, and are read as {meaning}" if meaning else ""
+        lines = [f"{counted(self.rows, 'row')}, {counted(self.tokens, 'label')}{explanation}"]
         padding = numbers.pop("-100: padding", 0)
         lines += [f"  {name:<23}{number / max(1, self.tokens):7.2%}  {number:,}" for name, number in numbers.items()]
         lines += [f"  padding, not counted {padding:>11,}"] if padding else []
         lines += self.warnings
         for name, rows in self.problems.items():
-            some = ", ".join(map(str, rows[:10])) + ", ..." * (len(rows) > 10)
-            lines.append(f"{counted(len(rows), 'row')} with {_MESSAGES[name]}: {some}")
+            examples = ", ".join(map(str, rows[:10])) + ", ..." * (len(rows) > 10)
+            lines.append(f"{counted(len(rows), 'row')} with {_MESSAGES[name]}: {examples}")
         worst = f"worst rows: {', '.join(map(str, self.worst))}" if self.worst else "no row has a problem"
         return "\n".join([*lines, worst])
 
@@ -159,9 +159,9 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         raise value_error("end_token must be one token of the tokenizer", got=got, fix=fix)
     first, parts = 0, list[tuple[_Table, _Table, dict[str, int]]]()
     only_padding = None if mine is None or padding == mine.eos_token_id else padding
-    for given, read_labels, knows_padding in _chunks(dataset, only_padding):
-        parts.append(_count(given, read_labels, knows_padding, first, start, end, padding, limit))
-        first += len(given.ids)
+    for chunk, read_labels, knows_padding in _chunks(dataset, only_padding):
+        parts.append(_count(chunk, read_labels, knows_padding, first, start, end, padding, limit))
+        first += len(chunk.ids)
     if not parts:
         raise value_error("labels are checked in rows of tokens", got="no rows", fix="check the path, split or filter")
     rows, documents = (
@@ -181,12 +181,12 @@ def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[Documents, Ragg
         if "input_ids" not in names:
             fix = "tokenize first: dataset.map(collate, batched=True); choose one of several splits: dataset['train']"
             raise value_error("rows must have a column input_ids", got=f"columns {shorten(names)}", fix=fix)
-        given = {name: table[name] for name in _COLUMNS if name in names}
-        given, is_packed = read_mask(given)
-        if getattr(given.get("position_ids"), "ndim", 2) > 2:  # those of images, (3, B, T)
-            del given["position_ids"]
-        given = given if is_arrow else columns_of_batch(given)
-        columns = {name: _ragged(column, name, first) for name, column in given.items()}
+        batch = {name: table[name] for name in _COLUMNS if name in names}
+        batch, is_packed = read_mask(batch)
+        if getattr(batch.get("position_ids"), "ndim", 2) > 2:  # those of images, (3, B, T)
+            del batch["position_ids"]
+        batch = batch if is_arrow else columns_of_batch(batch)
+        columns = {name: _ragged(column, name, first) for name, column in batch.items()}
         ids, labels = columns["input_ids"], columns.pop("labels", None)
         if labels is not None and len(labels) != len(ids):
             raise value_error("columns must have equal numbers of rows", got=f"{len(ids)} and {len(labels)}")
@@ -209,10 +209,10 @@ def _batches(rows: Any) -> Iterator[Mapping[str, Any]]:
         ids = item.get("input_ids") if isinstance(item, Mapping) else None
         is_batch = getattr(ids, "ndim", 0) == 2 or (isinstance(ids, list) and len(ids) > 0 and np.ndim(ids[0]) > 0)
         several = [item] if is_batch else [item, *islice(items, _ROWS - 1)]
-        for each in several:
-            if not isinstance(each, Mapping):
+        for entry in several:
+            if not isinstance(entry, Mapping):
                 fix = "a datasets.Dataset, a DataLoader, or rows such as {'input_ids': [5, 6], 'labels': [-100, 6]}"
-                raise type_error("a data set consists of rows or batches, each a dict", got=shorten(each), fix=fix)
+                raise type_error("a data set consists of rows or batches, each a dict", got=shorten(entry), fix=fix)
         yield item if is_batch else {name: [row.get(name) for row in several] for name in item}
 
 
@@ -244,7 +244,7 @@ def _by_label(column: Ragged, labels: Ragged, fill: int) -> NDArray[np.int64]:
 
 
 def _count(
-    given: Documents,
+    chunk: Documents,
     labels: Ragged,
     knows_padding: bool,
     first_row: int,
@@ -254,30 +254,32 @@ def _count(
     limit: int,
 ) -> tuple[_Table, _Table, dict[str, int]]:
     """Return a table of rows, a table of the documents with a trained token, and the number of -100 by cause."""
-    ids, offsets, trained = given.ids, labels.offsets, labels.values != IGNORED
+    ids, offsets, trained = chunk.ids, labels.offsets, labels.values != IGNORED
     tokens = _by_label(ids, labels, IGNORED)
     around = np.concatenate([[IGNORED], tokens, [IGNORED]])
     compared = trained & (labels.values != padding)
-    equal, *moved = (_sums(compared & (labels.values == each), offsets) for each in (tokens, around[2:], around[:-2]))
-    number, others = _sums(compared, offsets), _sums(trained & (labels.values != tokens), offsets)
+    equal, *moved = (
+        _sums(compared & (labels.values == reference), offsets) for reference in (tokens, around[2:], around[:-2])
+    )
+    number, other_ids = _sums(compared, offsets), _sums(trained & (labels.values != tokens), offsets)
     # Labels belong to the tokens of their row if a third are the ids of these, or of the next or previous tokens.
     # Otherwise, as for targets and masked tokens, the row is counted without its tokens and masks.
     of_tokens = (labels.lengths == ids.lengths) & (3 * np.maximum.reduce([equal, *moved]) >= number)
-    of_tokens &= (number > 0) | (others == 0)
+    of_tokens &= (number > 0) | (other_ids == 0)
     alone = np.repeat(~of_tokens, labels.lengths)
     tokens[alone] = IGNORED
-    if "attention_mask" in given.columns:
-        real = _by_label(given.columns["attention_mask"], labels, 1) != 0
+    if "attention_mask" in chunk.columns:
+        is_real = _by_label(chunk.columns["attention_mask"], labels, 1) != 0
     else:
-        real = (tokens != padding) | (padding is None or padding == end) | knows_padding
-    real[alone] = (labels.values[alone] != padding) | (padding is None or padding == end)
-    rest = labels.where(real)
+        is_real = (tokens != padding) | (padding is None or padding == end) | knows_padding
+    is_real[alone] = (labels.values[alone] != padding) | (padding is None or padding == end)
+    rest = labels.where(is_real)
     begins = np.zeros(len(rest.values) + 1, np.bool_)  # the first token of each document, and the end; without padding
     begins[rest.offsets] = True
-    if "document_ids" in given.columns:
-        begins[1:-1] |= np.diff(_by_label(given.columns["document_ids"], labels, 0)[real]) != 0
+    if "document_ids" in chunk.columns:
+        begins[1:-1] |= np.diff(_by_label(chunk.columns["document_ids"], labels, 0)[is_real]) != 0
     # Models that predict the next token never read the label of a document's first one.
-    starts = np.flatnonzero(real)[begins[:-1]]
+    starts = np.flatnonzero(is_real)[begins[:-1]]
     trained[starts[~alone[starts]]] = False
     count = _sums(trained, offsets)
     rows = {
@@ -285,14 +287,14 @@ def _count(
         "trained": count,
         "difference": np.abs(labels.lengths - ids.lengths),
         "of tokens": of_tokens,
-        "padding": _sums(trained & ~real, offsets) > 0,
+        "padding": _sums(trained & ~is_real, offsets) > 0,
         "shifted": of_tokens & (3 * equal < number),
-        "other ids": (labels.lengths == ids.lengths) & (others > 0),
+        "other ids": (labels.lengths == ids.lengths) & (other_ids > 0),
     }
-    hidden = np.count_nonzero(~trained & ~real)
+    hidden = np.count_nonzero(~trained & ~is_real)
 
     # From here on, without padding.
-    trained, tokens = trained[real], tokens[real]
+    trained, tokens = trained[is_real], tokens[is_real]
     values, offsets = rest.values, rest.offsets
     bounds = np.flatnonzero(begins)  # of documents
     starts, ends, before = bounds[:-1], bounds[1:], offsets_of(trained)  # `before`: trained tokens before each token
@@ -339,9 +341,9 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
     """Return the result of `labels`, from tables of all rows, in their order, and of all documents."""
     warnings, count, row_of = list[str](), len(rows["labels"]), documents["row"]
     kind: Literal["tokens", "targets", "classes"] = "tokens"
-    given = rows["trained"] > 0
+    has_labels = rows["trained"] > 0
     rows |= {name: np.zeros(count, np.bool_) for name in ("lengths", "truncated", "no end")}
-    if 2 * np.count_nonzero(given & rows["of tokens"]) >= np.count_nonzero(given & (rows["difference"] != 1)):
+    if 2 * np.count_nonzero(has_labels & rows["of tokens"]) >= np.count_nonzero(has_labels & (rows["difference"] != 1)):
         rows["lengths"] = rows["difference"] > 0
         rows["other ids"] &= ~rows["shifted"] & ~rows["unknown ids"]
     else:
@@ -349,26 +351,26 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
         kind = "targets" if is_longer or 2 * np.count_nonzero(documents["has end"]) > len(row_of) else "classes"
         for name in ("other ids", "shifted", "masked end", "untrained", "padding")[: 3 if kind == "targets" else 5]:
             rows[name][:] = False
-        others = sum(ignored.values()) - ignored["padding"]
-        ignored = {"other tokens": others, "padding": ignored["padding"]} if kind == "classes" else ignored
+        other_tokens = sum(ignored.values()) - ignored["padding"]
+        ignored = {"other tokens": other_tokens, "padding": ignored["padding"]} if kind == "classes" else ignored
     if tokenizer is not None and end is None and kind != "classes":
         warnings.append("end tokens are not checked, because the tokenizer has none; end_token= names one")
     if end is not None and kind != "classes" and len(row_of):
-        shown, is_never = repr(tokenizer.convert_ids_to_tokens(end)), not rows["end"].any()
+        text, is_never = repr(tokenizer.convert_ids_to_tokens(end)), not rows["end"].any()
         if tokenizer.pad_token_id == end:
             warnings.append(
-                f"the padding token is also the end token {shown}: collators that find padding by its id, such as "
+                f"the padding token is also the end token {text}: collators that find padding by its id, such as "
                 "DataCollatorForLanguageModeling, hide the end token too"
             )
         if is_never:
-            warnings.append(f"the end token {shown} is never trained on, so the model does not learn to stop")
+            warnings.append(f"the end token {text} is never trained on, so the model does not learn to stop")
             special = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
             for name in ("last", "before last"):
                 ids, numbers = np.unique(documents[name], return_counts=True)
                 often = int(ids[numbers.argmax()])
                 if 2 * numbers.max() > len(row_of) and often in special:
-                    other = repr(tokenizer.convert_ids_to_tokens(often))
-                    warnings[-1] += f"; most answers end with {other}: end_token={other} if that is meant"
+                    last_token = repr(tokenizer.convert_ids_to_tokens(often))
+                    warnings[-1] += f"; most answers end with {last_token}: end_token={last_token} if that is meant"
                     break
         has_prompt = documents["has prompt"]
         without = ~documents["has end"] & ~rows["masked end"][row_of] & ~rows["lengths"][row_of]
@@ -381,14 +383,14 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
         rows["no end"][row_of[without & ~is_cut]] = True
     answers = documents["answer"][documents["has prompt"]]
     if kind == "tokens" and len(answers) > 9:
-        same = (answers == answers[0]).all(axis=0) & (answers[0] != IGNORED) & (answers[0] != end)
-        ids = answers[0, same].tolist()
-        shown = ids if tokenizer is None else repr(tokenizer.decode(ids))
+        is_constant = (answers == answers[0]).all(axis=0) & (answers[0] != IGNORED) & (answers[0] != end)
+        ids = answers[0, is_constant].tolist()
+        text = ids if tokenizer is None else repr(tokenizer.decode(ids))
         if ids:
-            warnings.append(f"all {len(answers):,} answers have {shown} at the same place, and are trained on it")
+            warnings.append(f"all {len(answers):,} answers have {text} at the same place, and are trained on it")
     several = np.sum([rows[name] for name in _MESSAGES], axis=0)
     order = np.lexsort((rows["trained"] / np.maximum(rows["labels"], 1), -several))
-    found = {name: tuple(np.flatnonzero(rows[name]).tolist()) for name in _MESSAGES}
+    problems = {name: tuple(np.flatnonzero(rows[name]).tolist()) for name in _MESSAGES}
     return LabelCheck(
         rows=count,
         tokens=int(rows["labels"].sum()) - ignored["padding"],
@@ -396,6 +398,6 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
         kind=kind,
         ignored={cause: number for cause, number in ignored.items() if number},
         warnings=tuple(warnings),
-        problems={name: numbers for name, numbers in found.items() if numbers},
+        problems={name: numbers for name, numbers in problems.items() if numbers},
         worst=tuple(order[: min(10, np.count_nonzero(several))].tolist()),
     )

@@ -74,12 +74,12 @@ class CheckedTable:
 
     def __str__(self) -> str:
         if self.counts is None:
-            read = "not read by a few tokens"
+            use = "not read by a few tokens"
         else:
-            read = f"{self.counts} read it from row {self.first_row}"
+            use = f"{self.counts} read it from row {self.first_row}"
             if self.padding_row is not None:
-                read += f", padding reads row {self.padding_row}"
-        lines = [f"{self.name}: {read}; {'trainable' if self.is_trainable else 'frozen'}"]
+                use += f", padding reads row {self.padding_row}"
+        lines = [f"{self.name}: {use}; {'trainable' if self.is_trainable else 'frozen'}"]
         if self.collapsed_rows:
             lines.append(f"  {self.collapsed_rows:,} of {self.rows:,} rows are the same as one before")
         formula = f"unreadable: {self.problem}" if self.identified is None else str(self.identified)
@@ -184,23 +184,23 @@ def check(model: Any) -> PositionCheck:
         recorded = (convention if formula.base is None else replace(convention, base=formula.base),)
     name = type(inner).__name__
     try:
-        seen = find_positions(inner)
+        positions = find_positions(inner)
     except ValueError as error:
         tables = tuple(_checked(*table, recorded) for table in _unread_tables(inner, ()))
         reason = str(error).partition("\n")[0]
         return PositionCheck(name, _kinds(kinds_of(inner, ()), tables), tables, None, None, not_run=reason)
     # RoFormer rotates queries and keys by a table of sinusoids, where an offset of all positions has no effect.
-    absolute = [table for table in seen.tables if table.is_learned or "rotary" not in seen.kinds]
-    tables = tuple(_checked(table.name, table.tensor, recorded, table, table in absolute) for table in seen.tables)
-    tables += tuple(_checked(*table, recorded) for table in _unread_tables(inner, seen.tables))
+    absolute = [table for table in positions.tables if table.is_learned or "rotary" not in positions.kinds]
+    tables = tuple(_checked(table.name, table.tensor, recorded, table, table in absolute) for table in positions.tables)
+    tables += tuple(_checked(*table, recorded) for table in _unread_tables(inner, positions.tables))
     return PositionCheck(
         model=name,
-        positions=_kinds(seen.kinds, tables),
+        positions=_kinds(positions.kinds, tables),
         tables=tables,
         left_padding_shifts=any(table.left_padding_shifts for table in absolute)
-        or (seen.left_padding_shifts and not seen.tables),
-        takes_position_ids=seen.takes_position_ids,
-        unknown_in=seen.not_reached if "unknown" in seen.kinds else (),
+        or (positions.left_padding_shifts and not positions.tables),
+        takes_position_ids=positions.takes_position_ids,
+        unknown_in=positions.not_reached if "unknown" in positions.kinds else (),
     )
 
 
@@ -236,38 +236,38 @@ def _checked(
 
 def _count_rows(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the number of different rows in a table, and of rows equal to an earlier one, without rows of zeros."""
-    given = tensor.detach().to("cpu").contiguous()
-    given = given[(given != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
-    distinct = len({row.tobytes() for row in given.view(torch.uint8).numpy()})
-    return distinct, len(given) - distinct
+    rows = tensor.detach().to("cpu").contiguous()
+    rows = rows[(rows != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
+    distinct = len({row.tobytes() for row in rows.view(torch.uint8).numpy()})
+    return distinct, len(rows) - distinct
 
 
-def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield name and tensor of each matrix in `model` that is named like a position table and is not in `read`."""
-    known = {id(table.tensor) for table in read}
-    known_modules = {id(table.module) for table in read}  # I-BERT has rounded copies in them
+def _unread_tables(model: nn.Module, tables: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield name and tensor of each matrix in `model` that is named like a position table and is not in `tables`."""
+    tensor_ids = {id(table.tensor) for table in tables}
+    known_modules = {id(table.module) for table in tables}  # I-BERT has rounded copies in them
     for path, module in model.named_modules():
         if id(module) in known_modules or isinstance(module, nn.Linear):  # DeBERTa calls one pos_proj
             continue
-        kept = {
+        attributes = {
             **vars(module),
             **dict(module.named_parameters(recurse=False)),
             **dict(module.named_buffers(recurse=False)),
         }
-        for attribute, tensor in kept.items():
+        for attribute, tensor in attributes.items():
             if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2 or not tensor.is_floating_point():
                 continue
             name = f"{path}.{attribute}".lstrip(".")
             called = f"{name} {type(module).__name__}"
-            if id(tensor) in known or not _OF_POSITIONS.search(called) or _NOT_OF_ROWS.search(called):
+            if id(tensor) in tensor_ids or not _OF_POSITIONS.search(called) or _NOT_OF_ROWS.search(called):
                 continue
-            known.add(id(tensor))
+            tensor_ids.add(id(tensor))
             yield name, tensor
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
     """Return the kinds of positions of a model: those of its `tables`, then those without tables ("rotary")."""
-    others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
-    absolute = [table for table in tables if table.is_trainable or "rotary" not in others]
-    found = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}
-    return (*sorted(found), *others) or tuple(kinds)
+    other_kinds = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
+    absolute = [table for table in tables if table.is_trainable or "rotary" not in other_kinds]
+    table_kinds = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}
+    return (*sorted(table_kinds), *other_kinds) or tuple(kinds)

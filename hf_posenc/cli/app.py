@@ -96,14 +96,14 @@ def labels(
     from .. import audit
 
     try:
-        found = audit.labels(_load_rows(data, split), tokenizer, end_token=end_token)
+        report = audit.labels(_load_rows(data, split), tokenizer, end_token=end_token)
     except ValueError as error:  # of datasets or Arrow, which read the rows now
         if message_of(error) is not None:
             raise
         fix = "a file, or a folder, of rows with input_ids and labels"
         raise value_error(f"{data} cannot be read as rows", got=shorten(str(error)), fix=fix) from error
-    Screen().say(str(found))
-    if found.problems:
+    Screen().say(str(report))
+    if report.problems:
         raise typer.Exit(1)
 
 
@@ -112,8 +112,8 @@ def _load_rows(name: str, split: str | None = None) -> Any:
     from ..corpus.files import format_of
     from ..corpus.tables import from_hub, from_saved_folder, load_data
 
-    form, found = format_of(name)[0], from_saved_folder(name, split)
-    if not found and (form is not None or Path(name).expanduser().is_dir()):
+    form, splits = format_of(name)[0], from_saved_folder(name, split)
+    if not splits and (form is not None or Path(name).expanduser().is_dir()):
         import datasets
 
         files = (
@@ -123,10 +123,10 @@ def _load_rows(name: str, split: str | None = None) -> Any:
         )
         fix = "check the files and the split (--split)"
         return load_data(name, lambda: datasets.load_dataset(**files, split=split or "train", streaming=True), fix=fix)
-    found = found or from_hub(name, None, split)
-    if len(found) > 1:
+    splits = splits or from_hub(name, None, split)
+    if len(splits) > 1:
         raise value_error("read one split at a time", got=f"split={split!r}", fix="one of its names (--split)")
-    return found[0].data
+    return splits[0].data
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:

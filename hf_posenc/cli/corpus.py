@@ -90,9 +90,9 @@ def verify(
 
     screen = Screen()
     with ProgressLine(screen) as line:
-        found = corpus.verify(folder, line.checked)
-    screen.say(str(found))
-    if found.bad or not found.finished:
+        report = corpus.verify(folder, line.checked)
+    screen.say(str(report))
+    if report.bad or not report.finished:
         raise typer.Exit(1)
 
 

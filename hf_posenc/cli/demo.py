@@ -40,9 +40,9 @@ def show(
     from ..tokenization import bpe_stages
 
     screen = Screen()
-    used: Any = tokenizer if tokenizer is not None else default_tokenizer(default_texts())[0]
+    tokenizer_or_name: Any = tokenizer if tokenizer is not None else default_tokenizer(default_texts())[0]
     settings: Any = {"max_length": max_length, "padding_side": padding_side, "pad_token": pad_token}
-    collate = DataCollatorWithPositionalEncoding(used, **settings)
+    collate = DataCollatorWithPositionalEncoding(tokenizer_or_name, **settings)
     batch = collate.batch(texts)
     for text in texts if merges else ():
         screen.heading(f"merges: {text}")
@@ -85,16 +85,18 @@ def demo(
     source = f"docstrings of the standard library of Python {platform.python_version()}"
     amount = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
     screen.facts({"texts    ": f"{len(texts):,}, {amount}: {', '.join(map(str, files)) if files else source}"})
-    used, origin = default_tokenizer(texts, vocab_size) if tokenizer is None else (tokenizer, "")
-    collate = DataCollatorWithPositionalEncoding(used, pad_token=pad_token, empty="keep", embedding=_D_MODEL)
+    tokenizer_or_name, origin = default_tokenizer(texts, vocab_size) if tokenizer is None else (tokenizer, "")
+    collate = DataCollatorWithPositionalEncoding(
+        tokenizer_or_name, pad_token=pad_token, empty="keep", embedding=_D_MODEL
+    )
     if collate.max_length is None or collate.max_length > MAX_LENGTH:
         collate = collate.replace(max_length=MAX_LENGTH)
     screen.facts({"tokenizer": origin or f"{tokenizer}, {len(collate.tokenizer):,} tokens"})
 
-    some = texts[:_PRINTED_TEXTS] if files else _short_texts(texts)
-    batch = collate.batch(some)
+    examples = texts[:_PRINTED_TEXTS] if files else _short_texts(texts)
+    batch = collate.batch(examples)
     tokens = collate.tokens(batch)
-    screen.batch(batch, tokens, some, max_tokens=_PRINTED_TOKENS)
+    screen.batch(batch, tokens, examples, max_tokens=_PRINTED_TOKENS)
     screen.heading("the batch")
     screen.say(repr(batch))
 
@@ -109,11 +111,11 @@ def demo(
     table = torch.nn.Embedding(len(whole.tokenizer), _D_MODEL).requires_grad_(False)
     positions = sinusoidal_encoding(torch.arange(whole.max_length or 0, device="cpu"), _D_MODEL)
 
-    def call(some: Sequence[str]) -> Any:
-        return whole.tokenizer(some, **settings)
+    def call(batch_texts: Sequence[str]) -> Any:
+        return whole.tokenizer(batch_texts, **settings)
 
-    def plain(some: Sequence[str]) -> Any:
-        inputs = call(some)
+    def plain(batch_texts: Sequence[str]) -> Any:
+        inputs = call(batch_texts)
         inputs["inputs_embeds"] = table(inputs["input_ids"]) + positions[: inputs["input_ids"].shape[1]]
         return inputs
 
@@ -168,8 +170,8 @@ def _speed(
     """Measure the speed of `collate` on batches of `_BATCH_SIZE` texts, and return it as a line of text."""
     collate(texts[starts[0] : starts[0] + _BATCH_SIZE])
     tokens, seconds = 0, 0.0
-    with screen.progress(name, starts) as each:
-        for start in each:
+    with screen.progress(name, starts) as progress:
+        for start in progress:
             begin = time.perf_counter()
             batch = collate(texts[start : start + _BATCH_SIZE])
             seconds += time.perf_counter() - begin

@@ -87,8 +87,8 @@ def batch(
     """Draw a batch: tokens, masks, position ids, and the embeddings of the first row."""
     plots = _plots(output)
     settings = {"padding_side": padding_side, "max_length": max_length, "pad_token": pad_token, "packing": packing}
-    made, tokens, used = _batch(texts, tokenizer, look_ahead=look_ahead, embedding=d_model, **settings)
-    _save(plots, plots.batch(made, tokens), output, tokenizer=used)
+    inputs, tokens, about = _batch(texts, tokenizer, look_ahead=look_ahead, embedding=d_model, **settings)
+    _save(plots, plots.batch(inputs, tokens), output, tokenizer=about)
 
 
 @pictures.command()
@@ -107,18 +107,18 @@ def masks(
     """Draw the attention masks of one row of a batch, as matrices of query and key tokens."""
     plots = _plots(output)
     settings = {"padding_side": padding_side, "max_length": max_length, "pad_token": pad_token, "packing": packing}
-    made, tokens, used = _batch(texts, tokenizer, look_ahead=look_ahead, **settings)
-    _save(plots, plots.masks(made, tokens, row=row, span=span), output, tokenizer=used)
+    inputs, tokens, about = _batch(texts, tokenizer, look_ahead=look_ahead, **settings)
+    _save(plots, plots.masks(inputs, tokens, row=row, span=span), output, tokenizer=about)
 
 
 def _batch(texts: list[str] | None, tokenizer: str | None, **settings: Any) -> tuple[Batch, list[list[str]], str]:
     """Return a batch of the texts, its tokens, and a line about the tokenizer."""
     from ..collator import DataCollatorWithPositionalEncoding
 
-    used, about = default_tokenizer(default_texts()) if tokenizer is None else (tokenizer, tokenizer)
-    collate = DataCollatorWithPositionalEncoding(used, **settings)
-    made = collate.batch(texts or _TEXTS)
-    return made, collate.tokens(made), about
+    tokenizer_or_name, about = default_tokenizer(default_texts()) if tokenizer is None else (tokenizer, tokenizer)
+    collate = DataCollatorWithPositionalEncoding(tokenizer_or_name, **settings)
+    inputs = collate.batch(texts or _TEXTS)
+    return inputs, collate.tokens(inputs), about
 
 
 @pictures.command()

@@ -104,18 +104,18 @@ class Screen:
 
     def _mask(self, tokens: Sequence[str], mask: Sequence[Sequence[bool]]) -> None:
         """Print a look-ahead mask: one line per token, with a block for each token that it may attend to."""
-        shown = min(_MAX_QUERIES, (self.out.width - _TOKEN_WIDTH - 3) // 2)
+        count = min(_MAX_QUERIES, (self.out.width - _TOKEN_WIDTH - 3) // 2)
         grid = Table.grid(padding=(0, 1))
         grid.add_column(max_width=_TOKEN_WIDTH, no_wrap=True, overflow="ellipsis")
         grid.add_column(no_wrap=True)
-        for token, row in zip(tokens[:shown], mask, strict=False):
-            grid.add_row(Text(_visible(token)), " ".join(self.yes if value else self.no for value in row[:shown]))
+        for token, row in zip(tokens[:count], mask, strict=False):
+            grid.add_row(Text(_visible(token)), " ".join(self.yes if value else self.no for value in row[:count]))
         self.out.print(grid)
-        self._count_rest(tokens, shown)
+        self._count_rest(tokens, count)
 
-    def _count_rest(self, tokens: Sequence[str], shown: int | None) -> None:
-        if shown is not None and len(tokens) > shown:
-            self.say(f"and {len(tokens) - shown} tokens more", style=_PADDING)
+    def _count_rest(self, tokens: Sequence[str], count: int | None) -> None:
+        if count is not None and len(tokens) > count:
+            self.say(f"and {len(tokens) - count} tokens more", style=_PADDING)
 
     @contextmanager
     def progress(self, description: str, items: Sequence[Any]) -> Iterator[Iterator[Any]]:

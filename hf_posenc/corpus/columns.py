@@ -71,14 +71,14 @@ def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None
         >>> named_columns(["id", "label:int64", "dc:title"])
         {'id': None, 'label': DataType(int64), 'dc:title': None}
     """
-    named: dict[str, pa.DataType | None] = {}
+    types: dict[str, pa.DataType | None] = {}
     for column in columns or ():
         name, _, kind = column.rpartition(":")
         try:
-            named[name or column] = pa.type_for_alias(kind) if name else None
+            types[name or column] = pa.type_for_alias(kind) if name else None
         except ValueError:  # a colon in the name
-            named[column] = None
-    return named
+            types[column] = None
+    return types
 
 
 def carried_columns(
@@ -115,12 +115,12 @@ def carried_columns(
             )
     types = [(name, kind or _common_type(name, sources)) for name, kind in named.items()]
     fields = [pa.field(name, _WITHOUT_VIEWS.get(kind, kind)) for name, kind in types]
-    for one in fields:
-        if not _can_store(one.type):
+    for column in fields:
+        if not _can_store(column.type):
             raise type_error(
-                f"column {one.name!r} has a type that Parquet or datasets cannot store",
-                got=str(one.type),
-                fix=f"cast it first, e.g. columns={[f'{one.name}:string']!r}, or leave it out",
+                f"column {column.name!r} has a type that Parquet or datasets cannot store",
+                got=str(column.type),
+                fix=f"cast it first, e.g. columns={[f'{column.name}:string']!r}, or leave it out",
             )
     features = _features([name for name, kind in named.items() if kind is None], sources)
     return pa.schema(fields, metadata=features or None)
@@ -186,10 +186,12 @@ def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[by
         info = json.loads((source.schema.metadata or {}).get(HUGGING_FACE, b"{}")).get("info") or {}
         stored.append(info.get("features") or {})
     first = (stored or [{}])[0]
-    same = {
-        name: first[name] for name in names if name in first and all(one.get(name) == first[name] for one in stored)
+    shared = {
+        name: first[name]
+        for name in names
+        if name in first and all(features.get(name) == first[name] for features in stored)
     }
-    return {HUGGING_FACE: json.dumps({"info": {"features": same}}).encode()} if same else {}
+    return {HUGGING_FACE: json.dumps({"info": {"features": shared}}).encode()} if shared else {}
 
 
 def _check_texts(source: SourceColumns) -> None:
@@ -208,10 +210,10 @@ def _missing_column(source: SourceColumns, column: str, texts: Sequence[str]) ->
     names = source.schema.names
     rule, got = f"{source.name} has no column {column!r}", f"its columns are {', '.join(map(repr, names)) or 'none'}"
     if column not in texts:
-        others = [name for name in names if name not in texts]
-        near = difflib.get_close_matches(column, others, n=1, cutoff=0) or ["..."]
+        candidates = [name for name in names if name not in texts]
+        near = difflib.get_close_matches(column, candidates, n=1, cutoff=0) or ["..."]
         return explain(rule, got=got, fix=option("columns", near[0], repeatable=True))
-    values = source.first_values([one.name for one in source.schema if _is_text(one.type)])
+    values = source.first_values([column.name for column in source.schema if _is_text(column.type)])
     setting = "text_column" if column == texts[0] else "text_pair_column"
     if source.add_header is not None and not set(texts) & set(names) and _looks_like_data(names, values):
         rows = {name: [name, *values.get(name, [])] for name in names}
@@ -219,25 +221,25 @@ def _missing_column(source: SourceColumns, column: str, texts: Sequence[str]) ->
         for text, name in zip(texts, _by_likeness_to_text(names, rows), strict=False):
             header[names.index(name)] = text
         got = f"a first line that looks like data: {', '.join(map(shorten, names[:5]))}" + ", ..." * (len(names) > 5)
-        fix, named = f"{source.add_header(header)} writes a copy with a header", f"--{setting.replace('_', '-')}"
-        return explain(rule, got=got, fix=f"{fix}; if the first line is a header, {named} names a column in it")
+        fix, flag = f"{source.add_header(header)} writes a copy with a header", f"--{setting.replace('_', '-')}"
+        return explain(rule, got=got, fix=f"{fix}; if the first line is a header, {flag} names a column in it")
     return explain(rule, got=got, fix=_text_option(setting, source, texts))
 
 
 def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
-    others = [one.name for one in source.schema if _is_text(one.type)]
+    text_columns = [column.name for column in source.schema if _is_text(column.type)]
     return explain(
         f"column {column!r} of {source.name} is {source.schema.field(column).type}, expected text",
-        got=f"its columns of text are {', '.join(map(repr, others)) or 'none'}",
+        got=f"its columns of text are {', '.join(map(repr, text_columns)) or 'none'}",
         fix=_text_option("text_column" if column == texts[0] else "text_pair_column", source, texts)
-        if set(others) - set(texts)
+        if set(text_columns) - set(texts)
         else f'cast it to text first, e.g. data.cast_column({json.dumps(column)}, Value("string"))',
     )
 
 
 def _text_option(setting: str, source: SourceColumns, texts: Sequence[str]) -> str:
     """Return the option to suggest for a text column, such as `text_column="body"`: the column most like text."""
-    names = [one.name for one in source.schema if _is_text(one.type) and one.name not in texts]
+    names = [column.name for column in source.schema if _is_text(column.type) and column.name not in texts]
     if not names:
         return "an input with a column of texts"
     return option(setting, _by_likeness_to_text(names, source.first_values(names))[0])
@@ -253,8 +255,8 @@ def _by_likeness_to_text(names: Sequence[str], values: Values) -> list[str]:
     """Sort columns by the letters in their values, most first; repeated values, as of labels, count once."""
 
     def likeness(name: str) -> float:
-        some = values.get(name, [])
-        return sum(map(_letters, set(some))) / max(len(some), 1)
+        texts = values.get(name, [])
+        return sum(map(_letters, set(texts))) / max(len(texts), 1)
 
     return sorted(names, key=likeness, reverse=True)
 

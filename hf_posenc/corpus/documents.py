@@ -130,12 +130,10 @@ def first_values(source: Source, names: list[str]) -> Values:
     columns = Columns((), pa.schema([(name, pa.string()) for name in dict.fromkeys(names)]))
     try:
         part = next(source.parts(BATCH_BYTES, columns))
-        found: dict[str, list[str | None]] = (
-            next(source.documents(part, columns, BATCH_BYTES)).carried[:100].to_pydict()
-        )
+        rows: dict[str, list[str | None]] = next(source.documents(part, columns, BATCH_BYTES)).carried[:100].to_pydict()
     except (ValueError, TypeError, OSError, StopIteration):
         return {}
-    return found
+    return rows
 
 
 def make_documents(
@@ -219,12 +217,12 @@ def _without_bad(
     texts: list[list[Any]], bad: Bad, carried: list[pa.Array], columns: Columns
 ) -> tuple[list[list[str]], pa.Table, Bad]:
     """Replace the texts of bad documents by empty ones, and shorten their excerpts."""
-    shown = {row: (reason, text[:_EXCERPT] if text else None) for row, (reason, text) in sorted(bad.items())}
+    excerpts = {row: (reason, text[:_EXCERPT] if text else None) for row, (reason, text) in sorted(bad.items())}
     for column in texts:
         for row in bad:
             column[row] = ""
     table = pa.table(carried, schema=columns.carried) if carried else pa.table({"": pa.nulls(len(texts[0]))}).select([])
-    return texts, table, shown
+    return texts, table, excerpts
 
 
 def _cast(source: Source, column: pa.Array, field: pa.Field) -> pa.Array:

@@ -124,7 +124,7 @@ def encode(
     sources = open_sources(inputs, resolved, storage)
     if sources.size == 0:
         fix = "check the paths, and the format: format='text', 'json', ..."
-        got = f"nothing in {', '.join(one.shown for one in sources.sources[:3])}"
+        got = f"nothing in {', '.join(source.shown for source in sources.sources[:3])}"
         raise value_error("there are no documents in the inputs", got=got, fix=fix)
     if encoder.reason_not_cut is not None and (sources.size is None or sources.size > _SMALL):
         notes.append(
@@ -239,12 +239,12 @@ def _same_job(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
     if not before.finished:  # often set after a bad row stopped a run
         before.set_on_bad_row(now.config)
     wrong = before.differences(now)
-    others, doubtful = before.input_differences(now, names=job.source_columns)
-    if doubtful and not wrong and not others:
-        known = replace(before, records=dict(before.records))
-        known.find_shards(check_all=False)
-        others = _other_content(known, sources, doubtful)
-    if wrong := wrong or others:
+    changes, doubtful = before.input_differences(now, names=job.source_columns)
+    if doubtful and not wrong and not changes:
+        manifest_copy = replace(before, records=dict(before.records))
+        manifest_copy.find_shards(check_all=False)
+        changes = _other_content(manifest_copy, sources, doubtful)
+    if wrong := wrong or changes:
         raise value_error(f"{job.output} holds the output of another job", got="; ".join(wrong), fix=OTHER_OUTPUT)
     before.inputs = now.inputs  # they may have grown, or their files been touched
     return before, replace(job, digest=before.digest, libraries=now.libraries)
@@ -255,17 +255,17 @@ def _other_content(manifest: Manifest, sources: Sources, doubtful: Mapping[int, 
 
     `doubtful` maps the number of a source to a difference that is known already.
     """
-    known = {sources.sources[number].name: words for number, words in doubtful.items()}
+    reasons = {sources.sources[number].name: words for number, words in doubtful.items()}
     shards, last = manifest.finished_shards(), max((task for task, _ in manifest.records), default=-1)
     task = None
     for task in sources.tasks(manifest.config["shard_bytes"]) if shards else ():
-        doubted = [part.source for part in task.parts if part.source.name in known]
+        doubted = [part.source for part in task.parts if part.source.name in reasons]
         if doubted and task.number in shards:
             digests = sources.digests(task, manifest.config["shard_bytes"])
             for shard in sorted(shards[task.number]):
                 record = manifest.records[task.number, shard]
                 if digests.get(shard) != record["digest"]:
-                    return [f"input {doubted[0].shown}: {known[doubted[0].name]}other content in {record['file']}"]
+                    return [f"input {doubted[0].shown}: {reasons[doubted[0].name]}other content in {record['file']}"]
         if task.number == last:
             return []
     return [] if task is None else [f"inputs: they end before {manifest.shards[-1]['file']}"]
@@ -287,14 +287,14 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, progress: Pro
                 yield replace(task, done=done)
 
     tasks = sources.tasks(job.shard_bytes or _MAX_SHARD_BYTES)
-    read = sum(record["read"] for record in manifest.records.values())
-    progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(manifest.records))
+    bytes_read = sum(record["read"] for record in manifest.records.values())
+    progress.start(bytes_total=sources.size, bytes_done=bytes_read, shards_done=len(manifest.records))
     try:
         with closing(_run(job, missing())) as records:
-            for written, record in enumerate(records, 1):
+            for number, record in enumerate(records, 1):
                 manifest.add(record)
                 progress.shard(record)
-                if written % _SAVED == 0:
+                if number % _SAVED == 0:
                     manifest.save()
     finally:
         progress.stop()
@@ -329,7 +329,7 @@ def _number_rejected(output: Output, manifest: Manifest) -> None:
         if record["rejected"]:
             name, first = rejected_name(record["file"]), record["first_line"]
             head, *rest = (output.read(name) or b"").split(b'"line_in_shard": ')
-            parts = [re.match(rb"(\d+)(.*)", one, re.DOTALL) for one in rest]
+            parts = [re.match(rb"(\d+)(.*)", piece, re.DOTALL) for piece in rest]
             lines = [b"%d%b" % (int(part[1]) + first - 1, part[2]) for part in parts if part]
             output.write(name, b'"line": '.join([head, *lines]))
 
@@ -338,8 +338,8 @@ def _check_names(job: Job) -> None:
     """Raise `ValueError` if a column to copy from the input has the name of another column of the shards."""
     carried, names = job.carried.names, schema_of(job).names
     if twice := [name for name in carried if names.count(name) > 1]:
-        others = [name for name in carried if name not in twice]
-        fix = f"columns={others!r} carries the others; or rename it"
+        unique_names = [name for name in carried if name not in twice]
+        fix = f"columns={unique_names!r} carries the others; or rename it"
         raise value_error(
             f"column '{twice[0]}' comes with the documents, and the shards have a column of that name",
             got=f"columns to carry: {', '.join(carried)}",
@@ -350,11 +350,11 @@ def _check_names(job: Job) -> None:
 def _check_other_files(output: Output, bad: list[BadFile]) -> None:
     """Raise `ValueError` if `data/` holds files that are not shards of this job."""
     # Other libraries would read them as shards.
-    if others := [one for one in bad if one.remedy is Remedy.MOVE_AWAY]:
+    if bad_files := [bad_file for bad_file in bad if bad_file.remedy is Remedy.MOVE_AWAY]:
         raise value_error(
             f"{output} holds files that are not of this job, and would be read with its shards",
-            got=", ".join(f"{one.file} {one.difference}" for one in others[:3])
-            + f", and {len(others) - 3} more" * (len(others) > 3),
+            got=", ".join(f"{bad_file.file} {bad_file.difference}" for bad_file in bad_files[:3])
+            + f", and {len(bad_files) - 3} more" * (len(bad_files) > 3),
             fix="move them to another folder, and run the same command again",
         )
 
@@ -413,8 +413,8 @@ class Verification:
         else:
             shards = counted(self.shards, "shard") + ("" if self.finished else " so far")
             first = f"{shards}, {self.rows:,} rows, {self.tokens:,} tokens, all as they were written"
-        lines = [f"{self.output}: {first}", *(f"  {one}" for one in self.bad)]
-        if any(one.remedy is Remedy.ENCODE_AGAIN for one in self.bad):
+        lines = [f"{self.output}: {first}", *(f"  {bad_file}" for bad_file in self.bad)]
+        if any(bad_file.remedy is Remedy.ENCODE_AGAIN for bad_file in self.bad):
             lines.append("The same hf-posenc encode again repairs the output, and makes only the bad shards again.")
         elif not self.finished:
             lines.append("The job is not finished: the same hf-posenc encode again continues it.")
@@ -467,6 +467,6 @@ def verify(
 
 encode.__signature__ = with_options(encode)  # type: ignore[attr-defined]
 _described = [
-    f"        {each.name} (defaults to `{each.default!r}`): {each.metadata['help']}" for each in fields(Options)
+    f"        {field.name} (defaults to `{field.default!r}`): {field.metadata['help']}" for field in fields(Options)
 ]
 encode.__doc__ = (encode.__doc__ or "").replace("        **options:", "\n".join(_described))

@@ -153,7 +153,7 @@ class _Pool:
             # file there must not stand in for a library. Scripts need no `if __name__ == "__main__"`, because a worker
             # does not import them.
             root = str(Path(__file__).parents[2])
-            path = [one or root for one in sys.path if one or root not in sys.path]
+            path = [entry or root for entry in sys.path if entry or root not in sys.path]
             code = f"import sys; sys.path[:] = {path!r}; from hf_posenc.corpus.worker import main; main({os.getpid()})"
             with self._lock:
                 if self._is_closed:

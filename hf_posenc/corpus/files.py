@@ -220,7 +220,7 @@ def find_files(name: str, *, every: bool, options: StorageOptions) -> tuple[list
     path = Path(name).expanduser()
     skipped: list[str] = []
     if path.is_dir():
-        inside = (os.path.join(name, os.path.relpath(one, path)) for one in _walk(path))  # noqa: PTH118
+        inside = (os.path.join(name, os.path.relpath(file, path)) for file in _walk(path))  # noqa: PTH118
         names, skipped = _data_files(name, inside, every=every)
     elif path.exists():
         if not path.is_file():
@@ -228,9 +228,9 @@ def find_files(name: str, *, every: bool, options: StorageOptions) -> tuple[list
             raise value_error(f"{name} must be a file", got="a pipe or a device", fix=fix)
         names = [name]
     elif glob.has_magic(name):
-        matches = [Path(one) for one in sorted(glob.glob(str(path), recursive=True)) if Path(one).is_file()]  # noqa: PTH207
+        matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True)) if Path(match).is_file()]  # noqa: PTH207
         top = next(folder for folder in path.parents if not glob.has_magic(str(folder)))
-        names = [str(one) for one in _without_repeats(matches, top)]
+        names = [str(file) for file in _without_repeats(matches, top)]
         if not names:
             if path.parent.is_dir() and not glob.has_magic(path.name):  # the folder alone has brackets in its name
                 raise FileNotFoundError(no_such_file(name))
@@ -239,15 +239,15 @@ def find_files(name: str, *, every: bool, options: StorageOptions) -> tuple[list
         raise FileNotFoundError(no_such_file(name))
     else:
         return None
-    return [_local(one) for one in names], skipped
+    return [_local(file) for file in names], skipped
 
 
 def _local(name: str) -> InputFile:
     try:
-        found = Path(name).expanduser().stat()
+        status = Path(name).expanduser().stat()
     except OSError as error:
         raise open_error(name, error) from error
-    return InputFile(name, "", size=found.st_size, stamp=found.st_mtime_ns)
+    return InputFile(name, "", size=status.st_size, stamp=status.st_mtime_ns)
 
 
 def _remote(url: str, *, every: bool, options: StorageOptions) -> tuple[list[InputFile], list[str]]:
@@ -255,23 +255,23 @@ def _remote(url: str, *, every: bool, options: StorageOptions) -> tuple[list[Inp
     system.invalidate_cache()
     skipped: list[str] = []
     if glob.has_magic(path) and not system.exists(path):
-        found = dict(system.glob(path, detail=True))
-        if not found:
+        file_infos = dict(system.glob(path, detail=True))
+        if not file_infos:
             raise FileNotFoundError(_no_match(without_secrets(url), path, system.isdir))
     elif not url.startswith(("http://", "https://")) and system.isdir(path):
-        found = dict(system.find(path, detail=True))
-        names, skipped = _data_files(without_secrets(url), sorted(found), every=every)
-        found = {name: found[name] for name in names}
+        file_infos = dict(system.find(path, detail=True))
+        names, skipped = _data_files(without_secrets(url), sorted(file_infos), every=every)
+        file_infos = {name: file_infos[name] for name in names}
     else:
         try:
-            found = {path: system.info(path)}
+            file_infos = {path: system.info(path)}
         except FileNotFoundError:
             fix = "check the URL"
             raise FileNotFoundError(explain(f"there is no file {without_secrets(url)}", fix=fix)) from None
     files = []
-    for one, info in sorted(found.items()):
+    for file, info in sorted(file_infos.items()):
         stamp = next((str(info[key]) for key in ("ETag", "etag", "md5Hash", "LastModified") if info.get(key)), None)
-        address = url if one == path else system.unstrip_protocol(one)
+        address = url if file == path else system.unstrip_protocol(file)
         can_seek = info.get("size") is not None and info.get("partial", True)
         files.append(InputFile(address, "", None, info.get("size"), can_seek, stamp, options=options))
     return files, skipped
@@ -280,16 +280,16 @@ def _remote(url: str, *, every: bool, options: StorageOptions) -> tuple[list[Inp
 def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list[str], list[str]]:
     """Split the file names of a folder into two lists: files to read, and files that are skipped."""
     data: list[str] = []
-    others: list[str] = []
+    other_files: list[str] = []
     for name in names:
-        (data if every or format_of(name)[0] is not None else others).append(name)
+        (data if every or format_of(name)[0] is not None else other_files).append(name)
     if not data:
         raise value_error(
             f"{folder} has no data files",
-            got=f"{len(others)} files, none with the ending of text, JSON, CSV, Parquet or Arrow",
+            got=f"{len(other_files)} files, none with the ending of text, JSON, CSV, Parquet or Arrow",
             fix="format='text' (--format text) reads all files in the folder",
         )
-    return data, others
+    return data, other_files
 
 
 def _walk(folder: Path) -> Iterator[str]:
@@ -298,12 +298,14 @@ def _walk(folder: Path) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         raise open_error(str(error.filename), error) from error
 
-    read: set[str] = set()  # a folder that is reached twice because of links is read once
+    folders_read: set[str] = set()  # a folder that is reached twice because of links is read once
     for current, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        is_new = (real := os.path.realpath(current)) not in read
-        read.add(real)
+        is_new = (target := os.path.realpath(current)) not in folders_read
+        folders_read.add(target)
         folders[:] = [
-            one for one in sorted(folders) if is_new and one[0] not in "._" and not _is_output(Path(current, one))
+            subfolder
+            for subfolder in sorted(folders)
+            if is_new and subfolder[0] not in "._" and not _is_output(Path(current, subfolder))
         ]
         for name in sorted(names) if is_new else ():
             if name[0] not in "._" and name.lower() not in _METADATA:
@@ -321,19 +323,19 @@ def _is_output(folder: Path) -> bool:
 
 def _without_repeats(files: list[Path], top: Path) -> list[Path]:
     """Return the files without those that links repeat, and without those in output folders below `top`."""
-    kept: dict[Path, Path] = {}
-    for file in sorted(files, key=lambda one: (len(one.parts), one)):
-        above = (one for one in file.parents if one != top and one.is_relative_to(top))
+    unique_files: dict[Path, Path] = {}
+    for file in sorted(files, key=lambda path: (len(path.parts), path)):
+        above = (parent for parent in file.parents if parent != top and parent.is_relative_to(top))
         if not any(map(_is_output, above)):
-            kept.setdefault(file.parent.resolve() / file.name, file)
-    return sorted(kept.values())
+            unique_files.setdefault(file.parent.resolve() / file.name, file)
+    return sorted(unique_files.values())
 
 
 def _looks_like_path(name: str) -> bool:
     """Return True if a name looks like a file path, and False if it may be a data set: `name` or `owner/name`."""
-    known, compression = format_of(name)
+    form, compression = format_of(name)
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name or not name.strip()
-    return (known or compression) is not None or is_path
+    return (form or compression) is not None or is_path
 
 
 def no_such_file(name: str) -> str:
@@ -342,7 +344,7 @@ def no_such_file(name: str) -> str:
     if path.is_symlink():
         target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
         return explain(f"{name} is a link to a file that does not exist", got=target, fix="repair or remove the link")
-    names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=1)
     folder = f"; {path.parent} exists" if path.parent.is_dir() else f", and no folder {path.parent}"
     fix = str(path.parent / near[0]) if near else "check the path"
@@ -365,8 +367,8 @@ def _no_match(pattern: str, path: str, is_folder: Callable[[str], bool], *, only
 
 def open_error(name: str, error: OSError) -> OSError:
     """Return an error of the class of `error`, with a clear message that the file `name` cannot be opened."""
-    shown = without_secrets(name)
+    address = without_secrets(name)
     if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(no_such_file(name) if not is_url(name) else explain(f"there is no file {shown}"))
-    words = explain(f"{shown} cannot be opened", got=error.strerror or str(error), fix="check its permissions")
+        return FileNotFoundError(no_such_file(name) if not is_url(name) else explain(f"there is no file {address}"))
+    words = explain(f"{address} cannot be opened", got=error.strerror or str(error), fix="check its permissions")
     return type(error)(words)

@@ -133,17 +133,18 @@ class Manifest:
         described = _json_of(output, JOB) or manifest
         if not described:
             return None
-        found = cls(output, *(described[key] for key in ("config", "tokenizer", "inputs", "libraries", "digest")))
+        result = cls(output, *(described[key] for key in ("config", "tokenizer", "inputs", "libraries", "digest")))
         records = manifest.get("shards")
         if isinstance(records, list) and all(
-            is_record(one) and isinstance(one.get("bytes"), int) and shard_numbers(one["file"]) for one in records
+            is_record(record) and isinstance(record.get("bytes"), int) and shard_numbers(record["file"])
+            for record in records
         ):
             for record in records:
-                found.add(record)
+                result.add(record)
             if manifest.get("finished") is True:
-                found.finished = True
-                found.set_on_bad_row(manifest["config"])
-        return found
+                result.finished = True
+                result.set_on_bad_row(manifest["config"])
+        return result
 
     @property
     def options(self) -> dict[str, Any]:
@@ -159,8 +160,8 @@ class Manifest:
 
     def set_on_bad_row(self, config: Mapping[str, Any]) -> None:
         """Take the option `on_bad_row` from another `config`; it may change until the job is finished."""
-        others = {name: value for name, value in self.config.items() if name != "on_bad_row"}
-        self.config = others | {name: value for name, value in config.items() if name == "on_bad_row"}
+        settings = {name: value for name, value in self.config.items() if name != "on_bad_row"}
+        self.config = settings | {name: value for name, value in config.items() if name == "on_bad_row"}
 
     def add(self, record: dict[str, Any]) -> None:
         """Add the record of a shard; replace an earlier record of the same shard."""
@@ -181,7 +182,7 @@ class Manifest:
             first = first if record["from"][1] else 1
             record["first_line"] = first
             first += record["lines"]
-        inputs = [{key: value for key, value in one.items() if key != "mtime"} for one in self.inputs]
+        inputs = [{key: value for key, value in source.items() if key != "mtime"} for source in self.inputs]
         content = {**self._described(), "inputs": inputs, "finished": self.finished}
         self.output.write(MANIFEST, self._text({**content, "totals": self.totals}, listed))
 
@@ -196,8 +197,10 @@ class Manifest:
 
         lines = [f"  {dump(key)}: {dump(value, 2)}" for key, value in content.items()]
         if records is not None:
-            each = ",\n".join(f"    {dump({'file': one['file'], **dict(sorted(one.items()))})}" for one in records)
-            lines.append(f'  "shards": [\n{each}\n  ]' if records else '  "shards": []')
+            shards = ",\n".join(
+                f"    {dump({'file': record['file'], **dict(sorted(record.items()))})}" for record in records
+            )
+            lines.append(f'  "shards": [\n{shards}\n  ]' if records else '  "shards": []')
         text = "{\n" + ",\n".join(lines) + "\n}\n"
         return text.encode("utf-8", "surrogatepass")  # file names may hold any bytes
 
@@ -266,10 +269,10 @@ class Manifest:
 
     def finished_shards(self) -> dict[int, frozenset[int]]:
         """Return the numbers of the finished shards of each task."""
-        found: dict[int, list[int]] = {}
+        numbers: dict[int, list[int]] = {}
         for task, shard in self.records:
-            found.setdefault(task, []).append(shard)
-        return {task: frozenset(shards) for task, shards in found.items()}
+            numbers.setdefault(task, []).append(shard)
+        return {task: frozenset(shards) for task, shards in numbers.items()}
 
     def is_complete(self, task: int, shards: frozenset[int]) -> bool:
         """Return True if `shards` are all shards of a task."""
@@ -311,7 +314,7 @@ def job_digest(manifest: Manifest) -> str:
     Names and times of its files are left out, and so is `on_bad_row`, which may change before the job is finished.
     """
     unused = {"mtime"} if "source" in manifest.config["columns"] else {"mtime", "name"}
-    inputs = [{key: value for key, value in one.items() if key not in unused} for one in manifest.inputs]
+    inputs = [{key: value for key, value in source.items() if key not in unused} for source in manifest.inputs]
     config = {name: value for name, value in manifest.config.items() if name != "on_bad_row"}
     described = [config, manifest.tokenizer["class"], manifest.tokenizer["digest"], inputs, manifest.libraries]
     return xxhash.xxh3_128_hexdigest(json.dumps(described, sort_keys=True).encode())

@@ -196,7 +196,9 @@ class Options:
 def implied_options() -> dict[str, Any]:
     """Return the value of each option that affects the shards, by name, in a job that does not record it."""
     return {
-        each.name: each.metadata.get("implied", each.default) for each in fields(Options) if each.metadata["recorded"]
+        option.name: option.metadata.get("implied", option.default)
+        for option in fields(Options)
+        if option.metadata["recorded"]
     }
 
 
@@ -207,12 +209,15 @@ def with_options(
     signature, hints = inspect.signature(function, eval_str=True), get_type_hints(Options)
     keywords = [
         inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=annotate(each, hints[each.name])
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=annotate(option, hints[option.name]),
         )
-        for each in fields(Options)
+        for option in fields(Options)
     ]
-    own = [each for each in signature.parameters.values() if each.name != "options"]
-    return signature.replace(parameters=[*own, *keywords])
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
+    return signature.replace(parameters=[*parameters, *keywords])
 
 
 def choices_of(hint: Any) -> tuple[str, ...]:
@@ -223,7 +228,7 @@ def choices_of(hint: Any) -> tuple[str, ...]:
         (('a', 'b'), ())
     """
     literals = [hint, *get_args(hint)]
-    return next((get_args(each) for each in literals if get_origin(each) is Literal), ())
+    return next((get_args(literal) for literal in literals if get_origin(literal) is Literal), ())
 
 
 def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrainedTokenizerBase, int, list[str]]:
@@ -231,7 +236,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     from ..documents import Limits
     from ..tokenization.loading import private_copy, stated_limit
 
-    names = [each.name for each in fields(Options)]
+    names = [option.name for option in fields(Options)]
     for name in given:
         if name not in names:
             raise TypeError(unknown_keyword(name, names, {"dataset_split": "split=..."}))
@@ -240,8 +245,8 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     settings, first_position = ({}, 0) if collate is None else (_settings_of(collate), collate.first_position)
     options = Options(**{**settings, **given})
     own_tokenizer = private_copy(tokenizer if collate is None else collate.tokenizer)
-    for one in (tokenizer, own_tokenizer):  # the copy of a Unigram does not draw, and a path has no model
-        _refuse_chance(one, then="" if collate is None else ", and a new collator of it")
+    for candidate in (tokenizer, own_tokenizer):  # the copy of a Unigram does not draw, and a path has no model
+        _refuse_chance(candidate, then="" if collate is None else ", and a new collator of it")
     limits = {
         "the tokenizer": stated_limit(own_tokenizer),
         "the collator": None if collate is None else collate.max_length,
@@ -253,7 +258,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
         for owner, limit in limits.items()
         if limit is not None and requested is not None and limit < requested
     ]
-    limit = min((each for each in (requested, *limits.values()) if each is not None), default=None)
+    limit = min((number for number in (requested, *limits.values()) if number is not None), default=None)
     options = replace(options, max_length=limit)
     special = own_tokenizer.num_special_tokens_to_add(pair=len(options.texts) > 1) if options.add_special_tokens else 0
     Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(int(special))

@@ -82,11 +82,11 @@ class Output:
 
     def files(self, folder: str = "") -> dict[str, int]:
         """Return names and sizes of the files in a folder of the output, without hidden files and subfolders."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         if self.folder is not None:
             for path in (self.folder / folder).iterdir() if (self.folder / folder).is_dir() else ():
                 if path.is_file() and not path.name.startswith((".", "_")):
-                    found[path.name] = path.stat().st_size
+                    sizes[path.name] = path.stat().st_size
         else:
             system, root = self._system()
             system.invalidate_cache()
@@ -94,8 +94,8 @@ class Output:
                 for info in system.ls(f"{root}/{folder}".rstrip("/"), detail=True):
                     name = info["name"].rstrip("/").rsplit("/", 1)[-1]
                     if info["type"] == "file" and not name.startswith((".", "_")):
-                        found[name] = info["size"]
-        return {f"{folder}/{name}" if folder else name: size for name, size in sorted(found.items())}
+                        sizes[name] = info["size"]
+        return {f"{folder}/{name}" if folder else name: size for name, size in sorted(sizes.items())}
 
     @contextmanager
     def open(self, name: str) -> Iterator[Any]:
@@ -191,7 +191,7 @@ class Output:
                     rule, fix = f"the output folder {path} cannot be made", "another --output folder"
                     raise value_error(rule, got=str(error), fix=fix) from error
         except (FileExistsError, NotADirectoryError) as error:
-            got = f"a file: {next(one for one in (path, *path.parents) if one.exists())}"
+            got = f"a file: {next(ancestor for ancestor in (path, *path.parents) if ancestor.exists())}"
             raise value_error(f"the output {path} must be a folder", got=got, fix="another --output") from error
         with _shared_lock(path / LOCK) if share else nullcontext():
             lock = _acquired_lock(path / f"{LOCK}{share}")
@@ -219,8 +219,8 @@ class Output:
 
     @staticmethod
     def _remove_unfinished(folder: Path) -> None:
-        for one in (folder, folder / DATA, folder / REJECTED):
-            for path in one.iterdir() if one.is_dir() else ():
+        for directory in (folder, folder / DATA, folder / REJECTED):
+            for path in directory.iterdir() if directory.is_dir() else ():
                 if _UNFINISHED.fullmatch(path.name):
                     with suppress(PermissionError):  # on Windows, another run has it open
                         path.unlink(missing_ok=True)
@@ -311,7 +311,7 @@ def _in_use(path: Path) -> OSError:
     with suppress(OSError, ValueError):
         pid, host = path.read_text(encoding="ascii").split()
         holder = f" (process {int(pid)}" + (")" if host == socket.gethostname() else f" on {host})")
-    if not holder and path.name == LOCK and any(one.stat().st_size for one in folder.glob(f"{LOCK}-*-of-*")):
+    if not holder and path.name == LOCK and any(file.stat().st_size for file in folder.glob(f"{LOCK}-*-of-*")):
         holder = " of a part (--part)"
     return OSError(
         explain(

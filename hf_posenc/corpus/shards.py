@@ -94,11 +94,11 @@ class Task:
 
     def __str__(self) -> str:
         first = self.parts[0]
-        more = f" and {len(self.parts) - 1} more" if len(self.parts) > 1 else ""
+        rest = f" and {len(self.parts) - 1} more" if len(self.parts) > 1 else ""
         unit = (
             "byte" if isinstance(first.source, TextFile) else "row group" if first.source.kind == "parquet" else "row"
         )
-        return f"{first.source.shown} from {unit} {first.begin:,}{more}"
+        return f"{first.source.shown} from {unit} {first.begin:,}{rest}"
 
 
 def shard_name(task: int, shard: int = 0) -> str:
@@ -139,8 +139,8 @@ def schema_of(job: Job) -> pa.Schema:
         for name, kind in (("source", pa.string()), ("row", pa.int64())):
             fields.append(pa.field(name, kind if job.pack is None else pa.list_(kind)))
     fields.append(pa.field("length", _TOKEN))
-    known = {name: value for name, value in (job.carried.metadata or {}).items() if name == HUGGING_FACE}
-    return pa.schema([*fields, *job.carried], metadata=known or None)
+    metadata = {name: value for name, value in (job.carried.metadata or {}).items() if name == HUGGING_FACE}
+    return pa.schema([*fields, *job.carried], metadata=metadata or None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +286,7 @@ class _Shard:
     def _write_rejected(self, name: str) -> None:
         if self._rejected:
             # File names may hold any bytes; those that are not UTF-8 are escaped.
-            lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in self._rejected)
+            lines = (json.dumps(entry, ensure_ascii=False) + "\n" for entry in self._rejected)
             self._job.output.write(name, "".join(lines).encode("utf-8", "backslashreplace"))
         else:
             self._job.output.remove(name)
@@ -318,7 +318,7 @@ class _Shard:
                 columns, sample = {name: column.filter(keep) for name, column in columns.items()}, sample[keep]
         # A slow tokenizer returns int64; the shards hold int32.
         columns = {
-            name: Ragged(each.values.astype(np.int32, copy=False), each.lengths) for name, each in columns.items()
+            name: Ragged(column.values.astype(np.int32, copy=False), column.lengths) for name, column in columns.items()
         }
         carried = documents.carried
         if job.source_columns:
@@ -364,11 +364,11 @@ class _Shard:
     def _is_empty(self, ids: Ragged) -> NDArray[np.bool_]:
         """Return a bool array: True for each row with the same token ids as an empty text."""
         empty = self._writer._empty
-        same: NDArray[np.bool_] = ids.lengths == len(empty)
-        rows = np.flatnonzero(same)
+        is_empty: NDArray[np.bool_] = ids.lengths == len(empty)
+        rows = np.flatnonzero(is_empty)
         tokens = ids.values[ids.offsets[rows][:, None] + np.arange(len(empty))]  # (rows, tokens of an empty text)
-        same[rows] = (tokens == empty).all(axis=1)
-        return same
+        is_empty[rows] = (tokens == empty).all(axis=1)
+        return is_empty
 
     # ---------------------------------------------------------------------------------------------------- bad documents
 
@@ -436,35 +436,35 @@ class _Shard:
         groups = (np.cumsum(sizes) - sizes) // _GROUP_BYTES
         for start, stop in pairwise([*np.flatnonzero(np.diff(groups, prepend=-1)).tolist(), len(sizes)]):
             if plan is None:
-                some = {name: column.between(start, stop) for name, column in columns.items()}
+                part = {name: column.between(start, stop) for name, column in columns.items()}
                 documents = Ragged(block.sample[start:stop], np.ones(stop - start, np.int64))  # of each row
             else:
                 offsets = plan.row_offsets[start : stop + 1]
                 order = filled[plan.order[offsets[0] : offsets[-1]]]
-                some = self._packed(columns, order, lengths[start:stop])
+                part = self._packed(columns, order, lengths[start:stop])
                 documents = Ragged(block.sample[order], np.diff(offsets))
-            made = {name: _lists(column) for name, column in some.items()}
-            made["length"] = _integers(lengths[start:stop])
+            arrays = {name: _lists(column) for name, column in part.items()}
+            arrays["length"] = _integers(lengths[start:stop])
             carried = block.carried.take(_integers(documents.values, pa.int64()))
             for name, column in zip(carried.column_names, carried.columns, strict=True):
                 kind = schema.field(name).type
                 if job.pack is None:
-                    made[name] = column.cast(kind)
+                    arrays[name] = column.cast(kind)
                 else:
                     values = column.cast(kind.value_type).combine_chunks()
-                    made[name] = pa.ListArray.from_arrays(_integers(documents.offsets), values)
+                    arrays[name] = pa.ListArray.from_arrays(_integers(documents.offsets), values)
             self._lengths.append(lengths[start:stop])
-            yield pa.table([made[name] for name in schema.names], schema=schema)
+            yield pa.table([arrays[name] for name in schema.names], schema=schema)
 
     def _packed(
         self, columns: Mapping[str, Ragged], order: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> dict[str, Ragged]:
         """Concatenate documents in the given order, and divide the tokens into packed rows of the given lengths."""
-        some = {name: column.take(order) for name, column in columns.items()}
-        some["position_ids"] = some["input_ids"].counters(self._job.first_position)
-        if "labels" in some:
-            some["labels"] = ignore_document_starts(some["labels"])
-        return {name: Ragged(column.values, lengths) for name, column in some.items()}
+        packed_columns = {name: column.take(order) for name, column in columns.items()}
+        packed_columns["position_ids"] = packed_columns["input_ids"].counters(self._job.first_position)
+        if "labels" in packed_columns:
+            packed_columns["labels"] = ignore_document_starts(packed_columns["labels"])
+        return {name: Ragged(column.values, lengths) for name, column in packed_columns.items()}
 
 
 def _emptied(texts: Sequence[Sequence[str]], bad: Mapping[int, Any]) -> list[list[str]]:

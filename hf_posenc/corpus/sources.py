@@ -51,51 +51,53 @@ class Sources:
     @property
     def identities(self) -> list[dict[str, Any]]:
         """JSON object for each source, to recognize it in a later run."""
-        return [{"name": one.recorded, "kind": one.kind, **one.identity()} for one in self.sources]
+        return [{"name": source.recorded, "kind": source.kind, **source.identity()} for source in self.sources]
 
     def tasks(self, shard_bytes: int) -> Iterator[Task]:
         """Divide the inputs into tasks: in order, and as many small files in one as fit into `shard_bytes` bytes."""
-        number, held, size = 0, list[Part](), 0
+        number, parts, size = 0, list[Part](), 0
         for source in self.sources:
             for part in source.parts(shard_bytes, self.columns):
-                if held and (part.several or size + part.size > shard_bytes):
-                    yield Task(number, tuple(held))
-                    number, held, size = number + 1, [], 0
-                held.append(part)
+                if parts and (part.several or size + part.size > shard_bytes):
+                    yield Task(number, tuple(parts))
+                    number, parts, size = number + 1, [], 0
+                parts.append(part)
                 size += part.size
                 if part.several:
-                    yield Task(number, tuple(held))
-                    number, held, size = number + 1, [], 0
-        if held:
-            yield Task(number, tuple(held))
+                    yield Task(number, tuple(parts))
+                    number, parts, size = number + 1, [], 0
+        if parts:
+            yield Task(number, tuple(parts))
 
     def digests(self, task: Task, shard_bytes: int) -> dict[int, str]:
         """Read a task, and return the digest of the documents of each of its shards, as their records hold it."""
-        found: dict[int, Any] = {0: xxhash.xxh3_128()}
+        digests: dict[int, Any] = {0: xxhash.xxh3_128()}
         for part in task.parts:
             for documents in part.source.documents(part, self.columns, shard_bytes):
-                for shard in range(len(found), documents.shard + 1):
-                    found[shard] = xxhash.xxh3_128()
+                for shard in range(len(digests), documents.shard + 1):
+                    digests[shard] = xxhash.xxh3_128()
                 for buffer in documents.raw:
-                    found[documents.shard].update(buffer)
-        return {shard: digest.hexdigest() for shard, digest in found.items()}
+                    digests[documents.shard].update(buffer)
+        return {shard: digest.hexdigest() for shard, digest in digests.items()}
 
     def slow_notes(self, shard_bytes: int) -> list[str]:
         """Return a message for each input that is most of the work and that one process must read."""
         notes = []
-        for one in self.sources:
-            if isinstance(one, DataSet) and not one.is_in_files:
+        for source in self.sources:
+            if isinstance(source, DataSet) and not source.is_in_files:
                 notes.append(
-                    f"{one.name} is read by this process alone, because it is a stream or in memory; "
+                    f"{source.name} is read by this process alone, because it is a stream or in memory; "
                     "data.save_to_disk(...), or Parquet files, are read by all workers"
                 )
-            elif isinstance(one, TextFile) and (size := one.text_bytes(self.columns) or 0) > max(
+            elif isinstance(source, TextFile) and (size := source.text_bytes(self.columns) or 0) > max(
                 2 * shard_bytes, (self.size or size) // 2
             ):
-                reason = one.compression or ("CSV" if one.kind in DELIMITERS else "" if one.can_seek else "sent whole")
-                if reason and one.kind != "file":
+                reason = source.compression or (
+                    "CSV" if source.kind in DELIMITERS else "" if source.can_seek else "sent whole"
+                )
+                if reason and source.kind != "file":
                     notes.append(
-                        f"{one.shown} is most of the input, and is read by one worker, because it is {reason}; "
+                        f"{source.shown} is most of the input, and is read by one worker, because it is {reason}; "
                         "several files, or Parquet, are read by all workers"
                     )
         return notes
@@ -128,47 +130,51 @@ def open_sources(inputs: Any, options: Options, storage: StorageOptions) -> Sour
     sources: list[Any] = []
     notes: list[str] = []
     has_splits = has_config = False
-    has_several = sum(not isinstance(given, str | os.PathLike) for given in given_inputs) > 1
-    for number, given in enumerate(given_inputs):
-        if not isinstance(given, str | os.PathLike):
-            sources += from_object(given, options.split, f"inputs[{number}]" if has_several else None)
-            has_splits |= isinstance(given, dict)
+    has_several = sum(not isinstance(item, str | os.PathLike) for item in given_inputs) > 1
+    for number, item in enumerate(given_inputs):
+        if not isinstance(item, str | os.PathLike):
+            sources += from_object(item, options.split, f"inputs[{number}]" if has_several else None)
+            has_splits |= isinstance(item, dict)
             continue
-        name = os.fspath(given)
+        name = os.fspath(item)
         if saved := from_saved_folder(name, options.split):
             sources += saved
             has_splits = True
-        elif (found := find_files(name, every=options.format is not None, options=storage)) is not None:
-            sources += [_source(one, options) for one in found[0]]
-            if found[1]:
-                notes.append(_unknown_endings(name, found[1]))
-        elif isinstance(given, os.PathLike):
+        elif (matches := find_files(name, every=options.format is not None, options=storage)) is not None:
+            sources += [_source(file, options) for file in matches[0]]
+            if matches[1]:
+                notes.append(_unknown_endings(name, matches[1]))
+        elif isinstance(item, os.PathLike):
             raise FileNotFoundError(no_such_file(name))
         else:
             sources += from_hub(name, options.dataset_config, options.split)
             has_splits = has_config = True
-    recorded = iter(recorded_names([one.name for one in sources if isinstance(one, InputFile)]))
-    sources = [replace(one, recorded=next(recorded)) if isinstance(one, InputFile) else one for one in sources]
-    paths = Counter(one.path.resolve() if one.path else one.name for one in sources if isinstance(one, InputFile))
+    recorded = iter(recorded_names([source.name for source in sources if isinstance(source, InputFile)]))
+    sources = [
+        replace(source, recorded=next(recorded)) if isinstance(source, InputFile) else source for source in sources
+    ]
+    paths = Counter(
+        source.path.resolve() if source.path else source.name for source in sources if isinstance(source, InputFile)
+    )
     if twice := [str(path) for path, number in paths.items() if number > 1]:
-        more = f" and {len(twice) - 3} more" if len(twice) > 3 else ""
-        notes.append(f"given more than once, and encoded each time: {', '.join(twice[:3])}{more}")
+        rest = f" and {len(twice) - 3} more" if len(twice) > 3 else ""
+        notes.append(f"given more than once, and encoded each time: {', '.join(twice[:3])}{rest}")
     _check_options(sources, options, has_splits=has_splits, has_config=has_config)
-    text_files = [id(one) for one in sources if isinstance(one, TextFile) and one.kind not in DELIMITERS]
+    text_files = [id(source) for source in sources if isinstance(source, TextFile) and source.kind not in DELIMITERS]
     skipped = set(text_files[_OPENED:])
     opened = [source for source in sources if id(source) not in skipped]
-    known = [
-        replace(one, first_values=partial(first_values, source)) if one.typed else one
+    tables = [
+        replace(table, first_values=partial(first_values, source)) if table.typed else table
         for source in opened
-        if (one := source.read_columns(options.texts)) is not None
+        if (table := source.read_columns(options.texts)) is not None
     ]
-    carried = carried_columns(known, options.texts, named_columns(options.columns))
-    others = dict.fromkeys(name for one in known for name in one.schema.names if name not in options.texts)
-    if others and options.columns is None and options.pack is None:
-        names = [shlex.quote(name) if name.isprintable() else repr(name) for name in others]
-        some = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-        one = option("columns", max(others, key=bool), repeatable=True)  # rather not the empty name of an index
-        notes.append(f"columns that are not carried: {some}; {one} carries one")
+    carried = carried_columns(tables, options.texts, named_columns(options.columns))
+    other_names = dict.fromkeys(name for table in tables for name in table.schema.names if name not in options.texts)
+    if other_names and options.columns is None and options.pack is None:
+        names = [shlex.quote(name) if name.isprintable() else repr(name) for name in other_names]
+        examples = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        flag = option("columns", max(other_names, key=bool), repeatable=True)  # rather not the empty name of an index
+        notes.append(f"columns that are not carried: {examples}; {flag} carries one")
     return Sources(sources, Columns(options.texts, carried), notes)
 
 
@@ -177,18 +183,19 @@ def _check_options(sources: Sequence[Source], options: Options, *, has_splits: b
     if options.split is not None and not has_splits:
         raise value_error(
             "only a data set has splits",
-            got=f"split={options.split!r}, and no input with splits: {', '.join([one.shown for one in sources][:3])}",
+            got=f"split={options.split!r}, and no input with splits: {', '.join([item.shown for item in sources][:3])}",
             fix="leave split out, and name the files to read",
         )
     if options.dataset_config is not None and not has_config:
         got = f"dataset_config={options.dataset_config!r}, and no input from the Hub"
         raise value_error("only a data set on the Hub has configurations", got=got, fix="leave it out")
-    document, other = options.document, next((one for one in sources if one.kind not in _DOCUMENTS.values()), None)
-    if document != "line" and other is not None:
+    document = options.document
+    other_source = next((source for source in sources if source.kind not in _DOCUMENTS.values()), None)
+    if document != "line" and other_source is not None:
         raise value_error(
             f"only text files are read by {document}; each row of other files and data sets is a document",
-            got=f"document={document!r}, and {other.shown} is read as {other.kind}",
-            fix=f'document="line"; or encode the text files alone; or format="text" if {other.shown} is text',
+            got=f"document={document!r}, and {other_source.shown} is read as {other_source.kind}",
+            fix=f'document="line"; or encode the text files alone; or format="text" if {other_source.shown} is text',
         )
 
 
@@ -204,12 +211,12 @@ def _source(file: InputFile, options: Options) -> InputFile:
         "json": "jsonl",
         "csv": "tsv" if "tsv" in file.name.lower().split(".") else "csv",
     }.get(form, form)
-    made: type[InputFile] = {"parquet": ParquetFile, "arrow": ArrowFile}.get(form, TextFile)
-    return made(**{**vars(file), "kind": kind, "compression": compression})
+    file_class: type[InputFile] = {"parquet": ParquetFile, "arrow": ArrowFile}.get(form, TextFile)
+    return file_class(**{**vars(file), "kind": kind, "compression": compression})
 
 
 def _unknown_endings(folder: str, names: Sequence[str]) -> str:
     """Return the message for files in a folder that are not read, because their names have unknown extensions."""
-    some = ", ".join(os.path.basename(name) for name in names[:3]) + ", ..." * (len(names) > 3)  # noqa: PTH119
+    examples = ", ".join(os.path.basename(name) for name in names[:3]) + ", ..." * (len(names) > 3)  # noqa: PTH119
     files = "1 file has" if len(names) == 1 else f"{len(names):,} files have"
-    return f"{folder}: {files} an unknown ending and will not be read: {some}; --format text reads all files"
+    return f"{folder}: {files} an unknown ending and will not be read: {examples}; --format text reads all files"

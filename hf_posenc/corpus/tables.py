@@ -45,11 +45,11 @@ class ParquetFile(InputFile):
         with self._open() as file:
             sizes = [_stored_bytes(group, columns.schema.names) for group in _groups(file)]
         begin = size = 0
-        for number, one in enumerate([*sizes, shard_bytes]):
-            if number > begin and (size + one > shard_bytes or number == len(sizes)):
+        for number, group_size in enumerate([*sizes, shard_bytes]):
+            if number > begin and (size + group_size > shard_bytes or number == len(sizes)):
                 yield Part(self, begin, number, size, several=size > shard_bytes)
                 begin, size = number, 0
-            size += one
+            size += group_size
 
     def documents(self, part: Part, columns: Columns, shard_bytes: int) -> Iterator[Documents]:
         """Yield the rows of the row groups; a row group for several shards is divided into equal numbers of rows."""
@@ -69,9 +69,9 @@ class ParquetFile(InputFile):
                 for rest in file.iter_batches(rows, row_groups=[number], columns=names, use_threads=False):
                     while rest.num_rows:
                         left = left or step
-                        some, rest = rest.slice(0, left), rest.slice(left)  # noqa: PLW2901
-                        yield from table_documents(self, iter([some]), columns, first, shard)
-                        first, left = first + some.num_rows, left - some.num_rows
+                        piece, rest = rest.slice(0, left), rest.slice(left)  # noqa: PLW2901
+                        yield from table_documents(self, iter([piece]), columns, first, shard)
+                        first, left = first + piece.num_rows, left - piece.num_rows
                         shard += not left
 
     @contextmanager
@@ -232,7 +232,7 @@ class DataSet:
             tables = data.iter(batch_size=64)
         else:  # datasets would concatenate the rows of a batch before it casts them
             alone = data.iter(batch_size=1)
-            tables = (pa.concat_tables(some) for some in iter(lambda: list(islice(alone, 64)), []))
+            tables = (pa.concat_tables(batch) for batch in iter(lambda: list(islice(alone, 64)), []))
         for table in tables:
             yield table.select(names)
 
@@ -285,7 +285,7 @@ def _groups(file: pq.ParquetFile) -> list[Any]:
 def _stored_bytes(group: Any, names: Sequence[str]) -> int:
     """Return the decompressed size in bytes of the columns `names` in one Parquet row group."""
     chunks = [group.column(number) for number in range(group.num_columns)]
-    return sum(one.total_uncompressed_size for one in chunks if one.path_in_schema.split(".")[0] in names)
+    return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in names)
 
 
 def _dictionary_columns(file: pq.ParquetFile, names: list[str]) -> list[str]:
@@ -307,7 +307,7 @@ def from_object(given: Any, split: str | None, name: str | None = None) -> list[
     if isinstance(given, dict) and given:
         by_split = {str(key): data for key, data in given.items()}
         chosen = _chosen(name, list(by_split), split)
-        return [one for key in chosen for one in from_object(by_split[key], None, f"{name} ({key})")]
+        return [dataset for key in chosen for dataset in from_object(by_split[key], None, f"{name} ({key})")]
     if isinstance(given, datasets.Dataset):
         if given.format["type"] == "custom":
             raise value_error(
@@ -330,28 +330,30 @@ def from_saved_folder(name: str, split: str | None) -> list[DataSet]:
     folder = Path(name).expanduser()
     folders = [folder]
     if (folder / "dataset_dict.json").is_file():
-        splits = _from_json(folder / "dataset_dict.json", lambda content: [str(one) for one in content["splits"]])
-        folders = [path_inside(folder, one) for one in splits]
+        splits = _from_json(folder / "dataset_dict.json", lambda content: [str(key) for key in content["splits"]])
+        folders = [path_inside(folder, key) for key in splits]
     elif not (folder / "state.json").is_file():
         return []
-    for one in folders:  # anyone may have written these files, and datasets opens what they name
-        for file in _from_json(one / "state.json", lambda state: [each["filename"] for each in state["_data_files"]]):
-            path_inside(one, file)
+    for split_folder in folders:  # anyone may have written these files, and datasets opens what they name
+        for file in _from_json(
+            split_folder / "state.json", lambda state: [entry["filename"] for entry in state["_data_files"]]
+        ):
+            path_inside(split_folder, file)
     import datasets
 
     with refuse_damage(name, "a saved data set"):
         data = datasets.load_from_disk(str(folder))
-    own = None if isinstance(data, dict) else data.split
-    if not isinstance(data, dict) and split not in (None, "all", own and str(own)):
+    own_split = None if isinstance(data, dict) else data.split
+    if not isinstance(data, dict) and split not in (None, "all", own_split and str(own_split)):
         raise value_error(f"{name} was saved without splits", got=f"split={split!r}", fix="leave split out")
-    found = from_object(data, split, folder.name)
-    return [DataSet(one.name, one.data, {"fingerprint": one.data._fingerprint}) for one in found]
+    sources = from_object(data, split, folder.name)
+    return [DataSet(source.name, source.data, {"fingerprint": source.data._fingerprint}) for source in sources]
 
 
-def _from_json(path: Path, read: Callable[[Any], list[str]]) -> list[str]:
-    """Parse a JSON file that `save_to_disk` wrote, and return `read(content)`, where `content` is the parsed JSON."""
+def _from_json(path: Path, parse: Callable[[Any], list[str]]) -> list[str]:
+    """Parse a JSON file that `save_to_disk` wrote, and return `parse(content)`, where `content` is the parsed JSON."""
     try:
-        return read(json.loads(read_whole(path)))
+        return parse(json.loads(read_whole(path)))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise value_error(
             f"{path} is not what save_to_disk wrote", got=f"{type(error).__name__}: {error}", fix="save it again"
@@ -363,14 +365,14 @@ def from_hub(name: str, config: str | None, split: str | None) -> list[DataSet]:
     import datasets
 
     builder = load_data(name, datasets.load_dataset_builder, name, config)
-    splits = [str(one) for one in (builder.info.splits or builder.config.data_files or ())]
-    found = []
-    for one in _chosen(name, splits, split) or ["train"]:
-        shown = f"{name} ({one})" if builder.config.name == "default" else f"{name} ({builder.config.name}, {one})"
+    splits = [str(key) for key in (builder.info.splits or builder.config.data_files or ())]
+    sources = []
+    for key in _chosen(name, splits, split) or ["train"]:
+        title = f"{name} ({key})" if builder.config.name == "default" else f"{name} ({builder.config.name}, {key})"
         open_split = builder.as_dataset if datasets.config.HF_HUB_OFFLINE else builder.as_streaming_dataset
-        identity = {"config": builder.config.name, "commit": builder.hash, "split": one}
-        found.append(DataSet(shown, load_data(name, open_split, one), identity))
-    return found
+        identity = {"config": builder.config.name, "commit": builder.hash, "split": key}
+        sources.append(DataSet(title, load_data(name, open_split, key), identity))
+    return sources
 
 
 def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
@@ -383,13 +385,13 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
         )
     if chosen in (None, "all"):
         return list(splits)
-    wanted = [word.strip() for word in str(chosen).split("+")]
-    for split in wanted:
+    names = [word.strip() for word in str(chosen).split("+")]
+    for split in names:
         if split not in splits:
             got = f"its splits are {', '.join(splits) or 'not named'}"
             fix = option("split", splits[0] if splits else "all")
             raise value_error(f"{name} has no split {split!r}", got=got, fix=fix)
-    return wanted
+    return names
 
 
 def _hash_of(stream: Any) -> str | None:

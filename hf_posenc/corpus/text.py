@@ -103,10 +103,10 @@ class Lines:
 
     def skip_line(self, end: float) -> None:
         """Skip the rest of the present line, or as much of it as lies before position `end`; set `line_before`."""
-        self.line_before, found = b"", False
-        while not found and self.offset < end and (self._rest or self._fill(_BLOCK)):
+        self.line_before, is_end = b"", False
+        while not is_end and self.offset < end and (self._rest or self._fill(_BLOCK)):
             cut = self._rest.find(b"\n") + 1
-            found = cut > 0
+            is_end = cut > 0
             block = self.skip(cut or len(self._rest))
             # One letter shows that the line is not blank; the rest of it is not needed.
             self.line_before = b"x" if re.search(rb"[!-~]", self.line_before) else self.line_before + block
@@ -121,16 +121,16 @@ class Lines:
 
     def _fill(self, size: float) -> bool:
         """Read more bytes; return False at the end of the stream."""
-        more = b""
+        block = b""
         if self.damage is None:
             try:
-                more = self._read(int(size))
+                block = self._read(int(size))
             except DamagedError as error:
                 self.damage = str(error)
                 # The last line is incomplete; the bad document that reports the damage stands for it.
                 self._rest = self._rest[: self._rest.rfind(b"\n") + 1]
-        self._rest += more
-        return bool(more)
+        self._rest += block
+        return bool(block)
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ class TextFile(InputFile):
                 return SourceColumns(self.shown, pa.schema([(texts[0], pa.string())]))
             if self.kind == "jsonl":
                 head = lines.peek(_HEAD)
-                whole = head[: head.rfind(b"\n") + 1] or (head if len(head) < _HEAD else b"")
-                names: Sequence[str] = _first_keys(self.shown, whole, texts)
+                sample = head[: head.rfind(b"\n") + 1] or (head if len(head) < _HEAD else b"")
+                names: Sequence[str] = _first_keys(self.shown, sample, texts)
             else:
                 names = self._header(lines)
                 if len(names) == 1 and names[0] not in texts:
@@ -229,20 +229,20 @@ class TextFile(InputFile):
     def _by_line(self, lines: Lines, end: float, shard_bytes: int | None, columns: Columns) -> Iterator[Documents]:
         number = 1
         for shard, block in self._blocks(lines, end, shard_bytes):
-            found, wrong = _decoded(block)
+            rows, wrong = _decoded(block)
             begins = lines.offset - len(block) + np.append(0, np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1)
-            for start in range(0, len(found), BATCH_ROWS):
-                some = found[start : start + BATCH_ROWS]
-                full = [index for index, line in enumerate(some) if line and not line.isspace()]
-                texts = [some[index] for index in full]
+            for start in range(0, len(rows), BATCH_ROWS):
+                chunk = rows[start : start + BATCH_ROWS]
+                full = [index for index, line in enumerate(chunk) if line and not line.isspace()]
+                texts = [chunk[index] for index in full]
                 bad: Bad = {row: (wrong[start + at], texts[row]) for row, at in enumerate(full) if start + at in wrong}
                 values = [texts] if self.kind == "lines" else _json_values(texts, bad, columns)
                 raw = [block] if start == 0 else []
                 numbers = [number + index for index in full]
-                blank = len(some) - len(full)
-                more = {"shard": shard, "lines": len(some), "blank": blank, "raw": raw}
-                yield make_documents(self, numbers, begins[start:][full], values, bad, columns, **more)
-                number += len(some)
+                blank = len(chunk) - len(full)
+                details = {"shard": shard, "lines": len(chunk), "blank": blank, "raw": raw}
+                yield make_documents(self, numbers, begins[start:][full], values, bad, columns, **details)
+                number += len(chunk)
 
     def _paragraphs(self, lines: Lines, end: float, shard_bytes: int | None, columns: Columns) -> Iterator[Documents]:
         return self._batches(self._paragraph_records(lines, end, shard_bytes), columns)
@@ -367,20 +367,24 @@ class TextFile(InputFile):
             yield self._batch(batch, columns)
 
     def _batch(self, batch: list[_Record], columns: Columns, *, is_damage: bool = False) -> Documents:
-        found = [one for one in batch if one.values is not None or one.reason is not None]
+        records = [record for record in batch if record.values is not None or record.reason is not None]
         nothing: tuple[Any, ...] = ("",) * len(columns.texts) + (None,) * len(columns.carried)
-        rows = [one.values or nothing for one in found]
+        rows = [record.values or nothing for record in records]
         return make_documents(
             self,
-            [one.number for one in found],
-            np.array([one.begin for one in found], np.int64),
+            [record.number for record in records],
+            np.array([record.begin for record in records], np.int64),
             [[row[column] for row in rows] for column in range(len(nothing))],
-            {row: (one.reason, excerpt(one.raw)) for row, one in enumerate(found) if one.reason is not None},
+            {
+                row: (record.reason, excerpt(record.raw))
+                for row, record in enumerate(records)
+                if record.reason is not None
+            },
             columns,
             shard=batch[0].shard,
-            lines=sum(one.lines for one in batch),
-            blank=0 if self.kind == "paragraphs" else len(batch) - len(found),
-            raw=[one.raw for one in found],
+            lines=sum(record.lines for record in batch),
+            blank=0 if self.kind == "paragraphs" else len(batch) - len(records),
+            raw=[record.raw for record in records],
             is_damage=is_damage,
         )
 
@@ -397,33 +401,37 @@ class TextFile(InputFile):
         csv.writer(line, delimiter=DELIMITERS[self.kind], lineterminator="").writerow(names)
         head = line.getvalue().replace("\\", "\\\\").replace("%", "%%").replace("\t", "\\t") + "\\n"
         name, path = PurePath(self.shown).name, self.path
-        read = f"{_READERS[self.compression]} {shlex.quote(name if path is None else str(path))}"
+        reader = f"{_READERS[self.compression]} {shlex.quote(name if path is None else str(path))}"
         with self._lines() as lines:
-            read += " | tail -c +4" * (lines.offset > 0)  # without the byte order mark
+            reader += " | tail -c +4" * (lines.offset > 0)  # without the byte order mark
         copy = shlex.quote(f"{name.split('.')[0]}-with-header.{self.kind}")
-        return "in a downloaded file, " * (path is None) + f"(printf {shlex.quote(head)}; {read}) > {copy}"
+        return "in a downloaded file, " * (path is None) + f"(printf {shlex.quote(head)}; {reader}) > {copy}"
 
     def _check_delimiter(self, only: str) -> None:
         """Raise `ValueError` if the only column seems to hold several, with another delimiter between them."""
-        own = DELIMITERS[self.kind]
+        delimiter = DELIMITERS[self.kind]
         values = [value for value in first_values(self, [only]).get(only, []) if value]
-        for other, noun in _DELIMITER_NAMES.items():
-            number = only.count(other)
-            if other != own and number and 2 * sum(one.count(other) == number for one in values) >= len(values):
+        for candidate, noun in _DELIMITER_NAMES.items():
+            number = only.count(candidate)
+            if (
+                candidate != delimiter
+                and number
+                and 2 * sum(value.count(candidate) == number for value in values) >= len(values)
+            ):
                 path = json.dumps(self.shown, ensure_ascii=False)
-                code = f'pandas.read_csv({path}, sep="{other}", dtype=str, keep_default_na=False)'
-                rename = {"\t": "rename it to .tsv", ",": "rename it to .csv"}.get(other)
+                code = f'pandas.read_csv({path}, sep="{candidate}", dtype=str, keep_default_na=False)'
+                rename = {"\t": "rename it to .tsv", ",": "rename it to .csv"}.get(candidate)
                 raise value_error(
-                    f"{self.shown} has no {_DELIMITER_NAMES[own]} between its columns",
+                    f"{self.shown} has no {_DELIMITER_NAMES[delimiter]} between its columns",
                     got=f"one column {shorten(only)}, with {noun} in its name",
                     fix=rename or f'{code}.to_csv("commas.csv", index=False)',
                 )
 
     def _too_long(self, offset: int) -> str:
-        unit, other = {"paragraphs": ("paragraph", "line"), "file": ("file", "paragraph")}.get(
+        unit, choice = {"paragraphs": ("paragraph", "line"), "file": ("file", "paragraph")}.get(
             self.kind, ("line", "paragraph")
         )
-        fix = f"document={other!r} (--document {other}), or " if self.kind in ("lines", "paragraphs", "file") else ""
+        fix = f"document={choice!r} (--document {choice}), or " if self.kind in ("lines", "paragraphs", "file") else ""
         return explain(
             f"{self.shown}: one {unit} is longer than {LONGEST >> 20} MiB",
             got=f"no end of it in {LONGEST:,} bytes after byte {offset:,}",

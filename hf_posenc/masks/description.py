@@ -348,22 +348,22 @@ class Description:
         """Write the mask to `out` `(B, 1, Q, K)` and return it; it is bool or additive, depending on `logic`."""
         layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
         keys = visible_keys(self.documents)
-        seen = band(layout, matrix.shape[-1], out.device)
+        band_mask = band(layout, matrix.shape[-1], out.device)
         if not layout.one_document:
             self._same_document(keys, keys, matrix, logic)
-            if seen is not None:
-                logic.both(matrix, logic.convert(seen), out=matrix)
-        elif seen is None:
+            if band_mask is not None:
+                logic.both(matrix, logic.convert(band_mask), out=matrix)
+        elif band_mask is None:
             matrix.copy_(logic.convert(keys)[:, None, :].expand_as(matrix))
         else:
-            logic.both(logic.convert(keys)[:, None, :], logic.convert(seen), out=matrix)
+            logic.both(logic.convert(keys)[:, None, :], logic.convert(band_mask), out=matrix)
         if layout.prefix:
             assert self.prefix is not None  # or the layout would have none
-            shown = self._same_document(self.prefix, torch.zeros_like(keys), torch.empty_like(matrix), logic)
+            prefix_mask = self._same_document(self.prefix, torch.zeros_like(keys), torch.empty_like(matrix), logic)
             near = band(layout._replace(look_ahead=False), matrix.shape[-1], out.device)
             if near is not None:
-                logic.both(shown, logic.convert(near), out=shown)
-            logic.either(matrix, shown, out=matrix)
+                logic.both(prefix_mask, logic.convert(near), out=prefix_mask)
+            logic.either(matrix, prefix_mask, out=matrix)
         if self.queries is None and (alone := queries_without_keys(self.documents, layout)) is not None:
             diagonal = matrix.diagonal(dim1=-2, dim2=-1)
             logic.either(diagonal, logic.convert(alone), out=diagonal)

@@ -39,23 +39,23 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
             got=type(batch).__name__,
             fix='AttentionMask.from_batch({"attention_mask": mask}), or AttentionMask.from_lengths(lengths)',
         )
-    given = {name: batch[name] for name in ("input_ids", *_READ) if not _is_missing(batch.get(name))}
-    if isinstance(given.get("attention_mask"), list | tuple):
-        given["attention_mask"] = np.array(given["attention_mask"])
-    given, is_packed = read_mask(given)
-    given.pop("input_ids", None)
-    if MASK_NUMBERS in given:
+    inputs = {name: batch[name] for name in ("input_ids", *_READ) if not _is_missing(batch.get(name))}
+    if isinstance(inputs.get("attention_mask"), list | tuple):
+        inputs["attention_mask"] = np.array(inputs["attention_mask"])
+    inputs, is_packed = read_mask(inputs)
+    inputs.pop("input_ids", None)
+    if MASK_NUMBERS in inputs:
         mask = batch["attention_mask"]
-        one = next(iter(mask.values())) if isinstance(mask, Mapping) else mask  # of one kind of layer
-        given[MASK_NUMBERS] = torch.as_tensor(given[MASK_NUMBERS], device=getattr(one, "device", "cpu"))
-    mask = given.pop("attention_mask", None)
-    real = None if mask is None else _real_tokens(mask)
-    lengths = {name: given.pop(name) for name in (*LENGTHS, *OFFSETS) if name in given}
+        layer_mask = next(iter(mask.values())) if isinstance(mask, Mapping) else mask  # of one kind of layer
+        inputs[MASK_NUMBERS] = torch.as_tensor(inputs[MASK_NUMBERS], device=getattr(layer_mask, "device", "cpu"))
+    mask = inputs.pop("attention_mask", None)
+    is_real = None if mask is None else _real_tokens(mask)
+    lengths = {name: inputs.pop(name) for name in (*LENGTHS, *OFFSETS) if name in inputs}
     ids = {
         name: as_integer_tensor(values, name, dims=2, example=f"{name}: [[0, 0, 1, -1]]").long()
-        for name, values in given.items()
+        for name, values in inputs.items()
     }
-    if real is None:
+    if is_real is None:
         if not ids and not lengths:
             raise value_error(
                 "the batch needs attention_mask, document_ids, or the position_ids of packed rows",
@@ -65,26 +65,26 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
         tokens = next(iter(ids.values()), batch.get("input_ids"))
         if tokens is None:
             name, values = next(iter(lengths.items()))
-            totals = [each.sum() if name in LENGTHS else each[-1] for each in _of_rows(name, values)]
+            totals = [row.sum() if name in LENGTHS else row[-1] for row in _of_rows(name, values)]
             tokens = np.empty((len(totals), max(totals, default=0)), np.bool_)
         shape, device = np.shape(tokens), getattr(tokens, "device", None)
-        real = torch.ones(shape, dtype=torch.bool, device=device if isinstance(tokens, torch.Tensor) else "cpu")
-    ids = {name: _expanded(each, name, real) for name, each in ids.items()}
+        is_real = torch.ones(shape, dtype=torch.bool, device=device if isinstance(tokens, torch.Tensor) else "cpu")
+    ids = {name: _expanded(tensor, name, is_real) for name, tensor in ids.items()}
     numbers = next((ids[name] for name in (*NUMBERS, MASK_NUMBERS) if name in ids), None)
-    if numbers is not None and (real.device.type != "cpu" or len(ids) + len(lengths) == 1):
-        return torch.where(real, numbers.clamp(min=PADDING), PADDING)
+    if numbers is not None and (is_real.device.type != "cpu" or len(ids) + len(lengths) == 1):
+        return torch.where(is_real, numbers.clamp(min=PADDING), PADDING)
     if not ids and not lengths:
-        return real.long() - 1
-    width = real.shape[1]
-    sizes = np.full(len(real), width)
-    columns = {name: Ragged(each.reshape(-1).cpu().numpy(), sizes) for name, each in ids.items()}
+        return is_real.long() - 1
+    width = is_real.shape[1]
+    sizes = np.full(len(is_real), width)
+    columns = {name: Ragged(tensor.reshape(-1).cpu().numpy(), sizes) for name, tensor in ids.items()}
     columns |= {name: _of_rows(name, values) for name, values in lengths.items()}
-    columns["attention_mask"] = Ragged(real.reshape(-1).cpu().numpy(), sizes)
-    found = read_documents({"input_ids": columns["attention_mask"], **columns}, is_packed=is_packed)
-    documents = found.columns.get("document_ids")
+    columns["attention_mask"] = Ragged(is_real.reshape(-1).cpu().numpy(), sizes)
+    rows = read_documents({"input_ids": columns["attention_mask"], **columns}, is_packed=is_packed)
+    documents = rows.columns.get("document_ids")
     if documents is None:
-        return real.long() - 1
-    return torch.from_numpy(documents.values.reshape(real.shape)).to(real.device)
+        return is_real.long() - 1
+    return torch.from_numpy(documents.values.reshape(is_real.shape)).to(is_real.device)
 
 
 def _is_missing(values: Any) -> bool:
@@ -116,15 +116,15 @@ def _real_tokens(mask: object) -> torch.Tensor:
     return tensor != 0
 
 
-def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
+def _expanded(ids: torch.Tensor, name: str, is_real: torch.Tensor) -> torch.Tensor:
     """Return `ids` `(1, T)` or `(B, T)`, expanded to the shape `(B, T)` of `real`."""
-    if ids.shape not in (real.shape, (1, real.shape[1])):
+    if ids.shape not in (is_real.shape, (1, is_real.shape[1])):
         raise value_error(
             f"{name} and attention_mask must have the same shape",
-            got=f"{tuple(ids.shape)} and {tuple(real.shape)}",
+            got=f"{tuple(ids.shape)} and {tuple(is_real.shape)}",
             fix='AttentionMask.from_batch({"attention_mask": mask}) if the rows are not packed',
         )
-    return ids.to(real.device).expand(real.shape)
+    return ids.to(is_real.device).expand(is_real.shape)
 
 
 def documents_of_lengths(
@@ -185,12 +185,12 @@ def prefix_tokens(
     """
     if prefix is None:
         return None
-    real = documents >= 0
+    is_real = documents >= 0
     if lengths is not None and isinstance(prefix, Sequence) and any(isinstance(row, Sequence) for row in prefix):
         counts = _prefixes_of_documents(prefix, lengths)
         limits = torch.zeros_like(documents)
         flat = [length for row in lengths for length in row]
-        limits[real] = counts.repeat_interleave(torch.tensor(flat, dtype=torch.int64, device=counts.device))
+        limits[is_real] = counts.repeat_interleave(torch.tensor(flat, dtype=torch.int64, device=counts.device))
     else:
         try:
             values = prefix if isinstance(prefix, torch.Tensor) else np.asarray(prefix)
@@ -202,7 +202,7 @@ def prefix_tokens(
             if mask.shape != documents.shape:
                 got = f"{tuple(mask.shape)} and {tuple(documents.shape)}"
                 raise value_error("a bool mask of prefixes must be (batch, length)", got=got, fix=_PREFIX)
-            return mask & real
+            return mask & is_real
         single = values.ndim == 0
         counts = as_integer_tensor(values[None] if single else values, "prefix", dims=1, example=_PREFIX)
         if not single and len(counts) != len(documents):
@@ -211,7 +211,7 @@ def prefix_tokens(
         limits = counts.to(documents.device)[:, None]
     if counts.numel() and int(counts.min()) < 0:
         raise value_error("a prefix must not be negative", got=int(counts.min()), fix=_PREFIX)
-    return (rank_in_document(documents) < limits) & real
+    return (rank_in_document(documents) < limits) & is_real
 
 
 def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -241,9 +241,9 @@ def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
         )
     if not queries.numel():
         return
-    known = torch.nn.functional.pad(keys.long(), (0, 1), value=-1).sort(dim=1).values.contiguous()
-    index = torch.searchsorted(known, queries.long().contiguous()).clamp(max=known.shape[1] - 1)
-    lost = (queries >= 0) & (known.gather(1, index) != queries) & (keys >= 0).any(dim=1, keepdim=True)
+    sorted_keys = torch.nn.functional.pad(keys.long(), (0, 1), value=-1).sort(dim=1).values.contiguous()
+    index = torch.searchsorted(sorted_keys, queries.long().contiguous()).clamp(max=sorted_keys.shape[1] - 1)
+    lost = (queries >= 0) & (sorted_keys.gather(1, index) != queries) & (keys >= 0).any(dim=1, keepdim=True)
     if bool(lost.any()):
         row, column = (int(number) for number in lost.nonzero()[0])
         raise value_error(

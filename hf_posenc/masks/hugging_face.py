@@ -118,16 +118,16 @@ class HuggingFaceForms(Description):
     def _four_dimensions(self, spec: ModelSpec) -> Any:
         """Return the additive mask `(B, 1, T, T)` for a model that needs four dimensions."""
         # It includes the look-ahead and window of the model itself, because a model does not add them to a 4D mask.
-        whole = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
+        mask = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
         dtype = getattr(torch, spec.dtype)
         if spec.window is None or self._longest() <= spec.window:
-            return whole.additive(dtype)  # (B, 1, T, T)
+            return mask.additive(dtype)  # (B, 1, T, T)
         window = spec.window if self.window is None else min(spec.window, self.window)
-        near = dataclasses.replace(whole, window=window)
+        near = dataclasses.replace(mask, window=window)
         if not spec.layer_kinds:
             return near.additive(dtype)
         return LayerMasks(
-            {kind: (near if kind == "sliding_attention" else whole).additive(dtype) for kind in spec.layer_kinds}
+            {kind: (near if kind == "sliding_attention" else mask).additive(dtype) for kind in spec.layer_kinds}
         )
 
     def _spans(self) -> Spans:
@@ -136,8 +136,8 @@ class HuggingFaceForms(Description):
     def _longest(self) -> int:
         """Return the largest number of columns between the first and the last token of a document, both included."""
         spans = self._spans()
-        taken = (spans.after - spans.first)[:, 1:]
-        return int(taken.amax()) if taken.numel() else 0
+        lengths = (spans.after - spans.first)[:, 1:]
+        return int(lengths.amax()) if lengths.numel() else 0
 
 
 def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
@@ -151,8 +151,8 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
     restarted = documents_of_batch(
         {"attention_mask": documents >= 0, "position_ids": position_ids.to(documents.device)}
     )
-    same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
-    wrong = (same & (restarted[:, 1:] != restarted[:, :-1])).nonzero()
+    same_document = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
+    wrong = (same_document & (restarted[:, 1:] != restarted[:, :-1])).nonzero()
     if len(wrong):
         raise value_error(
             "position_ids restart in the middle of a document: these are packed rows, and this mask does not keep "

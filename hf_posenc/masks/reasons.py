@@ -25,11 +25,11 @@ def reasons(
                [0, 0, 0]], dtype=int8)
     """
     codes = np.where(allowed, ALLOWED, HIDDEN).astype(np.int8)
-    found = [(PADDING, ~real[..., None, :]), (PADDING_QUERY, ~real[..., :, None])]
+    rules = [(PADDING, ~real[..., None, :]), (PADDING_QUERY, ~real[..., :, None])]
     if documents is not None:
-        found.insert(0, (OTHER_DOCUMENT, documents[..., :, None] != documents[..., None, :]))
+        rules.insert(0, (OTHER_DOCUMENT, documents[..., :, None] != documents[..., None, :]))
     if later:
-        found.insert(0, (LATER, ~np.tri(allowed.shape[-1], dtype=bool)))
-    for code, applies in found:
+        rules.insert(0, (LATER, ~np.tri(allowed.shape[-1], dtype=bool)))
+    for code, applies in rules:
         codes[~allowed & applies] = code
     return codes

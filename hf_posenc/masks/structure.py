@@ -74,14 +74,14 @@ def layout_of(
     gap_before = keys[:, 1:] & ~keys[:, :-1]  # a real token right after padding
     tokens = documents if queries is None else torch.cat([queries, documents], dim=1)
     largest = tokens.amax(dim=-1, keepdim=True) if tokens.numel() else tokens
-    another = (tokens >= 0) & (tokens != largest)
+    is_other = (tokens >= 0) & (tokens != largest)
     shows = everywhere = torch.zeros((), dtype=torch.bool, device=documents.device)
     if prefix is not None:
         # The first token is visible to all of its document anyway.
         shows, everywhere = (prefix & (rank_in_document(documents) > 0)).any(), prefix.all()
     highest = largest.amax() if largest.numel() else torch.full_like(shows, -1, dtype=torch.int64)
     # One transfer for all values, because each transfer from an accelerator synchronizes with it.
-    answers = (~keys.all(), gap_before.any(), another.any(), shows, everywhere, highest)
+    answers = (~keys.all(), gap_before.any(), is_other.any(), shows, everywhere, highest)
     padded, gaps, several, shown, all_visible, number = torch.stack([x.long() for x in answers]).tolist()
     hides_later = look_ahead and not all_visible
     return Layout(
@@ -100,8 +100,8 @@ def visible_keys(documents: torch.Tensor) -> torch.Tensor:
 
     `documents` `(B, K)` is negative at padding.
     """
-    real = documents >= 0
-    return real | ~real.any(dim=-1, keepdim=True)
+    is_real = documents >= 0
+    return is_real | ~is_real.any(dim=-1, keepdim=True)
 
 
 def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | None:
@@ -118,12 +118,12 @@ def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | No
     """
     if not layout.look_ahead and layout.window is None:
         return None
-    seen = torch.ones(length, length, dtype=torch.bool, device=device)
+    mask = torch.ones(length, length, dtype=torch.bool, device=device)
     if layout.look_ahead:
-        seen.tril_()
+        mask.tril_()
     elif layout.window is not None:
-        seen.tril_(layout.window - 1)
-    return seen if layout.window is None else seen.triu_(1 - layout.window)
+        mask.tril_(layout.window - 1)
+    return mask if layout.window is None else mask.triu_(1 - layout.window)
 
 
 def queries_without_keys(documents: torch.Tensor, layout: Layout) -> torch.Tensor | None:

@@ -262,9 +262,9 @@ class TorchForms(Description):
 
     def _band(self) -> torch.Tensor:
         check_matrix("this form of the mask", self._shape[2:], NO_MATRIX)
-        seen = band(self._layout, self.documents.shape[1], self.documents.device)
-        assert seen is not None  # look-ahead or window hide something
-        return seen
+        mask = band(self._layout, self.documents.shape[1], self.documents.device)
+        assert mask is not None  # look-ahead or window hide something
+        return mask
 
     @property
     def _reason_by_row(self) -> str:

@@ -126,12 +126,12 @@ def lengthen(
 def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
     """Return new values for all configuration keys that set the length of `tables`: `{id(config): {key: value}}`."""
     changes: dict[int, dict[str, int]] = {}
-    for each in configurations(config):
+    for part in configurations(config):
         for key in LENGTH_KEYS:
-            value = vars(each).get(key)
+            value = vars(part).get(key)
             lengths = [table.max_length for table in tables if value in (table.max_length, len(table.tensor))]
             if lengths and min(lengths) < max_positions:
-                changes.setdefault(id(each), {})[key] = value + max_positions - min(lengths)
+                changes.setdefault(id(part), {})[key] = value + max_positions - min(lengths)
     return changes
 
 
@@ -141,14 +141,16 @@ def _check_twin(
     """Raise `ValueError` if `twin`, built with the new length, has other parameters than `model` will have."""
     # Otherwise the lengthened model could not be loaded after it was saved. Parameters that only look like positions
     # (`positions.not_reached`) are left out.
-    wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
+    shapes = {
+        name: parameter.shape for name, parameter in model.named_parameters() if name not in positions.not_reached
+    }
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}
     for table in tables:
         rows, width = table.tensor.shape
         rows += max(0, max_positions - table.max_length)
         # One configuration key may set the length of several tables, of which another one needs more rows.
-        wanted[table.name] = torch.Size([max(rows, *there.get(table.name, (0,))[:1]), width])
-    for name, shape in wanted.items():
+        shapes[table.name] = torch.Size([max(rows, *there.get(table.name, (0,))[:1]), width])
+    for name, shape in shapes.items():
         if there.get(name) != shape:
             raise value_error(
                 f"the configuration of {type(model).__name__} cannot express {max_positions} positions",
@@ -162,9 +164,9 @@ def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:
     twins = dict(twin.named_modules())
     longer: dict[int, nn.Parameter] = {}  # a table may be the attribute of several modules
     for path, module in model.named_modules():
-        other = twins[path]
+        twin_module = twins[path]
         for name, parameter in list(module._parameters.items()):
-            source = other._parameters.get(name)
+            source = twin_module._parameters.get(name)
             if parameter is None or source is None or parameter.shape == source.shape:
                 continue
             if id(parameter) not in longer:
@@ -173,10 +175,10 @@ def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:
                 longer[id(parameter)] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
             changes.set(module, name, longer[id(parameter)])
         for name, buffer in list(module._buffers.items()):
-            new_buffer = other._buffers.get(name)
+            new_buffer = twin_module._buffers.get(name)
             if buffer is not None and new_buffer is not None and buffer.shape != new_buffer.shape:
                 changes.set(module, name, new_buffer.to(buffer.device, buffer.dtype))
         for name, value in list(vars(module).items()):
-            new_value = vars(other).get(name)
+            new_value = vars(twin_module).get(name)
             if type(value) is int and type(new_value) is int and value != new_value:
                 changes.set(module, name, new_value)

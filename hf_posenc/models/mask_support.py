@@ -61,7 +61,7 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
     The result is `False` for models that raise for a 4D mask or ignore it, for encoder-decoders and models of fixed
     length, and for flex attention on the CPU.
     """
-    implementations = {attention_implementation(each) for each in configurations(probe.model.config)}
+    implementations = {attention_implementation(config) for config in configurations(probe.model.config)}
     if probe.device.type == "cpu" and "flex_attention" in implementations:
         return False  # not tried: a float mask aborts the process
     if "attention_mask" not in probe.names:
@@ -104,13 +104,13 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
     values |= dict.fromkeys(("max_length_q", "max_length_k"), length)
     values["seq_idx"] = (torch.arange(2 * length, device="cpu") // length)[None].int()
     values["position_ids"] = _restarting(probe, positions)[None]
-    more = {name: values[name] for name in keys}
+    arguments = {name: values[name] for name in keys}
     error: str | None = None
 
     def run_rows(ids: torch.Tensor) -> torch.Tensor:  # kernels that read these keys take one row
         nonlocal error
         try:
-            return torch.cat([probe.run({"input_ids": row[None]}, more=more)[1] for row in ids])
+            return torch.cat([probe.run({"input_ids": row[None]}, more=arguments)[1] for row in ids])
         except ValueError as failed:
             error = f"{type(failed.__cause__).__name__}: {failed.__cause__}"  # as transformers raised it
             raise
@@ -180,32 +180,34 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
         return None
     if not configs or (kinds and _SLIDING not in kinds):
         return Windows()
-    real, tried, length = cast(int, _configured_window(configs[0])), 2, 7
+    width, tried, length = cast(int, _configured_window(configs[0])), 2, 7
     inputs: dict[str, Any] = {"input_ids": probe.ids(1, length, seed=3)}
     if positions.takes_position_ids:
         inputs["position_ids"] = torch.arange(length, device="cpu")[None] + positions.first_position
     # A window of 3 if a token exactly 2 tokens away is visible; none if only flash attention applies it, as in Moshi.
     kinds_of_masks = (tuple(sorted(kinds)), ()) if kinds else ((),)
-    candidates = [(tried + more, Windows(real + more, layers)) for more in (0, 1) for layers in kinds_of_masks]
+    candidates = [(tried + extra, Windows(width + extra, layers)) for extra in (0, 1) for layers in kinds_of_masks]
     candidates.append((length, Windows()))
     best: tuple[float, Windows] | None = None
     with unchanged(probe.model):
-        for each in (*configs, *probe.model.modules()):
-            if _configured_window(each) is not None:
-                each.sliding_window = tried
+        for part in (*configs, *probe.model.modules()):
+            if _configured_window(part) is not None:
+                part.sliding_window = tried
         try:
-            _, own = probe.run({**inputs, "attention_mask": torch.ones(1, length, dtype=torch.int64, device="cpu")})
+            _, model_out = probe.run(
+                {**inputs, "attention_mask": torch.ones(1, length, dtype=torch.int64, device="cpu")}
+            )
         except ValueError:
             return None
-        for window, found in candidates:
-            mask = _window_masks(probe.dtype, positions.is_causal, found.layers, window, length)
+        for window, answer in candidates:
+            mask = _window_masks(probe.dtype, positions.is_causal, answer.layers, window, length)
             try:
                 _, out = probe.run({**inputs, "attention_mask": mask})
             except ValueError:
                 continue
-            difference = relative_difference(own, out)
-            if probe.is_close(own, out) and (best is None or difference < best[0]):
-                best = difference, found
+            difference = relative_difference(model_out, out)
+            if probe.is_close(model_out, out) and (best is None or difference < best[0]):
+                best = difference, answer
     return None if best is None else best[1]
 
 

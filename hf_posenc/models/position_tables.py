@@ -159,9 +159,9 @@ def position_lookups(model: nn.Module, tables: Collection[str]) -> Iterator[tupl
     """
     probe = Probe(model)
     modules = {probe.model.get_submodule(name.rpartition(".")[0]) for name in tables}
-    read = [module for module in modules if isinstance(module, nn.Embedding)]
+    embeddings = [module for module in modules if isinstance(module, nn.Embedding)]
     for inputs in (with_masks(probe.samples), probe.padded(probe.samples)):
-        for lookup in probe.run(inputs, read)[0]:
+        for lookup in probe.run(inputs, embeddings)[0]:
             name = probe.tables[id(lookup.table)][0]
             if name in tables:
                 yield name, lookup.rows, lookup.values.reshape(*lookup.rows.shape, -1)
@@ -181,9 +181,9 @@ def _left_padding_shifts(
     text = samples["input_ids"]
     if probe.has_decoder:
         # The decoder's tokens stay unpadded, so that only the encoder's output can change.
-        whole = {**samples, "decoder_input_ids": samples["decoder_input_ids"][:1].repeat(2, 1)}
-        _, alone = probe.run(with_masks({**whole, "input_ids": text[:, :-padding]}))
-        left, right = probe.run({**with_masks(whole), **probe.padded({"input_ids": text})})[1]
+        inputs = {**samples, "decoder_input_ids": samples["decoder_input_ids"][:1].repeat(2, 1)}
+        _, alone = probe.run(with_masks({**inputs, "input_ids": text[:, :-padding]}))
+        left, right = probe.run({**with_masks(inputs), **probe.padded({"input_ids": text})})[1]
     else:
         left, right = padded[0, padding:], padded[1, :-padding]
     shifts = not probe.is_close(alone[0], left)
@@ -241,18 +241,18 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
     exact, length = counts == "decoder_input_ids", probe.samples[counts].shape[1]
     width, less = _width(lookup, length), length - probe.padding
     first = int(lookup.rows.flatten()[0])
-    for other in short:
-        fewer = _rows_of_tokens(other, less, exact=exact) if other.table is lookup.table else None
+    for short_lookup in short:
+        fewer = _rows_of_tokens(short_lookup, less, exact=exact) if short_lookup.table is lookup.table else None
         if fewer is None or not _counts_up(fewer, first):
             continue
-        narrow = _width(other, less)
+        narrow = _width(short_lookup, less)
         if width - narrow == probe.padding:
             return width - length
         # A model may pad rows to a multiple of its window, here to several windows, or to one.
         window = math.gcd(width, narrow)
         if (round_up(length, window), round_up(less, window)) != (width, narrow):
             continue
-        if not torch.equal(lookup.rows, other.rows):
+        if not torch.equal(lookup.rows, short_lookup.rows):
             return 0
         try:  # all rows of one window, or a prompt: a longer row distinguishes the two
             longer, _ = probe.run(
@@ -260,8 +260,12 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
             )
         except ValueError:
             return None
-        wider = [_rows_of_tokens(each, width + 1, exact=exact) for each in longer if each.table is lookup.table]
-        return 0 if any(each is not None and _counts_up(each, first) for each in wider) else None
+        wider = [
+            _rows_of_tokens(long_lookup, width + 1, exact=exact)
+            for long_lookup in longer
+            if long_lookup.table is lookup.table
+        ]
+        return 0 if any(numbers is not None and _counts_up(numbers, first) for numbers in wider) else None
     return None
 
 
@@ -323,8 +327,8 @@ def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor)
 
 def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, torch.Tensor]:
     """Return model inputs: one row that repeats one token (`count=1`: a a a a) or two tokens (`count=2`: a b a b)."""
-    ids = {name: each[:1, [0, -1][:count]].repeat(1, each.shape[1]) for name, each in probe.samples.items()}
-    return with_masks({name: each[:, : probe.samples[name].shape[1] - shorter] for name, each in ids.items()})
+    ids = {name: tokens[:1, [0, -1][:count]].repeat(1, tokens.shape[1]) for name, tokens in probe.samples.items()}
+    return with_masks({name: tensor[:, : probe.samples[name].shape[1] - shorter] for name, tensor in ids.items()})
 
 
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
@@ -416,4 +420,4 @@ def _has_alibi(model: nn.Module) -> bool:
     names.update(name for cls in classes for name in vars(cls))
     if not any("alibi" in name for name in names):
         return False
-    return False not in [getattr(each, "alibi", None) for each in configurations(getattr(model, "config", model))]
+    return False not in [getattr(config, "alibi", None) for config in configurations(getattr(model, "config", model))]

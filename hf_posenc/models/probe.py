@@ -113,9 +113,9 @@ class Probe:
         self.has_fixed_length = fixed_length(self.model.config) is not None
         self.padding_id = next(
             (
-                each.pad_token_id
-                for each in configurations(self.model.config)
-                if type(getattr(each, "pad_token_id", None)) is int and each.pad_token_id >= 0
+                config.pad_token_id
+                for config in configurations(self.model.config)
+                if type(getattr(config, "pad_token_id", None)) is int and config.pad_token_id >= 0
             ),
             0,
         )
@@ -139,8 +139,8 @@ class Probe:
 
         The ids of a row descend, so that they cannot be taken for position ids.
         """
-        drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
-        return torch.from_numpy(-np.sort(-drawn, axis=1))
+        ids = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
+        return torch.from_numpy(-np.sort(-ids, axis=1))
 
     def padded(self, samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return model inputs of two rows: the first row of each of `samples`, once left-padded and once right-padded.
@@ -150,8 +150,8 @@ class Probe:
         """
         inputs: dict[str, torch.Tensor] = {}
         for name, ids in samples.items():
-            real, pad = ids[0, : -self.padding], torch.full((self.padding,), self.padding_id, device="cpu")
-            inputs[name] = torch.stack([torch.cat([pad, real]), torch.cat([real, pad])])
+            tokens, pad = ids[0, : -self.padding], torch.full((self.padding,), self.padding_id, device="cpu")
+            inputs[name] = torch.stack([torch.cat([pad, tokens]), torch.cat([tokens, pad])])
             mask = torch.ones_like(ids)
             mask[0, : self.padding] = 0
             mask[1, -self.padding :] = 0
@@ -184,7 +184,7 @@ class Probe:
                 hooks.callback(table.register_forward_hook(recorder.record_output).remove)
             with torch.no_grad():
                 out = self._forward(inputs, more)
-        return [replace(each, is_added=recorder.is_added(each)) for each in recorder.lookups], out.float().cpu()
+        return [replace(lookup, is_added=recorder.is_added(lookup)) for lookup in recorder.lookups], out.float().cpu()
 
     def _forward(self, inputs: Mapping[str, torch.Tensor], more: Mapping[str, Any] | None = None) -> torch.Tensor:
         """Run the base model and return the last hidden states (or logits) `(B, T, ·)`; raise if it fails."""
@@ -194,7 +194,7 @@ class Probe:
         # A cache may change the mask, for example let packed documents see each other.
         arguments |= {"use_cache": False} if self.takes_use_cache or "use_cache" in names else {}
         arguments |= {
-            name: each.to(self.device) if hasattr(each, "to") else each for name, each in (more or {}).items()
+            name: value.to(self.device) if hasattr(value, "to") else value for name, value in (more or {}).items()
         }
         try:
             with unchanged(self.model):
@@ -280,8 +280,8 @@ class _Recorder(TorchFunctionMode):
         if self._computed:
             self._follow(func, args, kwargs, out)
         if func is F.embedding:
-            named = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
-            self._record(named["weight"], named["input"], out)
+            arguments = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
+            self._record(arguments["weight"], arguments["input"], out)
         elif func in _BY_INDEX and args and id(args[0]) in self.tables:
             index = kwargs.get("index", args[-1])
             if func is torch.Tensor.__getitem__:  # index the row numbers 0, 1, 2, ...: also handles slices
@@ -311,16 +311,20 @@ class _Recorder(TorchFunctionMode):
         """Record how the operation `func` uses rows that were read from a table."""
         # True for adding them to token vectors; False for multiplying by them, adding them to attention scores, or
         # reordering them. Without token vectors, as in a scaling, `out` counts as rows of the table from then on.
-        flat = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
-        tensors = [each for each in flat if isinstance(each, torch.Tensor)]
-        source = next((each for each in tensors if id(each) in self._computed), None)
+        flat = [item for arg in (*args, *kwargs.values()) for item in (arg if isinstance(arg, list | tuple) else [arg])]
+        tensors = [item for item in flat if isinstance(item, torch.Tensor)]
+        source = next((tensor for tensor in tensors if id(tensor) in self._computed), None)
         if source is None or not isinstance(out, torch.Tensor):
             return
         table, width, _ = self._computed[id(source)]
-        others = [each for each in tensors if id(each) not in self._computed and each.dim() > 2 and each.shape[-1] > 1]
+        operands = [
+            tensor
+            for tensor in tensors
+            if id(tensor) not in self._computed and tensor.dim() > 2 and tensor.shape[-1] > 1
+        ]
         if func.__name__ in _REORDERS:
             self._uses.setdefault(id(table), []).append(False)
-        elif not any(each.is_floating_point() for each in others):
+        elif not any(operand.is_floating_point() for operand in operands):
             self._computed[id(out)] = table, width, out
         elif func.__name__.strip("_") in _ADDS:
             scores = source.shape[-2:] == (width, width) and table.shape[1] != width
@@ -391,9 +395,9 @@ def token_embeddings(model: Any) -> torch.Tensor | None:
 def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return up to 50,000 ids of ordinary tokens, `(N,)` int64, for samples."""
     # Special tokens are left out, because padding can move the positions of other tokens, and eos can end a sequence.
-    known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
+    sizes = [getattr(config, "vocab_size", None) for config in configurations(model.config)]
     table = token_embeddings(model)
-    rows = min([2**31 if table is None else len(table), *(size for size in known if type(size) is int and size > 0)])
+    rows = min([2**31 if table is None else len(table), *(size for size in sizes if type(size) is int and size > 0)])
     special = special_ids(model.config) | {
         int(module.padding_idx) for module in model.modules() if type(getattr(module, "padding_idx", None)) is int
     }
@@ -430,8 +434,8 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     config = getattr(model, "config", None)
     configs = [
         # with copies of lists and dicts, for changes in place
-        (vars(each), dict(vars(each)), {k: copy.copy(v) for k, v in vars(each).items() if isinstance(v, _MUTABLE)})
-        for each in (configurations(config) if config is not None else ())
+        (vars(part), dict(vars(part)), {k: copy.copy(v) for k, v in vars(part).items() if isinstance(v, _MUTABLE)})
+        for part in (configurations(config) if config is not None else ())
     ]
     python_state = random.getstate()  # layer dropping draws from it in some models
     numpy_state = np.random.get_state()  # noqa: NPY002  (BigBird draws from it)

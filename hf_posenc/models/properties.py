@@ -126,7 +126,7 @@ def takes_use_cache(model: Any, config: Any) -> bool:
     parameters = inspect.signature(model.forward).parameters
     by_kwargs = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     return "use_cache" in parameters or (
-        by_kwargs and any(hasattr(each, "use_cache") for each in configurations(config))
+        by_kwargs and any(hasattr(part, "use_cache") for part in configurations(config))
     )
 
 
@@ -142,8 +142,8 @@ def declared_names(model: Any) -> tuple[str, ...]:
         >>> declared_names(nn.Linear(2, 2))
         ()
     """
-    for each in (model, getattr(model, "base_model", model)):
-        parameters = inspect.signature(each.forward).parameters.values()
+    for module in (model, getattr(model, "base_model", model)):
+        parameters = inspect.signature(module.forward).parameters.values()
         kinds = [parameter.annotation for parameter in parameters if parameter.kind is inspect.Parameter.VAR_KEYWORD]
         declared = [kind for annotation in kinds for kind in get_args(annotation) if is_typeddict(kind)]
         if declared or not kinds:
@@ -164,8 +164,8 @@ def configurations(config: Any) -> Iterator[Any]:
 def special_ids(config: Any) -> set[int]:
     """Return the ids of special tokens (padding, end of sequence, ...) in a configuration and those nested in it."""
     ids: set[int] = set()
-    for each in configurations(config):
-        for name, value in vars(each).items():
+    for part in configurations(config):
+        for name, value in vars(part).items():
             if name.endswith(("_token_id", "_token_index", "_token_ids", "_index")):
                 ids |= {item for item in (value if isinstance(value, list | tuple) else [value]) if type(item) is int}
     return ids
@@ -173,9 +173,9 @@ def special_ids(config: Any) -> set[int]:
 
 def configured_length(config: Any) -> int | None:
     """Return the maximal number of positions in `config` or a nested one (`n_positions`, ...); else `None`."""
-    for each in configurations(config):
+    for part in configurations(config):
         for key in LENGTH_KEYS:
-            value = getattr(each, key, None)
+            value = getattr(part, key, None)
             if type(value) is int and value > 0:
                 return value
     return None

@@ -264,10 +264,10 @@ class ModelSpec:
             >>> ModelSpec.from_dict({"name": "Reader", "max_length": 512}).max_length
             512
         """
-        known = [field.name for field in dataclasses.fields(cls)]
+        names = [field.name for field in dataclasses.fields(cls)]
         for name in values:
-            if name not in known:
-                raise ValueError(one_of("a field of a ModelSpec", name, known))
+            if name not in names:
+                raise ValueError(one_of("a field of a ModelSpec", name, names))
         return cls(**values)
 
 
@@ -289,8 +289,8 @@ def _shifts_labels(probe: Probe, positions: ModelPositions, compares_with_next: 
     # Encoder-decoders and causal models that predict tokens shift labels in their forward.
     predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
     in_order = bool(model.config.is_encoder_decoder) or positions.is_causal
-    found = None if model.config.is_encoder_decoder else compares_with_next
-    return in_order and predicts if found is None else found
+    shifts = None if model.config.is_encoder_decoder else compares_with_next
+    return in_order and predicts if shifts is None else shifts
 
 
 def _loss_of(probe: Probe) -> tuple[bool | None, int | None]:
@@ -357,7 +357,7 @@ def _has_one_output_per_row(probe: Probe) -> bool:
         with unchanged(probe.model), torch.no_grad():
             out = probe.model(**{name: value for name, value in inputs.items() if name in names})
         values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
-        return [each.shape for each in values if isinstance(each, torch.Tensor)]
+        return [value.shape for value in values if isinstance(value, torch.Tensor)]
 
     for choices in ((1,), (1, 1)):  # rows `(B, T)`, and for multiple choice `(B, choices, T)`
         try:

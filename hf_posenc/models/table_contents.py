@@ -169,8 +169,8 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
             signs["direction", first] = (spread - 1) / (first - 1), math.sqrt(surprise)
         if first < count:
             before, after = float(squares[:first].mean()), float(squares[first:].mean())
-            both = float(squares.mean())
-            surprise = first * math.log(both / before) + (count - first) * math.log(both / after)
+            mean = float(squares.mean())
+            surprise = first * math.log(mean / before) + (count - first) * math.log(mean / after)
             signs["length", first] = math.sqrt(before / after), math.sqrt(max(d_model * surprise, 0.0))
     return signs
 

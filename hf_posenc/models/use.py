@@ -213,7 +213,7 @@ def use_sinusoidal_positions(
         largest_difference=0.0 if verify else None,
         takes_position_ids=positions.takes_position_ids,
         still_trained=tuple(
-            name for name, each in parameters.items() if each.requires_grad and name.startswith(adapted)
+            name for name, parameter in parameters.items() if parameter.requires_grad and name.startswith(adapted)
         ),
         spread=spread,
         _changes=None if cannot_undo else changes,
@@ -295,7 +295,7 @@ def _is_normalized(probe: Probe) -> bool:
     """Return True if a LayerNorm follows the sum of the embeddings, so that only the ratio of its parts matters."""
     # Then twice as large embeddings give the same outputs, apart from the epsilon of the LayerNorm.
     inputs = with_masks(probe.samples)
-    tables = list({id(each.table): each.table for each in probe.run(inputs)[0] if each.is_added}.values())
+    tables = list({id(lookup.table): lookup.table for lookup in probe.run(inputs)[0] if lookup.is_added}.values())
     outputs, larger = [], 1
     try:
         for factor in (4, 2):  # four times as large, the epsilon counts little
@@ -314,7 +314,11 @@ def _token_tables(model: Any) -> dict[str, torch.Tensor]:
     """Return `{parameter name: table}` for the token embeddings of a model; encoder and decoder may have one each."""
     parts = [model, getattr(model, "encoder", None), getattr(model, "decoder", None)]
     weights = [token_embeddings(part) for part in parts if part is not None]
-    return {name: each for name, each in model.named_parameters() if any(each is weight for weight in weights)}
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if any(parameter is weight for weight in weights)
+    }
 
 
 def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:

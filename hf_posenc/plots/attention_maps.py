@@ -123,13 +123,13 @@ def attention(
         got = "neither of them" if model is None else "a model and weights"
         fix = "plots.attention(model, batch), or plots.attention(weights=weights, tokens=tokens)"
         raise value_error("a picture of attention needs a model, or weights=", got=got, fix=fix)
-    found = _as_they_are(weights, decoder_tokens) if model is None else attention_weights(model, batch)
+    weights_by_kind = _as_they_are(weights, decoder_tokens) if model is None else attention_weights(model, batch)
     if kind is not None:
-        if kind not in found:
-            raise ValueError(one_of("kind", kind, list(found)))
-        found = {kind: found[kind]}
+        if kind not in weights_by_kind:
+            raise ValueError(one_of("kind", kind, list(weights_by_kind)))
+        weights_by_kind = {kind: weights_by_kind[kind]}
     panels = []
-    for name, values in found.items():
+    for name, values in weights_by_kind.items():
         layers, rows, heads, *lengths = values.shape
         (index,) = as_indices(row, rows, "row")
         sides = []  # of queries, and of keys
@@ -143,12 +143,16 @@ def attention(
         (down, queries, real_queries), (across, keys, real_keys) = sides
         several = ', several, or "all" or "mean"'
         numbers: list[Any] = [None] if head == "mean" else as_indices(head, heads, "head", several)
-        for one, other in product(as_indices(layer, layers, "layer", ', several, or "all"'), numbers):
-            shown = values[one, index].mean(axis=0) if other is None else values[one, index, other]
-            which = f"mean of {heads} heads" if other is None and heads > 1 else f"head {other or 0}"
-            where = "" if model is None else f"layer {one}, "
+        for layer_index, head_index in product(as_indices(layer, layers, "layer", ', several, or "all"'), numbers):
+            matrix = (
+                values[layer_index, index].mean(axis=0)
+                if head_index is None
+                else values[layer_index, index, head_index]
+            )
+            which = f"mean of {heads} heads" if head_index is None and heads > 1 else f"head {head_index or 0}"
+            where = "" if model is None else f"layer {layer_index}, "
             title = f"{'' if name == 'self' else f'{name}, '}{where}{which}"
-            panels.append(_Panel(title, shown[down, across], queries, keys, real_queries, real_keys))
+            panels.append(_Panel(title, matrix[down, across], queries, keys, real_queries, real_keys))
     if len(panels) > 1:
         if ax is not None:
             got = f"{len(panels)} panels: {panels[0].title}, {panels[1].title}, ..."
@@ -159,9 +163,9 @@ def attention(
     width, height = (
         min(max(len(words) * 0.36, 2.6), max(len(words) * 0.122, 6.0)) for words in (only.keys, only.queries)
     )
-    own = ax is None
+    is_new = ax is None
     ax = new_axes(ax, width + inches_of(only.queries) + 1.2, height + 1.4)
-    image = _draw(ax, only, float(only.weights.max()), (width if own else width_of(ax)) / len(only.keys))
+    image = _draw(ax, only, float(only.weights.max()), (width if is_new else width_of(ax)) / len(only.keys))
     label(ax, _title(only), "key", "query", note=only.title)
     color_bar(ax, image, "weight", shrink=0.8)
     return ax
@@ -171,16 +175,16 @@ def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bo
     """Return a bool array of `shape` `(B, T)`, True at tokens and False at padding, from the batch's padding mask."""
     if isinstance(batch, Mapping):
         prefix = "decoder_" if decoder and "decoder_input_ids" in batch else ""
-        known = real_tokens({name.removeprefix(prefix): batch[name] for name in batch if name.startswith(prefix)})
-        if known is not None and tuple(known.shape) == shape:
-            return as_numpy(known).astype(bool)
+        mask = real_tokens({name.removeprefix(prefix): batch[name] for name in batch if name.startswith(prefix)})
+        if mask is not None and tuple(mask.shape) == shape:
+            return as_numpy(mask).astype(bool)
     return np.ones(shape, dtype=bool)
 
 
 def _title(panel: _Panel) -> str:
     """Return the title of a panel, which names the key with the highest mean weight over the queries."""
-    real = panel.weights[np.array(panel.real_queries)]
-    shares = (real if len(real) else panel.weights).mean(axis=0)
+    rows = panel.weights[np.array(panel.real_queries)]
+    shares = (rows if len(rows) else panel.weights).mean(axis=0)
     first, *others = np.argsort(-shares, kind="stable").tolist()
     if others and shares[first] < 1.1 * shares[others[0]]:
         return "Which key each query attends to"
@@ -216,8 +220,8 @@ def _grid(panels: Sequence[_Panel]) -> Figure:
         place.set_axis_off()
     color_bar(cells, image, "weight", shrink=min(4 / (lines * height), 0.8), aspect=25)
     left_out = len(panels) - len(shown)
-    more = f"; {left_out} are left out: choose them with layer=, head= and kind=" if left_out else ""
-    headline(figure, "Which key each query attends to", f"{len(shown)} of {len(panels)} panels{more}")
+    note = f"; {left_out} are left out: choose them with layer=, head= and kind=" if left_out else ""
+    headline(figure, "Which key each query attends to", f"{len(shown)} of {len(panels)} panels{note}")
     return figure
 
 
@@ -248,9 +252,9 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
         raise type_error("model must be a module", got=shorten(model), fix="plots.attention(model, batch)")
     with unchanged(model), torch.no_grad():
         weights = _of_hugging_face(model, batch) if is_hugging_face(model) else _of_torch(model, batch)
-    found = {}
+    weights_by_kind = {}
     for kind in dict.fromkeys(kind for kind, _, _ in weights):
-        layers = {name: values for each, name, values in weights if each == kind}
+        layers = {name: values for layer_kind, name, values in weights if layer_kind == kind}
         first, shape = next((name, values.shape) for name, values in layers.items())
         for name, values in layers.items():
             if values.shape != shape:
@@ -259,14 +263,14 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
                     got=f"{first} has weights {shape}, {name} {values.shape}",
                     fix="plots.attention(model.part, batch) for one part of the model",
                 )
-        found[kind] = as_finite(np.stack(list(layers.values())), f"{kind} attention")
-    _check_weights(found, f"this {type(model).__name__}")
-    return found
+        weights_by_kind[kind] = as_finite(np.stack(list(layers.values())), f"{kind} attention")
+    _check_weights(weights_by_kind, f"this {type(model).__name__}")
+    return weights_by_kind
 
 
-def _check_weights(found: Mapping[str, NDArray[np.float64]], whose: str) -> None:
+def _check_weights(weights_by_kind: Mapping[str, NDArray[np.float64]], whose: str) -> None:
     """Raise `ValueError` if a number is negative, or a query's weights sum to more than 1."""
-    for kind, weights in found.items():
+    for kind, weights in weights_by_kind.items():
         least, most = float(weights.min()), float(weights.sum(axis=-1).max())
         if least < 0 or most > 1 + _ROUNDING:  # models with attention sinks have smaller sums
             raise value_error(
@@ -278,16 +282,16 @@ def _check_weights(found: Mapping[str, NDArray[np.float64]], whose: str) -> None
 
 def _as_they_are(weights: Any, decoder_tokens: Any) -> dict[str, NDArray[np.float64]]:
     """Return the argument `weights` of `attention` in the form of `attention_weights`."""
-    given = as_finite(weights, "weights", "torch.softmax(scores, dim=-1)")
-    given = given[None] if given.ndim == 3 else given
-    if given.ndim != 4 or 0 in given.shape:
+    array = as_finite(weights, "weights", "torch.softmax(scores, dim=-1)")
+    array = array[None] if array.ndim == 3 else array
+    if array.ndim != 4 or 0 in array.shape:
         rule = "weights must be (heads, queries, keys) or (batch, heads, queries, keys)"
         fix = "weights[None] for a single head (queries, keys)"
         raise value_error(rule, got=f"shape {tuple(np.shape(weights))}", fix=fix)
-    is_self = given.shape[2] == given.shape[3] and decoder_tokens is None
-    found = {"self" if is_self else "cross": given[None]}
-    _check_weights(found, "weights=")
-    return found
+    is_self = array.shape[2] == array.shape[3] and decoder_tokens is None
+    weights_by_kind = {"self" if is_self else "cross": array[None]}
+    _check_weights(weights_by_kind, "weights=")
+    return weights_by_kind
 
 
 def _of_hugging_face(model: Any, batch: Any) -> _Weights:
@@ -298,39 +302,39 @@ def _of_hugging_face(model: Any, batch: Any) -> _Weights:
     inputs = {name: value for name, value in _moved(batch, model).items() if name in names}
     settings = {name: value for name, value in (("use_cache", False), ("return_dict", True)) if name in names}
     output = model(**inputs, **settings, output_attentions=True)
-    found: _Weights = []
+    entries: _Weights = []
     for name, kind in _OUTPUTS.items():
         layers = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
         for number, weights in enumerate(layers or ()):
             if weights is not None:
-                found.append((kind, f"layer {number}", as_numpy(weights)))
-    if not found:
-        used = attention_implementation(model.config)
+                entries.append((kind, f"layer {number}", as_numpy(weights)))
+    if not entries:
+        implementation = attention_implementation(model.config)
         eager = 'model.set_attn_implementation("eager"), or from_pretrained(..., attn_implementation="eager")'
         raise value_error(
             f"this {type(model).__name__} returns no attention weights",
-            got=f"attn_implementation={used!r}" if used else "no attention in its output",
-            fix="another model: this one has no weights to return" if used == "eager" else eager,
+            got=f"attn_implementation={implementation!r}" if implementation else "no attention in its output",
+            fix="another model: this one has no weights to return" if implementation == "eager" else eager,
         )
-    for kind, _, weights in found:
+    for kind, _, weights in entries:
         if weights.ndim != 4 or (kind != "cross" and weights.shape[2] != weights.shape[3]):
             rule = f"the attention of this {type(model).__name__} is not between all pairs of tokens"
             fix = "a model with weights (batch, heads, tokens, tokens)"
             raise value_error(rule, got=f"weights {weights.shape}", fix=fix)
-    return found
+    return entries
 
 
 def _of_torch(model: nn.Module, batch: Any) -> _Weights:
     args, kwargs = _arguments(model, batch)
-    found = _captured(model, lambda: model(*args, **kwargs))
-    if not found:
+    entries = _captured(model, lambda: model(*args, **kwargs))
+    if not entries:
         inside = any(isinstance(part, nn.MultiheadAttention) for part in model.modules())
         raise value_error(
             f"this {type(model).__name__} returns no attention weights",
             got="its forward never calls its nn.MultiheadAttention" if inside else "no nn.MultiheadAttention in it",
             fix="a module with nn.MultiheadAttention, such as torch's layers",
         )
-    return found
+    return entries
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -390,8 +394,8 @@ def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
         elif isinstance(part, nn.TransformerDecoderLayer):
             kinds |= {part.self_attn: "decoder", part.multihead_attn: "cross"}
     modules = {part: name for name, part in model.named_modules() if isinstance(part, nn.MultiheadAttention)}
-    found: dict[nn.Module, tuple[str, NDArray[Any]]] = {}
-    handles = [handle for module in modules for handle in _hooks(module, kinds.get(module), found)]
+    results: dict[nn.Module, tuple[str, NDArray[Any]]] = {}
+    handles = [handle for module in modules for handle in _hooks(module, kinds.get(module), results)]
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # the fused layer computes no weights
     try:
@@ -400,10 +404,10 @@ def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
         torch.backends.mha.set_fastpath_enabled(fast)
         for handle in handles:
             handle.remove()
-    return [(found[module][0], name, found[module][1]) for module, name in modules.items() if module in found]
+    return [(results[module][0], name, results[module][1]) for module, name in modules.items() if module in results]
 
 
-def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
+def _hooks(module: nn.Module, kind: str | None, results: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
     """Add hooks to an attention module, and return their handles, to remove them later."""
     requested: list[tuple[bool, bool]] = []
 
@@ -419,7 +423,8 @@ def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str
         query, key = args[0], args[1]
         values = as_numpy(weights)
         inferred = "self" if query is key or torch.equal(query, key) else "cross"
-        found[attention] = kind or inferred, values if values.ndim == 4 else values[None]  # an unbatched input has no B
+        values = values if values.ndim == 4 else values[None]  # an unbatched input has no B
+        results[attention] = kind or inferred, values
         needed, averaged = requested.pop()
         if not needed:
             return result, None

@@ -98,38 +98,40 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         words = [[""] * length] * rows
     else:
         words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(length))
-    whole = 1.15 * inches_of([word for row in words for word in row])
-    widest = min(whole, _WIDEST_TOKEN)
+    full_width = 1.15 * inches_of([word for row in words for word in row])
+    widest = min(full_width, _WIDEST_TOKEN)
     columns = min(max(int((_WIDEST - _BESIDE if ax is None else width_of(ax)) / widest), 1), length, _MOST_TOKENS)
     width = _WIDEST  # inches, less if that is enough for whole tokens
     if batch.get("inputs_embeds") is None:
-        width = min(max(columns * max(whole, _WIDEST_TOKEN) + _BESIDE, _NARROWEST), _WIDEST)
+        width = min(max(columns * max(full_width, _WIDEST_TOKEN) + _BESIDE, _NARROWEST), _WIDEST)
     room = width - _BESIDE if ax is None else width_of(ax)
     is_left = contents.real[:, -1].all() and not contents.real[:, 0].all()
     part = slice(length - columns, length) if is_left else slice(columns)
-    real, letters = contents.real[:rows, part], int(room / columns / widest * _letters(words, widest))
+    is_real, letters = contents.real[:rows, part], int(room / columns / widest * _letters(words, widest))
     title = f"tokens {part.start or 0} to {part.stop - 1} of {length}" if columns < length else "tokens"
-    style: dict[str, Any] = {"inks": np.where(real, INK, FADED), "lines": "#B0B0B0", "first": part.start or 0}
-    style["words"] = [[one if len(one) <= letters else one[: letters - 1] + "…" for one in row[part]] for row in words]
+    style: dict[str, Any] = {"inks": np.where(is_real, INK, FADED), "lines": "#B0B0B0", "first": part.start or 0}
+    style["words"] = [
+        [word if len(word) <= letters else word[: letters - 1] + "…" for word in row[part]] for row in words
+    ]
     if ax is not None:
-        _draw_cells(new_axes(ax), real, (PADDING, "#FFFFFF"), title, **style)
+        _draw_cells(new_axes(ax), is_real, (PADDING, "#FFFFFF"), title, **style)
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
 
-    known = {"document_ids": contents.documents, "position_ids": contents.positions}
+    numbers = {"document_ids": contents.documents, "position_ids": contents.positions}
     strips, squares = (
-        [name for name in names if known.get(name, batch.get(name)) is not None] for names in (_STRIPS, _SQUARES)
+        [name for name in names if numbers.get(name, batch.get(name)) is not None] for names in (_STRIPS, _SQUARES)
     )
     heights, places = _places(strips, squares, 0.22 * rows + 0.9, min(0.25 * columns + 1.45, 4.2))
     heights = [0.32 * rows + 0.75, *heights]
     figure, first = new_figure(width, sum(heights) + 0.9), part.start or 0
     grid = figure.add_gridspec(len(heights), 6, height_ratios=heights)
-    _draw_cells(figure.add_subplot(grid[0, :]), real, (PADDING, "#FFFFFF"), title, **style)
+    _draw_cells(figure.add_subplot(grid[0, :]), is_real, (PADDING, "#FFFFFF"), title, **style)
     for name, place in places.items():
         panel = figure.add_subplot(grid[place])
         if name == "attention_mask":
-            _draw_cells(panel, real, (PADDING, BLUE), name, first=first)
-        elif name in known:
-            _draw_numbers(panel, name, known[name][:rows, part], real, first)  # type: ignore[index]
+            _draw_cells(panel, is_real, (PADDING, BLUE), name, first=first)
+        elif name in numbers:
+            _draw_numbers(panel, name, numbers[name][:rows, part], is_real, first)  # type: ignore[index]
         elif name == "look_ahead_mask":
             mask = contents.look_ahead_mask()  # a decoder's has another length
             cells = as_numpy(mask[part, part] if len(mask) == length else mask[:columns, :columns]).astype(bool)
@@ -139,9 +141,11 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
             _draw_embeddings(panel, batch[name][0], part)
     drawn = f"; the first {rows} rows are drawn" if rows < count else ""
     drawn += f"; tokens {part.start or 0} to {part.stop - 1} are drawn" if columns < length else ""
-    used = ({_PADDING} if not real.all() else set()) | ({_LATER} if batch.get("look_ahead_mask") is not None else set())
+    codes = ({_PADDING} if not is_real.all() else set()) | (
+        {_LATER} if batch.get("look_ahead_mask") is not None else set()
+    )
     note = f"{counted(count, 'row')} × {counted(length, 'token')}{drawn}"
-    headline(figure, contents.title(), note, _legend(used | {_ALLOWED}))
+    headline(figure, contents.title(), note, _legend(codes | {_ALLOWED}))
     return figure
 
 
@@ -204,11 +208,11 @@ def masks(
     part = span_of(span, length)
     name = "decoder_input_ids" if decoder else "input_ids"
     (words,) = token_labels(batch, tokens, contents.shape, rows=slice(index, index + 1), span=part, name=name)
-    real = contents.real[index, part]
+    is_real = contents.real[index, part]
     matrices, title = contents.matrices(index, part, look_ahead)
     if ax is not None:
         name, cells = matrices.popitem()
-        _draw_matrix(new_axes(ax), "", cells, words, real, width_of(ax) / len(words))
+        _draw_matrix(new_axes(ax), "", cells, words, is_real, width_of(ax) / len(words))
         label(ax, title, *_KEYS, note=name)
         ax.set_aspect("equal")
         return ax
@@ -225,15 +229,15 @@ def masks(
     whose = "decoder row" if decoder else "row"
     tokens_drawn = f", tokens {part.start} to {part.stop - 1}" if part.stop - part.start < length else ""
     for number, (name, cells) in enumerate(matrices.items()):
-        _draw_matrix(figure.add_subplot(grid[divmod(number, abreast)]), name, cells, words, real, cell)
-    more, there = f", the first {rows} of {count} rows" if rows < count else "", contents.real[:rows, part]
+        _draw_matrix(figure.add_subplot(grid[divmod(number, abreast)]), name, cells, words, is_real, cell)
+    rows_drawn, there = f", the first {rows} of {count} rows" if rows < count else "", contents.real[:rows, part]
     all_rows = figure.add_subplot(grid[lines, :])
-    _draw_cells(all_rows, there, (PADDING, BLUE), f"padding mask of every row{more}", first=part.start)
+    _draw_cells(all_rows, there, (PADDING, BLUE), f"padding mask of every row{rows_drawn}", first=part.start)
     for number, (name, values) in enumerate(strips.items(), lines + 1):
-        _draw_numbers(figure.add_subplot(grid[number, :]), name, values[:rows, part], there, part.start, more)
-    used = {int(value) for cells in matrices.values() for value in np.unique(cells)}
+        _draw_numbers(figure.add_subplot(grid[number, :]), name, values[:rows, part], there, part.start, rows_drawn)
+    codes = {int(value) for cells in matrices.values() for value in np.unique(cells)}
     note = f"{whose} {index} of {counted(count, 'row')} × {counted(length, 'token')}{tokens_drawn}"
-    headline(figure, title, note, _legend(used | ({_PADDING} if not there.all() else set())))
+    headline(figure, title, note, _legend(codes | ({_PADDING} if not there.all() else set())))
     return figure
 
 
@@ -252,12 +256,12 @@ class _Contents:
     def __init__(self, batch: Mapping[str, Any]) -> None:
         self.batch = batch
         self.shape = _shape_of(batch)  # (B, T)
-        given = batch.get("attention_mask")
-        masks = given if isinstance(given, Mapping) else {"": given}  # one mask for each kind of layer, or for all
+        masks = batch.get("attention_mask")
+        masks = masks if isinstance(masks, Mapping) else {"": masks}  # one mask for each kind of layer, or for all
         # The 4D masks by kind of layer, each (B, 1 or T, T). A token is real if at least one query may attend to it.
         self.full = {name: mask[:, 0] for name, mask in masks.items() if mask is not None and mask.ndim == 4}
-        known = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(batch)
-        self.real = np.ones(self.shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
+        is_real = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(batch)
+        self.real = np.ones(self.shape, dtype=bool) if is_real is None else as_numpy(is_real).astype(bool)
         _check_shape("attention_mask", self.real.shape, self.shape)
         ids, positions = batch.get("document_ids"), batch.get("position_ids")
         self.positions: NDArray[Any] | None = None
@@ -274,8 +278,8 @@ class _Contents:
             self.documents = np.where(self.real, documents, -1)
         elif self.positions is not None:
             packed = {"attention_mask": self.real, "position_ids": self.positions.astype(np.int64)}
-            found = AttentionMask.from_batch(packed).documents.numpy()
-            self.documents = found if (found > 0).any() else None
+            numbers = AttentionMask.from_batch(packed).documents.numpy()
+            self.documents = numbers if (numbers > 0).any() else None
 
     def look_ahead_mask(self) -> Any:
         """Return the look-ahead mask of the first row, `(T, T)`; all rows have the same mask."""
@@ -305,36 +309,36 @@ class _Contents:
         `part`. The docstring of `masks` explains `look_ahead` and the numbers in the cells. The last matrix combines
         all masks. If the batch has 4D masks for several kinds of layer, there is one combined matrix for each kind.
         """
-        real = self.real[row, part]
-        both = real & real[:, None]  # (N, N): query and key are real
-        is_later, is_other = np.triu(np.ones_like(both), 1), np.zeros_like(both)
+        is_real = self.real[row, part]
+        both_real = is_real & is_real[:, None]  # (N, N): query and key are real
+        is_later, is_other = np.triu(np.ones_like(both_real), 1), np.zeros_like(both_real)
         ids = None if self.documents is None else self.documents[row, part]
 
         def cells(allowed: NDArray[np.bool_], *, later: bool = False, alone: bool = False) -> NDArray[np.int8]:
             """Return the numbers of the cells of a mask, from 0 to 5, as the docstring of `masks` explains them."""
             # A look-ahead mask `alone` hides nothing else.
-            codes = reasons(allowed, np.ones_like(real) if alone else real, None if alone else ids, later=later)
+            codes = reasons(allowed, np.ones_like(is_real) if alone else is_real, None if alone else ids, later=later)
             codes[codes == _PADDING_QUERY] = _PADDING
-            return np.where(allowed & ~real[:, None], _PADDING_QUERY, codes).astype(np.int8)
+            return np.where(allowed & ~is_real[:, None], _PADDING_QUERY, codes).astype(np.int8)
 
-        combined = is_key = np.broadcast_to(real, both.shape)
-        found, names = {"padding mask": cells(is_key)}, ["padding"]
+        combined = is_key = np.broadcast_to(is_real, both_real.shape)
+        matrices, names = {"padding mask": cells(is_key)}, ["padding"]
         if look_ahead or (look_ahead is None and self.batch.get("look_ahead_mask") is not None):
             allowed = ~is_later
             if self.batch.get("look_ahead_mask") is not None:
                 mask = self.look_ahead_mask()
                 _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
                 allowed = _allowed(mask[part, part])
-            found["look-ahead mask"] = cells(allowed, later=True, alone=True)
+            matrices["look-ahead mask"] = cells(allowed, later=True, alone=True)
             names.append("look-ahead")
             combined = combined & allowed
         if ids is not None:
-            same = ids[:, None] == ids
-            is_other = ~same & both
-            found["same document"] = cells(same & (ids >= 0))
+            same_document = ids[:, None] == ids
+            is_other = ~same_document & both_real
+            matrices["same document"] = cells(same_document & (ids >= 0))
             names.append("document")
-            combined = combined & same
-        visible = np.zeros_like(both)  # for at least one kind of layer
+            combined = combined & same_document
+        visible = np.zeros_like(both_real)  # for at least one kind of layer
         for kind, mask in (self.full or {"": None}).items():
             allowed = combined
             if mask is not None:
@@ -342,21 +346,21 @@ class _Contents:
             visible |= allowed
             hidden_cells = cells(allowed, later=not (allowed & is_later).any())
             if len(self.full) > 1:
-                found[f"mask of {kind}"] = hidden_cells
+                matrices[f"mask of {kind}"] = hidden_cells
             elif len(names) > 1:
-                found[" and ".join(names) if len(names) == 2 else "all combined"] = hidden_cells
+                matrices[" and ".join(names) if len(names) == 2 else "all combined"] = hidden_cells
             elif not np.array_equal(allowed, is_key):
-                found["attention_mask of 4 dimensions"] = hidden_cells
+                matrices["attention_mask of 4 dimensions"] = hidden_cells
         hidden = {"padding": ~is_key, "a later token": is_later & is_key, "another document": is_other}
-        seen = visible & real[:, None]  # queries at padding do not count
+        seen = visible & is_real[:, None]  # queries at padding do not count
         never = [
-            f"to {name}" for name, cell in hidden.items() if (cell & real[:, None]).any() and not (cell & seen).any()
+            f"to {name}" for name, cell in hidden.items() if (cell & is_real[:, None]).any() and not (cell & seen).any()
         ]
         if never:
             *first, last = never
-            return found, f"No token attends {', '.join(first)}{' or ' if first else ''}{last}"
-        free = real.any() and visible[real][:, real].all() and len(self.full) < 2
-        return found, "Every token may attend to every token" if free else "Which token may attend to which"
+            return matrices, f"No token attends {', '.join(first)}{' or ' if first else ''}{last}"
+        free = is_real.any() and visible[is_real][:, is_real].all() and len(self.full) < 2
+        return matrices, "Every token may attend to every token" if free else "Which token may attend to which"
 
 
 def _shape_of(batch: Any) -> tuple[int, int]:
@@ -385,8 +389,8 @@ def _part_of(batch: Any, *, decoder: bool) -> Any:
     if not isinstance(batch, Mapping):
         return batch
     if not decoder:  # in an encoder-decoder, the look-ahead mask belongs to the decoder
-        both = "decoder_input_ids" in batch
-        return {name: batch[name] for name in batch if name != "look_ahead_mask"} if both else batch
+        has_decoder = "decoder_input_ids" in batch
+        return {name: batch[name] for name in batch if name != "look_ahead_mask"} if has_decoder else batch
     if "decoder_input_ids" not in batch:
         alone = ", without model=, which leaves them to the model" if "labels" in batch else ""
         raise value_error(
@@ -441,31 +445,31 @@ def _draw_embeddings(ax: Axes, embeddings: Any, part: slice) -> None:
     first = part.start or 0
     extent = (-0.5, values.shape[1] - 0.5, first + len(values) - 0.5, first - 0.5)
     heat_map(ax, values, limits=(-end, end), extent=extent, name="value")
-    more = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
+    limit_note = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
     beyond = f"\ncolors end at ±{end:.2g}, the 99th percentile" if np.abs(values).max() > end else ""
-    label(ax, f"inputs_embeds of row 0{more}{beyond}", "dimension", "token", size=MEDIUM)
+    label(ax, f"inputs_embeds of row 0{limit_note}{beyond}", "dimension", "token", size=MEDIUM)
 
 
 def _draw_numbers(
-    ax: Axes, name: str, numbers: NDArray[Any], real: NDArray[np.bool_], first: int = 0, more: str = ""
+    ax: Axes, name: str, numbers: NDArray[Any], is_real: NDArray[np.bool_], first: int = 0, note: str = ""
 ) -> None:
     """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray."""
-    shown: Any = np.ma.masked_array(numbers, mask=~real)
-    low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
-    bright, has_room = np.ones_like(real), width_of(ax) / real.shape[1] > 0.07 * len(str(high)) + 0.02
-    values, colors = shown % 2, ("#8FD3BC", GREEN)
+    cells: Any = np.ma.masked_array(numbers, mask=~is_real)
+    low, high = (int(cells.min()), int(cells.max())) if is_real.any() else (0, 0)
+    bright, has_room = np.ones_like(is_real), width_of(ax) / is_real.shape[1] > 0.07 * len(str(high)) + 0.02
+    values, colors = cells % 2, ("#8FD3BC", GREEN)
     title = f"{name}: {low} to {high}"
     if name == "position_ids":
         title, bright = title if has_room else f"{name}: {low} (dark) to {high} (bright)", numbers > (low + high) / 2
-        values = shown
+        values = cells
     ax.set_facecolor(PADDING)  # visible where the array is masked
-    inks = np.where(real, np.where(bright, "black", "white"), FADED)
+    inks = np.where(is_real, np.where(bright, "black", "white"), FADED)
     style = SEQUENTIAL if name == "position_ids" else colors
-    _draw_cells(ax, values, style, title + more, words=numbers.tolist() if has_room else None, inks=inks, first=first)
+    _draw_cells(ax, values, style, title + note, words=numbers.tolist() if has_room else None, inks=inks, first=first)
 
 
 def _draw_matrix(
-    ax: Axes, title: str, cells: NDArray[np.int8], words: list[str], real: NDArray[np.bool_], width: float
+    ax: Axes, title: str, cells: NDArray[np.int8], words: list[str], is_real: NDArray[np.bool_], width: float
 ) -> None:
     from matplotlib.patches import Rectangle
 
@@ -476,16 +480,16 @@ def _draw_matrix(
             ends = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0))
             for begin, end in ends.reshape(-1, 2).tolist():
                 ax.add_patch(Rectangle((begin - 0.5, query - 0.5), end - begin, 1, hatch=hatch, **style))
-    label_matrix(ax, words, words, cell=width, real_across=real.tolist(), real_down=real.tolist())
+    label_matrix(ax, words, words, cell=width, real_across=is_real.tolist(), real_down=is_real.tolist())
 
 
-def _legend(used: set[int]) -> list[Any]:
-    """Return legend handles for the colors of mask cells: one for each number in `used`, 0 to 5 as in `masks`."""
+def _legend(codes: set[int]) -> list[Any]:
+    """Return legend handles for the colors of mask cells: one for each number in `codes`, 0 to 5 as in `masks`."""
     from matplotlib.patches import Patch
 
     return [
         Patch(facecolor=_COLORS[code], edgecolor="#909090", label=_MEANINGS[code], hatch=_HATCHES.get(code))
-        for code in sorted(used)
+        for code in sorted(codes)
     ]
 
 

@@ -79,14 +79,14 @@ def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Pictu
         theirs = settings.get("ax") is not None
         ours = _STYLE | {"font.family": list(fonts())}
         with _ONE_AT_A_TIME, style.context(ours):
-            made = draw(*args, **settings)
+            drawing = draw(*args, **settings)
             if not theirs:
-                for shown in (made, figure_of(made)):  # notebooks display both without `pyplot`
-                    shown._repr_png_ = functools.partial(png, shown)  # type: ignore[union-attr]
-                for ax in figure_of(made).axes:
-                    for axis in [axis for each in (ax, *ax.child_axes) for axis in (each.xaxis, each.yaxis)]:
+                for artist in (drawing, figure_of(drawing)):  # notebooks display both without `pyplot`
+                    artist._repr_png_ = functools.partial(png, artist)  # type: ignore[union-attr]
+                for ax in figure_of(drawing).axes:
+                    for axis in [axis for panel in (ax, *ax.child_axes) for axis in (panel.xaxis, panel.yaxis)]:
                         axis.get_major_ticks(1), axis.get_minor_ticks(1)  # ticks get the style when they are created
-        return made
+        return drawing
 
     return styled
 
@@ -193,8 +193,8 @@ def label(
 
     if size == LARGE:
         title, note = (
-            "\n".join(textwrap.fill(line, max(int(width_of(ax) * each), 20)) for line in text.split("\n"))
-            for text, each in ((title, _CHARACTERS_PER_INCH), (note, _CHARACTERS_PER_INCH + 3))
+            "\n".join(textwrap.fill(line, max(int(width_of(ax) * density), 20)) for line in text.split("\n"))
+            for text, density in ((title, _CHARACTERS_PER_INCH), (note, _CHARACTERS_PER_INCH + 3))
         )
     height = raised + 4.0  # points above the axes
     ax.set_ylabel(down, fontsize=size - 1, rotation=0, ha="left", va="bottom")

@@ -93,8 +93,8 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
         >>> as_integers(3, "columns", "[0, 1]")
         array([3])
     """
-    given = values if isinstance(values, Sequence) or getattr(values, "ndim", None) else [values]
-    array = _as_integers(given, name, minimum=least, fix=f"{name}={example}")
+    sequence = values if isinstance(values, Sequence) or getattr(values, "ndim", None) else [values]
+    array = _as_integers(sequence, name, minimum=least, fix=f"{name}={example}")
     if not len(array):
         raise value_error(f"{name} must not be empty", got=shorten(values), fix=f"{name}={example}")
     return array

@@ -75,10 +75,10 @@ class Sinusoids:
         counts = np.minimum(step, length - starts)[:, None]
         # The sum of n turns by the angle w is a geometric series: (1 - e^(iwn)) / (1 - e^(iw)).
         turn = np.exp(1j * self.frequency)
-        whole = np.abs(turn - 1) < 1e-12  # the dimension has the same value at every position
-        series = (1 - turn**counts) / np.where(whole, 1, 1 - turn) / counts
+        is_constant = np.abs(turn - 1) < 1e-12  # the dimension has the same value at every position
+        series = (1 - turn**counts) / np.where(is_constant, 1, 1 - turn) / counts
         first = np.exp(1j * (np.outer(starts, self.frequency) + self.phase))
-        return (first * np.where(whole, 1, series)).imag, step
+        return (first * np.where(is_constant, 1, series)).imag, step
 
 
 def falls(values: NDArray[np.float64]) -> bool:
@@ -101,11 +101,11 @@ def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray
     step = -(-len(values) // MOST_POINTS)
     positions = np.repeat(np.arange(len(values))[:, None], values.shape[1], axis=1)
     if step > 1:
-        kept = []
+        parts = []
         for start in range(0, len(values), 2 * step):
             part = values[start : start + 2 * step]
-            kept.append(start + np.sort([part.argmin(axis=0), part.argmax(axis=0)], axis=0))
-        positions = np.concatenate(kept)
+            parts.append(start + np.sort([part.argmin(axis=0), part.argmax(axis=0)], axis=0))
+        positions = np.concatenate(parts)
     return positions, np.take_along_axis(values, positions, axis=0), step
 
 

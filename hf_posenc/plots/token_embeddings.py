@@ -195,8 +195,8 @@ def crowding(
     bars = ((1.0, -0.2, ORANGE, "token embedding unscaled"), (root, 0.2, BLUE, "token embedding × √d"))
     outweigh = []
     for factor, shift, color, name in bars:
-        whole = position_norms + factor * token_norms
-        share = position_norms / np.where(whole > 0, whole, 1.0)
+        total = position_norms + factor * token_norms
+        share = position_norms / np.where(total > 0, total, 1.0)
         outweigh.append({*(share > 0.5).tolist()})
         ax.bar(np.arange(count) + shift, share, 0.4, color=color, label=name)
     title = "Above one half, the position outweighs the token"
@@ -233,9 +233,9 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
     largest = right[np.arange(len(right)), np.abs(right).argmax(axis=1)]
     signed = right * np.where(largest < 0, -1.0, 1.0)[:, None]
     plane, share = np.zeros((len(points), 2)), np.zeros(2)
-    found = min(2, int((lengths > 0).sum()))  # without variance there is no direction
-    plane[:, :found] = centered @ signed[:found].T
-    share[:found] = lengths[:found] ** 2 / (float((lengths**2).sum()) or 1.0)
+    directions = min(2, int((lengths > 0).sum()))  # without variance there is no direction
+    plane[:, :directions] = centered @ signed[:directions].T
+    share[:directions] = lengths[:directions] ** 2 / (float((lengths**2).sum()) or 1.0)
     return plane + 0.0, share  # no negative zeros
 
 

@@ -41,9 +41,9 @@ def readable(text: str, longest: int = 12) -> str:
         >>> readable("ride\n"), readable("internationalization")
         ('ride\\n', 'internation…')
     """
-    shown = "".join(map(_shown, text))
-    shown = shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
-    return shown.replace("$", r"\$")  # two dollar signs would mark a formula
+    word = "".join(map(_shown, text))
+    word = word if len(word) <= longest else f"{word[: longest - 1]}…"
+    return word.replace("$", r"\$")  # two dollar signs would mark a formula
 
 
 def _shown(character: str) -> str:
@@ -84,10 +84,10 @@ def token_labels(
     ids = batch.get(name) if isinstance(batch, Mapping) else None
     if ids is None or tuple(ids.shape) != shape:
         return [[str(column) for column in range(shape[1])][span] for _ in range(shape[0])[rows]]
-    known = written_tokens(batch, name, rows)
-    if known is None:
+    words = written_tokens(batch, name, rows)
+    if words is None:
         return [[str(token) for token in row] for row in ids[rows, span].tolist()]
-    return [[readable(token) for token in row[span]] for row in known]
+    return [[readable(token) for token in row[span]] for row in words]
 
 
 def span_of(span: tuple[int, int] | None, length: int) -> slice:
@@ -117,7 +117,7 @@ def inches_of(labels: Sequence[str]) -> float:
 
 
 def _inches(label: str) -> float:
-    return 0.058 * sum(2 if unicodedata.east_asian_width(one) in "FW" else 1 for one in label) + 0.12
+    return 0.058 * sum(2 if unicodedata.east_asian_width(character) in "FW" else 1 for character in label) + 0.12
 
 
 def label_matrix(
@@ -133,8 +133,8 @@ def label_matrix(
     ax.yaxis.set_ticks(range(len(down)), labels=list(down), fontsize=_TOKEN_SIZE)
     ax.tick_params(length=0)
     label_columns(ax, across, cell)
-    for axis, real in ((ax.xaxis, real_across), (ax.yaxis, real_down)):
-        for text, is_real in zip(axis.get_ticklabels(), real, strict=True):
+    for axis, mask in ((ax.xaxis, real_across), (ax.yaxis, real_down)):
+        for text, is_real in zip(axis.get_ticklabels(), mask, strict=True):
             if not is_real:
                 text.set_color(FADED)
 
@@ -174,15 +174,15 @@ def label_points(
 
     to_points = 72.0 / figure_of(ax).dpi
     dots = ax.transData.transform(points) * to_points
-    others = np.empty((0, 2)) if clear_of is None else ax.transData.transform(clear_of) * to_points
+    obstacles = np.empty((0, 2)) if clear_of is None else ax.transData.transform(clear_of) * to_points
     inside = np.asarray(ax.get_window_extent().extents) * to_points
-    taken = [np.concatenate([dot - _DOT, dot + _DOT]) for dot in (*dots, *others)]  # left, bottom, right, top
+    boxes = [np.concatenate([dot - _DOT, dot + _DOT]) for dot in (*dots, *obstacles)]  # left, bottom, right, top
     for dot, point, word in zip(dots, points, words, strict=True):
         note = ax.annotate(word, point, (0, 0), textcoords="offset points", ha="left", va="bottom", fontsize=SMALL)
         note.set_in_layout(False)
         note.set_path_effects([withStroke(linewidth=2, foreground=ax.get_facecolor())])  # readable on lines
-        box = _best_box(dot, np.asarray(note.get_window_extent().size) * to_points + 2 * _GAP, np.stack(taken), inside)
-        taken.append(box)
+        box = _best_box(dot, np.asarray(note.get_window_extent().size) * to_points + 2 * _GAP, np.stack(boxes), inside)
+        boxes.append(box)
         note.set_position(tuple(box[:2] + _GAP - dot))
         nearest = np.clip(dot, box[:2], box[2:]) - dot
         if np.abs(nearest).max() > 1.5 * _OFFSETS[0]:
@@ -191,14 +191,14 @@ def label_points(
 
 
 def _best_box(
-    dot: NDArray[np.float64], size: NDArray[np.float64], taken: NDArray[np.float64], inside: NDArray[np.float64]
+    dot: NDArray[np.float64], size: NDArray[np.float64], obstacles: NDArray[np.float64], inside: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the box in which to write a word of a given size beside a dot, as near as possible."""
     # A box is (left, bottom, right, top), in points. If no place fits, the one with the least overlap is taken.
     offsets = np.repeat(_OFFSETS, len(_DIRECTIONS))[:, None]
     middles = dot + np.tile(_DIRECTIONS, (len(_OFFSETS), 1)) * (size / 2 + offsets)
     boxes = np.concatenate([middles - size / 2, middles + size / 2], axis=1)  # (C, 4)
-    covered = _overlap(boxes[:, None], taken).sum(axis=1) + 4 * (size.prod() - _overlap(boxes, inside))
+    covered = _overlap(boxes[:, None], obstacles).sum(axis=1) + 4 * (size.prod() - _overlap(boxes, inside))
     return boxes[covered.round(6).argmin()]  # type: ignore[no-any-return]
 
 

@@ -102,7 +102,7 @@ def curves(
     integer_ticks(ax.xaxis)
     title, frequency = "Values of dimensions along the positions", table.frequency[chosen]
     if frequency.all():
-        least, most = (turn(2 * np.pi / one) for one in (frequency.max(), frequency.min()))
+        least, most = (turn(2 * np.pi / value) for value in (frequency.max(), frequency.min()))
         which = f"Dimension {chosen[0]} is a wave" if len(chosen) == 1 else "Every dimension is a wave"
         title = f"{which}: {'' if least == most else f'{least.split()[0]} to '}{most}"
     thinned = f"; lowest and highest value of every {2 * step:,} positions drawn" if step > 1 else ""
@@ -157,7 +157,7 @@ def oscillation(
                     marker="." if len(columns) <= 32 else None,
                     label=name if i == 0 else None,
                 )
-    ax.set_yticks([-3 * i for i in range(len(where))], [f"{one:,}" for one in where.tolist()])
+    ax.set_yticks([-3 * i for i in range(len(where))], [f"{dimension:,}" for dimension in where.tolist()])
     ax.set_ylim(1.5 - 3 * len(where), 1.5)
     legend_below(ax)
     integer_ticks(ax.xaxis)
@@ -238,11 +238,11 @@ def similarity(
 
 
 def _similarities(table: Sinusoids, start: int, apart: NDArray[np.int64], measure: Measure) -> NDArray[np.float64]:
-    one, rows = table.rows(np.array([start]))[0], table.rows(start + apart)  # (D,), (K, D)
-    dots: NDArray[np.float64] = rows @ one
+    row, rows = table.rows(np.array([start]))[0], table.rows(start + apart)  # (D,), (K, D)
+    dots: NDArray[np.float64] = rows @ row
     if measure == "dot":
         return dots
-    sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
+    sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(row)
     # With width 1, the encoding of position 0 is zero.
     return np.asarray(np.divide(dots, sizes, out=np.zeros_like(dots), where=sizes > 0))
 

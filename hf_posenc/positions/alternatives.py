@@ -201,17 +201,17 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
         )
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(one_of("kind", kind, KINDS))
-    known = _settings_of(kind)
+    names = _settings_of(kind)
     for name in settings:
-        if name in known:
+        if name in names:
             continue
-        others = [other for other in KINDS if name in _settings_of(other)]
-        if not others:
-            raise TypeError(unknown_keyword(name, known, {}))
+        owners = [owner for owner in KINDS if name in _settings_of(owner)]
+        if not owners:
+            raise TypeError(unknown_keyword(name, names, {}))
         raise type_error(
             f"encoding '{kind}' has no setting '{name}'",
-            got=f"{name}=, which belongs to {', '.join(map(repr, others))}",
-            fix=f"leave {name} out; '{kind}' has {', '.join(known)}",
+            got=f"{name}=, which belongs to {', '.join(map(repr, owners))}",
+            fix=f"leave {name} out; '{kind}' has {', '.join(names)}",
         )
     return KINDS[kind](d_model, **settings)
 

@@ -220,7 +220,7 @@ def _from_sequence(positions: Any, name: str) -> torch.Tensor:
             fix="position_ids_from_mask(attention_mask), which numbers the padding as well",
         ) from None
     kind = array.dtype.kind
-    is_integer = kind in "iu" or (kind == "O" and all(isinstance(one, int) for one in array.flat))  # O: over 64 bits
+    is_integer = kind in "iu" or (kind == "O" and all(isinstance(item, int) for item in array.flat))  # O: over 64 bits
     if not is_integer and kind != "f":
         raise type_error(f"{name} must be real numbers", got=shorten(positions), fix=f"{name}=torch.arange(100)")
     check_range(array, name)

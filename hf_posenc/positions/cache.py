@@ -102,8 +102,8 @@ def _table(
         new = exact_rows(positions, encoding.waves, dtype).to(device)
         table = new if cached is None else torch.cat([cached, new])
     if type(table) is torch.Tensor:  # not a fake tensor
-        others = [(other, rows) for other, rows in _tables[0].items() if other != key]
-        _tables[0] = dict([*others[-(_MAX_TABLES - 1) :], (key, table)])
+        other_tables = [(other_key, rows) for other_key, rows in _tables[0].items() if other_key != key]
+        _tables[0] = dict([*other_tables[-(_MAX_TABLES - 1) :], (key, table)])
     return table
 
 

@@ -112,8 +112,8 @@ class Convention:
         order = f"{names[0]} and {names[1]} side by side" if self.layout == "interleaved" else ", then ".join(names)
         power = "2i/D" if self.spacing == "width" else "i/(H-1)"
         if self.bases is not None:
-            shown = ", ".join(f"{base:.6g}" for base in self.bases[:6])
-            return f"{order}, one turn in {shown}{', …' if len(self.bases) > 6 else ''} positions"
+            turns = ", ".join(f"{base:.6g}" for base in self.bases[:6])
+            return f"{order}, one turn in {turns}{', …' if len(self.bases) > 6 else ''} positions"
         if self.wavelengths is not None:
             shortest, longest = self.wavelengths
             return f"{order}, one turn in {shortest:.6g} to {longest:.6g} positions, spaced by {power}"
@@ -141,8 +141,8 @@ class Convention:
             return {"name": self.name}
         if self.bases is not None and self == fixed_bases(*self.bases):
             return {"name": "fixed_bases", "bases": list(self.bases)}
-        named = zip(_NAMES, self.values(), strict=True)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in named}
+        pairs = zip(_NAMES, self.values(), strict=True)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Convention:
@@ -252,7 +252,7 @@ class Convention:
                 raise value_error(f"{name} take no base of their own", got=got, fix="leave base out")
 
 
-_NAMES = tuple(each.name for each in fields(Convention) if each.init)
+_NAMES = tuple(entry.name for entry in fields(Convention) if entry.init)
 
 CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
     {

@@ -254,11 +254,11 @@ class PositionalEmbedding(nn.Module):
         # The constructor does not compare them, because a checkpoint may be loaded later.
         if without_values(embedded) or self._spread_seen:  # in this order: compiled graphs must not read the attribute
             return
-        real = embedded.detach() if keep is None else embedded.detach()[keep]
-        if real.numel() < 2:
+        vectors = embedded.detach() if keep is None else embedded.detach()[keep]
+        if vectors.numel() < 2:
             return
         self._spread_seen = True
-        encoding, tokens = self.encoding.spread(), float(real.float().std()) * abs(self.encoding.factor)
+        encoding, tokens = self.encoding.spread(), float(vectors.float().std()) * abs(self.encoding.factor)
         if encoding > MAX_SPREAD * tokens:
             warnings.warn(
                 explain(

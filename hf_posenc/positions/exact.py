@@ -114,7 +114,7 @@ def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
     with localcontext(DIGITS):
         for _ in range(3):
             part = np.array([float(turns) for turns in exact], dtype=np.float64)
-            exact = [turns - Decimal(taken) for turns, taken in zip(exact, part.tolist(), strict=True)]
+            exact = [turns - Decimal(number) for turns, number in zip(exact, part.tolist(), strict=True)]
             parts.append(part)
     whole, low, last = parts
     return Waves(convention, d_model, whole, _upper_half(whole), low, _upper_half(low), last)
@@ -227,8 +227,8 @@ def _write_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None
             undecided.append(np.flatnonzero(differs) // 2 + index * step * pairs)
         if undecided and ((index + 1) * step >= len(out) or sum(map(len, undecided)) > _BLOCK):
             row, pair = map(torch.from_numpy, divmod(np.concatenate(undecided), pairs))
-            own = Waves(*waves[:2], *(part[pair.numpy(), None] for part in waves[2:]))
-            out[row, pair] = round_once(torch.cat(_angles(positions[row], own), dim=1).sin_(), out.dtype)
+            pair_waves = Waves(*waves[:2], *(part[pair.numpy(), None] for part in waves[2:]))
+            out[row, pair] = round_once(torch.cat(_angles(positions[row], pair_waves), dim=1).sin_(), out.dtype)
             undecided = []
 
 
@@ -249,7 +249,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
     turns, error = _product(column, upper, waves.whole, waves.head)
-    more, rest = _product(column, upper, waves.low, waves.low_head)
+    low, rest = _product(column, upper, waves.low, waves.low_head)
     rest = torch.addcmul(rest, column, torch.from_numpy(waves.last))
     doubled = turns * 2
     left = doubled.frac()
@@ -259,7 +259,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
     # sign(0) would drop the smaller parts where `left` is zero, as after an integer number of half turns.
     side = torch.copysign(left.new_ones(()), left)
     missing = 0.25 - left.abs()
-    for part in (error, more, rest):  # the largest first, so that each sum is exact wherever it comes close to zero
+    for part in (error, low, rest):  # the largest first, so that each sum is exact wherever it comes close to zero
         left = left.add_(part)
         missing = missing.addcmul_(side, part, value=-1)
     noise = halves.abs().mul_(_NOISE)

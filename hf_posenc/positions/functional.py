@@ -124,7 +124,7 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
     """
     turns = exact_frequencies(resolve_convention(convention), check_width(d_model), base)
     with localcontext(DIGITS):
-        return torch.tensor([float(each * TWO_PI) for each in turns], dtype=torch.float64, device="cpu")
+        return torch.tensor([float(turn * TWO_PI) for turn in turns], dtype=torch.float64, device="cpu")
 
 
 def reorder_columns(a: str | Convention, b: str | Convention, d_model: int) -> torch.Tensor:
@@ -152,20 +152,20 @@ def reorder_columns(a: str | Convention, b: str | Convention, d_model: int) -> t
         >>> torch.equal(rows[:, reorder_columns("vaswani", "marian", 6)], wanted)
         True
     """
-    given, wanted = resolve_convention(a), resolve_convention(b)
+    source, target = resolve_convention(a), resolve_convention(b)
     width = check_width(d_model)
     available: defaultdict[_Column, list[int]] = defaultdict(list)
-    for index, column in enumerate(_columns(given, width)):
+    for index, column in enumerate(_columns(source, width)):
         available[column].append(index)
     order = []
-    for index, column in enumerate(_columns(wanted, width)):
+    for index, column in enumerate(_columns(target, width)):
         if not available[column]:
             kind, (turns, *_) = column
             words = "zeros" if kind == "zero" else f"a {kind} of one turn in {1 / turns:.6g} positions"
             raise value_error(
-                f"no order of columns turns {given.name!r} into {wanted.name!r}: its column {index} is {words}",
-                got=f"width {width}; {given}; {wanted}",
-                fix=f"new rows: sinusoidal_encoding(positions, {width}, convention={wanted.name!r})",
+                f"no order of columns turns {source.name!r} into {target.name!r}: its column {index} is {words}",
+                got=f"width {width}; {source}; {target}",
+                fix=f"new rows: sinusoidal_encoding(positions, {width}, convention={target.name!r})",
             )
         order.append(available[column].pop(0))
     return torch.tensor(order, dtype=torch.int64, device="cpu")

@@ -99,8 +99,8 @@ class LearnedPositionalEncoding(PositionalEncoding):
         """Return all arguments of the constructor except `d_model`; the weights are not among them."""
         return {"max_length": self.max_length, "std": self.std, "scale": self.scale, "dropout": self.dropout}
 
-    def _length_fix(self, needed: int) -> str:
-        return f"max_length={needed}, or a kind that has a row for every position, such as 'sinusoidal'"
+    def _length_fix(self, length: int) -> str:
+        return f"max_length={length}, or a kind that has a row for every position, such as 'sinusoidal'"
 
 
 class FourierPositionalEncoding(PositionalEncoding):
@@ -164,13 +164,13 @@ class FourierPositionalEncoding(PositionalEncoding):
         is_double = torch.float64 in (positions.dtype, self.frequencies.dtype)
         dtype = torch.float64 if is_double else torch.float32
         angles = positions.to(dtype).unsqueeze(-1) * self.frequencies.to(dtype)  # (..., F/2)
-        both = torch.cat([angles.cos(), angles.sin()], dim=-1) / math.sqrt(self.num_features)
-        return both.to(self.frequencies.dtype)
+        waves = torch.cat([angles.cos(), angles.sin()], dim=-1) / math.sqrt(self.num_features)
+        return waves.to(self.frequencies.dtype)
 
     def settings(self) -> dict[str, Any]:
         """Return all arguments of the constructor except `d_model`; the weights are not among them."""
-        own = ("num_features", "hidden_size", "gamma", "std")
-        return {**{name: getattr(self, name) for name in own}, **super().settings()}
+        names = ("num_features", "hidden_size", "gamma", "std")
+        return {**{name: getattr(self, name) for name in names}, **super().settings()}
 
     def _compute(self, positions: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.outer(F.gelu(self.inner(self.features(positions))))

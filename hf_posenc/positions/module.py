@@ -193,9 +193,9 @@ class PositionalEncoding(nn.Module):
         """First position that `max_length` does not allow; -1 if all positions are allowed."""
         return -1 if self.max_length is None else self.first_position + self.max_length
 
-    def _length_fix(self, needed: int) -> str:
-        """Return the part of an error message that explains how to allow `needed` positions."""
-        return f"max_length={needed}, or max_length=None: the encoding itself has no limit"
+    def _length_fix(self, length: int) -> str:
+        """Return the part of an error message that explains how to allow `length` positions."""
+        return f"max_length={length}, or max_length=None: the encoding itself has no limit"
 
     def _check_positions(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:
         """Raise if a position is not allowed; otherwise return a number that is larger than all positions, or -1."""
@@ -362,26 +362,26 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # Leave out the buffer of the annotated transformer and of PyTorch's tutorial: its rows are computed here.
-        others = dict(state_dict)
-        self._check_table(others.pop(f"{prefix}pe", None), f"{prefix}pe", error_messages=args[-1])
-        super()._load_from_state_dict(others, prefix, *args)
+        state = dict(state_dict)
+        self._check_table(state.pop(f"{prefix}pe", None), f"{prefix}pe", error_messages=args[-1])
+        super()._load_from_state_dict(state, prefix, *args)
 
     def _check_table(self, table: Any, name: str, error_messages: list[str]) -> None:
         """Append a message if a saved table of positions, `(T, D)`, `(1, T, D)` or `(T, 1, D)`, is not that of here."""
         if not isinstance(table, torch.Tensor) or without_values(table) or not table.numel():
             return
         rows = table.detach().squeeze(0).squeeze(1) if table.ndim == 3 else table.detach()
-        found, fix = f"shape {tuple(table.shape)}", f"{type(self).__name__}({table.shape[-1]})"
+        description, fix = f"shape {tuple(table.shape)}", f"{type(self).__name__}({table.shape[-1]})"
         if rows.ndim == 2 and rows.shape[1] == self.d_model and rows.is_floating_point():
             rows = rows.float()
             error = (rows - SinusoidalPositionalEncoding.shared_rows(self, len(rows), rows)).abs().max()
             # The angles of tutorials are products in float32, whose error grows with the position.
             if error <= 6.1e-8 * max(len(rows), 64) + torch.finfo(table.dtype).eps:
                 return
-            found, fix = self._describe(rows)
+            description, fix = self._describe(rows)
         rule = f"{name} holds other positions than {self!r} computes"
         fix += f", or del state_dict[{name!r}] to take the positions of this module"
-        error_messages.append(explain(rule, got=found, fix=fix))
+        error_messages.append(explain(rule, got=description, fix=fix))
 
     def _describe(self, rows: torch.Tensor) -> tuple[str, str]:
         """Return the convention of a table, and the line that makes a module with its rows."""
@@ -390,10 +390,10 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         fix = f"positional_encoding('learned', {self.d_model}, max_length={len(rows)}) with these rows as its weight"
         if not rows.isfinite().all() or self.d_model < 2:
             return f"numbers from {float(rows.min())} to {float(rows.max())}", fix
-        found = identify(rows)
-        if not found.is_sinusoidal:
+        result = identify(rows)
+        if not result.is_sinusoidal:
             return "no known convention", fix
-        known = next(each for each in found.presets if each in CONVENTIONS)
-        if abs(found.amplitude - 1) > 1e-3 or found.first_position != CONVENTIONS[known].first_position:
-            return f"{known!r} times {found.amplitude:g}, from position {found.first_position} on", fix
-        return repr(known), f"SinusoidalPositionalEncoding({self.d_model}, convention={known!r})"
+        name = next(preset for preset in result.presets if preset in CONVENTIONS)
+        if abs(result.amplitude - 1) > 1e-3 or result.first_position != CONVENTIONS[name].first_position:
+            return f"{name!r} times {result.amplitude:g}, from position {result.first_position} on", fix
+        return repr(name), f"SinusoidalPositionalEncoding({self.d_model}, convention={name!r})"

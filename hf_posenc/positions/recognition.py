@@ -134,10 +134,10 @@ class Identified:
             "largest error": error,
             "used by": ", ".join(self.presets),
         }
-        shown = [f"{'sinusoids' if self.is_sinusoidal else 'near sinusoids, but changed'}: {size}"]
+        output = [f"{'sinusoids' if self.is_sinusoidal else 'near sinusoids, but changed'}: {size}"]
         for name, value in lines.items():
-            shown += textwrap.wrap(value, 118, initial_indent=f"  {name:<13}  ", subsequent_indent=" " * 17)
-        return "\n".join(shown)
+            output += textwrap.wrap(value, 118, initial_indent=f"  {name:<13}  ", subsequent_indent=" " * 17)
+        return "\n".join(output)
 
 
 def identify(
@@ -168,21 +168,23 @@ def identify(
           largest error  0.00195 (row 97, column 12): exact, rounded once to bfloat16
           used by        vaswani, DistilBERT, XLM, FlauBERT, VideoMAE
     """
-    given = _read(table)
-    d_model = given.shape[1]
-    candidates = [resolve_convention(each).formula for each in (*conventions, *CONVENTIONS)]
-    formulas = [each for each in dict.fromkeys(candidates) if each.fits(d_model) and min(each.counts(d_model)) > 0]
-    is_zero = (given == 0).all(1)
+    numbers = _read(table)
+    d_model = numbers.shape[1]
+    candidates = [resolve_convention(convention).formula for convention in (*conventions, *CONVENTIONS)]
+    formulas = [
+        formula for formula in dict.fromkeys(candidates) if formula.fits(d_model) and min(formula.counts(d_model)) > 0
+    ]
+    is_zero = (numbers == 0).all(1)
     rows = (~is_zero).nonzero().squeeze(1)[:_SAMPLE]
-    dtypes, before = _precisions(given), int(rows[0]) if len(rows) else 0
+    dtypes, before = _precisions(numbers), int(rows[0]) if len(rows) else 0
     firsts = dict.fromkeys((*_FIRST_POSITIONS, *(first - before for first in _FIRST_POSITIONS)))
-    fits = [_fit(given[rows].double(), rows, formula, first, dtypes[-1]) for formula in formulas for first in firsts]
-    nearest = next(each for each in fits if each.error <= 1.01 * min(each.error for each in fits) + 1e-12)
-    found = _compare(given, is_zero, nearest, dtypes)
+    fits = [_fit(numbers[rows].double(), rows, formula, first, dtypes[-1]) for formula in formulas for first in firsts]
+    nearest = next(fit for fit in fits if fit.error <= 1.01 * min(fit.error for fit in fits) + 1e-12)
+    result = _compare(numbers, is_zero, nearest, dtypes)
     # A few numbers can fit by chance.
-    if not found.is_sinusoidal or not len(rows) or (len(rows) == 1 and d_model < 16):
-        return replace(found, is_sinusoidal=False, is_exact=False, exact_in=None)
-    return replace(found, presets=_users(nearest.formula, bool(found.zero_rows)))
+    if not result.is_sinusoidal or not len(rows) or (len(rows) == 1 and d_model < 16):
+        return replace(result, is_sinusoidal=False, is_exact=False, exact_in=None)
+    return replace(result, presets=_users(nearest.formula, bool(result.zero_rows)))
 
 
 class _Fit(NamedTuple):
@@ -217,31 +219,31 @@ def _exact(positions: torch.Tensor, formula: Convention, d_model: int) -> torch.
 # ---------------------------------------------------------------------------------------- comparison with a whole table
 
 
-def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> Identified:
-    """Compare the table `given` `(N, D)`, whose zero rows are marked, with the formula of `fit`."""
+def _compare(numbers: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> Identified:
+    """Compare the table `numbers` `(N, D)`, whose zero rows are marked, with the formula of `fit`."""
     is_power = math.frexp(abs(fit.amplitude))[0] == 0.5
     exact_in = dtypes if is_power else []
     rounding = torch.finfo(dtypes[-1]).eps / 2 * (1.01 if is_power else 3.0)
-    angle = (len(given) + 2) * 2**-22  # error of the angle in float32, at the last position
+    angle = (len(numbers) + 2) * 2**-22  # error of the angle in float32, at the last position
     is_within = True
     largest, at = -1.0, (0, 0)
-    step = max(1, _ELEMENTS // given.shape[1])
-    for start in range(0, len(given), step):
-        block = given[start : start + step].double()
+    step = max(1, _ELEMENTS // numbers.shape[1])
+    for start in range(0, len(numbers), step):
+        block = numbers[start : start + step].double()
         positions = torch.arange(start, start + len(block), device="cpu") + fit.first_position
-        exact = _exact(positions, fit.formula, given.shape[1])
+        exact = _exact(positions, fit.formula, numbers.shape[1])
         exact[is_zero[start : start + step]] = 0
         error = (block - fit.amplitude * exact).abs()
         if float(error.max()) > largest:
-            row, column = divmod(int(error.argmax()), given.shape[1])
+            row, column = divmod(int(error.argmax()), numbers.shape[1])
             largest, at = float(error.max()), (start + row, column)
         is_within &= bool((error <= abs(fit.amplitude) * (exact.abs() * rounding + angle)).all())
         exact_in = [dtype for dtype in exact_in if _is_rounded_once(block / fit.amplitude, exact, dtype)]
     formula = fit.formula
     return Identified(
-        rows=given.shape[0],
-        d_model=given.shape[1],
-        dtype=given.dtype,
+        rows=numbers.shape[0],
+        d_model=numbers.shape[1],
+        dtype=numbers.dtype,
         is_sinusoidal=is_within,
         is_exact=bool(exact_in),
         exact_in=exact_in[0] if exact_in else None,
@@ -283,7 +285,7 @@ def _read(table: Any) -> torch.Tensor:
     """Return `table`, a tensor, an array or a module with a table, as a CPU tensor `(N, D)`; raise if it is invalid."""
     if isinstance(table, torch.nn.Module):
         tensors = [getattr(table, name, None) for name in _TABLE_NAMES]
-        tensor = next((each for each in tensors if isinstance(each, torch.Tensor)), None)
+        tensor = next((candidate for candidate in tensors if isinstance(candidate, torch.Tensor)), None)
         if tensor is None:
             raise type_error(
                 "a module must have its table as weight(s) or positional_embedding",
@@ -314,25 +316,26 @@ def _read(table: Any) -> torch.Tensor:
             got=f"shape {tuple(table.shape)}",
             fix=f"table.reshape(-1, {table.shape[-1]})" if is_nested else "a table of shape (N, D)",
         )
-    given: torch.Tensor = table.detach().to("cpu")
-    if not bool(given.isfinite().all()):
-        row, column = (~given.isfinite()).nonzero()[0].tolist()
+    numbers: torch.Tensor = table.detach().to("cpu")
+    if not bool(numbers.isfinite().all()):
+        row, column = (~numbers.isfinite()).nonzero()[0].tolist()
         raise value_error(
             "every number of a table must be finite",
-            got=f"{float(given[row, column])} in row {row}, column {column}",
+            got=f"{float(numbers[row, column])} in row {row}, column {column}",
             fix="load the weights again: a buffer outside of the checkpoint may be uninitialized",
         )
-    return given
+    return numbers
 
 
-def _precisions(given: torch.Tensor) -> list[torch.dtype]:
-    """Return the dtypes that can represent all numbers of the table `given`: its own first, the coarsest last."""
+def _precisions(numbers: torch.Tensor) -> list[torch.dtype]:
+    """Return the dtypes that can represent all numbers of the table `numbers`: its own first, the coarsest last."""
     coarser = [
         dtype
         for dtype in (torch.float32, torch.float16, torch.bfloat16)
-        if torch.finfo(dtype).eps > torch.finfo(given.dtype).eps and torch.equal(given.to(dtype).to(given.dtype), given)
+        if torch.finfo(dtype).eps > torch.finfo(numbers.dtype).eps
+        and torch.equal(numbers.to(dtype).to(numbers.dtype), numbers)
     ]
-    return [given.dtype, *coarser]
+    return [numbers.dtype, *coarser]
 
 
 def _short(dtype: torch.dtype) -> str:
@@ -347,5 +350,5 @@ def _ranges(numbers: tuple[int, ...]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    shown = [str(first) if first == last else f"{first} to {last}" for first, last in runs[:6]]
-    return ", ".join(shown) + (f" and {len(runs) - 6} more runs" if len(runs) > 6 else "")
+    ranges = [str(first) if first == last else f"{first} to {last}" for first, last in runs[:6]]
+    return ", ".join(ranges) + (f" and {len(runs) - 6} more runs" if len(runs) > 6 else "")

@@ -63,9 +63,9 @@ def with_arrow_batches(dataset: Any) -> Any:
 
 def _from_state(state: dict[str, Any]) -> Any:
     """Return an `ArrowBatchDataset` with the attributes in `state`; pickle calls it to load such a data set."""
-    made = object.__new__(_dataset_class())
-    made.__setstate__(state)
-    return made
+    dataset = object.__new__(_dataset_class())
+    dataset.__setstate__(state)
+    return dataset
 
 
 @cache
@@ -132,9 +132,9 @@ class _Columns:
         places = list(zip(chunks.tolist(), (rows - self._starts[chunks]).tolist(), strict=True))
         readers = {name: self._readers[name] for name in names}
         columns = {name: None if reader is None else reader(places) for name, reader in readers.items()}
-        others = [name for name, reader in readers.items() if reader is None]
-        if others:
-            columns.update(zip(others, self.table.select(others).fast_gather(rows).columns, strict=True))
+        other_names = [name for name, reader in readers.items() if reader is None]
+        if other_names:
+            columns.update(zip(other_names, self.table.select(other_names).fast_gather(rows).columns, strict=True))
         return columns
 
 

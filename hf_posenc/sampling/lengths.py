@@ -115,12 +115,12 @@ def list_lengths(
     if chosen is not None:
         lengths = lengths.take(chosen)
     if lengths.null_count:
-        missing = np.flatnonzero(lengths.is_null().to_numpy())
-        first = int(missing[0])
+        null_rows = np.flatnonzero(lengths.is_null().to_numpy())
+        first = int(null_rows[0])
         raise value_error(
             f"row {first if numbers is None else numbers[first]} of column '{column}' is None, "
             "expected a list of tokens",
-            got=f"{len(missing)} missing of {len(lengths)} rows",
+            got=f"{len(null_rows)} missing of {len(lengths)} rows",
             fix=f'dataset.filter(lambda row: row["{column}"] is not None)',
         )
     counted: NDArray[np.int64] = lengths.to_numpy().astype(np.int64)

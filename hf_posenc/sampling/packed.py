@@ -131,10 +131,10 @@ def pack_dataset(
         )
     if labels is None and "labels" not in names and (masks := [name for name in SUPERVISION if name in names]):
         warnings.warn(unread_masks_message(masks, labels), stacklevel=2)
-    more: dict[str, Any] = {} if num_proc is None else {"num_proc": num_proc}
+    settings: dict[str, Any] = {} if num_proc is None else {"num_proc": num_proc}
     is_checked = False
     if is_dataset(dataset):
-        more["remove_columns"] = names  # a stream replaces its rows by the returned ones
+        settings["remove_columns"] = names  # a stream replaces its rows by the returned ones
         is_checked = not {"position_ids", *_BOUNDARIES} & set(names)  # otherwise rows may contain several documents
         if is_checked:
             _check_lengths(dataset, names, column, capacity, too_long)
@@ -147,7 +147,7 @@ def pack_dataset(
         batch_size=window,
         with_indices=True,
         features=pack_window.features(names),
-        **more,
+        **settings,
     )
     return packed.with_format(None)
 
@@ -200,10 +200,10 @@ class _PackWindow:
         """
         import datasets
 
-        made = {"input_ids", "position_ids"} | ({"token_type_ids", "labels"} & set(names))
-        made |= {"labels"} if self.labels is not None else set()
-        made |= {"document_ids"} if self.document_ids else set()
-        numbers = {name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in made}
+        columns = {"input_ids", "position_ids"} | ({"token_type_ids", "labels"} & set(names))
+        columns |= {"labels"} if self.labels is not None else set()
+        columns |= {"document_ids"} if self.document_ids else set()
+        numbers = {name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in columns}
         return datasets.Features({**numbers, "attention_mask": datasets.Value("string")})
 
 
@@ -300,8 +300,8 @@ def _report_long(
             fix='too_long="split" or too_long="truncate"',
         )
     if too_long == "truncate":
-        some = f"{beyond} of {len(lengths)} documents were" if counted else "documents of the stream are"
-        warnings.warn(f"{some} truncated to {capacity} tokens", stacklevel=4)
+        subject = f"{beyond} of {len(lengths)} documents were" if counted else "documents of the stream are"
+        warnings.warn(f"{subject} truncated to {capacity} tokens", stacklevel=4)
 
 
 def _flat(table: Any, name: str) -> NDArray[Any]:

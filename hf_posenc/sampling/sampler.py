@@ -94,11 +94,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             settings = {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes, "cost": cost}
             settings |= {"world_size": world_size, "rank": rank}
             settings["gradient_accumulation_steps"] = self._accumulated if self._accumulated > 1 else None
-            given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
-            if given:
+            arguments = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
+            if arguments:
                 raise value_error(
                     "settings cannot be combined with a BatchPlan",
-                    got=", ".join(given),
+                    got=", ".join(arguments),
                     fix="plan_batches(lengths, ...) with these, or TokenBudgetBatchSampler(lengths, ...)",
                 )
             self._plan_given: BatchPlan | None = source
@@ -128,9 +128,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         key = self.epoch, self._world_size or processes_of_accelerate()
         if self._planned is None or self._planned[0] != key:
             together = key[1] * self._accumulated  # batches in an optimizer step, whichever process takes them
-            made = plan_batches(self._lengths, epoch=self.epoch, world_size=together, **self._settings)
-            made = replace(made, world_size=key[1])
-            self._planned = key, made if self.rank is None else made.for_rank(self.rank)
+            plan = plan_batches(self._lengths, epoch=self.epoch, world_size=together, **self._settings)
+            plan = replace(plan, world_size=key[1])
+            self._planned = key, plan if self.rank is None else plan.for_rank(self.rank)
         return self._planned[1]
 
     def __len__(self) -> int:
@@ -209,8 +209,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             TypeError: if `state` is not a `dict`, or its epoch or step is not an integer.
         """
         plan = self.plan  # every epoch has the same number of steps
-        known = state if isinstance(state, Mapping) else {}
-        here = {name: known.get(name) for name in ("epoch", "step")} | self.identity
+        values = state if isinstance(state, Mapping) else {}
+        here = {name: values.get(name) for name in ("epoch", "step")} | self.identity
         require_same_plan(state, here, f"{plan.steps} steps of {plan.documents} documents here")
         epoch, step = (as_integer(state[name], name, minimum=0, example=0) for name in ("epoch", "step"))
         rest = plan.from_step(step * self._accumulated)  # raises if it is out of range

@@ -345,8 +345,8 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
     def _lengths(self, window: list[Numbered]) -> NDArray[np.int64]:
         """Return the number of tokens of each row in `window`, `(N,)` int64; see `stream_batches`."""
         if self._length is not None:
-            found = [as_integer(self._length(row), "length(row)", example=5) for _, row in window]
-            return np.array(found, dtype=np.int64)
+            counts = [as_integer(self._length(row), "length(row)", example=5) for _, row in window]
+            return np.array(counts, dtype=np.int64)
         start, first = window[0]
         if self._tokenize is None or (isinstance(first, Mapping) and self._column in first):
             return np.array([self._row_length(number, row) for number, row in window], dtype=np.int64)

@@ -203,7 +203,7 @@ class TokenBudgetMixin:
         """Return Trainer's own number of labels, for a loss that is weighted already."""
         # Trainer counts the first label of each row for GPT-2 and others whose class names it does not recognize.
         targets = [self._targets(batch) for batch in batch_samples]
-        batches = [{} if each is None else {"labels": each, "shift_labels": each} for each in targets]
+        batches = [{} if labels is None else {"labels": labels, "shift_labels": labels} for labels in targets]
         return super()._get_num_items_in_batch(batches, device)  # type: ignore[misc]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
@@ -270,18 +270,18 @@ class TokenBudgetMixin:
         """True if the loss is divided by `num_items_in_batch` already."""
         from transformers import Trainer
 
-        others = (base for base in type(self).__mro__ if base not in (TokenBudgetMixin, Trainer))
+        bases = (base for base in type(self).__mro__ if base not in (TokenBudgetMixin, Trainer))
         is_scaled = getattr(self, "loss_is_scaled_for_ga", None)  # Trainer has it since transformers 5.19
         return self.compute_loss_func is not None or bool(
-            is_scaled and any("compute_loss" in vars(base) for base in others)
+            is_scaled and any("compute_loss" in vars(base) for base in bases)
         )
 
     @lock_free_cache
     def _shifts_labels(self) -> bool:
         """True if the model shifts labels by one in its loss, as causal language models do."""
-        given = getattr(self.data_collator, "model", None)
+        collator_model = getattr(self.data_collator, "model", None)
         try:
-            spec = given if isinstance(given, ModelSpec) else ModelSpec.of(self.model)
+            spec = collator_model if isinstance(collator_model, ModelSpec) else ModelSpec.of(self.model)
         except ValueError:  # weights that are sharded, or no input of token ids
             return loss_shifts_labels(self)
         if not spec.is_examined:  # a module of one's own
@@ -307,10 +307,10 @@ class TokenBudgetMixin:
 
 def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:
     """Raise `ValueError` if one of the `TrainingArguments` cannot be combined with a token budget."""
-    if (other := other_sampling(args)) is not None:
+    if (conflict := other_sampling(args)) is not None:
         raise value_error(
             "a token budget excludes another argument that decides which rows share a batch",
-            got=other,
+            got=conflict,
             fix="TrainingArguments without it",
         )
     if args.auto_find_batch_size:
@@ -353,12 +353,12 @@ def _warn_of_arguments(args: Any, *, weighs_loss: bool) -> None:
     names = ["per_device_train_batch_size", "dataloader_drop_last"]
     names += ["average_tokens_across_devices"] if weighs_loss else []
     values = {field.name: (getattr(args, field.name), field.default) for field in dataclasses.fields(args)}
-    given = [f"{name}={values[name][0]}" for name in names if values[name][0] != values[name][1]]
-    if given:
+    arguments = [f"{name}={values[name][0]}" for name in names if values[name][0] != values[name][1]]
+    if arguments:
         warnings.warn(
             explain(
                 "a token budget sets the size of batches, uses every row, and counts the labels of all processes",
-                got=f"{', '.join(given)}, without effect in training",
+                got=f"{', '.join(arguments)}, without effect in training",
                 fix="TrainingArguments without it; token_budget=... in the class statement sets the size of a batch",
             ),
             stacklevel=3,
@@ -406,11 +406,11 @@ class PadToShapes:
         self._of: dict[int, Collator] = {}
 
     def __call__(self, rows: Sequence[Any]) -> Any:
-        missing = next((index for index, row in enumerate(rows) if self.column not in row), None)
-        if missing is not None:
+        number = next((index for index, row in enumerate(rows) if self.column not in row), None)
+        if number is not None:
             raise value_error(
-                f"row {missing} has no '{self.column}', whose length selects the shape",
-                got=f"keys {shorten(list(rows[missing]))}",
+                f"row {number} has no '{self.column}', whose length selects the shape",
+                got=f"keys {shorten(list(rows[number]))}",
                 fix="tokenize first: dataset.map(collate, batched=True)",
             )
         longest = max((len(row[self.column]) for row in rows), default=0)

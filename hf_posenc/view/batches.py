@@ -121,10 +121,10 @@ class _Window:
         """Return the rows that the HTML shows, as a dict of JSON values; the arguments are those of `batch_html`."""
         ids, positions = self.numbers("input_ids"), self.numbers("position_ids")
         documents, reasons = self._documents_and_reasons()  # reasons by kind of layer
-        real = documents >= 0
-        positions = (real.cumsum(1) - 1 if positions is None else positions).long()
+        is_real = documents >= 0
+        positions = (is_real.cumsum(1) - 1 if positions is None else positions).long()
         types, labels = self.numbers("token_type_ids"), self.numbers("labels")
-        entries = {"ids": ids, "positions": positions, "documents": documents, "real": real.long(), "types": types}
+        entries = {"ids": ids, "positions": positions, "documents": documents, "real": is_real.long(), "types": types}
         rows = []
         for index in range(len(documents)):
             row: dict[str, Any] = {
@@ -137,7 +137,7 @@ class _Window:
             else:
                 row["tokens"] = words(row["ids"])
             row["targets"] = None if labels is None else _targets(labels[index], ids, index, words)
-            row["reasons"] = ["".join(map(str, each[index].ravel().tolist())) for each in reasons.values()]
+            row["reasons"] = ["".join(map(str, matrix[index].ravel().tolist())) for matrix in reasons.values()]
             rows.append(row)
         return {
             "facts": [[str(name), *facts(value)] for name, value in self.batch.items()],
@@ -160,21 +160,21 @@ class _Window:
         mask = AttentionMask.from_batch(rows, look_ahead="look_ahead_mask" in self.batch)
         documents = mask.documents[:, self.tokens]
         if first is not None and "attention_mask" not in rows and "document_ids" not in rows:
-            real = first.any(1) & first.diagonal(dim1=1, dim2=2)  # no query attends to padding
-            documents = torch.where(real, documents, -1)
+            is_real = first.any(1) & first.diagonal(dim1=1, dim2=2)  # no query attends to padding
+            documents = torch.where(is_real, documents, -1)
         return documents, {name: _reasons(documents, full, look_ahead=mask.look_ahead) for name, full in masks.items()}
 
     def _full_masks(self) -> dict[str, torch.Tensor | None]:
         """Return the shown part of each 4D `attention_mask` as bool `(B, T, T)`, True where attention is allowed."""
-        given = self.batch.get("attention_mask")
+        value = self.batch.get("attention_mask")
         masks: dict[str, torch.Tensor | None] = {}
-        for name, mask in (given if isinstance(given, Mapping) else {"": given}).items():  # one for each kind of layer
+        for name, mask in (value if isinstance(value, Mapping) else {"": value}).items():  # one for each kind of layer
             masks[str(name)] = None
             if mask is not None and mask.ndim == 4:
                 queries = self.tokens if mask.shape[2] > 1 else slice(None)  # or one row for all queries
-                shown = torch.as_tensor(mask[self.rows, 0, queries, self.tokens], device="cpu")
-                shown = shown.expand(-1, self.tokens.stop - self.tokens.start, -1)
-                masks[str(name)] = shown if shown.dtype == torch.bool else shown == 0
+                part = torch.as_tensor(mask[self.rows, 0, queries, self.tokens], device="cpu")
+                part = part.expand(-1, self.tokens.stop - self.tokens.start, -1)
+                masks[str(name)] = part if part.dtype == torch.bool else part == 0
         return masks or {"": None}
 
 
@@ -187,7 +187,7 @@ def _targets(labels: torch.Tensor, ids: torch.Tensor | None, index: int, words: 
     if ids is not None and bool(counts.any()) and torch.equal(labels[counts], ids[index][counts].to(labels.dtype)):
         labels, counts = labels.roll(-1), torch.cat([counts[1:], counts.new_zeros(1)])
     tokens = words(labels.clamp(min=0).tolist())
-    return [token if real else None for token, real in zip(tokens, counts.tolist(), strict=True)]
+    return [token if count else None for token, count in zip(tokens, counts.tolist(), strict=True)]
 
 
 def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: bool) -> NDArray[np.int8]:
@@ -223,8 +223,8 @@ def _plain_tables(data: dict[str, Any]) -> str:
     rows = "".join(
         "<tr>"
         + "".join(
-            f'<td style="{"" if real else gray}">{html.escape(token)}</td>'
-            for token, real in zip(row["tokens"], row["real"], strict=True)
+            f'<td style="{"" if is_real else gray}">{html.escape(token)}</td>'
+            for token, is_real in zip(row["tokens"], row["real"], strict=True)
         )
         + "</tr>"
         for row in data["rows"][:_PLAIN_ROWS]

@@ -73,15 +73,15 @@ def with_script(show: str, data: dict[str, Any], scripts: Sequence[str], fallbac
     Names of the scripts are not visible to the page. The same element may occur several times in a page.
     """
     values = [
-        json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in (data, source("lab.css"), *arguments)
+        json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in (data, source("lab.css"), *arguments)
     ]
-    given = ", ".join(value.replace("<", "\\u003c") for value in values)
-    name = "hf-posenc-" + hashlib.blake2b(given.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    content = ", ".join(value.replace("<", "\\u003c") for value in values)
+    name = "hf-posenc-" + hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=6).hexdigest()
     script = "\n".join(map(source, scripts))
     return (
         f'<div id="{name}">{fallback}</div>\n<script>(() => {{{script}\n'
         f"for (const host of document.querySelectorAll('[id=\"{name}\"]')) "
-        f"if (!host.shadowRoot) {show}(host, {given});}})()</script>"
+        f"if (!host.shadowRoot) {show}(host, {content});}})()</script>"
     )
 
 
@@ -147,9 +147,9 @@ def _in_page(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, Any] | None,
     for token, number in ids.items():
         vocabulary[number] = token
     rules = ("single_word", "lstrip", "rstrip", "normalized")
-    for one in parts["added_tokens"]:
-        if any(one[rule] for rule in rules):
-            return None, f"its token {one['content']} has rules of its own"
+    for entry in parts["added_tokens"]:
+        if any(entry[rule] for rule in rules):
+            return None, f"its token {entry['content']} has rules of its own"
     alone = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
     begin = next((at for at in range(len(whole)) if whole[at : at + len(alone)] == alone), None)
@@ -157,7 +157,7 @@ def _in_page(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, Any] | None,
         return None, "it adds special tokens in a way of its own"
     common = {
         "vocabulary": vocabulary,
-        "added": [one["content"] for one in parts["added_tokens"]],
+        "added": [entry["content"] for entry in parts["added_tokens"]],
         "before": tokenizer.convert_ids_to_tokens(whole[:begin]),
         "after": tokenizer.convert_ids_to_tokens(whole[begin + len(alone) :]),
     }
