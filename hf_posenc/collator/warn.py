@@ -139,11 +139,11 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, histor
     `arrays` is the batch by name. `history` records earlier warnings.
     """
     settings, model = config.settings, config.model
-    names = {settings.text_column, settings.text_pair_column, settings.text_target_column, *NOT_COPIED, *arrays}
-    names |= {"inputs_embeds", "overflow_to_sample_mapping"}
+    read = {settings.text_column, settings.text_pair_column, settings.text_target_column, *NOT_COPIED, *arrays}
+    read |= {"inputs_embeds", "overflow_to_sample_mapping"}
     if tokenized.from_texts:  # those of texts say nothing about tokens
-        names -= {*LENGTHS, *OFFSETS}
-    unread = [name for name in tokenized.per_row if name not in names and not _NUMBERS_ROWS.fullmatch(str(name))]
+        read -= {*LENGTHS, *OFFSETS}
+    unread = [name for name in tokenized.per_row if name not in read and not _NUMBERS_ROWS.fullmatch(str(name))]
     if unread:
         reason = "texts, empty lists, or None in every row, which no tensor can hold"
         if settings.packing:
