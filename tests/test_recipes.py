@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
-from benchmarks.recipes import TASKS, rows, score, table
+from benchmarks.recipes import TASKS, chosen_rate, rows, scores, verdict
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +16,7 @@ def _one_thread() -> None:
 @pytest.mark.slow  # three training runs for each family
 @pytest.mark.parametrize("family", ["gpt2", "bart"])
 def test_a_small_model_learns_with_the_default_recipe_as_with_learned_positions(family: str) -> None:
-    found = {arm: score(family, "every second", 64, arm, 0, 1e-3) for arm in ("none", "stock", "default")}
+    found = {arm: scores(family, "every second", 64, arm, 1e-3, 600, 0)[-1] for arm in ("none", "stock", "default")}
     assert found["none"] < 0.6
     assert found["default"] > found["stock"] - 0.05
     assert found["stock"] > 0.85
@@ -23,7 +24,7 @@ def test_a_small_model_learns_with_the_default_recipe_as_with_learned_positions(
 
 @pytest.mark.slow  # two training runs
 def test_a_small_bert_learns_with_the_default_recipe_and_not_with_the_papers() -> None:
-    found = {arm: score("bert", "every second", 64, arm, 0, 1e-3) for arm in ("default", "paper")}
+    found = {arm: scores("bert", "every second", 64, arm, 1e-3, 600, 0)[-1] for arm in ("default", "paper")}
     assert found["default"] > 0.95
     assert found["default"] > found["paper"] + 0.2
 
@@ -41,14 +42,28 @@ def test_the_answer_is_read_from_the_labels_only(task: str, family: str) -> None
         assert torch.equal(made["input_ids"][scored], made["labels"][scored])
 
 
-def test_the_verdict_compares_the_default_with_learned_positions_and_with_none() -> None:
-    def verdict(none: float, stock: float, default: float) -> str:
-        values = {"none": none, "stock": stock, "default": default}
-        found = {("bert", "depth", 64, arm, seed): value for arm, value in values.items() for seed in range(2)}
-        return table(found).splitlines()[-1].split("|")[-2].strip()
+@pytest.mark.parametrize(
+    ("learned", "default", "word"),
+    [
+        ([0.9, 0.9, 0.9, 0.9, 0.9], [0.95, 0.96, 0.95, 0.96, 0.95], "better"),
+        ([0.9, 0.9, 0.9, 0.9, 0.9], [0.85, 0.84, 0.85, 0.84, 0.85], "worse"),
+        ([1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.99, 1.0, 1.0], "as good"),
+        ([0.9, 0.4, 1.0, 0.7, 0.8], [0.9, 0.4, 1.0, 0.7, 0.8], "as good"),  # the same with each seed
+        ([0.9, 0.4, 1.0, 0.7, 0.8], [0.4, 0.9, 0.7, 1.0, 0.8], "not decided"),  # the same on average only
+    ],
+)
+def test_a_verdict_needs_the_interval_of_the_paired_differences(
+    learned: list[float], default: list[float], word: str
+) -> None:
+    assert verdict(np.array(learned), np.array(default))[2] == word
 
-    assert verdict(0.3, 0.9, 0.89) == "as good"
-    assert verdict(0.3, 0.9, 0.95) == "better"
-    assert verdict(0.3, 0.9, 0.8) == "worse"
-    assert verdict(0.3, 0.9, 0.2) == "worse than none"
-    assert verdict(0.85, 0.9, 0.9) == "(as good)"  # learned positions gain too little
+
+def test_the_learning_rate_is_chosen_by_the_last_score_then_by_the_earlier_ones() -> None:
+    cell = ("bert", "halves", 64)
+
+    def chosen(low: list[float], high: list[float]) -> float:
+        runs = {(*cell, "stock", rate, 600, 100): shares for rate, shares in ((1e-3, low), (3e-3, high))}
+        return chosen_rate(runs, cell, "stock")
+
+    assert chosen([0.5, 0.9], [0.7, 0.8]) == 1e-3
+    assert chosen([0.5, 1.0], [0.7, 1.0]) == 3e-3

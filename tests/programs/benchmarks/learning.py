@@ -154,18 +154,22 @@ def loss_of(model: Any, collate: Collator, rows: Sequence[list[int]], is_causal:
     return torch.stack([total, (labels != -100).sum()])
 
 
-def score(corpus: str, labels: str, plan: str, seed: int) -> float:
-    """Train one model, and return its mean loss over the labels of the documents that were held out."""
+def score(
+    corpus: str, labels: str, plan: str, seed: int, *, change: Callable[[Any], Any] | None = None, rate: float = RATE
+) -> float:
+    """Train one model, first passed to `change`; return its mean loss over the labels of documents held out."""
     tokenizer, documents = read(corpus)
     held_out, documents = documents[:HELD_OUT], documents[HELD_OUT:]
     lengths = np.array([len(row) for row in documents])
     torch.manual_seed(seed)
     model, is_causal = made(labels, len(tokenizer)), labels == "causal_lm"
+    if change is not None:
+        change(model)
     collate = Collator(tokenizer, model=model, labels=labels, seed=0, unsupervised="keep")
     steps = [
         step for epoch in range(EPOCHS[corpus]) for step in PLANS[plan](lengths, BUDGETS[corpus], 100 * epoch + seed)
     ]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
     warm = len(steps) // 20
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warm, (len(steps) - step) / (len(steps) - warm))

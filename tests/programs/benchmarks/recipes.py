@@ -6,21 +6,27 @@ behind it, causal models continue the source, and BART reads it with its encoder
 
 From the same weights and on the same batches, a model is trained with its learned positions (stock), without positions
 (none), and with `use_sinusoidal_positions(model)` (default) or `recipe="paper"`. The score is the share of tokens of
-the answers that it gets right in held-out rows at the end of training.
+the answers that it gets right in held-out rows, after each tenth of the training.
 
-The protocol, written before the first comparison:
+The protocol, written before the first run:
 
-- The recipe was chosen on the tasks `CHOOSE`, at width 64, among at most three candidates for a family, with two seeds
-  and the best of them with three. The tasks `TEST` are run once, with the chosen recipe: at width 64 with five seeds,
-  and at width 128 with two seeds for GPT-2, OPT and BART. The paper's recipe is run with BERT only.
-- The learning rate of each family and arm is the better of `RATES` on "copy" and "every second" at width 64, one seed.
-  Width 128 uses half of it. A candidate uses the rate of the default.
-- A task counts for a family and a width if stock beats none by 0.10. The margin is the standard deviation of stock over
-  the seeds, at least 0.02. A recipe is as good as stock if its mean is at least the mean of stock less the margin.
+- The recipe was chosen on the tasks `CHOOSE`. The tasks `TEST` are run with the chosen recipe: at width 64, and at
+  width 128 for GPT-2 and OPT.
+- Each arm has the better rate of `RATES` in each cell (family, task and width), by one run with a seed that is not
+  reported: the rate with the higher score at the end, then with the higher mean of the ten scores. The row of "none"
+  is the better one of these two runs. The paper's recipe is run with BERT, one seed and the rate of the default.
+- A cell is reported as the difference default less stock, paired by seed, with its 95 % interval over five seeds.
+  "Better" is an interval above 0, "worse" one below 0, "as good" one above -0.05, anything else "not decided". A cell
+  counts if stock beats none by 0.10.
+- In cells of width 64 that are "worse" or "not decided", at most eight, both arms are trained with three times the
+  steps and two seeds.
+- A GPT-2 without, with learned and with default positions models docstrings as in `benchmarks.learning`, each with the
+  better rate of `RATES` and three seeds.
 
-Finished runs are kept as JSON lines in tests/data/recipes.jsonl, or `--results FILE`: a call trains what is missing.
-Two calls with `--part 0/2` and `--part 1/2` share the work. All runs take about an hour of CPU time. `--write` replaces
-the table of docs/models.md.
+At most 500 runs. Finished ones are kept as JSON lines in tests/data/recipes.jsonl, or `--results FILE`: a call trains
+what is missing. Two calls with `--part 0/2` and `--part 1/2`, and files of their own, share the work; the results are
+joined with `cat`. All runs take about two hours of CPU time. `--write` replaces the tables of docs/models.md and the
+sentence of README.md.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -40,8 +47,10 @@ from numpy.typing import NDArray
 
 from hf_posenc import use_sinusoidal_positions
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "models.md"
-RESULTS = Path(__file__).resolve().parents[2] / "data" / "recipes.jsonl"
+from . import learning
+
+ROOT = Path(__file__).resolve().parents[3]
+RESULTS = ROOT / "tests" / "data" / "recipes.jsonl"
 Rows = dict[str, torch.Tensor]
 Letters = NDArray[np.int64]
 
@@ -49,15 +58,10 @@ PAD, BEGIN, END, GAP, MASK, FIRST = range(6)  # ids; the letters begin at FIRST
 LETTERS, MARKS, VOCABULARY = 6, (17, 18), 20
 POSITIONS = 64
 TRAIN, HELD_OUT, STEPS, BATCH = 4000, 300, 600, 32
-# The rates to choose from, and the chosen ones at width 64 for none, stock and the recipes.
 RATES = (1e-3, 3e-3)
-CHOSEN_RATES = {
-    "bert": (1e-3, 1e-3, 1e-3),
-    "roberta": (1e-3, 1e-3, 3e-3),
-    "gpt2": (1e-3, 3e-3, 3e-3),
-    "opt": (1e-3, 1e-3, 3e-3),
-    "bart": (1e-3, 1e-3, 1e-3),
-}
+SEEDS, CHOOSING_SEED = range(5), 100
+T95 = 2.776  # the 97.5 % quantile of Student's t with four degrees of freedom: five differences
+FAMILIES = ("bert", "roberta", "gpt2", "opt", "bart")
 CHOOSE = ("copy", "backwards", "every second", "first mark")
 TEST = ("halves", "between marks", "neighbors", "depth")
 
@@ -195,94 +199,218 @@ ARMS: dict[str, Callable[[Any], Any]] = {
 # ------------------------------------------------------------------------------------------------------------- training
 
 
-def score(family: str, task: str, width: int, arm: str, seed: int, rate: float) -> float:
-    """Train one model and return the share of right tokens in the answers to held-out rows."""
-    train, test = rows(task, family, TRAIN, 1), rows(task, family, HELD_OUT, 2)
+def scores(family: str, task: str, width: int, arm: str, rate: float, steps: int, seed: int) -> list[float]:
+    """Train one model; return the share of right tokens in answers to held-out rows, after each tenth of the steps."""
+    train, test = rows(task, family, TRAIN, 1), rows(task, family, HELD_OUT, 2 + seed)
     torch.manual_seed(seed)
     model = made(family, width)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of families and recipes that learn late
         ARMS[arm](model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0)
-    warm = STEPS // 20
+    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0, fused=True)
+    warm = steps // 20
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm, (STEPS - step) / (STEPS - warm))
+        optimizer, lambda step: min((step + 1) / warm, (steps - step) / (steps - warm))
     )
     chance, order = torch.Generator().manual_seed(seed), torch.empty(0, dtype=torch.long)
-    for _ in range(STEPS):
+    shares = []
+    for step in range(1, steps + 1):
         if len(order) < BATCH:
             order = torch.randperm(TRAIN, generator=chance)
-        model(**{name: each[order[:BATCH]] for name, each in train.items()}).loss.backward()
+        model(**{name: tensor[order[:BATCH]] for name, tensor in train.items()}).loss.backward()
         order = order[BATCH:]
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-    with torch.no_grad():
-        best, labels = model(**test).logits.argmax(-1), test["labels"]
-    if family in ("gpt2", "opt"):
-        best, labels = best[:, :-1], labels[:, 1:]
-    return round(float((best == labels)[labels != -100].float().mean()), 4)
+        if step * 10 % steps == 0:
+            with torch.no_grad():
+                best, labels = model(**test).logits.argmax(-1), test["labels"]
+            if family in ("gpt2", "opt"):
+                best, labels = best[:, :-1], labels[:, 1:]
+            shares.append(round(float((best == labels)[labels != -100].float().mean()), 4))
+    return shares
 
 
 # ------------------------------------------------------------------------------------------------------- runs and table
 
-Run = tuple[str, str, int, str, int]  # family, task, width, arm, seed
+Cell = tuple[str, str, int]  # family, task, width
+Run = tuple[str, str, int, str, float, int, int]  # a cell, then arm, learning rate, steps and seed
+Results = dict[Run, list[float]]
+CELLS: list[Cell] = [
+    *((family, task, 64) for family in FAMILIES for task in TEST),
+    *((family, task, 128) for family in ("gpt2", "opt") for task in TEST),
+]
 
 
-def runs() -> list[Run]:
-    """Return all runs of the test, the smaller models and the first seeds first."""
-    small = [
-        (*each, seed) for seed in range(5) for each in itertools.product(CHOSEN_RATES, TEST, (64,), list(ARMS)[:3])
+# A GPT-2 on docstrings of the standard library; the score is minus the mean loss of a held-out token.
+TEXT: Cell = ("gpt2", "docstrings", 64)
+
+
+def train_on_text(arm: str, rate: float, seed: int) -> list[float]:
+    """Train a GPT-2 on docstrings for two epochs, and return minus its loss."""
+    plan = "random documents, up to the budget"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [-learning.score("docstrings", "causal_lm", plan, seed, change=ARMS[arm], rate=rate)]
+
+
+def read(path: Path) -> Results:
+    """Return the scores of the finished runs of a file of JSON lines."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {tuple(run): values for *run, values in map(json.loads, lines)}  # type: ignore[misc]
+
+
+def chosen_rate(results: Results, cell: Cell, arm: str) -> float:
+    """Return the learning rate with the higher score at the end, then the higher mean of the scores."""
+
+    def quality(rate: float) -> tuple[float, float]:
+        shares = results[(*cell, arm, rate, STEPS, CHOOSING_SEED)]
+        return shares[-1], sum(shares)
+
+    return max(RATES, key=quality)
+
+
+def verdict(stock: NDArray[np.float64], default: NDArray[np.float64]) -> tuple[float, float, str]:
+    """Return the mean of the paired differences, half the width of its 95 % interval, and the verdict."""
+    differences = default - stock
+    mean = float(differences.mean())
+    half = T95 * float(differences.std(ddof=1)) / len(differences) ** 0.5
+    if mean - half > 0:
+        return mean, half, "better"
+    if mean + half < 0:
+        return mean, half, "worse"
+    return mean, half, "as good" if mean - half > -0.05 else "not decided"
+
+
+def at_the_end(results: Results, cell: Cell, arm: str, steps: int = STEPS) -> NDArray[np.float64]:
+    """Return the last scores of an arm, one a seed, at its rate."""
+    rate = chosen_rate(results, cell, arm)
+    runs = ((*cell, arm, rate, steps, seed) for seed in SEEDS)
+    return np.array([results[run][-1] for run in runs if run in results])
+
+
+def slow_cells(results: Results) -> list[Cell]:
+    """Return the cells of width 64 that are worse or not decided, at most eight, the largest loss first."""
+    losses = {}
+    for cell in CELLS:
+        mean, _, word = verdict(at_the_end(results, cell, "stock"), at_the_end(results, cell, "default"))
+        if cell[2] == 64 and word in ("worse", "not decided"):
+            losses[cell] = mean
+    return sorted(losses, key=lambda cell: losses[cell])[:8]
+
+
+def learned_gain(results: Results, cell: Cell) -> tuple[float, bool]:
+    """Return the score without positions, and if learned positions beat it by 0.10."""
+    none = results[(*cell, "none", chosen_rate(results, cell, "none"), STEPS, CHOOSING_SEED)][-1]
+    return none, at_the_end(results, cell, "stock").mean() >= none + 0.1
+
+
+def table(results: Results) -> str:
+    """Return the Markdown table of the comparison: scores at the chosen rates, differences and verdicts."""
+    lines = [
+        "| family, task, width | none | learned | default | difference | default is |",
+        "|---|---|---|---|---|---|",
     ]
-    paper = [("bert", task, 64, "paper", seed) for task in TEST for seed in range(2)]
-    wide = itertools.product(("gpt2", "opt", "bart"), TEST, (128,), list(ARMS)[:3], range(2))
-    return [*small, *paper, *wide]
-
-
-def table(found: dict[Run, float]) -> str:
-    """Return the Markdown table of docs/models.md: means and standard deviations over the seeds, and the verdict."""
-    lines = ["| family, task, width | none | learned | default | paper | default is |", "|---|---|---|---|---|---|"]
-    for family, width, task in itertools.product(CHOSEN_RATES, (64, 128), TEST):
-        values = {arm: [found[run] for run in found if run[:4] == (family, task, width, arm)] for arm in ARMS}
-        if not (values["none"] and values["stock"] and values["default"]):
-            continue
-        means = {arm: float(np.mean(each)) for arm, each in values.items() if each}
-        margin = max(0.02, float(np.std(values["stock"], ddof=1)))
-        verdict = "better" if means["default"] > means["stock"] + margin else "as good"
-        if means["default"] < means["stock"] - margin:
-            verdict = "worse" if means["default"] >= means["none"] - margin else "worse than none"
-        if means["stock"] < means["none"] + 0.1:
-            verdict = f"({verdict})"
-        cells = [f"{means[arm]:.2f} ± {np.std(values[arm], ddof=1):.2f}" if arm in means else "" for arm in ARMS]
-        lines.append(f"| {family}, {task}, {width} | {' | '.join(cells)} | {verdict} |")
+    for cell in CELLS:
+        family, task, width = cell
+        none, counts = learned_gain(results, cell)
+        stock, default = at_the_end(results, cell, "stock"), at_the_end(results, cell, "default")
+        mean, half, word = verdict(stock, default)
+        arms = [
+            f"{values.mean():.2f} at {chosen_rate(results, cell, arm):.0e}".replace("e-0", "e-")
+            for arm, values in (("stock", stock), ("default", default))
+        ]
+        lines.append(
+            f"| {family}, {task}, {width} | {none:.2f} | {' | '.join(arms)} | {mean:+.2f} ± {half:.2f} "
+            f"| {word if counts else f'({word})'} |"
+        )
     return "\n".join(lines) + "\n"
+
+
+def long_table(results: Results) -> str:
+    """Return the Markdown table of the cells that were trained with three times the steps, too."""
+    heads = [f"{name}, {steps:,} steps" for steps in (STEPS, 3 * STEPS) for name in ("learned", "default")]
+    lines = [f"| family, task | {' | '.join(heads)} |", "|---|---|---|---|---|"]
+    for cell in slow_cells(results):
+        means = [
+            f"{at_the_end(results, cell, arm, steps)[:2].mean():.2f}"
+            for steps in (STEPS, 3 * STEPS)
+            for arm in ("stock", "default")
+        ]
+        lines.append(f"| {cell[0]}, {cell[1]} | {' | '.join(means)} |")
+    return "\n".join(lines) + "\n"
+
+
+def text_table(results: Results) -> str:
+    """Return the Markdown table of the GPT-2 that was trained on docstrings."""
+    lines = ["| GPT-2 on docstrings | learning rate | held-out loss |", "|---|---|---|"]
+    for arm, name in (("none", "none"), ("stock", "learned"), ("default", "default")):
+        losses = -at_the_end(results, TEXT, arm)
+        rate = f"{chosen_rate(results, TEXT, arm):.0e}".replace("e-0", "e-")
+        lines.append(f"| {name} | {rate} | {losses.mean():.2f} ± {losses.std(ddof=1):.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def summary(results: Results) -> str:
+    """Return the sentence of README.md on the cells that count."""
+    words = [
+        verdict(at_the_end(results, cell, "stock"), at_the_end(results, cell, "default"))[2]
+        for cell in CELLS
+        if learned_gain(results, cell)[1]
+    ]
+    return (
+        f"In {len(words)} comparisons on held-out tasks, small models of five families learned better than with\n"
+        f"learned positions in {words.count('better')}, as well in {words.count('as good')} and worse in "
+        f"{words.count('worse')}; {words.count('not decided')} are not decided\n"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines of finished runs")
-    parser.add_argument("--part", default="0/1", help="K/N: every Nth run, from the Kth")
-    parser.add_argument("--write", action="store_true", help="replace the table of docs/models.md")
-    given = parser.parse_args()
+    parser.add_argument("--part", default="0/1", help="K/N: every Nth cell, from the Kth")
+    parser.add_argument("--write", action="store_true", help="replace tables of docs/models.md and README's sentence")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    lines = given.results.read_text().splitlines() if given.results.exists() else []
-    found: dict[Run, float] = {tuple(run): value for *run, value in map(json.loads, lines)}  # type: ignore[misc]
-    part, parts = map(int, given.part.split("/"))
-    for run in runs()[part::parts]:
-        if run not in found:
-            family, _, width, arm, _ = run
-            rate = CHOSEN_RATES[family][min(list(ARMS).index(arm), 2)] / (width // 64)
-            found[run] = score(*run, rate)
-            with given.results.open("a") as file:
-                file.write(json.dumps([*run, found[run]]) + "\n")
-    print(table(found), end="")
-    if given.write:
-        text = PAGE.read_text(encoding="utf-8")
-        start = text.index("| family, task, width |")
-        PAGE.write_text(text[:start] + table(found) + text[text.index("\n\n", start) + 1 :], encoding="utf-8")
+    results = read(arguments.results)
+
+    def train(run: Run) -> None:
+        if run not in results:
+            _, _, _, arm, rate, _, seed = run
+            results[run] = train_on_text(arm, rate, seed) if run[:3] == TEXT else scores(*run)
+            with arguments.results.open("a") as file:
+                file.write(json.dumps([*run, results[run]]) + "\n")
+
+    part, parts = map(int, arguments.part.split("/"))
+    for cell in [*CELLS, TEXT][part::parts]:
+        for arm, rate in itertools.product(("none", "stock", "default"), RATES):
+            train((*cell, arm, rate, STEPS, CHOOSING_SEED))
+        if cell == TEXT:
+            arms, seeds = ("none", "stock", "default"), SEEDS[:3]
+        else:
+            arms, seeds = ("stock", "default"), SEEDS
+        for seed, arm in itertools.product(seeds, arms):
+            train((*cell, arm, chosen_rate(results, cell, arm), STEPS, seed))
+        if cell[0] == "bert":
+            train((*cell, "paper", chosen_rate(results, cell, "default"), STEPS, 0))
+    if parts > 1:
+        return
+    for cell, seed, arm in itertools.product(slow_cells(results), SEEDS[:2], ("stock", "default")):
+        train((*cell, arm, chosen_rate(results, cell, arm), 3 * STEPS, seed))
+    tables = [table(results), long_table(results), text_table(results)]
+    print(*tables, summary(results), sep="\n")
+    if arguments.write:
+        text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+        for markdown in tables:
+            begin = text.index(markdown.splitlines()[0])
+            text = text[:begin] + markdown + text[text.index("\n\n", begin) + 1 :]
+        (ROOT / "docs" / "models.md").write_text(text, encoding="utf-8")
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        text = re.sub(r"In \d+ comparisons .*? are not decided\n", summary(results), text, flags=re.DOTALL)
+        (ROOT / "README.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
