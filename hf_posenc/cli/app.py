@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from .._common.errors import message_of, shorten, value_error
-from .common import Tokenizer, default_texts, default_tokenizer
+from .common import Tokenizer, default_tokenizer
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, read_lines, show
 from .plot import pictures
@@ -158,11 +158,10 @@ def explore(
 
     WordPiece tokenizers as BERT's and byte-level BPEs as GPT-2's run in the page. For other tokenizers, give --text.
     """
-    from .._common.sample_texts import bert_folder
     from ..tokenization import private_copy
     from ..view import lab_html, page_of
 
-    chosen = tokenizer or bert_folder() or default_tokenizer(default_texts())[0]
+    chosen = tokenizer or default_tokenizer()[0]
     texts = None
     if text is not None:
         texts = [line.strip() for line in read_lines([text])[:8]]

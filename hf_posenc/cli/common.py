@@ -5,8 +5,10 @@ The commands download nothing unless `--tokenizer` names a tokenizer on the Hub.
 
 from __future__ import annotations
 
+import sysconfig
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,17 +24,26 @@ PadToken = Annotated[
 ]
 
 
-def default_texts() -> list[str]:
-    """Return the default corpus: the docstrings of Python's standard library."""
-    from .._common.sample_texts import standard_library_docstrings
-
-    return standard_library_docstrings()
-
-
-def default_tokenizer(texts: Sequence[str], vocab_size: int = 8_000) -> tuple[Any, str]:
+def trained_bpe(texts: Sequence[str], vocab_size: int) -> tuple[Any, str]:
     """Return a BPE tokenizer of up to `vocab_size` tokens trained on `texts`, and a line of text that describes it."""
     from ..tokenization import train_bpe
 
     begin = time.perf_counter()
     bpe = train_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)
     return bpe, f"byte-level BPE of {len(bpe):,} tokens, trained in {time.perf_counter() - begin:.1f} s; Ġ is a space"
+
+
+def default_bpe() -> tuple[Any, str]:
+    """Return a BPE tokenizer trained on the docstrings of three packages of Python, and a line that describes it."""
+    from .._common.sample_texts import standard_library_docstrings
+
+    folders = [Path(sysconfig.get_path("stdlib"), name) for name in ("asyncio", "email", "unittest")]
+    return trained_bpe([text for folder in folders for text in standard_library_docstrings(folder)], 4_000)
+
+
+def default_tokenizer() -> tuple[Any, str]:
+    """Return the folder of the small BERT if it is installed, otherwise `default_bpe()`; and a line about it."""
+    from .._common.sample_texts import BERT, bert_folder
+
+    folder = bert_folder()
+    return default_bpe() if folder is None else (folder, f"WordPiece of {BERT.replace('_', '-')}")

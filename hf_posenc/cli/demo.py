@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._common.errors import message_of, value_error
-from .common import MAX_LENGTH, PadToken, Tokenizer, default_texts, default_tokenizer
+from .common import MAX_LENGTH, PadToken, Tokenizer, default_bpe, default_tokenizer, trained_bpe
 from .terminal import Screen
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ def show(
     from ..tokenization import bpe_stages
 
     screen = Screen()
-    tokenizer_or_name: Any = tokenizer if tokenizer is not None else default_tokenizer(default_texts())[0]
+    tokenizer_or_name: Any = tokenizer
+    if tokenizer is None:
+        tokenizer_or_name, about = default_bpe() if merges else default_tokenizer()
+        screen.facts({"tokenizer": about})
     settings: Any = {"max_length": max_length, "padding_side": padding_side, "pad_token": pad_token}
     collate = DataCollatorWithPositionalEncoding(tokenizer_or_name, **settings)
     batch = collate.batch(texts)
@@ -72,20 +75,24 @@ def demo(
 
     Nothing is downloaded unless --tokenizer names a tokenizer on the Hub.
     """
-    import torch
-
-    from ..collator import DataCollatorWithPositionalEncoding
-    from ..plots.canvas import check_suffix
-    from ..positions import sinusoidal_encoding
-
-    check_suffix(output)
     screen = Screen()
-    texts = read_lines(files) if files else default_texts()
-    size = sum(len(text.encode()) for text in texts)
+    texts = read_lines(files or [])
     source = f"docstrings of the standard library of Python {platform.python_version()}"
+    screen.facts({"corpus   ": ", ".join(map(str, files)) if files else source})
+    with screen.passing.status("reading"):
+        import torch
+
+        from .._common.sample_texts import standard_library_docstrings
+        from ..collator import DataCollatorWithPositionalEncoding
+        from ..plots.canvas import check_suffix
+        from ..positions import sinusoidal_encoding
+
+        check_suffix(output)
+        texts = texts or standard_library_docstrings()
+    size = sum(len(text.encode()) for text in texts)
     amount = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
-    screen.facts({"texts    ": f"{len(texts):,}, {amount}: {', '.join(map(str, files)) if files else source}"})
-    tokenizer_or_name, origin = default_tokenizer(texts, vocab_size) if tokenizer is None else (tokenizer, "")
+    screen.facts({"texts    ": f"{len(texts):,}, {amount}"})
+    tokenizer_or_name, origin = trained_bpe(texts, vocab_size) if tokenizer is None else (tokenizer, "")
     collate = DataCollatorWithPositionalEncoding(
         tokenizer_or_name, pad_token=pad_token, empty="keep", embedding=_D_MODEL
     )

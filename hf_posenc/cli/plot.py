@@ -9,7 +9,7 @@ import typer
 
 from .._common.errors import value_error
 from .._common.sample_texts import BERT, bert_folder
-from .common import PadToken, Tokenizer, default_texts, default_tokenizer
+from .common import PadToken, Tokenizer, default_tokenizer
 from .terminal import Screen
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _batch(texts: list[str] | None, tokenizer: str | None, **settings: Any) -> t
     """Return a batch of the texts, its tokens, and a line about the tokenizer."""
     from ..collator import DataCollatorWithPositionalEncoding
 
-    tokenizer_or_name, about = default_tokenizer(default_texts()) if tokenizer is None else (tokenizer, tokenizer)
+    tokenizer_or_name, about = default_tokenizer() if tokenizer is None else (tokenizer, tokenizer)
     collate = DataCollatorWithPositionalEncoding(tokenizer_or_name, **settings)
     inputs = collate.batch(texts or _TEXTS)
     return inputs, collate.tokens(inputs), about
