@@ -8,22 +8,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import torch
 from matplotlib.figure import Figure
-from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, plots, train_bpe
 
 TEXTS = ["bike ride I, she said", "I ride bike", "she said: I said, she said"]
 
 
-def batch():
-    """Draw the batch of three texts, with embeddings from a table that is the same on every machine."""
-    tokenizer = train_bpe(TEXTS, vocab_size=400)
-    table = (torch.arange(400 * 64) * 7919 % 1000 / 500 - 1).view(400, 64)
-    collate = DataCollatorWithPositionalEncoding(tokenizer, embedding=nn.Embedding.from_pretrained(table))
-    made = collate(TEXTS)
-    return plots.batch(made, collate.tokens(made))
+def packed():
+    """Draw the masks and positions of three texts that are packed into two rows."""
+    collate = DataCollatorWithPositionalEncoding(train_bpe(TEXTS, vocab_size=400), packing=True, max_length=16)
+    batch = collate(TEXTS)
+    return plots.masks(batch, collate.tokens(batch))
 
 
 def positions():
@@ -44,7 +40,7 @@ def masks():
     return plots.masks(batch, collate.tokens(batch))
 
 
-FIGURES = {"batch.png": batch, "positions.png": positions, "masks.png": masks}
+FIGURES = {"packed.png": packed, "positions.png": positions, "masks.png": masks}
 
 
 def main(folder: Path) -> None:

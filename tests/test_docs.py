@@ -42,8 +42,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_site_builds_and_its_start_page_is_the_readme(site: Path) -> None:
     start = (site / "index.html").read_text(encoding="utf-8")
-    assert "Text in, position-aware model inputs out." in start
-    assert (site / "images" / "batch.png").exists()
+    assert "Text in, position-aware model inputs out" in start
+    assert (site / "images" / "packed.png").exists()
 
 
 def test_a_page_loads_nothing_from_the_network(site: Path) -> None:

@@ -169,7 +169,7 @@ def anchors(page: str) -> set[str]:
 @pytest.mark.parametrize(
     "line",
     [
-        'pip install -c constraints.txt ".[fast]" && hf-posenc demo',
+        'pip install -c constraints.txt ".[fast,plots]" && hf-posenc demo',
         'pip install -c constraints.txt -e ".[test]" && pytest',
     ],
 )
@@ -216,17 +216,21 @@ def test_meta_a_wide_line_of_code_is_found() -> None:
 
 
 def test_the_readme_stays_short() -> None:
-    assert (REPO / "README.md").stat().st_size <= 12_000
+    assert (REPO / "README.md").stat().st_size <= 7_500
 
 
 @each_page
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bert_folder: Path
 ) -> None:
     if path.name in ("models.md", "trainer.md") and before("transformers", "5.2"):
         pytest.skip("the page shows what later versions of transformers do")
     monkeypatch.chdir(tmp_path)
-    assert check_code(path.read_text(encoding="utf-8"), path.name) == []
+    # The Hub is not used here: a tokenizer with the same vocabulary stands in for BERT's.
+    page = path.read_text(encoding="utf-8").replace(
+        'Encoding("google-bert/bert-base-uncased")', f'Encoding("{bert_folder}")'
+    )
+    assert check_code(page, path.name) == []
 
 
 @each_page

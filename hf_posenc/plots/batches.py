@@ -323,6 +323,8 @@ class _Contents:
 
         combined = is_key = np.broadcast_to(is_real, both_real.shape)
         matrices, names = {"padding mask": cells(is_key)}, ["padding"]
+        if is_real.all() and ids is not None:  # a packed row without padding: the panel would be blue
+            matrices, names = {}, []
         if look_ahead or (look_ahead is None and self.batch.get("look_ahead_mask") is not None):
             allowed = ~is_later
             if self.batch.get("look_ahead_mask") is not None:

@@ -440,11 +440,11 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
     assert np.array_equal(np.ma.compressed(positions), np.asarray(batch["position_ids"])[real])
     documents = panel(figure, "document_ids: 0 to 1")
     assert [text.get_text() for text in documents.texts] == [str(i) for i in batch["document_ids"].flatten().tolist()]
-    titles = [axes.get_title() for axes in figure.axes[:4]]
-    assert titles == ["padding mask", "look-ahead mask", "same document", "all combined"]
+    titles = [axes.get_title() for axes in figure.axes[:3]]
+    assert titles == ["look-ahead mask", "same document", "look-ahead and document"]  # the row has no padding
     inside = batch["document_ids"][0]
     same = (inside[:, None] == inside) & (inside[:, None] >= 0) & torch.ones(8, 8).tril().bool()
-    assert np.array_equal((codes(panel(figure, "all combined")) == ALLOWED)[real[0]], same.numpy()[real[0]])
+    assert np.array_equal((codes(panel(figure, "look-ahead and document")) == ALLOWED)[real[0]], same.numpy()[real[0]])
 
 
 def test_colors_of_masks_differ_in_lightness_without_green_receptors() -> None:
