@@ -13,7 +13,10 @@ function batchOf(lists, { side, positions }, padding) {
     return {
       tokens: all.map(({ token }) => token), ids: all.map(({ id }) => id), real,
       spans: all.map(({ begin, end }) => [begin, end]), special: all.map((one) => Boolean(one.special)),
-      positions: all.map((_, index) => (positions === "padding" ? index : real[index] ? index - first : null)),
+      positions: all.map((_, index) => {
+        if (positions === "padding") return index;
+        return real[index] && positions === "text" ? index - first : null;
+      }),
       documents: real.map((isReal) => (isReal ? 0 : -1)),
     };
   });
@@ -58,6 +61,9 @@ const matrixOf = (name, d) => once(`${d} matrix ${name}`, () =>
 const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
 const added = (a, b) => a.map((value, index) => value + b[index]);
 
+// Return a vector scaled to a mean square of 1, as LayerNorm scales it, so that products have the variance d.
+const ofVarianceOne = (vector) => vector.map((value) => value / Math.sqrt(dot(vector, vector) / vector.length || 1));
+
 // Return the softmax of scores; of no finite score, NaN.
 function softmax(scores) {
   const most = Math.max(...scores), powers = scores.map((score) => Math.exp(score - most));
@@ -71,7 +77,7 @@ function attend(row, settings, encoding) {
   const sinusoids = row.positions.map((position) =>
     (settings.positions === "none" ? nothing : encodingOf(position ?? 0, encoding)));
   const inputs = sinusoids.map((vector, index) => added(embeddingOf(row.tokens[index], width), vector));
-  const read = settings.head === "positions" ? sinusoids : inputs;
+  const read = { positions: sinusoids, both: inputs, random: inputs.map(ofVarianceOne) }[settings.head];
   const times = (name) => read.map((vector) => Float64Array.from(matrixOf(name, width), (line) => dot(line, vector)));
   const [turned, keys] = settings.head === "random"
     ? [times("query"), times("key")]
@@ -97,13 +103,16 @@ const MISTAKES = [
 ];
 const RIGHT = { divide: true, addOnes: false, paddingMask: true };
 
-// Return the largest difference between the outputs of a row's tokens and those of its text alone, computed correctly.
+// Compare the outputs of a row's tokens with those of its text alone, computed correctly. Return the largest difference
+// and the index of its token, and the position of this token in its text alone.
 function costOf(row, settings, encoding) {
   const places = row.real.flatMap((isReal, index) => (isReal ? [index] : []));
   const list = places.map((index) => ({ token: row.tokens[index], id: row.ids[index], begin: 0, end: 0 }));
   const right = { ...settings, ...RIGHT, positions: settings.positions === "none" ? "none" : "text" };
-  const alone = attend(batchOf([list], right, null)[0], right, encoding).outputs;
+  const single = batchOf([list], right, null)[0], alone = attend(single, right, encoding).outputs;
   const here = attend(row, settings, encoding).outputs;
-  return Math.max(0, ...places.flatMap((place, index) =>
-    Array.from(here[place], (value, dimension) => Math.abs(value - alone[index][dimension]))));
+  const differences = places.map((place, index) =>
+    Math.max(...Array.from(here[place], (value, dimension) => Math.abs(value - alone[index][dimension]))));
+  const difference = Math.max(0, ...differences), worst = Math.max(differences.indexOf(difference), 0);
+  return { difference, index: places[worst], position: single.positions[worst] };
 }

@@ -28,6 +28,9 @@ function showLab(host, data, style, html) {
     if (state.texts !== first.texts && state.texts.length > MOST_IN_URL) {
       notes.push(`The address of the page leaves out the texts: they have more than ${MOST_IN_URL} characters.`);
     }
+    if (data.tokenizer?.kind === "wordpiece" && state.lookAhead) {
+      notes.push("BERT and other encoders are trained without a look-ahead mask: turn it off to see what they see.");
+    }
     return { texts, lists: lists.map((list) => list.slice(0, MOST_TOKENS)), notes };
   }
   function drawControls() {
@@ -42,13 +45,23 @@ function showLab(host, data, style, html) {
     }
   }
   function drawCost(row, encoding) {
-    const cost = at("cost"), difference = row ? costOf(row, state, encoding) : 0;
+    const cost = at("cost"), { difference, index, position } = row ? costOf(row, state, encoding) : { difference: 0 };
     const made = MISTAKES.filter(([name, wrong]) => state[name] === wrong).map(([, , words]) => words).join(", ");
     const differs = difference >= 5e-5, digits = difference < 0.1 ? 4 : 2;
     cost.className = differs ? "wrong" : "";
     const same = `are those of its text alone${made && `, in spite of ${made}`}.`;
-    const other = `differ from those of its text alone by up to ${difference.toFixed(digits)}: ${made}.`;
-    cost.textContent = row ? `The outputs of row ${state.row} ${differs ? other : same}` : "Type a text.";
+    const moved = differs && row.positions[index] !== position
+      ? ` Token “${row.tokens[index]}” stands at position ${row.positions[index]}, and alone at ${position}.` : "";
+    const other = `differ from those of its text alone by up to ${difference.toFixed(digits)}: ${made}.${moved}`;
+    const none = state.positions === "none" && !state.lookAhead ? " Any order of the other tokens gives the same." : "";
+    cost.textContent = row ? `The outputs of row ${state.row} ${differs ? other : same}${none}` : "Type a text.";
+  }
+  // Write the numbers of this page into the sentences of the answers.
+  function drawNumbers(rows) {
+    const row = rows[state.row], [query, key] = [state.query, state.key].map((index) => row?.positions[index]);
+    const offset = Number.isInteger(query) && Number.isInteger(key) ? `(${query} − ${key})` : "(query − key)";
+    const numbers = { rows: rows.length, row: state.row, first: row?.positions[row.real.indexOf(true)] ?? "–", offset };
+    for (const node of root.querySelectorAll("[data-say]")) node.textContent = numbers[node.dataset.say];
   }
   function draw() {
     const { texts, lists, notes } = read(), encoding = paperEncoding(state.d, state.base);
@@ -61,6 +74,7 @@ function showLab(host, data, style, html) {
     }
     drawControls();
     drawCost(rows[state.row], encoding);
+    drawNumbers(rows);
     views.draw({ rows, encoding, settings: state, firstRow: 0, firstToken: 0, texts }, state);
     at("notes").textContent = notes.join(" ");
   }
@@ -84,9 +98,8 @@ function showLab(host, data, style, html) {
   function answer(question) {
     for (const each of questions) each.open = each === question;
     question.querySelector(".answer").hidden = false;
-    Object.assign(state, first, JSON.parse(question.dataset.state));
-    draw();
-    history.replaceState(null, "", `#q=${question.id}`);
+    update({ ...first, texts: state.texts, ...JSON.parse(question.dataset.state) });
+    if (state.texts === first.texts) history.replaceState(null, "", `#q=${question.id}`);
   }
   questions.forEach((question, number) => {
     const onclick = () => answer(question), link = make("a", { href: `#q=${question.id}`, onclick }, "link");
@@ -101,8 +114,8 @@ function showLab(host, data, style, html) {
     const kind = location.hash.slice(1, 3), text = location.hash.slice(3);
     const question = kind === "q=" && questions.find(({ id }) => id === text);
     let found = {};
-    state = { ...first };
     if (question) return answer(question);
+    state = { ...first };
     try { if (kind === "s=") found = JSON.parse(decodeURIComponent(text)) ?? {}; } catch { /* the link was cut off */ }
     for (const [name, value] of Object.entries(found)) {
       const options = [...(settings.querySelector(`select[name="${CSS.escape(name)}"]`)?.options ?? [])];

@@ -71,7 +71,8 @@ function makeViews(choose) {
   function factsOf(of, index) {
     const facts = [`column ${batch.firstToken + index}`];
     if (of.ids) facts.push(`id ${of.ids[index]}`);
-    facts.push(of.real[index] ? `position ${of.positions[index]}` : "padding");
+    const position = of.positions[index];
+    facts.push(of.real[index] ? (position === null ? "no position" : `position ${position}`) : "padding");
     if (of.special?.[index] && of.real[index]) facts.push("special token");
     if (Math.max(...of.documents) > 0 && of.real[index]) facts.push(`document ${of.documents[index]}`);
     if (of.types && Math.max(...of.types)) facts.push(`token type ${of.types[index]}`);
@@ -201,7 +202,8 @@ function makeViews(choose) {
     shift.set(state.shift);
     trained.set(state.trained);
     if (query === null || key === null) {
-      dialNote.textContent = "Padding has no position here: choose two tokens of the text.";
+      dialNote.textContent = batch.settings.positions === "none" ? "Without position ids there are no hands."
+        : "Padding has no position here: choose two tokens of the text.";
       dials.replaceChildren();
       return;
     }
@@ -276,8 +278,8 @@ function makeViews(choose) {
 function headFormula({ head, back, gain }, { width }) {
   const turned = `turned back by ${back} ${back === 1 ? "position" : "positions"} and multiplied by ${gain}`;
   if (head === "random") {
-    return `q = ${gain} · Wq·x and k = Wk·x, with x = token + position, and random matrices (standard deviation ` +
-      `1/√${width}). Values are x.`;
+    return `q = ${gain} · Wq·x and k = Wk·x, with x = token + position, scaled to variance 1, and random matrices ` +
+      `(standard deviation 1/√${width}). Values are token + position.`;
   }
   if (head === "both") {
     return `q is x = token + position, ${turned}; k = x. Values are x. Token vectors are random (standard deviation ` +
@@ -342,6 +344,8 @@ function showBatch(host, data, style) {
     make("tr", {}, ...facts.map((fact) => make(index ? "td" : "th", {}, fact)))));
   host.attachShadow({ mode: "open" }).append(make("style", {}, style), make("div", { class: "lab" },
     make("p", {}, make("b", {}, whole + (isPart ? part : ""))), make("div", { class: "keys" }, table),
+    ...(data.encoding ? [make("p", {}, make("b", {}, "Weights and scores are those of an example, not of your model: "),
+      headFormula(HEAD, data.encoding))] : []),
     ...choices.map(([select, words]) => make("p", {}, make("label", {}, words, select))), views.node,
     ...(data.note ? [make("p", { class: "note" }, data.note)] : [])));
   if (data.rows.length && length) draw();

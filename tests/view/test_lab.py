@@ -151,7 +151,7 @@ def test_attention_is_that_of_torch(head: str, settings: dict[str, Any], functio
             const tokens = row.tokens.map(one => Array.from(embeddingOf(one, 16)));
             return {
                 real: row.real, positions: row.positions.map(one => one ?? 0), tokens, weights: found.weights,
-                outputs: found.outputs.map(one => Array.from(one)), cost: costOf(row, given, encoding),
+                outputs: found.outputs.map(one => Array.from(one)), cost: costOf(row, given, encoding).difference,
                 query: matrix("query"), key: matrix("key"),
             };
         });
@@ -161,7 +161,8 @@ def test_attention_is_that_of_torch(head: str, settings: dict[str, Any], functio
         sinusoids = sinusoidal_encoding(positions, 16, dtype=torch.float64)
         x = torch.tensor(row["tokens"], dtype=torch.float64) + sinusoids
         if head == "random":
-            q, k = (x @ torch.tensor(row[name], dtype=torch.float64).T for name in ("query", "key"))
+            scaled = x / x.square().mean(-1, keepdim=True).sqrt()
+            q, k = (scaled @ torch.tensor(row[name], dtype=torch.float64).T for name in ("query", "key"))
         elif head == "positions":
             q, k = sinusoidal_encoding(positions - 2, 16, dtype=torch.float64), sinusoids
         else:
@@ -244,6 +245,7 @@ def visit(chromium: Any, tmp_path: Path, wordpiece: Any) -> Iterator[Callable[..
 class TestPage:
     def test_typed_texts_become_the_batch_of_the_collator(self, visit: Callable[..., Lab], wordpiece: Any) -> None:
         lab = visit()
+        lab.set("lookAhead", False)
         lab.set("texts", "I ride bike\n\nbike ride I, she said")
         for side in ("right", "left"):
             lab.set("side", side)
@@ -272,7 +274,7 @@ class TestPage:
         ):
             lab.set(name, wrong)
             assert lab.text("#cost").startswith("The outputs of row 1 differ from those of its text alone by up to ")
-            assert lab.text("#cost").endswith(f": {words}.")
+            assert f": {words}." in lab.text("#cost")
             assert "wrong" in lab.page.locator("#cost").get_attribute("class")
             lab.set(name, right)
             assert lab.text("#cost") == same
@@ -334,6 +336,41 @@ class TestPage:
             assert opened.page.locator(".answer:visible").count() == 1
             assert opened.text("#views") == lab.text("#views")
         assert len(states) >= QUESTIONS - 1
+
+    def test_a_question_keeps_the_texts_and_states_their_numbers(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        lab.set("texts", "I ride bike\nbike")
+        lab.page.locator("details#left-or-right summary").click()
+        lab.page.locator("details#left-or-right button").click()
+        assert lab.page.locator("[name=texts]").input_value() == "I ride bike\nbike"
+        first = lab.page.locator("[data-row='1']:not(.pad)").first.get_attribute("data-token")
+        assert f"the first token of row 1 stands at position {first}, not at 0" in lab.text("#left-or-right .answer")
+        assert lab.text("#cost").endswith(f"“[CLS]” stands at position {first}, and alone at 0.")
+        again = visit(lab.page.evaluate("location.hash"))
+        assert again.page.locator("[name=texts]").input_value() == "I ride bike\nbike"
+
+    def test_without_position_ids_nothing_speaks_of_positions(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        lab.set("positions", "none")
+        lab.set("lookAhead", False)
+        assert lab.text("#cost").endswith("Any order of the other tokens gives the same.")
+        assert "no position" in lab.text(".sentence")
+        assert "at position" not in lab.text(".sentence")
+        assert lab.text("#dials .note") == "Without position ids there are no hands."
+
+    def test_scores_of_the_random_head_scatter_as_much_at_each_width(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        lab.set("texts", "The cat sat and the dog ran to the house of the queen")
+        for name, value in {"lookAhead": False, "head": "random", "gain": "1"}.items():
+            lab.set(name, value)
+        run = """cells => cells.map(cell => Number(cell.textContent.replace("−", "-")))"""
+        for width in ("8", "64"):
+            lab.set("d", width)
+            scores = []
+            for token in range(len(lab.tokens(0))):
+                lab.token(0, token).click()
+                scores += lab.page.locator(".one tr:nth-child(3) td").evaluate_all(run)
+            assert 0.6 < np.std(scores) < 1.4, width
 
     def test_all_columns_have_one_width(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
