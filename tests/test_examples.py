@@ -149,7 +149,7 @@ def test_07_goes_on_round_with_positions_only_and_alone_with_the_padding_mask_on
     assert drawn == {"attention", "losses", "with_positions", "without_positions", "without_padding_mask"}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'hf-posenc[ray]'")
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'ray[data]'")
 @pytest.mark.ray
 def test_08_makes_the_same_rows_in_a_pipeline_and_the_same_bytes_with_both_engines(tmp_path: Path) -> None:
     out = run("08_ray.py", tmp_path)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from typing import TypeVar
 
 _Error = TypeVar("_Error", ValueError, TypeError)
@@ -52,6 +54,18 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> Message
     message = Message("\n".join(lines))
     message.rule, message.got, message.fix = rule, None if got is None else str(got), fix
     return message
+
+
+def pip_install(*libraries: str) -> str:
+    r"""Return the command that installs optional libraries, in the versions that the extras of this package require.
+
+    Example:
+        >>> pip_install("matplotlib").startswith('pip install "matplotlib>=')
+        True
+    """
+    requirements = [line.partition(";")[0].strip() for line in metadata.requires("hf-posenc") or ()]
+    wanted = (next((line for line in requirements if re.match(rf"{name}\b(?!-)", line)), name) for name in libraries)
+    return "pip install " + " ".join(f'"{requirement}"' for requirement in wanted)
 
 
 def message_of(error: BaseException) -> Message | None:

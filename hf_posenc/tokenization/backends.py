@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .._common.errors import explain, one_of, shorten, value_error
+from .._common.errors import explain, one_of, pip_install, shorten, value_error
 from ..ragged import Ragged
 from .fast_support import (
     NEWER_UNICODE,
@@ -231,7 +231,7 @@ def choose_backend(
         if backend == "fast":
             rule = "this tokenizer has no fast backend"
             if isinstance(result, ImportError):
-                raise ImportError(explain(rule, got=str(result), fix='pip install "hf-posenc[fast]"'))
+                raise ImportError(explain(rule, got=str(result), fix=pip_install("nanotoken", "gigatoken")))
             raise value_error(rule, got=str(result), fix='backend="auto"')
         _log.info("token ids come from tokenizers, because there is no fast backend: %s", result)
     key = hashlib.sha256(text.encode()).digest(), split_special_tokens, is_split_into_words

@@ -41,7 +41,7 @@ def test_it_is_rebuilt_from_its_items_as_trainer_and_accelerate_do() -> None:
 
 
 def test_accelerate_moves_it() -> None:
-    pytest.importorskip("accelerate", reason="needs accelerate: pip install 'hf-posenc[test]'")
+    pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[test]'")
     from accelerate.utils import find_batch_size, send_to_device
 
     batch = small()

@@ -520,7 +520,7 @@ def test_the_model_is_neither_kept_nor_changed(unigram) -> None:
 @pytest.mark.parametrize("rows", ["texts", "mapped"])
 @pytest.mark.parametrize("name", ["roberta", "gpt2"])
 def test_a_model_trains_on_batches_that_fit_it(unigram, tmp_path: Path, name: str, rows: str) -> None:
-    pytest.importorskip("accelerate", reason="Trainer needs accelerate: pip install 'hf-posenc[test]'")
+    pytest.importorskip("accelerate", reason="Trainer needs accelerate: pip install '.[test]'")
     head: Callable[..., Any] = {
         "roberta": lambda: transformers.RobertaForMaskedLM(tiny("roberta").config),
         "gpt2": lambda: tiny("gpt2"),

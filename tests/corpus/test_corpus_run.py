@@ -677,7 +677,7 @@ def test_a_worker_loads_only_what_makes_rows_of_lines(
 def test_a_job_in_the_calling_process_leaves_the_cache_of_nanotoken_as_it_is(
     wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
 ) -> None:
-    nanotoken = pytest.importorskip("nanotoken", reason="needs nanotoken: pip install 'hf-posenc[fast]'")
+    nanotoken = pytest.importorskip("nanotoken", reason="needs nanotoken: pip install nanotoken gigatoken")
     before = nanotoken.get_cache_entries()
     encode(corpus, wordpiece, tmp_path / "out", workers=0)
     assert nanotoken.get_cache_entries() == before

@@ -396,7 +396,7 @@ for name in sorted({{*plots.__all__}} - {{"attention_weights", "save"}}):
     arguments = [sys.executable, "-c", script, str(tmp_path / "picture.png")]
     run = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.count('fix: pip install "hf-posenc[plots]"') == len(plots.__all__) - 2
+    assert run.stdout.count('fix: pip install "matplotlib>=') == len(plots.__all__) - 2
 
 
 def test_notebooks_show_axes_and_figures_even_after_pickling() -> None:

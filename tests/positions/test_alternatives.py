@@ -488,7 +488,7 @@ def test_an_exported_program_holds_for_other_lengths(kind: str) -> None:
 # -------------------------------------------------------------------------------------------------------- theirs, ours
 
 
-NEEDS_X_TRANSFORMERS = "needs x-transformers: pip install 'hf-posenc[test]'"
+NEEDS_X_TRANSFORMERS = "needs x-transformers: pip install '.[test]'"
 
 
 @pytest.mark.filterwarnings("ignore")  # warnings of x-transformers' imports

@@ -411,7 +411,7 @@ def test_an_epoch_that_changes_after_batches_were_read_raises_with_the_fix(strea
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let accelerate believe that it has so many processes."""
-    state = pytest.importorskip("accelerate.state", reason="needs accelerate: pip install 'hf-posenc[test]'")
+    state = pytest.importorskip("accelerate.state", reason="needs accelerate: pip install '.[test]'")
 
     def set_number(number: int) -> None:
         monkeypatch.setattr(state.PartialState, "_shared_state", {"num_processes": number})
@@ -482,9 +482,7 @@ def test_a_plan_whose_batches_do_not_divide_is_refused_under_accelerate_which_wo
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_split_batches_of_accelerate_raise_its_own_error_which_names_the_sampler(streams: bool) -> None:
-    data_loader = pytest.importorskip(
-        "accelerate.data_loader", reason="needs accelerate: pip install 'hf-posenc[test]'"
-    )
+    data_loader = pytest.importorskip("accelerate.data_loader", reason="needs accelerate: pip install '.[test]'")
     loader = stream_batches(documents(), BUDGET)
     if not streams:
         loader = DataLoader(documents(), batch_sampler=TokenBudgetBatchSampler(LENGTHS, BUDGET))

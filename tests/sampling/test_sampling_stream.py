@@ -109,7 +109,7 @@ def test_every_process_gets_as_many_batches_and_together_they_have_every_row(
 
 @pytest.mark.parametrize("number", [2, 3])
 def test_accelerate_deals_every_batch_of_a_stream_out_once(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    state = pytest.importorskip("accelerate.state", reason="needs accelerate: pip install 'hf-posenc[test]'")
+    state = pytest.importorskip("accelerate.state", reason="needs accelerate: pip install '.[test]'")
     from accelerate.data_loader import BatchSamplerShard
 
     monkeypatch.setattr(state.PartialState, "_shared_state", {"num_processes": number})
