@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -80,10 +81,34 @@ def test_without_a_version_the_present_one_is_checked_and_nothing_is_written(
 ) -> None:
     checked = []
     monkeypatch.setattr(release, "run_check", lambda _at, _dist, check: checked.append(check))
-    release.main([], repo)
+    with pytest.raises(SystemExit) as end:
+        release.main([], repo)
+    assert end.value.code == 0
     assert checked == list(release.CHECKS)
     assert _texts(repo) == (PROJECT, CHANGELOG)
     assert "git tag" not in capsys.readouterr().out
+
+
+def test_a_release_needs_the_address_of_the_repository(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    monkeypatch.setattr(release, "run_check", lambda _at, _dist, check: checked.append(check))
+    urls = '[project.urls]\nRepository = "https://github.com/OWNER/hf_posenc"\n'
+    (repo / "pyproject.toml").write_text(PROJECT + urls)
+    _commit(repo)
+    with pytest.raises(SystemExit, match=r"replace github\.com/OWNER/ in \[project\.urls\]"):
+        release.main(["0.10.0"], repo)
+    assert checked == []
+    with pytest.raises(SystemExit, match=r"replace github\.com/OWNER/"):
+        release.main([], repo)
+    assert checked == list(release.CHECKS)
+
+
+def test_the_readme_on_pypi_has_no_relative_address() -> None:
+    project = tomllib.loads((versions.REPO / "pyproject.toml").read_text())["project"]
+    page = versions.with_addresses((versions.REPO / "README.md").read_text("utf-8"), project)
+    addresses = re.findall(r"\]\(([^)]+)\)", page)
+    assert f"{project['urls']['Repository']}/raw/v{project['version']}/examples/packed.png" in addresses
+    assert [address for address in addresses if not address.startswith("https://")] == []
 
 
 def test_a_release_of_uncommitted_changes_is_refused(repo: Path) -> None:

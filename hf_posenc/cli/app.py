@@ -1,11 +1,12 @@
 """The program `hf-posenc`, with all of its commands and the report of their errors.
 
-The commands `check` and `explore` are defined here, the other commands in modules of their own.
+The commands `check`, `labels`, `explore` and `version` are defined here, the others in modules of their own.
 """
 
 from __future__ import annotations
 
 import glob
+import platform
 import warnings
 import webbrowser
 from collections.abc import Sequence
@@ -21,6 +22,12 @@ from .corpus import PlainHelp, encode, verify
 from .demo import demo, read_lines, show
 from .plot import pictures
 from .terminal import Screen
+
+# Libraries in `hf-posenc version --report`; nanotoken and gigatoken are the fast backends.
+_REPORTED = (
+    *("torch", "transformers", "tokenizers", "datasets", "numpy", "pyarrow", "nanotoken", "gigatoken", "accelerate"),
+    *("matplotlib", "ray"),
+)
 
 app = typer.Typer(
     help="Text in, position-aware model inputs out.",
@@ -170,6 +177,24 @@ def explore(
     Screen().facts({"page": str(output.resolve())})
     if browser:
         webbrowser.open(output.resolve().as_uri())
+
+
+@app.command()
+def version(
+    report: Annotated[bool, typer.Option("--report", help="Also print Python, platform and libraries.")] = False,
+) -> None:
+    """Print the version; with --report, what an issue about this package needs to state."""
+    from importlib import metadata
+
+    lines = {"hf-posenc": metadata.version("hf-posenc")}
+    if report:
+        lines |= {"python": platform.python_version(), "platform": platform.platform()}
+        for name in _REPORTED:
+            try:
+                lines[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                lines[name] = "not installed"
+    Screen().facts(lines)
 
 
 app.add_typer(pictures, name="plot")

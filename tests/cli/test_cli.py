@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -590,6 +590,26 @@ def test_a_bug_keeps_its_traceback(words: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 # ------------------------------------------------------------------------------------------------------ a new process
+
+
+def test_the_report_names_versions_and_no_folder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("version") == 0
+    assert capsys.readouterr().out == f"hf-posenc  {version('hf-posenc')}\n"
+
+    def without_ray(name: str) -> str:
+        if name == "ray":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr("importlib.metadata.version", without_ray)
+    assert run("version", "--report") == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["torch"] == version("torch")
+    assert lines["nanotoken"] == version("nanotoken")
+    assert lines["ray"] == "not installed"
+    assert not any(str(Path.home()) in value or "site-packages" in value for value in lines.values())
 
 
 def test_the_version_comes_without_loading_transformers_or_matplotlib() -> None:

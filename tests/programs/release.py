@@ -4,7 +4,8 @@ Writes the version to pyproject.toml, turns [Unreleased] of CHANGELOG.md into th
 wheel and the sdist into dist/, and tests both in empty environments outside of the repository: the demo, the tests,
 the pages and a notebook with the wheel and the pinned versions, the tests with the lowest versions, and the core's
 tests with the sdist. If a step fails, both files are as before. At the end it prints the commands that publish the
-release. Without a version it builds and tests the present one, and changes neither file.
+release. Without a version it builds and tests the present one, and changes neither file. A placeholder in the address
+of the repository (`[project.urls]`) is an error: before the first step with a version, after the last one without.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ REPO = Path(__file__).resolve().parents[2]
 _VERSION = re.compile(r'^version = "(.*)"$', re.MULTILINE)
 _SECTION = re.compile(r"^## \[(.*?)\].*\n", re.MULTILINE)
 _UNRELEASED = "Unreleased"
+_PLACEHOLDER = "github.com/OWNER/"
 CHECKS = ("pinned", "lowest", "pinned --core --sdist")  # arguments of tests.programs.versions
 
 
@@ -58,6 +60,9 @@ def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
         raise SystemExit(f"commit or remove these changes first:\n{changed}")
     files = [repo / "pyproject.toml", repo / "CHANGELOG.md"]
     texts = [file.read_text(encoding="utf-8") for file in files]
+    unfilled = "" if _PLACEHOLDER not in texts[0] else f"replace {_PLACEHOLDER} in [project.urls] of pyproject.toml"
+    if version and unfilled:
+        raise SystemExit(unfilled)
     try:
         new = released(texts[0], texts[1], version, datetime.date.today().isoformat()) if version else texts
     except ValueError as error:
@@ -75,7 +80,7 @@ def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
         raise
     if not version:
         print(f"\n{dist} holds the present version, which passed.")
-        return
+        raise SystemExit(unfilled or 0)
     print(f"\n{dist} holds version {version}, which passed. To publish it:")
     print(f'  git commit -am "Version {version}" && git tag v{version} && git push --follow-tags')
     print(f"  twine upload {dist}/*")

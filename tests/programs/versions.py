@@ -29,6 +29,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -85,13 +86,28 @@ def new_environment(python: str, folder: Path) -> Path:
     return folder / ("Scripts" if os.name == "nt" else "bin")
 
 
+def with_addresses(readme: str, project: dict[str, Any]) -> str:
+    """Return README.md for PyPI, which has no files beside it: links and pictures with addresses of the repository."""
+    repository, tag = project["urls"]["Repository"], f"v{project['version']}"
+
+    def absolute(match: re.Match[str]) -> str:
+        kind = "raw" if match["path"].endswith(".png") else "blob"
+        return f"]({repository}/{kind}/{tag}/{match['path']}"
+
+    return re.sub(r"\]\((?!https?:)(?P<path>[^)#]+)", absolute, readme)
+
+
 def build(folder: Path) -> None:
     """Build the wheel and the sdist of the repository into `folder`."""
-    needs = tomllib.loads((REPO / "pyproject.toml").read_text())["build-system"]["requires"]
-    with tempfile.TemporaryDirectory() as tools:
-        python = new_environment(sys.executable, Path(tools)) / "python"
-        subprocess.run([python, "-m", "pip", "install", "-q", *needs], check=True)
-        subprocess.run([python, "-m", "hatchling", "build", "-d", folder.resolve()], cwd=REPO, check=True)
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())
+    with tempfile.TemporaryDirectory() as temporary:
+        copy, tools = Path(temporary, "source"), Path(temporary, "tools")
+        shutil.copytree(REPO, copy, ignore=shutil.ignore_patterns(".git", ".ci", "dist", "__pycache__", ".*_cache"))
+        readme = copy / "README.md"
+        readme.write_text(with_addresses(readme.read_text("utf-8"), project["project"]), encoding="utf-8")
+        python = new_environment(sys.executable, tools) / "python"
+        subprocess.run([python, "-m", "pip", "install", "-q", *project["build-system"]["requires"]], check=True)
+        subprocess.run([python, "-m", "hatchling", "build", "-d", folder.resolve()], cwd=copy, check=True)
 
 
 def copy_without_source(folder: Path) -> None:
