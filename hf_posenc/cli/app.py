@@ -34,14 +34,18 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    epilog='Example: hf-posenc show "I ride bike"',
 )
 app.command()(show)
 app.command()(demo)
-app.command(cls=PlainHelp)(encode)
-app.command()(verify)
+app.command(
+    cls=PlainHelp,
+    epilog="Example: hf-posenc encode 'corpus/*.txt' --tokenizer gpt2 --output encoded",
+)(encode)
+app.command(epilog="Example: hf-posenc verify encoded")(verify)
 
 
-@app.command()
+@app.command(epilog="Example: hf-posenc check google-bert/bert-base-uncased")
 def check(
     model: Annotated[
         str,
@@ -80,7 +84,7 @@ def check(
     screen.say(f"packed documents in {measure_packing(loaded)}")
 
 
-@app.command()
+@app.command(epilog="Example: hf-posenc labels tokenized --tokenizer google-bert/bert-base-uncased")
 def labels(
     data: Annotated[
         str,

@@ -8,6 +8,7 @@ import inspect
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -590,6 +591,25 @@ def test_a_bug_keeps_its_traceback(words: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 # ------------------------------------------------------------------------------------------------------ a new process
+
+
+def test_the_examples_of_the_help_run(
+    bert_folder: Path, model_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "texts.txt").write_text("I ride bike\nbike ride I\n")
+    rows = {"input_ids": [[101, 7592, 102]], "labels": [[-100, 7592, 102]]}
+    datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "tokenized")
+    for command in ((), ("check",), ("labels",), ("encode",), ("verify",)):
+        assert run(*command, "--help") == 0
+        example = " ".join(capsys.readouterr().out.partition("Example: ")[2].split())
+        program, *words = shlex.split(example)
+        assert program == "hf-posenc"
+        assert command in ((), (words[0],))
+        folder = model_folder if command == ("check",) else bert_folder
+        words = [str(folder) if word in ("gpt2", "google-bert/bert-base-uncased") else word for word in words]
+        assert run(*words, *(["--workers", 0] if command == ("encode",) else [])) == 0
+        assert capsys.readouterr().out
 
 
 def test_the_report_names_versions_and_no_folder(
