@@ -174,6 +174,19 @@ def node_of(stream: Any) -> Any:
     return getattr(stream, "_distributed", None)
 
 
+def progress_bar(description: str, total: int | None) -> Any:
+    """Return a bar of rows for work in this process, shown after two seconds: that of datasets, if it is loaded.
+
+    `datasets.disable_progress_bars()` hides it. `total` is the number of rows, `None` if it is not known.
+    """
+    bars = sys.modules.get("datasets.utils.tqdm")
+    if bars is None:
+        from tqdm.auto import tqdm as bar
+    else:
+        bar = bars.tqdm
+    return bar(desc=description, total=total, unit=" rows", delay=2, leave=False)
+
+
 def processes_of_accelerate() -> int:
     """Return accelerate's number of processes, without importing accelerate; 1 if accelerate is not initialized."""
     module = sys.modules.get("accelerate.state")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.compat import progress_bar
 from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error
 from ..documents import (
@@ -159,9 +160,11 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         raise value_error("end_token must be one token of the tokenizer", got=got, fix=fix)
     first, parts = 0, list[tuple[_Table, _Table, dict[str, int]]]()
     only_padding = None if mine is None or padding == mine.eos_token_id else padding
-    for chunk, read_labels, knows_padding in _chunks(dataset, only_padding):
-        parts.append(_count(chunk, read_labels, knows_padding, first, start, end, padding, limit))
-        first += len(chunk.ids)
+    with progress_bar("Checking labels", getattr(dataset, "num_rows", None)) as bar:
+        for chunk, read_labels, knows_padding in _chunks(dataset, only_padding):
+            parts.append(_count(chunk, read_labels, knows_padding, first, start, end, padding, limit))
+            first += len(chunk.ids)
+            bar.update(len(chunk.ids))
     if not parts:
         raise value_error("labels are checked in rows of tokens", got="no rows", fix="check the path, split or filter")
     rows, documents = (

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._common.compat import progress_bar
 from .._common.errors import shorten, value_error
 from .._common.integers import as_integer
 from ..documents import Documents
@@ -80,24 +81,26 @@ class Batches:
 
     def _iterate(self) -> Iterator[Batch]:
         number = first_row = 0
-        for index, (first_text, window) in enumerate(_windows(self._texts, self._window)):
-            tokenized = self._tokenized(window, first_text)
-            plan = self._plan(tokenized)
-            if index == len(self._texts_of_rows):
-                self._texts_of_rows.append(tokenized.sample)
-            for place in np.argsort(-plan.widths, kind="stable").tolist():
-                rows = plan[place]
-                if number == len(self._rows):
-                    self._rows.append(first_row + rows)
-                number += 1
-                try:
-                    batch = self._batch(tokenized.take(rows))
-                except (TypeError, ValueError) as error:
-                    texts = tokenized.sample[rows].tolist()
-                    error.add_note(f"  the rows of this batch are texts {shorten(texts)}")
-                    raise
-                yield batch
-            first_row += len(tokenized.ids)
+        with progress_bar("Batches", _count(self._texts)) as bar:
+            for index, (first_text, window) in enumerate(_windows(self._texts, self._window)):
+                tokenized = self._tokenized(window, first_text)
+                plan = self._plan(tokenized)
+                if index == len(self._texts_of_rows):
+                    self._texts_of_rows.append(tokenized.sample)
+                for place in np.argsort(-plan.widths, kind="stable").tolist():
+                    rows = plan[place]
+                    if number == len(self._rows):
+                        self._rows.append(first_row + rows)
+                    number += 1
+                    try:
+                        batch = self._batch(tokenized.take(rows))
+                    except (TypeError, ValueError) as error:
+                        texts = tokenized.sample[rows].tolist()
+                        error.add_note(f"  the rows of this batch are texts {shorten(texts)}")
+                        raise
+                    yield batch
+                    bar.update(len(rows))
+                first_row += len(tokenized.ids)
         self._complete = True
 
     def _tokenized(self, window: Any, first_text: int) -> Documents:
@@ -214,12 +217,18 @@ def _check_rows_are_kept(config: Config) -> None:
         )
 
 
+def _count(texts: Any) -> int | None:
+    """Return the number of texts, which are given as rows or as columns; `None` for an iterator."""
+    if isinstance(texts, Mapping):
+        # The longest column, so that the collator sees and refuses columns of different lengths.
+        return max(map(len, texts.values()), default=0)
+    return len(texts) if hasattr(texts, "__len__") else None
+
+
 def _windows(texts: Any, size: int) -> Iterator[tuple[int, Any]]:
     """Split `texts`, which are given as rows or as columns, into parts of `size` rows; the last may have fewer."""
     if is_columns(texts) or is_arrow(texts):
-        # The longest column, so that the collator sees and refuses columns of different lengths.
-        count = max(map(len, texts.values()), default=0) if isinstance(texts, Mapping) else len(texts)
-        for start in range(0, count, size):
+        for start in range(0, _count(texts) or 0, size):
             yield start, _slice(texts, start, size)
         return
     rows, start = iter(texts), 0

@@ -134,6 +134,7 @@ def pack_dataset(
     settings: dict[str, Any] = {} if num_proc is None else {"num_proc": num_proc}
     is_checked = False
     if is_dataset(dataset):
+        settings["desc"] = "Packing"
         settings["remove_columns"] = names  # a stream replaces its rows by the returned ones
         is_checked = not {"position_ids", *_BOUNDARIES} & set(names)  # otherwise rows may contain several documents
         if is_checked:
