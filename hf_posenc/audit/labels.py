@@ -196,7 +196,10 @@ def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[Documents, Ragg
             rows = without_padding_documents(rows, padding)
         if labels is None:
             if not rows.masks:
-                fix = "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer)"
+                fix = (
+                    "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer); "
+                    "hf-posenc encode TEXTS --labels causal_lm stores labels"
+                )
                 raise value_error("rows must have labels for each token", got=f"columns {', '.join(columns)}", fix=fix)
             labels = rows.trained_ids()
         yield rows, labels, not {"attention_mask", *_BOUNDARIES}.isdisjoint(columns)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._common.errors import message_of, value_error
+from .._common.files import no_such_file
 from .common import MAX_LENGTH, PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
@@ -72,6 +73,7 @@ def demo(
 
     Nothing is downloaded unless --tokenizer names a tokenizer on the Hub.
     """
+    texts = read_lines(files) if files else default_texts()
     import torch
 
     from ..collator import DataCollatorWithPositionalEncoding
@@ -80,7 +82,6 @@ def demo(
 
     check_suffix(output)
     screen = Screen()
-    texts = read_lines(files) if files else default_texts()
     size = sum(len(text.encode()) for text in texts)
     source = f"docstrings of the standard library of Python {platform.python_version()}"
     amount = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
@@ -137,6 +138,8 @@ def read_lines(files: Sequence[Path]) -> list[str]:
     for file in files:
         try:
             lines = file.read_text(encoding="utf-8-sig").splitlines()
+        except FileNotFoundError:
+            raise FileNotFoundError(no_such_file(str(file))) from None
         except OSError as error:
             fix = "the path of a text file with one text per line"
             raise value_error(f"{file} cannot be read", got=error.strerror, fix=fix) from None
