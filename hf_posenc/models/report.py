@@ -110,7 +110,7 @@ class SinusoidalPositions:
         convention = self.convention if self.base is None else replace(self.convention.formula, base=self.base)
         factor = "" if self.scale == 1 else f", multiplied by {self.scale:g}"
         lines = [f"{self.model}: sinusoidal positions ({self.convention.name})"]
-        lines.append(f"written for position p: {convention}{factor}")
+        lines.append(f"rows: {convention}{factor}")
         for table in self.tables:
             owner = "" if table.counts == "input_ids" else ", of the decoder"
             lines.append(

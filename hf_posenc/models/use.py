@@ -117,7 +117,7 @@ def use_sinusoidal_positions(
         tensor([0.1052, 0.0675])
         >>> print(report)
         BertModel: sinusoidal positions (vaswani)
-          written for position p: sines and cosines side by side, of p / 30^(2i/D), multiplied by 0.125
+          rows: sines and cosines side by side, of p / 30^(2i/D), multiplied by 0.125
           embeddings.position_embeddings.weight: 512 positions of width 64 from row 0, were random
           token embeddings multiplied by 4
           frozen; verified, largest difference 0.0

@@ -1167,7 +1167,7 @@ def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_thi
 def test_the_report_prints_as_documented() -> None:
     assert str(use_paper(FAMILIES["luke"].build())).splitlines() == [
         "LukeModel: sinusoidal positions (vaswani)",
-        "  written for position p: sines and cosines side by side, of p / 10000^(2i/D)",
+        "  rows: sines and cosines side by side, of p / 10000^(2i/D)",
         f"  embeddings.position_embeddings.weight: {ROOM} positions of width {WIDTH} from row 2, were random",
         "  frozen; verified, largest difference 0.0",
         "  not reached by a plain sequence of tokens, and left as it was: entity_embeddings.position_embeddings.weight",
@@ -1175,7 +1175,7 @@ def test_the_report_prints_as_documented() -> None:
     ]
     assert str(use_sinusoidal_positions(FAMILIES["luke"].build())).splitlines()[:5] == [
         "LukeModel: sinusoidal positions (vaswani)",
-        "  written for position p: sines and cosines side by side, of p / 13^(2i/D), multiplied by 0.25",
+        "  rows: sines and cosines side by side, of p / 13^(2i/D), multiplied by 0.25",
         f"  embeddings.position_embeddings.weight: {ROOM} positions of width {WIDTH} from row 2, were random",
         "  token embeddings multiplied by 8",
         "  frozen; verified, largest difference 0.0",
