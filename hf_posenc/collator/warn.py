@@ -184,6 +184,6 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, histor
         message = explain(
             "packed rows hold several prompts, and generate continues rows",
             got=f"packing={settings.packing!r}, padding_side='left', and no labels",
-            fix="packing=False",
+            fix="packing=False, if the rows are prompts of generate",
         )
         history.once("packed prompts", message)
