@@ -89,6 +89,25 @@ def type_error(rule: str, *, got: object = None, fix: str | None = None) -> Type
     return _error(TypeError, rule, got, fix)
 
 
+def require_one_split(source: object, then: str = "") -> None:
+    r"""Raise `TypeError` if `source` is a dict of data sets, such as a `datasets.DatasetDict`.
+
+    `then` is code that follows the chosen split in the advice, such as `"['length']"`.
+
+    Example:
+        >>> require_one_split({"input_ids": [[5, 6]]})  # no error
+    """
+    splits = (
+        [name for name, part in source.items() if hasattr(part, "column_names")] if isinstance(source, dict) else []
+    )
+    if splits:
+        raise type_error(
+            "a data set is read one split at a time",
+            got=f"{type(source).__name__} of {shorten(splits)}",
+            fix=f"dataset[{splits[0]!r}]{then}",
+        )
+
+
 def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     r"""Return the error message for a `value` that is not in `allowed`; it suggests the most similar allowed value.
 

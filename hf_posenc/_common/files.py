@@ -5,6 +5,7 @@ Each write is atomic for one file only, not for several files together.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 
-from .errors import shorten, value_error
+from .errors import explain, shorten, value_error
 
 # Largest file that is read as a whole: well above the largest known tokenizers, and manifests of 300,000 shards.
 LARGEST = 2**28
@@ -80,6 +81,39 @@ def path_inside(folder: Path, name: object) -> Path:
     if path is None or path.anchor or ".." in path.parts:
         raise value_error("a file name must not lead out of its folder", got=shorten(name))
     return folder / str(name)
+
+
+def no_such_file(name: str) -> str:
+    """Return the error message for a local path that does not exist; it suggests a file of similar name, if any."""
+    path = Path(name).expanduser()
+    if path.is_symlink():
+        target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
+        return explain(f"{name} is a link to a file that does not exist", got=target, fix="repair or remove the link")
+    content, similar = nearest_folder(path)
+    fix = str(similar) if similar is not None and similar.exists() else "check the path"
+    return explain(f"there is no file {name}", got=content, fix=fix)
+
+
+def nearest_folder(path: Path) -> tuple[str, Path | None]:
+    r"""Return the names in the nearest folder of a missing path that exists, as text for a message.
+
+    The second value is the path with the missing name replaced by the most similar one in that folder, or `None`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Path(folder, "corpus").mkdir()
+        ...     content, similar = nearest_folder(Path(folder, "corpsu", "a.txt"))
+        >>> content.endswith(" has corpus"), similar.parts[-2:]
+        (True, ('corpus', 'a.txt'))
+    """
+    folder = next(parent for parent in path.parents if parent.is_dir())
+    missing, *rest = path.relative_to(folder).parts
+    names = sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
+    near = difflib.get_close_matches(missing, names, n=1)
+    shown = ", ".join(names[:6]) + ", ..." * (len(names) > 6)
+    place = "the current folder" if folder == Path() else str(folder)
+    return f"{place} {f'has {shown}' if names else 'is empty'}", folder.joinpath(near[0], *rest) if near else None
 
 
 def _sync(path: Path, flags: int) -> None:

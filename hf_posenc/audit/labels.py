@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._common.compat import progress_bar
 from .._common.constants import IGNORED
-from .._common.errors import counted, shorten, type_error, value_error
+from .._common.errors import counted, require_one_split, shorten, type_error, value_error
 from ..documents import (
     LENGTHS,
     NUMBERS,
@@ -176,13 +176,14 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
 
 def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[Documents, Ragged, bool]]:
     """Yield some thousand rows at a time, or a batch, their labels, and True if padding is known."""
+    require_one_split(dataset)
     first, form = 0, getattr(dataset, "format", None)
     is_arrow = hasattr(dataset, "iter") and not (isinstance(form, Mapping) and form.get("type") == "custom")
     tables: Iterator[Any] = dataset.with_format("arrow").iter(batch_size=_ROWS) if is_arrow else _batches(dataset)
     for table in tables:
         names = table.column_names if is_arrow else [name for name in table if table[name] is not None]
         if "input_ids" not in names:
-            fix = "tokenize first: dataset.map(collate, batched=True); choose one of several splits: dataset['train']"
+            fix = "tokenize first: dataset.map(collate, batched=True)"
             raise value_error("rows must have a column input_ids", got=f"columns {shorten(names)}", fix=fix)
         batch = {name: table[name] for name in _COLUMNS if name in names}
         batch, is_packed = read_mask(batch)
@@ -198,7 +199,10 @@ def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[Documents, Ragg
             rows = without_padding_documents(rows, padding)
         if labels is None:
             if not rows.masks:
-                fix = "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer)"
+                fix = (
+                    "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer); "
+                    "hf-posenc encode TEXTS --labels causal_lm stores labels"
+                )
                 raise value_error("rows must have labels for each token", got=f"columns {', '.join(columns)}", fix=fix)
             labels = rows.trained_ids()
         yield rows, labels, not {"attention_mask", *_BOUNDARIES}.isdisjoint(columns)

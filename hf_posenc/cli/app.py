@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import platform
+import shlex
 import warnings
 import webbrowser
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from .._common.errors import message_of, shorten, value_error
+from .._common.files import no_such_file
 from .common import Tokenizer, default_tokenizer
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, read_lines, show
@@ -104,10 +106,23 @@ def labels(
     Such rows have no trained token, a truncated answer, or an end token that is not trained on, for example. If there
     are any, the exit status is 1. Without --tokenizer, end tokens and padding ids are not checked.
     """
+    from ..corpus.files import check_path
+
+    check_path(data)
     from .. import audit
 
     try:
-        report = audit.labels(_load_rows(data, split), tokenizer, end_token=end_token)
+        rows = _load_rows(data, split)
+        if (first := next(iter(rows), None)) and "input_ids" not in first:
+            option = f"--tokenizer {shlex.quote(tokenizer or 'NAME_OR_FOLDER')}"
+            chosen = "" if split is None else f" --split {shlex.quote(split)}"
+            raise value_error(
+                "rows must have a column input_ids, and labels",
+                got=f"columns {shorten(list(first))}",
+                fix=f"hf-posenc encode {shlex.quote(data)}{chosen} {option} --labels causal_lm --output encoded && "
+                f"hf-posenc labels encoded {option}",
+            )
+        report = audit.labels(rows, tokenizer, end_token=end_token)
     except ValueError as error:  # of datasets or Arrow, which read the rows now
         if message_of(error) is not None:
             raise
@@ -142,6 +157,8 @@ def _load_rows(name: str, split: str | None = None) -> Any:
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
     """Compare the token ids of the fast backend with those of `tokenizers`, line by line of `file`."""
+    if not file.exists():
+        raise FileNotFoundError(no_such_file(str(file)))
     from ..tokenization import Encoder, FastBackend, private_copy
 
     backend = Encoder(private_copy(tokenizer), backend="fast").backend
@@ -169,13 +186,11 @@ def explore(
 
     WordPiece tokenizers as BERT's and byte-level BPEs as GPT-2's run in the page. For other tokenizers, give --text.
     """
+    texts = None if text is None else [line.strip() for line in read_lines([text])[:8]]
     from ..tokenization import private_copy
     from ..view import lab_html, page_of
 
     chosen = tokenizer or default_tokenizer()[0]
-    texts = None
-    if text is not None:
-        texts = [line.strip() for line in read_lines([text])[:8]]
     page = page_of(lab_html(private_copy(chosen), texts), "The Input Lab")
     output.write_text(page, encoding="utf-8", errors="surrogateescape")
     Screen().facts({"page": str(output.resolve())})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._common.errors import message_of, value_error
+from .._common.files import no_such_file
 from .common import MAX_LENGTH, PadToken, Tokenizer, default_bpe, default_tokenizer, trained_bpe
 from .terminal import Screen
 
@@ -144,6 +145,8 @@ def read_lines(files: Sequence[Path]) -> list[str]:
     for file in files:
         try:
             lines = file.read_text(encoding="utf-8-sig").splitlines()
+        except FileNotFoundError:
+            raise FileNotFoundError(no_such_file(str(file))) from None
         except OSError as error:
             fix = "the path of a text file with one text per line"
             raise value_error(f"{file} cannot be read", got=error.strerror, fix=fix) from None

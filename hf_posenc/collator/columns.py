@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._common.errors import explain
+from .._common.errors import explain, require_one_split
 from ..documents import LENGTHS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
@@ -208,6 +208,7 @@ def first_rows(rows: Any, count: int = 4) -> Any:
         >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)
         ({'text': ['a', 'b']}, ['a', 'b'])
     """
+    require_one_split(rows)
     if hasattr(rows, "with_format"):
         rows = rows.with_format(None)
         if not hasattr(rows, "__len__"):  # a stream

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.compat import progress_bar
-from .._common.errors import shorten, value_error
+from .._common.errors import require_one_split, shorten, value_error
 from .._common.integers import as_integer
 from ..documents import Documents
 from ..packing import BatchPlan, plan_batches
@@ -54,6 +54,7 @@ class Batches:
         batch: Callable[[Documents], Batch],
     ) -> None:
         _check_rows_are_kept(config)
+        require_one_split(texts)
         self._texts = [texts] if isinstance(texts, str) else texts
         if not (is_columns(texts) or isinstance(texts, Iterable)) or isinstance(texts, bytes | set | frozenset):
             as_list(texts)  # raises

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import explain, shorten, type_error, value_error
+from .._common.errors import explain, require_one_split, shorten, type_error, value_error
 from ..documents import columns_of_batch, read_mask
 from ..ragged import Ragged, lock_free_cache
 
@@ -103,6 +103,7 @@ def read(source: object, settings: Settings) -> Given:
     if isinstance(source, DatasetRows):
         return _with_texts(len(source), source.columns, settings)
     if is_columns(source):
+        require_one_split(source)
         return _read_columns(_mapping(source), settings)
     rows = [source] if isinstance(source, str) else as_list(source)
     if not len(rows):
@@ -113,8 +114,12 @@ def read(source: object, settings: Settings) -> Given:
     # An empty list may be a text or ids, so the first row that is not empty decides.
     first = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
     if _is_row_of_ids(first):
+        for index, row in enumerate(rows):
+            if isinstance(row, (str, dict)):
+                raise TypeError(_mixed(index, row, first))
         return Given(len(rows), None, None, None, {"input_ids": rows})
-    texts, pairs = _texts_and_pairs(rows, None, settings)
+    kind = "list" if settings.is_split_into_words else "str"
+    texts, pairs = _texts_and_pairs(rows, None, settings, f"[row for row in rows if isinstance(row, {kind})]")
     return Given(len(texts), texts, pairs, None, {})
 
 
@@ -134,15 +139,20 @@ def empty_batch(source: object) -> str:
     return explain("empty batch: there is no row to collate", got=shorten(source), fix="skip empty batches")
 
 
-def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
-    """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`."""
+def _texts_and_pairs(
+    rows: Values, seconds: Values | None, settings: Settings, drop: str | None = None
+) -> tuple[list[Any], list[Any] | None]:
+    """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`.
+
+    `drop` is the code that leaves out the missing ones of a list of texts; `None` for a column.
+    """
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
         return _checked(rows, column, words), _checked(seconds, str(settings.text_pair_column), words)
     # With `words`, a tuple of two `str` is one text of two words.
     first = rows[0] if len(rows) else None
     if not isinstance(first, tuple) or len(first) != 2 or (words and isinstance(first[0], str)):
-        return _checked(rows, column, words), None
+        return _checked(rows, column, words, drop), None
     for index, row in enumerate(rows):
         if not isinstance(row, tuple) or len(row) != 2:
             raise type_error(
@@ -151,17 +161,20 @@ def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -
                 fix='pairs are tuples of two texts in every row, e.g. [("a", "b"), ("c", "d")]',
             )
     firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
-    return _checked(firsts, column, words), _checked(seconds, f"{column} (second of the pair)", words)
+    drop = "[pair for pair in pairs if None not in pair]"
+    return _checked(firsts, column, words, drop), _checked(seconds, f"{column} (second of the pair)", words, drop)
 
 
 def _read_row_dicts(rows: Any, settings: Settings) -> Given:
     keys = rows[0].keys()
     for index, row in enumerate(rows):  # before any value is read: reading a missing key of a defaultdict would add it
         is_row = isinstance(row, (dict, Mapping))  # `dict` first, because it is checked faster
-        if not is_row or row.keys() != keys:
+        if not is_row:
+            raise TypeError(_mixed(index, row, rows[0]))
+        if row.keys() != keys:
             raise value_error(
                 f"row {index} does not have the columns of row 0, {sorted(keys, key=str)}",
-                got=sorted(row, key=str) if is_row else type(row).__name__,
+                got=sorted(row, key=str),
                 fix="give every row the same columns",
             )
     return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, settings)
@@ -220,11 +233,14 @@ def _other_texts(name: str, columns: dict[str, Values], settings: Settings) -> l
     return [*difflib.get_close_matches(name, texts, n=1), *texts]
 
 
-def _checked(rows: Values, column: str, words: bool) -> list[Any]:
-    """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True."""
+def _checked(rows: Values, column: str, words: bool, drop: str | None = None) -> list[Any]:
+    """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True.
+
+    `drop` is the code that leaves out missing texts; `None` for a column.
+    """
     if not words:
         if not all(issubclass(kind, str) for kind in set(map(type, rows))):
-            raise TypeError(_wrong_text(rows, column))
+            raise TypeError(_wrong_text(rows, column, drop))
         return [str(row) for row in rows]  # also those of NumPy
     split = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
     good = [isinstance(row, (list, tuple)) and _are_texts(row) for row in split]
@@ -233,27 +249,50 @@ def _checked(rows: Values, column: str, words: bool) -> list[Any]:
         raise type_error(
             f"row {first} of column '{column}' is {type(split[first]).__name__}, expected a list of words",
             got=shorten(split[first]),
-            fix="is_split_into_words=False for texts, or text.split()",
+            fix=_without_missing(split[first], column, drop) or "is_split_into_words=False for texts, or text.split()",
         )
     return [[str(word) for word in row] for row in split]
 
 
-def _wrong_text(rows: Values, column: str) -> str:
+def _mixed(index: int, row: object, first: object) -> str:
+    """Return the error message for rows of different kinds in one batch, such as a text and a tokenized row."""
+    return explain(
+        f"row {index} is {_kind_of(row)}, row 0 is {_kind_of(first)}",
+        got=shorten(row),
+        fix="only texts, only dicts, or only lists of token ids in one batch",
+    )
+
+
+def _kind_of(row: object) -> str:
+    if isinstance(row, Mapping):
+        return "tokenized" if "input_ids" in row else "a dict"
+    return (
+        "a text"
+        if isinstance(row, str)
+        else "a list of token ids"
+        if _is_row_of_ids(row)
+        else f"a {type(row).__name__}"
+    )
+
+
+def _wrong_text(rows: Values, column: str, drop: str | None) -> str:
     bad = [index for index, row in enumerate(rows) if not isinstance(row, str)]
     first = rows[bad[0]]
-    if first is None:
-        fix = f'drop empty rows first, e.g. ds.filter(lambda r: r["{column}"] is not None)'
-    elif type(first).__name__ == "NAType" or (isinstance(first, float) and math.isnan(first)):
-        fix = f'drop rows without a text first: df.dropna(subset=["{column}"])'
+    if (without_missing := _without_missing(first, column, drop)) is not None:
+        fix = without_missing
     elif isinstance(first, bytes):
         fix = 'text.decode("utf-8")'
-    elif isinstance(first, (list, tuple, np.ndarray)):
+    elif type(first).__name__ == "Series":
+        fix = 'frame.to_dict("records") in pandas, frame.to_dicts() in polars; or dataset.with_format(None)'
+    elif isinstance(first, (list, tuple, np.ndarray)) and (drop is None or not _is_row_of_ids(first)):
         fix = (
             "is_split_into_words=True for lists of words; tokenizer.convert_tokens_to_ids(row) for lists of tokens; "
             'or a tuple ("a", "b") in every row for pairs'
         )
-    elif type(first).__name__ == "Series":
-        fix = 'frame.to_dict("records") in pandas, frame.to_dicts() in polars; or dataset.with_format(None)'
+    elif drop is not None and bad[0] and hasattr(first, "__len__"):
+        return _mixed(bad[0], first, rows[0])
+    elif hasattr(first, "__len__"):
+        fix = "text_column=..., the name of a column of texts; dataset.flatten() makes columns of a column of dicts"
     else:
         fix = "str(value), if the value is meant as text"
     return explain(
@@ -261,6 +300,16 @@ def _wrong_text(rows: Values, column: str) -> str:
         got=f"{len(bad)} bad of {len(rows)} rows in this batch",
         fix=fix,
     )
+
+
+def _without_missing(value: object, column: str, drop: str | None) -> str | None:
+    """Return the advice to leave out rows without a text, for a `value` that is missing; `None` for another value."""
+    if not is_missing(value) and not (isinstance(value, float) and math.isnan(value)):
+        return None
+    of_table = (
+        f'ds.filter(lambda row: row["{column}"] is not None)' if value is None else f'df.dropna(subset=["{column}"])'
+    )
+    return f"drop such rows first: {drop or of_table}"
 
 
 def _are_texts(row: Iterable[Any]) -> bool:

@@ -236,7 +236,7 @@ class Settings:
                 raise value_error(
                     'packing="flat" puts all documents in one row, and padding only after the last of them',
                     got=f"padding_side={self.padding_side!r}",
-                    fix="padding_side=None",
+                    fix="packing=False for padded rows, such as prompts of generate; padding_side=None for a flat row",
                 )
             if padding == "max_length":
                 raise value_error(

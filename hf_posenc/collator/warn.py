@@ -157,7 +157,17 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, histor
             "and text_pair_column and text_target_column name the columns of further texts",
         )
         history.once("columns", message)
-    if model is None or "labels" not in model.accepts or "labels" in arrays or label_names(tokenized.per_row):
+    takes_labels = model is None or "labels" in model.accepts
+    if not takes_labels or "labels" in arrays or label_names(tokenized.per_row):
+        return
+    if empty := [name for name in LABEL_COLUMNS if name in tokenized.per_row]:
+        message = explain(
+            f"column '{empty[0]}' is None in every row of this batch, which has no labels",
+            got=f"labels={settings.labels!r}; this warning is given once",
+            fix=f"dataset.remove_columns({empty}), if the rows have no labels; otherwise check how the column is made",
+        )
+        history.once("empty labels", message)
+    if model is None or empty:
         return
     if config.is_training and model.num_labels == model.num_embeddings:  # a language model: its classes are the ids
         if model.is_encoder_decoder:
@@ -170,3 +180,10 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, histor
             fix=f"{fix}; or model.eval() if it is not trained",
         )
         history.once("label", message)
+    elif settings.packing and settings.padding_side == "left" and model.shifts_labels:
+        message = explain(
+            "packed rows hold several prompts, and generate continues rows",
+            got=f"packing={settings.packing!r}, padding_side='left', and no labels",
+            fix="packing=False, if the rows are prompts of generate",
+        )
+        history.once("packed prompts", message)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .._common.errors import counted, value_error
 from ..tokenization import Encoder, RustOnlyTokenizer, SerializedTokenizer, to_files
 from .engines import Records, WriteShards, library_versions, run_in_processes, run_on_ray
-from .files import InputFile, StorageOptions
+from .files import InputFile, StorageOptions, check_path
 from .manifest import OTHER_OUTPUT, BadFile, Manifest, OnRead, Remedy, differences, job_digest
 from .options import Options, Progress, resolve, with_options
 from .output import CARD, DATA, JOB, MANIFEST, TOKENIZER, Output
@@ -116,6 +116,9 @@ def encode(
         ...     print(manifest.totals["documents"], manifest.totals["tokens"])
         2 4
     """
+    for item in inputs if isinstance(inputs, list | tuple) else [inputs]:
+        if isinstance(item, str | os.PathLike):  # before a tokenizer is loaded, which takes seconds
+            check_path(os.fspath(item))
     progress, storage = progress or Progress(), storage_options or {}
     place = Output.of(output, storage)
     resolved, own_tokenizer, first_position, notes = resolve(options, tokenizer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import difflib
 import glob
 import gzip
 import lzma
@@ -21,6 +20,7 @@ import pyarrow as pa
 import xxhash
 
 from .._common.errors import explain, value_error
+from .._common.files import nearest_folder, no_such_file
 
 Format = Literal["text", "json", "csv", "parquet", "arrow"]
 StorageOptions = Mapping[str, Any]
@@ -203,6 +203,29 @@ def filesystem(url: str, options: StorageOptions) -> tuple[Any, str]:
     return system, path
 
 
+def check_path(name: str) -> None:
+    """Raise `FileNotFoundError` for a local path that does not exist, and for a local pattern that no file matches.
+
+    A name that may be a data set on the Hub, and an address, are not looked up.
+    """
+    path = Path(name).expanduser()
+    if path.exists() or is_url(name):
+        return
+    if not glob.has_magic(name):
+        if _looks_like_path(name):
+            raise FileNotFoundError(no_such_file(name))
+    elif path.parent.is_dir() and not glob.has_magic(path.name):  # the folder alone has brackets in its name
+        raise FileNotFoundError(no_such_file(name))
+    elif not _has_match(path):
+        content, similar = nearest_folder(path)
+        fix = shlex.quote(str(similar)) if similar is not None and _has_match(similar) else "check the pattern"
+        raise FileNotFoundError(_no_match(name, str(path), os.path.isdir, got=content, fix=fix))
+
+
+def _has_match(pattern: Path) -> bool:
+    return any(map(os.path.isfile, glob.iglob(str(pattern), recursive=True)))  # noqa: PTH207
+
+
 def find_files(name: str, *, every: bool, options: StorageOptions) -> tuple[list[InputFile], list[str]] | None:
     r"""Find the files that a path, folder, glob pattern or URL refers to; subfolders of a folder are searched too.
 
@@ -215,6 +238,7 @@ def find_files(name: str, *, every: bool, options: StorageOptions) -> tuple[list
         The files, sorted by name, and the names of the files of a folder that are skipped; `None` if `name` does not
         look like a file.
     """
+    check_path(name)
     if is_url(name):
         return _remote(name, every=every, options=options)
     path = Path(name).expanduser()
@@ -232,11 +256,8 @@ def find_files(name: str, *, every: bool, options: StorageOptions) -> tuple[list
         top = next(folder for folder in path.parents if not glob.has_magic(str(folder)))
         names = [str(file) for file in _without_repeats(matches, top)]
         if not names:
-            if path.parent.is_dir() and not glob.has_magic(path.name):  # the folder alone has brackets in its name
-                raise FileNotFoundError(no_such_file(name))
-            raise FileNotFoundError(_no_match(name, str(path), os.path.isdir, only_output=bool(matches)))
-    elif _looks_like_path(name):
-        raise FileNotFoundError(no_such_file(name))
+            got = "nothing but the output of earlier runs"
+            raise FileNotFoundError(_no_match(name, str(path), os.path.isdir, got=got))
     else:
         return None
     return [_local(file) for file in names], skipped
@@ -338,25 +359,14 @@ def _looks_like_path(name: str) -> bool:
     return (form or compression) is not None or is_path
 
 
-def no_such_file(name: str) -> str:
-    """Return the error message for a local path that does not exist; it suggests a file of similar name, if any."""
-    path = Path(name).expanduser()
-    if path.is_symlink():
-        target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
-        return explain(f"{name} is a link to a file that does not exist", got=target, fix="repair or remove the link")
-    names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
-    folder = f"; {path.parent} exists" if path.parent.is_dir() else f", and no folder {path.parent}"
-    fix = str(path.parent / near[0]) if near else "check the path"
-    return explain(f"there is no file {name}", got=f"no such file{folder}", fix=fix)
-
-
-def _no_match(pattern: str, path: str, is_folder: Callable[[str], bool], *, only_output: bool = False) -> str:
+def _no_match(
+    pattern: str, path: str, is_folder: Callable[[str], bool], *, got: str | None = None, fix: str = "check the pattern"
+) -> str:
     """Return the error message for a pattern without matches: a folder in it may have brackets in its name.
 
     `path` is the part of the pattern that `is_folder` takes.
     """
-    got, fix, folder = "nothing but the output of earlier runs" if only_output else None, "check the pattern", path
+    folder = path
     while glob.has_magic(folder := folder.rpartition("/")[0]):
         if is_folder(folder):
             got = f"a folder {folder!r}, and its name is a pattern too"

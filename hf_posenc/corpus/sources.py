@@ -13,10 +13,11 @@ from typing import Any
 import xxhash
 
 from .._common.errors import option, value_error
+from .._common.files import no_such_file
 from ..ragged import lock_free_cache
 from .columns import Columns, carried_columns, named_columns
 from .documents import Part, Source, first_values
-from .files import InputFile, StorageOptions, find_files, format_of, no_such_file, recorded_names
+from .files import InputFile, StorageOptions, find_files, format_of, recorded_names
 from .options import Options
 from .shards import Task
 from .tables import ArrowFile, DataSet, ParquetFile, from_hub, from_object, from_saved_folder

@@ -5,12 +5,11 @@ It keeps a copy of the overwritten rows, and no other weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .._common.errors import explain
 from ..positions import MAX_SPREAD, Convention
 from .changes import Changes
-from .table_contents import Formula
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,10 @@ class SinusoidalPositions:
             raise RuntimeError(explain("the model was restored already", fix="use_sinusoidal_positions(model) again"))
 
     def __repr__(self) -> str:
-        lines = [f"{self.model}: sinusoidal positions ({Formula(self.convention, self.base, self.scale)})"]
+        convention = self.convention if self.base is None else replace(self.convention.formula, base=self.base)
+        factor = "" if self.scale == 1 else f", multiplied by {self.scale:g}"
+        lines = [f"{self.model}: sinusoidal positions ({self.convention.name})"]
+        lines.append(f"rows: {convention}{factor}")
         for table in self.tables:
             owner = "" if table.counts == "input_ids" else ", of the decoder"
             lines.append(

@@ -116,7 +116,8 @@ def use_sinusoidal_positions(
         >>> model.embeddings.position_embeddings.weight[1, :2]     # 0.125 * sin(1), 0.125 * cos(1)
         tensor([0.1052, 0.0675])
         >>> print(report)
-        BertModel: sinusoidal positions (vaswani, base 30, times 0.125)
+        BertModel: sinusoidal positions (vaswani)
+          rows: sines and cosines side by side, of p / 30^(2i/D), multiplied by 0.125
           embeddings.position_embeddings.weight: 512 positions of width 64 from row 0, were random
           token embeddings multiplied by 4
           frozen; verified, largest difference 0.0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .._common.errors import require_one_split
 from .._common.integers import as_integers
 
 
 def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
     """Return the numbers of tokens of documents as a new int64 array `(N,)`; raise if one is smaller than 1."""
+    require_one_split(lengths, '["length"]')
     fix = 'lengths=[len(ids) for ids in documents], or dataset["length"]; drop documents without tokens first'
     return as_integers(lengths, "lengths", minimum=1, fix=fix)
 

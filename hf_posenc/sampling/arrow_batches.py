@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._common.errors import type_error, value_error
+from .._common.errors import require_one_split, type_error, value_error
 from ..collator.inputs import DatasetRows
 from ..ragged import Ragged
 from .lengths import is_dataset
@@ -45,12 +45,12 @@ def with_arrow_batches(dataset: Any) -> Any:
         >>> dataset[1], isinstance(dataset, datasets.Dataset)
         ({'input_ids': [8, 9], 'label': 0}, True)
     """
+    require_one_split(dataset)
     if not is_dataset(dataset):
         raise type_error(
             "with_arrow_batches takes a datasets.Dataset",
             got=type(dataset).__name__,
-            fix='splits["train"] of a DatasetDict, or datasets.Dataset.from_pandas(frame); '
-            "use a streamed data set without it",
+            fix="datasets.Dataset.from_pandas(frame); use a streamed data set without it",
         )
     if dataset.format["type"] is not None:
         raise value_error(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.compat import indices_of
-from .._common.errors import shorten, type_error, value_error
+from .._common.errors import require_one_split, shorten, type_error, value_error
 
 
 def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
@@ -55,14 +55,7 @@ def require_rows(dataset: Any) -> None:
     Example:
         >>> require_rows([{"input_ids": [5]}])  # no error
     """
-    parts = dataset if isinstance(dataset, Mapping) else {}
-    splits = [name for name, part in parts.items() if hasattr(part, "column_names")]  # of a DatasetDict
-    if splits:
-        raise type_error(
-            "batches and packed rows are made of one data set at a time",
-            got=f"{type(dataset).__name__} of {shorten(list(parts))}",
-            fix=f"dataset[{splits[0]!r}]",
-        )
+    require_one_split(dataset)
     is_table = isinstance(dataset, Mapping) or type(dataset).__name__ in ("DataFrame", "Table")  # of any library
     has_rows = hasattr(dataset, "__iter__") or hasattr(dataset, "__getitem__")
     if is_table or isinstance(dataset, (str, bytes)) or not has_rows:

@@ -127,6 +127,20 @@ class TokenBudgetMixin:
                 f"{''.join(f', {name}={value!r}' for name, value in keywords.items())}): ...",
             )
 
+    if not TYPE_CHECKING:  # editors show the arguments of Trainer
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            """Construct the Trainer; raise `TypeError` for a `token_budget`, which is a setting of the class."""
+            for name in ("token_budget", "max_tokens"):
+                if name in kwargs:
+                    bases = ", ".join(base.__name__ for base in type(self).__bases__)
+                    raise type_error(
+                        "the token budget is a setting of the class, not an argument of its objects",
+                        got=f"{type(self).__name__}(..., {name}={kwargs[name]!r})",
+                        fix=f"class {type(self).__name__}({bases}, token_budget={kwargs[name]!r}): ...",
+                    )
+            super().__init__(*args, **kwargs)
+
     def get_train_dataloader(self) -> Any:
         """Return the training `DataLoader`, with batches within the token budget, prepared by `accelerator.prepare`."""
         from transformers.trainer_utils import seed_worker

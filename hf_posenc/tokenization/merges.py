@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from .._common.errors import shorten, type_error, value_error
+from .._common.errors import require_one_split, shorten, type_error, value_error
 from .._common.integers import as_integer
 from .call_encoder import check_surrogates
 from .rust import copy_of, to_json
@@ -197,6 +197,7 @@ def checked_texts(texts: Iterable[str]) -> Iterator[str]:
         >>> list(checked_texts(("I", "ride")))
         ['I', 'ride']
     """
+    require_one_split(texts, '["text"]')
     # Iterating over these types would yield characters or column names, not texts.
     if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
         raise type_error(

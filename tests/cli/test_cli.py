@@ -362,7 +362,52 @@ def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest
     assert run("labels", tmp_path / "saved", "--split", "all") == 2
     refused(capsys, "read one split at a time", "  got: split='all'", "--split")
     assert run("labels", tmp_path / "saved", "--split", "test") == 2
-    refused(capsys, "rows must have a column input_ids", "  got: columns ['text']", "  fix: tokenize first")
+    refused(capsys, "rows must have a column input_ids, and labels", "got: columns ['text']", " --split test --tok")
+
+
+def test_labels_names_the_commands_that_make_rows_of_texts(
+    wordpiece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wordpiece.save_pretrained("tokenizer")
+    Path("the texts.jsonl").write_text('{"text": "I ride bike"}\n')
+    assert run("labels", "the texts.jsonl", "-t", "tokenizer") == 2
+    fix = capsys.readouterr().err.partition("fix: ")[2]
+    for command in fix.split(" && "):
+        program, *arguments = shlex.split(command)
+        assert program == "hf-posenc"
+        assert run(*arguments) == 0
+    assert capsys.readouterr().out.endswith("no row has a problem\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (["encode", "corpsu/*.jsonl", "-t", "t", "-o", "out"], "'corpus/*.jsonl'"),
+        (["encode", "corpsu/a.jsonl", "-t", "t", "-o", "out"], "corpus/a.jsonl"),
+        (["labels", "corpsu/*.jsonl"], "'corpus/*.jsonl'"),
+        (["labels", "corpus/b.jsonl"], "corpus/a.jsonl"),
+        (["demo", "corpsu/a.jsonl"], "corpus/a.jsonl"),
+        (["explore", "--text", "corpsu/a.jsonl"], "corpus/a.jsonl"),
+        (["check", "t", "--texts", "corpsu/a.jsonl"], "corpus/a.jsonl"),
+    ],
+)
+def test_a_missing_path_is_named_before_slow_imports_with_the_folder_above_it(
+    arguments: list[str], fix: str, tmp_path: Path
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").touch()
+    code = (
+        "import sys\nfrom hf_posenc.cli.app import main\ntry:\n    main(sys.argv[1:])\n"
+        "except SystemExit:\n    print(*sorted({'torch', 'transformers', 'datasets'} & sys.modules.keys()))\n    raise"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    folder = "corpus has a.jsonl" if "corpus/b.jsonl" in arguments else "the current folder has corpus"
+    assert made.returncode == 2, made.stderr
+    assert made.stderr.endswith(f"\n  got: {folder}\n  fix: {fix}\n")
+    assert made.stdout == "\n"
 
 
 # --------------------------------------------------------------------------------------------------------------- plot
@@ -549,7 +594,7 @@ def test_unusable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "empty.txt").write_text("\n  \n")
     (tmp_path / "latin.txt").write_bytes("good\nGröße\n".encode("latin-1"))
     assert run("demo", tmp_path / "absent.txt") == 2
-    refused(capsys, "absent.txt cannot be read", "got: No such file", "fix: ")
+    refused(capsys, "there is no file", "absent.txt", "has ", "fix: ")
     assert run("demo", file, tmp_path / "empty.txt") == 2
     refused(capsys, "empty.txt has no text", "got: 2 lines, all blank")
     assert run("demo", tmp_path / "latin.txt") == 2
@@ -680,5 +725,5 @@ def test_no_command_fails_at_a_character_that_cannot_be_encoded(
 ) -> None:
     made = streams(monkeypatch, "ascii")
     assert run(*arguments) == (2 if "我.txt" in arguments else 0)
-    assert ("\\u6211.txt cannot be read" in written(made["stderr"])) == ("我.txt" in arguments)
+    assert ("there is no file \\u6211.txt" in written(made["stderr"])) == ("我.txt" in arguments)
     assert bool(written(made["stdout"])) == ("我.txt" not in arguments)

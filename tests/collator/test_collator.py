@@ -18,8 +18,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
@@ -101,7 +103,6 @@ def _same(one: Any, other: Any) -> None:
 
 
 def test_every_way_to_hand_over_texts_gives_the_same_batch(wordpiece) -> None:
-    import datasets
     import pandas as pd
 
     texts = ["I ride bike", "bike ride I, she said", "a"]
@@ -265,7 +266,22 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ({}, [{"body": "a", 5: 3}], ValueError, r"'text' is missing; the columns that arrived are \[5, 'body'\]"),
     ({"text_pair_column": "other"}, [{"text": "a"}], ValueError, "column 'other' is missing"),
     ({}, [{"text": "a", 5: 3}, {"text": "a"}], ValueError, r"row 1 does not have the columns of row 0, \[5, 'text'\]"),
-    ({}, [{"text": "a"}, "b"], ValueError, "row 1 does not have the columns"),
+    # rows of two kinds
+    ({}, ["a", {"input_ids": [5]}], TypeError, "row 1 is tokenized, row 0 is a text"),
+    ({}, ["a", {"text": "b"}], TypeError, r"row 1 is a dict, row 0 is a text\n  got: {'text': 'b'}\n  fix: only texts"),
+    ({}, ["a", [5]], TypeError, "row 1 is a list of token ids, row 0 is a text"),
+    ({}, ["a", pa.table({"text": ["b"]})], TypeError, "row 1 is a Table, row 0 is a text"),
+    ({}, [{"input_ids": [5]}, "a"], TypeError, "row 1 is a text, row 0 is tokenized"),
+    ({}, [{"text": "a"}, "b"], TypeError, "row 1 is a text, row 0 is a dict"),
+    ({}, [[5], "a"], TypeError, "row 1 is a text, row 0 is a list of token ids"),
+    ({}, [[5], {"input_ids": [5]}], TypeError, "row 1 is tokenized, row 0 is a list of token ids"),
+    # splits
+    (
+        {},
+        datasets.DatasetDict({name: datasets.Dataset.from_dict({"text": ["a"]}) for name in ("train", "test")}),
+        TypeError,
+        r"one split at a time\n  got: DatasetDict of \['train', 'test'\]\n  fix: dataset\['train'\]$",
+    ),
     ({}, [{"text": "a", 5: 3}, {"text": "a", 6: 3}], ValueError, "row 1 does not have the columns of row 0"),
     ({}, {"text": ["a", "b"], "label": [1]}, ValueError, r"(?s)same number of rows.*'text': 2, 'label': 1"),
     # columns that a batch makes: a film's `length` in minutes is no number of tokens
@@ -273,12 +289,20 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ({}, {"text": ["a b c"], "attention_mask": [[1]]}, ValueError, "the input already has a column 'attention_mask'"),
     ({}, [{"text": "a", "position_ids": 3}], ValueError, "the input already has a column 'position_ids'"),
     # values that are no texts
-    ({}, ["a", None, "b"], TypeError, r"row 1 of column 'text' is NoneType, expected str\n  got: 1 bad of 3 rows"),
+    (
+        {},
+        ["a", None, "b"],
+        TypeError,
+        r"row 1 of column 'text' is NoneType, expected str\n  got: 1 bad of 3 rows.*\n"
+        r"  fix: drop such rows first: \[row for row in rows if isinstance\(row, str\)\]$",
+    ),
+    ({}, [("a", "b"), ("c", None)], TypeError, r"NoneType(?s:.*): \[pair for pair in pairs if None not in pair\]$"),
+    ({"is_split_into_words": True}, [["a"], None], TypeError, r"NoneType(?s:.*) if isinstance\(row, list\)\]$"),
+    ({}, {"text": [{"en": "a"}]}, TypeError, r"'text' is dict(?s:.*)fix: text_column=.*dataset\.flatten\(\)"),
     ({}, ["a", 5], TypeError, r"row 1 of column 'text' is int, expected str\n  got: 1 bad of"),
     ({}, [1.5], TypeError, r"row 0 of column 'text' is float, expected str\n  got: 1 bad of"),
     ({}, ["a", b"b"], TypeError, r"row 1 of column 'text' is bytes, expected str\n  got: 1 bad of"),
     ({}, ["a", ["b"]], TypeError, r"row 1 of column 'text' is list, expected str\n  got: 1 bad of"),
-    ({}, ["a", {"text": "b"}], TypeError, r"row 1 of column 'text' is dict, expected str\n  got: 1 bad of"),
     *(
         ({}, rows, TypeError, r"row 1 of column 'text' is NoneType, expected str\n  got: 1 bad of")
         for rows in ([{"text": "a"}, {"text": None}], {"text": ["a", None]})
@@ -297,7 +321,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         {"text_column": "body"},
         {"body": ["a", None, "b"]},
         TypeError,
-        r'got: 1 bad of 3 rows in this batch\n.*ds\.filter\(lambda r: r\["body"\] is not None\)',
+        r'got: 1 bad of 3 rows in this batch\n.*ds\.filter\(lambda row: row\["body"\] is not None\)',
     ),
     (
         {"text_pair_column": "other"},

@@ -139,6 +139,7 @@ def test_the_fix_that_an_error_names_for_labels_mends_them(wordpiece, labels: li
     assert "labels" in C(wordpiece)(mended(rows).to_list())
 
 
+@pytest.mark.filterwarnings("ignore:column 'label[a-z_]*' is None in every row")
 @pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
 @pytest.mark.parametrize("settings", [{}, {"labels": "causal_lm"}, {"text_target_column": "target"}, {"max_length": 4}])
 def test_labels_that_are_none_in_every_row_are_no_labels(wordpiece, name: str, settings: dict) -> None:
@@ -151,6 +152,7 @@ def test_labels_that_are_none_in_every_row_are_no_labels(wordpiece, name: str, s
     assert collate(texts).keys() == collate(["a", "b"]).keys()
 
 
+@pytest.mark.filterwarnings("ignore:column 'label' is None in every row")
 def test_labels_of_rows_that_are_cut_may_be_none(word_level) -> None:
     batch = C(word_level, max_length=2)([{"input_ids": [1, 2, 3], "label": None}])
     assert "labels" not in batch

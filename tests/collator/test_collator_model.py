@@ -576,6 +576,28 @@ def test_a_language_model_in_training_mode_without_labels_warns_once_with_the_se
         assert "labels" not in silent(["a b c"])
 
 
+def test_a_column_of_labels_that_are_all_none_is_named_once(word_level) -> None:
+    bert = transformers.BertForSequenceClassification(tiny("bert", vocab_size=1800).config)
+    for settings in ({}, {"model": bert}, {"model": tiny("gpt2", vocab_size=1800).train()}):
+        for name in ("label", "label_ids", "labels"):
+            collate = C(word_level, **settings)
+            with pytest.warns(UserWarning, match=f"column '{name}' is None in every row") as given:
+                collate([{"text": "a b", name: None}, {"text": "a", name: None}])
+            collate([{"input_ids": [5, 6], name: None}])
+            assert len(given) == 1
+    for silent in (C(word_level, labels="causal_lm"), C(word_level, model=transformers.BertModel(bert.config))):
+        silent([{"text": "a b", "labels": None}])
+
+
+def test_packed_prompts_warn_once_that_generate_needs_a_row_for_each(word_level) -> None:
+    collate = C(word_level, model=tiny("gpt2", vocab_size=1800).eval(), packing=True, max_length=16)
+    prompts = collate.replace(padding_side="left")
+    with pytest.warns(UserWarning, match="(?s)packed rows hold several prompts.*fix: packing=False"):
+        prompts(["a b c", "a"])
+    for silent in (prompts, collate, prompts.replace(packing=False), prompts.replace(labels="causal_lm")):
+        silent(["a b c", "a"])
+
+
 def test_the_collator_does_not_keep_the_model_in_memory(word_level) -> None:
     model = tiny("gpt2", vocab_size=1800)
     collate, alive = C(word_level, model=model), weakref.ref(model)

@@ -20,6 +20,7 @@ C = DataCollatorWithPositionalEncoding
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:packed rows hold several prompts")
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
     ("name", "attention"),

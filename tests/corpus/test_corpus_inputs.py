@@ -98,7 +98,17 @@ def test_what_names_nothing_is_refused(tmp_path: Path) -> None:
     for given, error, message in (
         (f"{tmp_path}/corpsu.txt", FileNotFoundError, r"(?s)there is no file .*corpsu\.txt.*fix: .*corpus\.txt"),
         (Path("nowhere"), FileNotFoundError, r"there is no file nowhere"),
-        (f"{tmp_path}/*.csv", FileNotFoundError, r"no file matches"),
+        (
+            f"{tmp_path}/*.csv",
+            FileNotFoundError,
+            r"no file matches .*\n  got: .* has corpus.txt, empty, pipe\n  fix: check",
+        ),
+        (f"{tmp_path}/emty/*.md", FileNotFoundError, rf"(?s)no file matches.*\n  fix: '{tmp_path}/empty/\*\.md'$"),
+        (
+            f"{tmp_path}/a/b/c.txt",
+            FileNotFoundError,
+            rf"there is no file .*\n  got: {tmp_path} has corpus.txt, empty, pipe",
+        ),
         (tmp_path / "empty", ValueError, r"(?s)empty has no data files.*format='text'"),
         (tmp_path / "pipe", ValueError, r"(?s)pipe must be a file.*a pipe or a device"),
         ("nobody/nothing", ValueError, r"(?s)'nobody/nothing' is not a local file, and was not found.*HF_HUB_OFFLINE"),

@@ -1167,13 +1167,15 @@ def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_thi
 def test_the_report_prints_as_documented() -> None:
     assert str(use_paper(FAMILIES["luke"].build())).splitlines() == [
         "LukeModel: sinusoidal positions (vaswani)",
+        "  rows: sines and cosines side by side, of p / 10000^(2i/D)",
         f"  embeddings.position_embeddings.weight: {ROOM} positions of width {WIDTH} from row 2, were random",
         "  frozen; verified, largest difference 0.0",
         "  not reached by a plain sequence of tokens, and left as it was: entity_embeddings.position_embeddings.weight",
         "  positions are 30 times as large as token embeddings",
     ]
-    assert str(use_sinusoidal_positions(FAMILIES["luke"].build())).splitlines()[:4] == [
-        "LukeModel: sinusoidal positions (vaswani, base 13, times 0.25)",
+    assert str(use_sinusoidal_positions(FAMILIES["luke"].build())).splitlines()[:5] == [
+        "LukeModel: sinusoidal positions (vaswani)",
+        "  rows: sines and cosines side by side, of p / 13^(2i/D), multiplied by 0.25",
         f"  embeddings.position_embeddings.weight: {ROOM} positions of width {WIDTH} from row 2, were random",
         "  token embeddings multiplied by 8",
         "  frozen; verified, largest difference 0.0",
@@ -1339,7 +1341,7 @@ def test_a_smaller_base_is_written_verified_recorded_and_recognized(tmp_path: Pa
     report = use_paper(model, base=100)
     rows = sinusoidal_encoding(torch.arange(len(table)), table.shape[1], base=100)
     assert torch.equal(table, rows)
-    assert "vaswani, base 100" in str(report)
+    assert "of p / 100^(2i/D)\n" in str(report)
     assert report.base == 100
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path)

@@ -327,7 +327,7 @@ def test_a_collator_that_needs_a_list_is_refused_by_name(wordpiece) -> None:
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: [{"input_ids": [5]}], TypeError, ["takes a datasets.Dataset", "got: list"]),
     (lambda: pd.DataFrame({"input_ids": [[5]]}), TypeError, ["got: DataFrame", "datasets.Dataset.from_pandas(frame)"]),
-    (lambda: datasets.DatasetDict({"train": rows()}), TypeError, ["got: DatasetDict", 'splits["train"]']),
+    (lambda: datasets.DatasetDict({"train": rows()}), TypeError, ["one split at a time", "dataset['train']"]),
     (lambda: rows().to_iterable_dataset(), TypeError, ["got: IterableDataset", "streamed data set without it"]),
     (lambda: rows().with_format("torch"), ValueError, ["format 'torch'", "with_format(None)"]),
     (lambda: rows().with_transform(lambda some: some), ValueError, ["format 'custom'", "the data set itself"]),

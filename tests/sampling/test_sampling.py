@@ -123,7 +123,7 @@ NO_LENGTHS: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: lengths_of(datasets.DatasetDict({"train": documents()})),
         TypeError,
-        ["one data set at a time", "DatasetDict of ['train']", "dataset['train']"],
+        ["one split at a time", "DatasetDict of ['train']", "dataset['train']"],
     ),
     (lambda: lengths_of(documents().to_iterable_dataset()), TypeError, ["without a length", "pack_dataset"]),
     (
@@ -145,8 +145,8 @@ def test_data_without_lengths_is_refused_with_a_fix(call: Any, kind: type[Except
 
 
 NOT_ROWS: dict[str, tuple[Any, list[str]]] = {
-    "splits": (lambda: datasets.DatasetDict(test=documents()), ["one data set at a time", "dataset['test']"]),
-    "dict of splits": (lambda: {"train": documents()}, ["one data set at a time", "dataset['train']"]),
+    "splits": (lambda: datasets.DatasetDict(test=documents()), ["one split at a time", "dataset['test']"]),
+    "dict of splits": (lambda: {"train": documents()}, ["one split at a time", "dataset['train']"]),
     "columns": (lambda: {"input_ids": [[5, 6], [7]]}, ["got: dict", "datasets.Dataset.from_", ".from_dict(columns)"]),
     "table": (lambda: pa.table({"input_ids": [[5, 6], [7]]}), ["got: Table", "datasets.Dataset.from_"]),
     "frame": (lambda: pd.DataFrame({"input_ids": [[5, 6], [7]]}), ["got: DataFrame", ".from_pandas(frame)"]),
@@ -762,7 +762,7 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: pack_dataset(datasets.DatasetDict({"train": documents()}), 64),
         TypeError,
-        ["one data set at a time", "dataset['train']"],
+        ["one split at a time", "dataset['train']"],
     ),
     (
         lambda: pack_dataset(datasets.Dataset.from_dict({"text": ["a"]}), 8),

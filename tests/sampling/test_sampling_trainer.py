@@ -655,6 +655,13 @@ def test_a_class_without_a_budget_or_with_settings_that_do_not_exist_is_refused(
 
         class Wrong(TokenBudgetMixin, Watched, max_tokens=3): ...
 
+    for argument in ("token_budget", "max_tokens"):
+        with pytest.raises(
+            TypeError, match=rf"setting of the class(?s:.*)got: Nameless\(\.\.\., {argument}=64\)"
+        ) as caught:
+            Nameless(**{argument: 64})
+        assert str(caught.value).endswith("fix: class Nameless(TokenBudgetMixin, Watched, token_budget=64): ...")
+
     class Tiny(TokenBudgetMixin, Watched, token_budget=8): ...
 
     with pytest.raises(ValueError, match=r"document \d+ has 12 tokens, a batch may cost 8"):

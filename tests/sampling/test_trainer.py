@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +345,55 @@ def test_a_table_on_an_accelerator_is_refused_with_the_setting_for_pinning(wordp
     )
     with pytest.raises(RuntimeError, match="dataloader_pin_memory=False"):
         trainer.train()
+
+
+# -------------------------------------------------------------------------------------------- the script of the guide
+
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "trainer.md").read_text(encoding="utf-8")
+SCRIPT = GUIDE.partition("## One whole script\n")[2].partition("```python\n")[2].partition("```")[0]
+
+
+def test_the_script_of_the_guide_continues_after_a_stop_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, weights = Trainer.training_step, []
+
+    def stop_at_step_30(self: Any, *args: Any) -> Any:
+        if self.state.global_step == 30:
+            raise KeyboardInterrupt
+        return step(self, *args)
+
+    for folder, stops in (("whole", False), ("stopped", True), ("stopped", False)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / folder)
+        monkeypatch.setattr(Trainer, "training_step", stop_at_step_30 if stops else step)
+        names: dict[str, Any] = {"__name__": "__main__"}
+        if stops:
+            with pytest.raises(KeyboardInterrupt):
+                exec(SCRIPT, names)
+        else:
+            exec(SCRIPT, names)
+            weights.append(names["model"].state_dict())
+    assert (tmp_path / "stopped" / "output" / "checkpoint-20").is_dir()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"packing": True}, {"packing": "flat"}, {"packing": "flat", "padding": False}, {"padding": "max_length"}],
+    ids=str,
+)
+def test_the_line_of_the_guide_makes_prompts_of_every_saved_collator(
+    settings: dict[str, Any], byte_bpe, tmp_path: Path
+) -> None:
+    (line,) = re.findall(r"collate\.replace\(.*?\n\)", SCRIPT, re.DOTALL)
+    config = transformers.GPT2Config(vocab_size=len(byte_bpe), n_embd=16, n_layer=1, n_head=2, n_positions=32)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    made = C(byte_bpe, model=model, labels="causal_lm", pad_token="eos", **{"max_length": 16, **settings})
+    made.save_pretrained(tmp_path)
+    prompts = eval(line, {"collate": C.from_pretrained(tmp_path, model=model)})
+    batch, options = prompts(["I ride bike", "a"]), {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    generated = model.generate(**batch, **options)[:, -4:]
+    for row, text in enumerate(("I ride bike", "a")):
+        ids = torch.tensor([byte_bpe(text, add_special_tokens=False)["input_ids"]])
+        assert torch.equal(model.generate(ids, **options)[0, -4:], generated[row])
