@@ -142,7 +142,7 @@ def test_demo_of_a_file(file: Path, bert_folder: Path, capsys: pytest.CaptureFix
     assert [list(map(int, row[:3])) for row in printed] == [list(row) for row in zip(*values, strict=True)]
     assert f"picture  {tmp_path / 'hf_posenc.png'}" in out
     assert (tmp_path / "hf_posenc.png").read_bytes()[:4] == b"\x89PNG"
-    assert not any(len(line) > 80 for line in out.splitlines() if not line.startswith(("t", "p")))
+    assert not any(len(line) > 80 for line in out.splitlines() if not line.startswith(("c", "t", "p")))
 
 
 @pytest.mark.slow  # the docstrings of the whole standard library
