@@ -18,15 +18,12 @@ The protocol, written before the first run:
 - A cell is reported as the difference default less stock, paired by seed, with its 95 % interval over five seeds.
   "Better" is an interval above 0, "worse" one below 0, "as good" one above -0.05, anything else "not decided". A cell
   counts if stock beats none by 0.10.
-- In cells of width 64 that are "worse" or "not decided", at most eight, both arms are trained with three times the
-  steps and two seeds.
 - A GPT-2 without, with learned and with default positions models docstrings as in `benchmarks.learning`, each with the
   better rate of `RATES` and three seeds.
 
-At most 500 runs. Finished ones are kept as JSON lines in tests/data/recipes.jsonl, or `--results FILE`: a call trains
-what is missing. Two calls with `--part 0/2` and `--part 1/2`, and files of their own, share the work; the results are
-joined with `cat`. All runs take about two hours of CPU time. `--write` replaces the tables of docs/models.md and the
-sentence of README.md.
+467 runs, about two hours of CPU time. Finished ones are kept as JSON lines in tests/data/recipes.jsonl, or
+`--results FILE`: a call trains what is missing. Two calls with `--part 0/2` and `--part 1/2` share the work. `--write`
+replaces the tables of docs/models.md, its picture of the scores during training, and the sentence of README.md.
 """
 
 from __future__ import annotations
@@ -43,6 +40,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hf_posenc import use_sinusoidal_positions
@@ -284,21 +282,11 @@ def verdict(stock: NDArray[np.float64], default: NDArray[np.float64]) -> tuple[f
     return mean, half, "as good" if mean - half > -0.05 else "not decided"
 
 
-def at_the_end(results: Results, cell: Cell, arm: str, steps: int = STEPS) -> NDArray[np.float64]:
+def at_the_end(results: Results, cell: Cell, arm: str) -> NDArray[np.float64]:
     """Return the last scores of an arm, one a seed, at its rate."""
     rate = chosen_rate(results, cell, arm)
-    runs = ((*cell, arm, rate, steps, seed) for seed in SEEDS)
+    runs = ((*cell, arm, rate, STEPS, seed) for seed in SEEDS)
     return np.array([results[run][-1] for run in runs if run in results])
-
-
-def slow_cells(results: Results) -> list[Cell]:
-    """Return the cells of width 64 that are worse or not decided, at most eight, the largest loss first."""
-    losses = {}
-    for cell in CELLS:
-        mean, _, word = verdict(at_the_end(results, cell, "stock"), at_the_end(results, cell, "default"))
-        if cell[2] == 64 and word in ("worse", "not decided"):
-            losses[cell] = mean
-    return sorted(losses, key=lambda cell: losses[cell])[:8]
 
 
 def learned_gain(results: Results, cell: Cell) -> tuple[float, bool]:
@@ -329,18 +317,25 @@ def table(results: Results) -> str:
     return "\n".join(lines) + "\n"
 
 
-def long_table(results: Results) -> str:
-    """Return the Markdown table of the cells that were trained with three times the steps, too."""
-    heads = [f"{name}, {steps:,} steps" for steps in (STEPS, 3 * STEPS) for name in ("learned", "default")]
-    lines = [f"| family, task | {' | '.join(heads)} |", "|---|---|---|---|---|"]
-    for cell in slow_cells(results):
-        means = [
-            f"{at_the_end(results, cell, arm, steps)[:2].mean():.2f}"
-            for steps in (STEPS, 3 * STEPS)
-            for arm in ("stock", "default")
-        ]
-        lines.append(f"| {cell[0]}, {cell[1]} | {' | '.join(means)} |")
-    return "\n".join(lines) + "\n"
+def curves(results: Results) -> Figure:
+    """Draw the scores at width 64 during training, a panel for each family and task: thin seeds, thick means."""
+    figure = Figure(figsize=(9, 8), dpi=110, layout="constrained")
+    panels = figure.subplots(len(FAMILIES), len(TEST), sharex=True, sharey=True)
+    steps = np.arange(1, 11) * STEPS // 10
+    for (line, family), (column, task) in itertools.product(enumerate(FAMILIES), enumerate(TEST)):
+        ax = panels[line, column]
+        for arm, color, name in (("stock", "#e69f00", "learned positions"), ("default", "#0072b2", "default recipe")):
+            rate = chosen_rate(results, (family, task, 64), arm)
+            seeds = np.array([results[(family, task, 64, arm, rate, STEPS, seed)] for seed in SEEDS])
+            ax.plot(steps, seeds.T, color=color, linewidth=0.6, alpha=0.5)
+            ax.plot(steps, seeds.mean(axis=0), color=color, linewidth=2, label=name)
+        ax.set_ylim(0, 1.03)
+        ax.set_title(f"{family}, {task}", fontsize=9, loc="left")
+    figure.supxlabel("training step", fontsize=9)
+    figure.supylabel("share of right letters, held-out rows", fontsize=9)
+    handles, names = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper right", ncols=2, fontsize=9, frameon=False)
+    return figure
 
 
 def text_table(results: Results) -> str:
@@ -398,9 +393,7 @@ def main() -> None:
             train((*cell, "paper", chosen_rate(results, cell, "default"), STEPS, 0))
     if parts > 1:
         return
-    for cell, seed, arm in itertools.product(slow_cells(results), SEEDS[:2], ("stock", "default")):
-        train((*cell, arm, chosen_rate(results, cell, arm), 3 * STEPS, seed))
-    tables = [table(results), long_table(results), text_table(results)]
+    tables = [table(results), text_table(results)]
     print(*tables, summary(results), sep="\n")
     if arguments.write:
         text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
@@ -408,6 +401,7 @@ def main() -> None:
             begin = text.index(markdown.splitlines()[0])
             text = text[:begin] + markdown + text[text.index("\n\n", begin) + 1 :]
         (ROOT / "docs" / "models.md").write_text(text, encoding="utf-8")
+        curves(results).savefig(ROOT / "docs" / "recipes.png")
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         text = re.sub(r"In \d+ comparisons .*? are not decided\n", summary(results), text, flags=re.DOTALL)
         (ROOT / "README.md").write_text(text, encoding="utf-8")
