@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from .._common.compat import bytes_of_table
 from .._common.errors import option, type_error, value_error
-from .._common.files import path_inside, read_whole
+from .._common.files import nearest_folder, path_inside, read_whole
 from .columns import Columns, SourceColumns
 from .documents import Documents, Part, table_documents
 from .files import InputFile
@@ -420,5 +420,7 @@ def load_data(
         rule = f"{name} cannot be loaded by datasets"
         if not Path(name).expanduser().exists():
             rule = f"{name!r} is not a local file, and was not found on the Hub"
-            fix = f"check the name; unset HF_HUB_OFFLINE to download it; {fix}"
+            similar = nearest_folder(Path(name).expanduser())[1]
+            local = "" if similar is None or not similar.exists() else f"{similar}, or "
+            fix = f"{local}check the name; unset HF_HUB_OFFLINE to download it; {fix}"
         raise value_error(rule, got=lines[0], fix=fix) from error

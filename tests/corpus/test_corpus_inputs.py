@@ -92,7 +92,8 @@ def test_files_with_unknown_endings_are_named_in_a_note(tmp_path: Path) -> None:
     assert read(folder, format="text").messages == []
 
 
-def test_what_names_nothing_is_refused(tmp_path: Path) -> None:
+def test_what_names_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     named(tmp_path, "corpus.txt", "empty/notes.md")
     os.mkfifo(tmp_path / "pipe")
     for given, error, message in (
@@ -112,6 +113,7 @@ def test_what_names_nothing_is_refused(tmp_path: Path) -> None:
         (tmp_path / "empty", ValueError, r"(?s)empty has no data files.*format='text'"),
         (tmp_path / "pipe", ValueError, r"(?s)pipe must be a file.*a pipe or a device"),
         ("nobody/nothing", ValueError, r"(?s)'nobody/nothing' is not a local file, and was not found.*HF_HUB_OFFLINE"),
+        ("empyt", ValueError, r"(?s)'empyt' is not a local file, and was not found.*\n  fix: empty, or check the name"),
         (["I ride"], TypeError, r"(?s)an input must be a path.*list.*Dataset\.from_dict"),
         ({"train": ["I ride"]}, TypeError, r"(?s)an input must be a path.*list"),
     ):
