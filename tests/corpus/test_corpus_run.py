@@ -561,6 +561,10 @@ def test_a_home_folder_is_found(
         (lambda t: DataCollatorWithPositionalEncoding(t, labels="masked_lm"), "different ones in every epoch"),
         (lambda t: DataCollatorWithPositionalEncoding(t, text_target_column="target"), "shards cannot be made with"),
         (lambda t: DataCollatorWithPositionalEncoding(t, is_split_into_words=True), "shards cannot be made with"),
+        (
+            lambda t: DataCollatorWithPositionalEncoding(t, embedding=4, store_embeddings=True),
+            r"store_embeddings=True\n  fix: collate.replace\(store_embeddings=False\)",
+        ),
     ],
 )
 def test_what_shards_cannot_hold_of_a_collator_is_refused(
@@ -568,6 +572,7 @@ def test_what_shards_cannot_hold_of_a_collator_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         encode(corpus, make(wordpiece), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_carried_column_with_a_name_that_is_made_is_refused(
@@ -635,15 +640,6 @@ def test_limits_and_cuts_are_said(wordpiece: PreTrainedTokenizerBase, corpus: Pa
         warnings.simplefilter("always")
         corpora.encode(corpus, wordpiece, tmp_path / "again", pack=64, max_length=32, workers=0)
     assert [str(one.message) for one in warned] == heard.messages
-
-
-def test_a_collator_that_stores_embeddings_is_refused(
-    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
-) -> None:
-    collate = DataCollatorWithPositionalEncoding(wordpiece, embedding=4, store_embeddings=True)
-    with pytest.raises(ValueError, match=r"store_embeddings=True\n  fix: collate.replace\(store_embeddings=False\)"):
-        corpora.encode(corpus, collate, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_an_error_in_a_callback_is_raised_and_progress_stops_once(
