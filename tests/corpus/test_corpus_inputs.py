@@ -125,7 +125,6 @@ def test_what_names_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     ("options", "message"),
     [
         ({"format": "jsn"}, r"(?s)format must be one of 'text', 'json'.*'jsn'.*format='json'"),
-        ({"document": "word"}, r"document must be one of 'line', 'paragraph', 'file'"),
         ({"split": "train"}, r"(?s)only a data set has splits.*split='train'.*a\.txt.*leave split out"),
         ({"dataset_config": "en"}, r"only a data set on the Hub has configurations"),
         ({"dataset_split": "train"}, r"there is no argument 'dataset_split'\n  fix: split=\.\.\."),

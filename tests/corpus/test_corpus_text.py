@@ -385,11 +385,6 @@ def test_byte_order_marks_carriage_returns_and_a_missing_last_line_end_are_no_pa
         assert content(b"\xef\xbb\xbf" + payload, kind, shard_bytes=shard_bytes).texts == ["I ride", "bike"]
 
 
-def test_utf16_is_refused_with_the_way_to_utf8() -> None:
-    with pytest.raises(ValueError, match=r"(?s)a\.txt must be UTF-8.*UTF-16.*save it as UTF-8"):
-        content("bike".encode("utf-16"))
-
-
 @pytest.mark.parametrize(
     ("kind", "document"), [("txt", "line"), ("txt", "paragraph"), ("txt", "file"), ("jsonl", "line")]
 )
@@ -430,23 +425,29 @@ def test_a_file_that_is_written_to_while_it_is_read_is_refused(tmp_path: Path, m
         read(path, shard_bytes=70)
 
 
-# ------------------------------------------------------------------------------------------------ JSON that is no lines
+# --------------------------------------------------------------------------------------------- files of another format
 
 
 @pytest.mark.parametrize(
-    ("payload", "words"),
+    ("payload", "kind", "words"),
     [
-        (b' [{"text": "a"},\n{"text": "b"}]', "a list"),
-        (b'{\n  "text": "a",\n  "b": {\n    "c": 1\n  }\n}', "an object on several lines"),
-        (b'{"text": "a",\n "b": 1}\n{"text": "b",\n "b": 1}', "an object on several lines"),
-        (b'{"version": 1, "data": [{"text": "a"}]}', "in its list 'data'"),
+        ("bike".encode("utf-16"), "txt", r"a\.txt must be UTF-8.*UTF-16.*save it as UTF-8"),
+        (b"id;text\n1;a\n", "csv", r'a\.csv has no commas.*semicolons.*sep=";"'),
+        (b"id\ttext\n1\ta\n", "csv", r"a\.csv has no commas.*tabs.*\.tsv"),
+        *(
+            (payload, "json", rf'a\.json must be JSON lines, [^\n]*\n  got: [^\n]*{words}.*load_dataset\("json"')
+            for payload, words in (
+                (b' [{"text": "a"},\n{"text": "b"}]', "a list"),
+                (b'{\n  "text": "a",\n  "b": {\n    "c": 1\n  }\n}', "an object on several lines"),
+                (b'{"text": "a",\n "b": 1}\n{"text": "b",\n "b": 1}', "an object on several lines"),
+                (b'{"version": 1, "data": [{"text": "a"}]}', "in its list 'data'"),
+            )
+        ),
     ],
 )
-def test_json_that_is_one_value_is_refused_with_a_library_that_reads_it(payload: bytes, words: str) -> None:
-    with pytest.raises(
-        ValueError, match=rf'a\.json must be JSON lines, .*\n  got: .*{words}(.|\n)*load_dataset\("json"'
-    ):
-        content(payload, "json")
+def test_files_of_another_format_are_refused_with_the_way_to_read_them(payload: bytes, kind: str, words: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s){words}"):
+        content(payload, kind)
 
 
 @pytest.mark.parametrize("payload", ['{"text": "a", "data": [{"text": "b"}]}', '{"text": 1\n{"text": "a"}', "{\n[1]\n"])
@@ -454,11 +455,7 @@ def test_json_lines_that_only_look_alike_are_read(payload: str) -> None:
     assert len(content(payload.encode(), "json").texts) == len(payload.splitlines())
 
 
-def test_files_with_other_separators_than_commas_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"(?s)a\.csv has no commas.*semicolons.*sep=\";\""):
-        content(b"id;text\n1;a\n", "csv")
-    with pytest.raises(ValueError, match=r"(?s)a\.csv has no commas.*tabs.*\.tsv"):
-        content(b"id\ttext\n1\ta\n", "csv")
+def test_commas_in_a_table_with_tabs_are_text() -> None:
     assert content(b"id\ttext\n1\ta, b\n", "tsv").texts == ["a, b"]
 
 

@@ -108,44 +108,11 @@ def test_any_other_data_set_is_read_row_by_row() -> None:
     assert lengths_of([]).tolist() == []
 
 
-NO_LENGTHS: list[tuple[Any, type[Exception], list[str]]] = [
-    (
-        lambda: lengths_of(datasets.Dataset.from_dict({"text": ["a"]})),
-        ValueError,
-        ["column 'input_ids' is missing", "['text']", "dataset.map(collate, batched=True)"],
-    ),
-    (lambda: lengths_of(datasets.Dataset.from_dict({"input_ids": ["a"]})), ValueError, ["must hold lists", "string"]),
-    (
-        lambda: lengths_of(datasets.Dataset.from_dict({"input_ids": [[1], None, None]})),
-        ValueError,
-        ["row 1 of column 'input_ids' is None", "2 missing of 3 rows"],
-    ),
-    (
-        lambda: lengths_of(datasets.DatasetDict({"train": documents()})),
-        TypeError,
-        ["one split at a time", "DatasetDict of ['train']", "dataset['train']"],
-    ),
-    (lambda: lengths_of(documents().to_iterable_dataset()), TypeError, ["without a length", "pack_dataset"]),
-    (
-        lambda: lengths_of([{"input_ids": [1]}, {"ids": [1]}]),
-        ValueError,
-        ["row 1 has no column 'input_ids'", "['ids']"],
-    ),
-    (lambda: lengths_of([{"input_ids": "abc"}]), ValueError, ["row 0 of column 'input_ids' must be a list", "'abc'"]),
-    (lambda: lengths_of([{"input_ids": 5}]), ValueError, ["row 0 of column 'input_ids' must be a list", "got: 5"]),
-]
-
-
-@pytest.mark.parametrize(("call", "kind", "words"), NO_LENGTHS)
-def test_data_without_lengths_is_refused_with_a_fix(call: Any, kind: type[Exception], words: list[str]) -> None:
-    with pytest.raises(kind) as caught:
-        call()
-    for word in words:
-        assert word in str(caught.value)
-
-
 NOT_ROWS: dict[str, tuple[Any, list[str]]] = {
-    "splits": (lambda: datasets.DatasetDict(test=documents()), ["one split at a time", "dataset['test']"]),
+    "splits": (
+        lambda: datasets.DatasetDict(test=documents()),
+        ["one split at a time", "DatasetDict of ['test']", "dataset['test']"],
+    ),
     "dict of splits": (lambda: {"train": documents()}, ["one split at a time", "dataset['train']"]),
     "columns": (lambda: {"input_ids": [[5, 6], [7]]}, ["got: dict", "datasets.Dataset.from_", ".from_dict(columns)"]),
     "table": (lambda: pa.table({"input_ids": [[5, 6], [7]]}), ["got: Table", "datasets.Dataset.from_"]),
@@ -490,53 +457,6 @@ def test_split_batches_of_accelerate_raise_its_own_error_which_names_the_sampler
         data_loader.prepare_data_loader(loader, split_batches=True)
 
 
-NO_SAMPLER: list[tuple[Any, type[Exception], list[str]]] = [
-    (lambda: TokenBudgetBatchSampler(LENGTHS), ValueError, ["needs a token_budget", "8192"]),
-    (
-        lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), 99),
-        ValueError,
-        ["settings cannot be combined with a BatchPlan", "token_budget=99"],
-    ),
-    (
-        lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), world_size=2),
-        ValueError,
-        ["settings cannot be combined with a BatchPlan", "world_size=2"],
-    ),
-    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET, rank=1), ValueError, ["a rank needs a world_size", "world_size"]),
-    (
-        lambda: len(TokenBudgetBatchSampler(LENGTHS, 8)),
-        ValueError,
-        [f"document {LENGTHS.argmax()} has {LENGTHS.max()} tokens, a batch may cost 8"],
-    ),
-    (
-        lambda: len(TokenBudgetBatchSampler(LENGTHS, BUDGET, world_size=2, rank=2)),
-        ValueError,
-        ["rank must be below world_size", "rank=2"],
-    ),
-    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET).set_epoch(-1), ValueError, ["epoch must not be negative", "-1"]),
-    (
-        lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET).load_state_dict(
-            TokenBudgetBatchSampler(LENGTHS, 2 * BUDGET).state_dict()
-        ),
-        ValueError,
-        ["the state belongs to another plan", "400 documents"],
-    ),
-    (
-        lambda: TokenBudgetBatchSampler([5, 5], 8).load_state_dict(TokenBudgetBatchSampler([5, 5], 8).state_dict(9)),
-        ValueError,
-        ["the plan has 2 steps", "step 9"],
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "kind", "words"), NO_SAMPLER)
-def test_impossible_samplers_are_refused_with_the_numbers(call: Any, kind: type[Exception], words: list[str]) -> None:
-    with pytest.raises(kind) as caught:
-        call()
-    for word in words:
-        assert word in str(caught.value)
-
-
 # ---------------------------------------------------------------------------------------------------- padded to shapes
 
 
@@ -748,7 +668,67 @@ def test_padding_does_not_make_a_document_too_long() -> None:
     assert pack_dataset(rows, 3)["input_ids"][:] == [[5, 6, 0]]
 
 
-NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
+    # lengths
+    (
+        lambda: lengths_of(datasets.Dataset.from_dict({"text": ["a"]})),
+        ValueError,
+        ["column 'input_ids' is missing", "['text']", "dataset.map(collate, batched=True)"],
+    ),
+    (lambda: lengths_of(datasets.Dataset.from_dict({"input_ids": ["a"]})), ValueError, ["must hold lists", "string"]),
+    (
+        lambda: lengths_of(datasets.Dataset.from_dict({"input_ids": [[1], None, None]})),
+        ValueError,
+        ["row 1 of column 'input_ids' is None", "2 missing of 3 rows"],
+    ),
+    (lambda: lengths_of(documents().to_iterable_dataset()), TypeError, ["without a length", "pack_dataset"]),
+    (
+        lambda: lengths_of([{"input_ids": [1]}, {"ids": [1]}]),
+        ValueError,
+        ["row 1 has no column 'input_ids'", "['ids']"],
+    ),
+    (lambda: lengths_of([{"input_ids": "abc"}]), ValueError, ["row 0 of column 'input_ids' must be a list", "'abc'"]),
+    (lambda: lengths_of([{"input_ids": 5}]), ValueError, ["row 0 of column 'input_ids' must be a list", "got: 5"]),
+    # samplers
+    (lambda: TokenBudgetBatchSampler(LENGTHS), ValueError, ["needs a token_budget", "8192"]),
+    (
+        lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), 99),
+        ValueError,
+        ["settings cannot be combined with a BatchPlan", "token_budget=99"],
+    ),
+    (
+        lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), world_size=2),
+        ValueError,
+        ["settings cannot be combined with a BatchPlan", "world_size=2"],
+    ),
+    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET, rank=1), ValueError, ["a rank needs a world_size", "world_size"]),
+    (
+        lambda: len(TokenBudgetBatchSampler(LENGTHS, 8)),
+        ValueError,
+        [f"document {LENGTHS.argmax()} has {LENGTHS.max()} tokens, a batch may cost 8"],
+    ),
+    (
+        lambda: len(TokenBudgetBatchSampler(LENGTHS, BUDGET, world_size=2, rank=2)),
+        ValueError,
+        ["rank must be below world_size", "rank=2"],
+    ),
+    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET).set_epoch(-1), ValueError, ["epoch must not be negative", "-1"]),
+    (
+        lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET).load_state_dict(
+            TokenBudgetBatchSampler(LENGTHS, 2 * BUDGET).state_dict()
+        ),
+        ValueError,
+        ["the state belongs to another plan", "400 documents"],
+    ),
+    (
+        lambda: TokenBudgetBatchSampler([5, 5], 8).load_state_dict(TokenBudgetBatchSampler([5, 5], 8).state_dict(9)),
+        ValueError,
+        ["the plan has 2 steps", "step 9"],
+    ),
+    # packing
     (
         lambda: pack_dataset([{"input_ids": [1]}], 8),
         TypeError,
@@ -758,11 +738,6 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
         lambda: pack_dataset(iter([{"input_ids": [1]}]), 8),
         TypeError,
         ["packs a data set of datasets", "list_iterator", "IterableDataset.from_generator(function)"],
-    ),
-    (
-        lambda: pack_dataset(datasets.DatasetDict({"train": documents()}), 64),
-        TypeError,
-        ["one split at a time", "dataset['train']"],
     ),
     (
         lambda: pack_dataset(datasets.Dataset.from_dict({"text": ["a"]}), 8),
@@ -825,8 +800,8 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "kind", "words"), NOT_PACKED)
-def test_data_that_cannot_be_packed_is_refused_with_a_fix(call: Any, kind: type[Exception], words: list[str]) -> None:
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+def test_wrong_data_and_settings_are_refused_with_a_fix(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()
     for word in words:
