@@ -174,12 +174,14 @@ def test_positions_beyond_the_models_table_are_refused(words, family: str, posit
         assert "row 1" in str(refused.value)
 
 
-def test_a_model_without_a_table_of_positions_takes_any_that_are_not_counted_from_it(words) -> None:
+def test_a_model_without_a_table_of_positions_takes_any_position_from_0_on(words) -> None:
     config = transformers.LlamaConfig(
         vocab_size=IDS, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=1
     )
     collate = C(words, model=transformers.LlamaForCausalLM(config).eval())
     assert collate([{"input_ids": [5, 6], "position_ids": [5000, 5001]}])["position_ids"].tolist() == [[5000, 5001]]
+    with pytest.raises(ValueError, match="column 0 of 'position_ids' is -1, and positions are 0 or more"):
+        collate([{"input_ids": [5, 6, 7], "position_ids": [-1, 0, 1]}])
 
 
 @pytest.mark.parametrize("packing", [True, "flat"])
@@ -281,12 +283,3 @@ def test_columns_of_xlm_and_xlnet_with_a_value_per_token_are_truncated_and_padde
     assert (batch["langs"].tolist(), batch["p_mask"].tolist()) == ([[1, 1, 2, 0]], [[0, 1, 0, 1]])
     cut = C(words, max_length=2)([row])
     assert (cut["langs"].tolist(), cut["p_mask"].tolist()) == ([[1, 1]], [[0, 1]])
-
-
-def test_a_negative_position_of_a_model_without_a_table_is_refused_in_plain_words(words) -> None:
-    config = transformers.LlamaConfig(
-        vocab_size=IDS, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=1
-    )
-    collate = C(words, model=transformers.LlamaForCausalLM(config).eval())
-    with pytest.raises(ValueError, match="column 0 of 'position_ids' is -1, and positions are 0 or more"):
-        collate([{"input_ids": [5, 6, 7], "position_ids": [-1, 0, 1]}])
