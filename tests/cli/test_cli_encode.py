@@ -124,11 +124,6 @@ def test_the_help_shows_whole_names_in_80_columns(
         assert any(name in line for line in lines)
 
 
-def test_standard_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("encode", "-", "-t", "bert", "-o", "out") == 2
-    assert "standard input cannot be read a second time" in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------------------------------------------------- progress
 
 
@@ -366,6 +361,8 @@ def test_refusals_name_the_option_and_the_line(
         assert "Traceback" not in errors
         for phrase in phrases:
             assert phrase in errors
+    assert run("encode", "-", "-t", "bert", "-o", "out") == 2
+    assert "standard input cannot be read a second time" in capsys.readouterr().err
     assert run("verify", here) == 2
     assert "holds no manifest.json" in capsys.readouterr().err
     assert run("verify", here / "nowhere") == 2
