@@ -4,7 +4,7 @@ The first is for pipelines in which tokenizing is one step of several. The secon
 shards and a manifest with their checksums, and continues after an interruption. Its shards are byte-identical to those
 of the local engine.
 
-Run it with `python examples/08_ray.py`. It needs `pip install "hf-posenc[ray]"`, downloads nothing, and starts Ray on
+Run it with `python examples/08_ray.py`. It needs `pip install "ray[data]"`, downloads nothing, and starts Ray on
 this machine. With an address (`python examples/08_ray.py auto`, or `host:6379`) it uses a cluster, and must be run in a
 folder that all of its machines share: each of them opens the corpus and writes shards. The texts are the docstrings of
 the standard library.
