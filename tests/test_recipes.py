@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from benchmarks.recipes import TASKS, chosen_rate, rows, scores, verdict
+from benchmarks.recipes import (
+    RESULTS,
+    ROOT,
+    TASKS,
+    chosen_rate,
+    read,
+    rows,
+    scores,
+    summary,
+    table,
+    verdict,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +78,10 @@ def test_the_learning_rate_is_chosen_by_the_last_score_then_by_the_earlier_ones(
 
     assert chosen([0.5, 0.9], [0.7, 0.8]) == 1e-3
     assert chosen([0.5, 1.0], [0.7, 1.0]) == 3e-3
+
+
+def test_the_table_and_the_sentence_of_the_pages_are_those_of_the_runs() -> None:
+    results = read(RESULTS)
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert table(results) in page
+    assert summary(results) in (ROOT / "README.md").read_text(encoding="utf-8")
