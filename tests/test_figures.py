@@ -83,7 +83,7 @@ def test_meta_a_missing_and_an_outdated_picture_are_found(today: Path, tmp_path:
     stale, missing, *_ = sorted(figures().FIGURES)
     plots.save(plots.dials(8), tmp_path / stale)
     (tmp_path / missing).unlink()
-    assert [line.split(":")[0] for line in outdated(tmp_path, today)] == [
+    assert sorted(line.split(":")[0] for line in outdated(tmp_path, today)) == [
         f"{stale} is outdated",
         f"{missing} is missing",
     ]
