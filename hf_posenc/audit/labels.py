@@ -100,7 +100,8 @@ class LabelCheck:
         lines += self.warnings
         for name, rows in self.problems.items():
             examples = ", ".join(map(str, rows[:10])) + ", ..." * (len(rows) > 10)
-            lines.append(f"{counted(len(rows), 'row')} with {_MESSAGES[name]}: {examples}")
+            which = "row" if len(rows) == 1 else "rows"
+            lines.append(f"{counted(len(rows), 'row')} with {_MESSAGES[name]}: {which} {examples}")
         worst = f"worst rows: {', '.join(map(str, self.worst))}" if self.worst else "no row has a problem"
         return "\n".join([*lines, worst])
 
@@ -145,7 +146,7 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         2 rows, 10 labels
           trained on              60.00%  6
           -100: prompt            40.00%  4
-        1 row with an answer that was truncated, or cut, before its end token: 1
+        1 row with an answer that was truncated, or cut, before its end token: row 1
         worst rows: 1
     """
     mine, start, end, padding, limit = None, None, None, None, 2**62

