@@ -279,7 +279,7 @@ def test_a_quotation_mark_inside_a_csv_field_is_an_ordinary_character() -> None:
 # ---------------------------------------------------------------------------------------------------------- paragraphs
 
 
-@settings(max_examples=150, deadline=None)
+@SOME
 @given(st.text(st.sampled_from("ab \t\n\r\f\x85\xa0à\u2028\u3000"), max_size=40), SHARD_BYTES)
 @pytest.mark.parametrize("kind", ["txt", "txt.gz"])
 def test_paragraphs_are_what_lies_between_blank_lines_however_they_are_divided(
