@@ -142,10 +142,7 @@ def empty_batch(source: object) -> str:
 def _texts_and_pairs(
     rows: Values, seconds: Values | None, settings: Settings, drop: str | None = None
 ) -> tuple[list[Any], list[Any] | None]:
-    """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`.
-
-    `drop` is the code that leaves out the missing ones of a list of texts; `None` for a column.
-    """
+    """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`."""
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
         return _checked(rows, column, words), _checked(seconds, str(settings.text_pair_column), words)
@@ -234,10 +231,8 @@ def _other_texts(name: str, columns: dict[str, Values], settings: Settings) -> l
 
 
 def _checked(rows: Values, column: str, words: bool, drop: str | None = None) -> list[Any]:
-    """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True.
-
-    `drop` is the code that leaves out missing texts; `None` for a column.
-    """
+    """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True."""
+    # `drop` is code for a message: it leaves out the missing ones of a list of texts, and is None for a column.
     if not words:
         if not all(issubclass(kind, str) for kind in set(map(type, rows))):
             raise TypeError(_wrong_text(rows, column, drop))
@@ -266,13 +261,9 @@ def _mixed(index: int, row: object, first: object) -> str:
 def _kind_of(row: object) -> str:
     if isinstance(row, Mapping):
         return "tokenized" if "input_ids" in row else "a dict"
-    return (
-        "a text"
-        if isinstance(row, str)
-        else "a list of token ids"
-        if _is_row_of_ids(row)
-        else f"a {type(row).__name__}"
-    )
+    if isinstance(row, str):
+        return "a text"
+    return "a list of token ids" if _is_row_of_ids(row) else f"a {type(row).__name__}"
 
 
 def _wrong_text(rows: Values, column: str, drop: str | None) -> str:
