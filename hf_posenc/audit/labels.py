@@ -184,7 +184,7 @@ def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[Documents, Ragg
     for table in tables:
         names = table.column_names if is_arrow else [name for name in table if table[name] is not None]
         if "input_ids" not in names:
-            fix = "tokenize first: dataset.map(collate, batched=True)"
+            fix = "tokenize first: labels(DataLoader(dataset, collate_fn=collate), tokenizer), if collate makes labels"
             raise value_error("rows must have a column input_ids", got=f"columns {shorten(names)}", fix=fix)
         batch = {name: table[name] for name in _COLUMNS if name in names}
         batch, is_packed = read_mask(batch)
