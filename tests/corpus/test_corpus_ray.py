@@ -293,5 +293,5 @@ def test_without_ray_the_error_names_the_package_to_install(
     corpus: Path, tmp_path: Path, bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r'pip install "hf-posenc\[ray\]"'):
+    with pytest.raises(ImportError, match=r'pip install "ray'):
         encoded(corpus, tmp_path / "out", bert_folder, engine="ray")
