@@ -102,7 +102,7 @@ def require_one_split(source: object, then: str = "") -> None:
     )
     if splits:
         raise type_error(
-            "a data set is read one split at a time",
+            "read one split at a time",
             got=f"{type(source).__name__} of {shorten(splits)}",
             fix=f"dataset[{splits[0]!r}]{then}",
         )
