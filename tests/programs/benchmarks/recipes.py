@@ -18,12 +18,12 @@ The protocol, written before the first run:
 - A cell is reported as the difference default less stock, paired by seed, with its 95 % interval over five seeds.
   "Better" is an interval above 0, "worse" one below 0, "as good" one above -0.05, anything else "not decided". A cell
   counts if stock beats none by 0.10.
-- A GPT-2 without, with learned and with default positions models docstrings as in `benchmarks.learning`, each with the
-  better rate of `RATES` and three seeds.
+- With `--text`, a GPT-2 without, with learned and with default positions models docstrings as in `benchmarks.learning`,
+  each with the better rate of `RATES` and three seeds: 15 runs of two to three minutes.
 
-467 runs, about two hours of CPU time. Finished ones are kept as JSON lines in tests/data/recipes.jsonl, or
+452 runs, about two hours of CPU time. Finished ones are kept as JSON lines in tests/data/recipes.jsonl, or
 `--results FILE`: a call trains what is missing. Two calls with `--part 0/2` and `--part 1/2` share the work. `--write`
-replaces the tables of docs/models.md, its picture of the scores during training, and the sentence of README.md.
+replaces the table of docs/models.md, its picture of the scores during training, and the sentence of README.md.
 """
 
 from __future__ import annotations
@@ -366,7 +366,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines of finished runs")
     parser.add_argument("--part", default="0/1", help="K/N: every Nth cell, from the Kth")
-    parser.add_argument("--write", action="store_true", help="replace tables of docs/models.md and README's sentence")
+    parser.add_argument("--text", action="store_true", help="train on docstrings instead, and print that table")
+    parser.add_argument("--write", action="store_true", help="replace docs/models.md's table and README's sentence")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -380,7 +381,7 @@ def main() -> None:
                 file.write(json.dumps([*run, results[run]]) + "\n")
 
     part, parts = map(int, arguments.part.split("/"))
-    for cell in [*CELLS, TEXT][part::parts]:
+    for cell in [TEXT] if arguments.text else CELLS[part::parts]:
         for arm, rate in itertools.product(("none", "stock", "default"), RATES):
             train((*cell, arm, rate, STEPS, CHOOSING_SEED))
         if cell == TEXT:
@@ -393,13 +394,15 @@ def main() -> None:
             train((*cell, "paper", chosen_rate(results, cell, "default"), STEPS, 0))
     if parts > 1:
         return
-    tables = [table(results), text_table(results)]
-    print(*tables, summary(results), sep="\n")
+    if arguments.text:
+        print(text_table(results), end="")
+        return
+    markdown = table(results)
+    print(markdown, summary(results), sep="\n")
     if arguments.write:
         text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-        for markdown in tables:
-            begin = text.index(markdown.splitlines()[0])
-            text = text[:begin] + markdown + text[text.index("\n\n", begin) + 1 :]
+        begin = text.index(markdown.splitlines()[0])
+        text = text[:begin] + markdown + text[text.index("\n\n", begin) + 1 :]
         (ROOT / "docs" / "models.md").write_text(text, encoding="utf-8")
         curves(results).savefig(ROOT / "docs" / "recipes.png")
         text = (ROOT / "README.md").read_text(encoding="utf-8")
