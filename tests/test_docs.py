@@ -94,12 +94,13 @@ def test_a_page_shows_a_batch_that_answers_to_touch(served: str, chromium: Any, 
     assert view.get_attribute("data-theme") == scheme
     view.locator("[data-row='1'][data-token='1']").click()
     assert ": column 1, " in view.locator(".sentence").inner_text()
-    assert "All queries of row 1" in view.locator("#all").inner_text()
+    assert "All queries of row 1" in view.locator(".all-view").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.locator("label[for^=__palette]").locator("visible=true").first.click()  # the colors of the page
     page.locator(f"[id^=hf-posenc]:not([data-theme={scheme}])").wait_for(timeout=60_000)
-    page.goto(f"{served}/lab.html#q=padding")
-    assert view.locator(".answer").locator("visible=true").count() == 1
+    page.goto(f"{served}/lab.html#masks")
+    page.wait_for_function("scrollY > 1000")  # the link goes to its scene
+    assert "Why −∞?" in view.locator("#masks").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     context.close()
     assert wrong == []
@@ -120,7 +121,7 @@ def test_code_output_and_the_matrices_of_the_lab_are_whole_in_a_window_of_1280_p
     page.goto(f"{served}/lab.html")
     matrices = page.locator("[id^=hf-posenc] .scroll")
     matrices.last.wait_for()
-    assert matrices.count() == 3
+    assert matrices.count() > 3
     assert matrices.evaluate_all("all => all.every(e => e.scrollWidth === e.clientWidth)")
     page.close()
 

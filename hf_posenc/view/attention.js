@@ -3,36 +3,37 @@
 // Reasons why a query may not attend to a key, with the numbers of hf_posenc/masks/reasons.py.
 const ALLOWED = 0, PADDING = 1, LATER = 2, OTHER_DOCUMENT = 3, PADDING_QUERY = 5;
 
-// Pad lists of tokens to one length, and number their positions.
-function batchOf(lists, { side, positions }, padding) {
+// Pad lists of tokens to one length, and number their positions. A token's `document` is 0, unless texts were packed.
+// With `together`, packed documents are treated as one.
+function batchOf(lists, { side, positions, together }, padding) {
   const length = Math.max(1, ...lists.map((list) => list.length));
   return lists.map((list) => {
     const fill = Array(length - list.length).fill({ ...padding, begin: 0, end: 0 });
     const all = side === "left" ? [...fill, ...list] : [...list, ...fill], first = side === "left" ? fill.length : 0;
     const real = all.map((_, index) => index >= first && index < first + list.length);
+    const documents = all.map(({ document = 0 }, index) => (real[index] ? document : -1));
+    const begin = (index) => (together ? first : documents.indexOf(documents[index]));
     return {
       tokens: all.map(({ token }) => token), ids: all.map(({ id }) => id), real,
       spans: all.map(({ begin, end }) => [begin, end]), special: all.map((one) => Boolean(one.special)),
       positions: all.map((_, index) => {
         if (positions === "padding") return index;
-        return real[index] && positions === "text" ? index - first : null;
+        return real[index] && positions === "text" ? index - begin(index) : null;
       }),
-      documents: real.map((isReal) => (isReal ? 0 : -1)),
+      documents,
     };
   });
 }
 
 // Return the reason of each query and key, T x T. If several hold, the last of these: later, document, padding, query.
-function reasonsOf({ real, documents }, { lookAhead, paddingMask }) {
+function reasonsOf({ real, documents }, { lookAhead, paddingMask, together }) {
   return real.map((isReal, query) => real.map((isRealKey, key) => {
     if (paddingMask && !isReal) return PADDING_QUERY;
     if (paddingMask && !isRealKey) return PADDING;
-    if (isReal && isRealKey && documents[query] !== documents[key]) return OTHER_DOCUMENT;
+    if (!together && isReal && isRealKey && documents[query] !== documents[key]) return OTHER_DOCUMENT;
     return lookAhead && key > query ? LATER : ALLOWED;
   }));
 }
-
-// ------------------------------------------------------------------------------------------------- made-up numbers
 
 // Return `count` normal random numbers, always the same ones for the same name.
 function normals(name, count) {
@@ -52,13 +53,18 @@ function once(name, make) {
   if (!remembered.has(name)) remembered.set(name, make());
   return remembered.get(name);
 }
-const embeddingOf = (token, d) => once(`${d} ${token}`, () => normals(token, d).map((value) => value / 2));
+const embeddingOf = (token, d) => once(`${d} ${token}`, () => normals(token, d));
 const matrixOf = (name, d) => once(`${d} matrix ${name}`, () =>
   Array.from({ length: d }, (_, row) => normals(`${name} ${row}`, d).map((value) => value / Math.sqrt(d))));
 
-// --------------------------------------------------------------------------------------------------------- one head
+// The masked score of a hidden key. In float32, score − 1e9 is −1e9.
+const HIDDEN = { infinity: () => -Infinity, billion: () => -1e9, ones: (score) => score };
 
-const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
+function dot(a, b) { // a loop, because `reduce` is ten times as slow
+  let sum = 0;
+  for (let index = 0; index < a.length; index++) sum += a[index] * b[index];
+  return sum;
+}
 const added = (a, b) => a.map((value, index) => value + b[index]);
 
 // Return a vector scaled to a mean square of 1, as LayerNorm scales it, so that products have the variance d.
@@ -86,33 +92,80 @@ function attend(row, settings, encoding) {
   const products = queries.map((query) => keys.map((key) => dot(query, key)));
   const scores = products.map((line) => line.map((value) => (settings.divide ? value / Math.sqrt(width) : value)));
   const reasons = row.reasons ?? reasonsOf(row, settings);
-  const masked = scores.map((line, query) => line.map((score, key) => {
-    if (settings.addOnes) return score + (reasons[query][key] === ALLOWED ? 1 : 0);
-    return reasons[query][key] === ALLOWED ? score : -Infinity;
-  }));
+  const hidden = HIDDEN[settings.hide], one = settings.hide === "ones" ? 1 : 0;
+  const masked = scores.map((line, query) =>
+    line.map((score, key) => (reasons[query][key] === ALLOWED ? score + one : hidden(score))));
   const weights = masked.map(softmax);
   const outputs = weights.map((line) => line.reduce(
     (sum, weight, key) => (weight ? sum.map((value, index) => value + weight * inputs[key][index]) : sum), nothing));
-  return { products, scores, reasons, masked, weights, outputs };
+  return { inputs, products, scores, reasons, masked, weights, outputs };
 }
 
 // Settings that no correct model has, with the words of the page.
 const MISTAKES = [
-  ["divide", false, "no ÷ √d"], ["addOnes", true, "0 and 1 added in place of −∞ and 0"],
+  ["divide", false, "no ÷ √d"], ["hide", "ones", "0 and 1 added in place of −∞ and 0"],
   ["paddingMask", false, "no padding mask"], ["positions", "padding", "positions that count the padding"],
+  ["together", true, "packed documents without a mask between them"],
 ];
-const RIGHT = { divide: true, addOnes: false, paddingMask: true };
+const RIGHT = { divide: true, hide: "infinity", paddingMask: true, together: false };
+const furthest = (a, b) => Math.max(...Array.from(a, (value, index) => Math.abs(value - b[index])));
+const placesOf = (row) => row.real.flatMap((isReal, index) => (isReal ? [index] : []));
 
-// Compare the outputs of a row's tokens with those of its text alone, computed correctly. Return the largest difference
-// and the index of its token, and the position of this token in its text alone.
-function costOf(row, settings, encoding) {
-  const places = row.real.flatMap((isReal, index) => (isReal ? [index] : []));
-  const list = places.map((index) => ({ token: row.tokens[index], id: row.ids[index], begin: 0, end: 0 }));
+// Return the largest of some differences, each an object with a `difference`.
+const largest = (differences) =>
+  differences.reduce((most, one) => (one.difference > most.difference ? one : most), { difference: 0 });
+
+// Compare the outputs of each text with those that it has alone, computed correctly. Return the largest difference, the
+// index of its token, and the position of this token in the text alone.
+function aloneOf(row, outputs, settings, encoding) {
   const right = { ...settings, ...RIGHT, positions: settings.positions === "none" ? "none" : "text" };
-  const single = batchOf([list], right, null)[0], alone = attend(single, right, encoding).outputs;
-  const here = attend(row, settings, encoding).outputs;
-  const differences = places.map((place, index) =>
-    Math.max(...Array.from(here[place], (value, dimension) => Math.abs(value - alone[index][dimension]))));
-  const difference = Math.max(0, ...differences), worst = Math.max(differences.indexOf(difference), 0);
-  return { difference, index: places[worst], position: single.positions[worst] };
+  return largest([...new Set(row.documents)].filter((document) => document >= 0).flatMap((document) => {
+    const places = placesOf(row).filter((index) => row.documents[index] === document);
+    const single = batchOf([places.map((index) => ({ token: row.tokens[index] }))], right, null)[0];
+    const alone = attend(single, right, encoding).outputs;
+    return places.map((index, place) =>
+      ({ difference: furthest(outputs[index], alone[place]), index, position: single.positions[place] }));
+  }));
+}
+
+// Replace the last token of a row, and compare the outputs of the tokens before it.
+function laterOf(row, outputs, settings, encoding) {
+  const places = placesOf(row), last = places.pop();
+  const tokens = row.tokens.map((token, index) => (index === last ? "another token" : token));
+  const changed = attend({ ...row, tokens }, settings, encoding).outputs;
+  return largest(places.map((index) => ({ difference: furthest(outputs[index], changed[index]), index })));
+}
+
+// Move tokens to other places: `order` holds, for each place, the index of the token that comes there. Compare the
+// outputs of the same tokens.
+function reordered(row, order, settings, encoding) {
+  const tokens = order.map((index) => row.tokens[index]);
+  const [before, after] = [row, { ...row, tokens }].map((one) => attend(one, settings, encoding));
+  const place = row.tokens.map((_, index) => order.indexOf(index));
+  return row.tokens.map((token, index) => ({
+    token, index, inputs: [before.inputs[index], after.inputs[place[index]]],
+    outputs: [before.outputs[index], after.outputs[place[index]]],
+    difference: row.real[index] ? furthest(before.outputs[index], after.outputs[place[index]]) : 0,
+  }));
+}
+
+// Return the order in which the tokens of the first document come in reverse, without special tokens.
+function reversedOrder(row) {
+  const document = row.documents.find((one) => one >= 0);
+  const places = placesOf(row).filter((index) => !row.special[index] && row.documents[index] === document);
+  const order = row.tokens.map((_, index) => index);
+  places.forEach((index, number) => { order[index] = places[places.length - 1 - number]; });
+  return order;
+}
+
+// Return the three tests of a batch: {alone, later, order}, each the largest difference and where it is.
+function testsOf(rows, settings, encoding) {
+  const found = rows.map((row, number) => {
+    const { outputs } = attend(row, settings, encoding), test = (result) => ({ ...result, row: number });
+    return {
+      alone: test(aloneOf(row, outputs, settings, encoding)), later: test(laterOf(row, outputs, settings, encoding)),
+      order: test(largest(reordered(row, reversedOrder(row), settings, encoding))),
+    };
+  });
+  return Object.fromEntries(["alone", "later", "order"].map((name) => [name, largest(found.map((one) => one[name]))]));
 }

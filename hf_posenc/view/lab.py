@@ -1,4 +1,4 @@
-"""The page of `hf-posenc explore` and of the documentation: typed texts, one attention head, eleven questions.
+"""The page of `hf-posenc explore` and of the documentation: seven scenes and a sandbox about the inputs of a transformer.
 
 WordPiece and byte-level BPE run in the page's script; texts of other tokenizers are tokenized beforehand.
 """
@@ -18,7 +18,7 @@ from .._common.errors import value_error
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TEXTS = ("The cat sat, and the dog ran.", "I ride my bike.", "Unhappily, no.")
+TEXTS = ("dog bit man", "The cat sat, and the dog ran.", "Unhappily, no.")
 _MOST_TOKENS = 64_000  # of a vocabulary in the page: about 1 MB
 _BYTES = 256  # first letters of a byte-level BPE
 
@@ -62,9 +62,11 @@ def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = N
         "texts": chosen,
         "lists": None if in_page else [_tokens(tokenizer, text) for text in chosen],
         "why": in_page is None and f"The texts were tokenized beforehand and cannot be changed here: {why}.",
+        "words": json.loads(source("words.json")),
         "padding": {"token": padding, "id": tokenizer.convert_tokens_to_ids(padding)},
     }
-    return with_script("showLab", data, ("tokens.js", "attention.js", "views.js", "page.js"), "", source("lab.html"))
+    scripts = ("tokens.js", "positions.js", "attention.js", "views.js", "scenes.js", "page.js")
+    return with_script("showLab", data, scripts, "", source("lab.html"))
 
 
 def with_script(show: str, data: dict[str, Any], scripts: Sequence[str], fallback: str, *arguments: str) -> str:
@@ -99,7 +101,7 @@ def page_of(fragment: str, title: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{html.escape(title)}</title>'
         f'<link rel="icon" href="data:,"><style>{style}</style>'
-        f"</head><body><h1>{html.escape(title)}</h1>{fragment}</body></html>\n"
+        f"</head><body><main><h1>{html.escape(title)}</h1>{fragment}</main></body></html>\n"
     )
 
 

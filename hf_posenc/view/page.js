@@ -1,132 +1,150 @@
-// The page: controls, questions, and the state in the URL. Texts are tokenized here, or were by Python beforehand.
+// The page: scenes, sandbox, and the state in the URL. Texts are tokenized here, or were by Python beforehand.
 
 const MOST_TEXTS = 8, MOST_LETTERS = 1000, MOST_TOKENS = 32, MOST_IN_URL = 1500;
-const FIRST = {
-  side: "right", paddingMask: true, lookAhead: true, addOnes: false, positions: "text", head: "positions", back: 1,
-  gain: 12, divide: true, d: 32, base: 10000, row: 0, query: 3, key: 2, shift: 0, trained: 32,
+const FIRST = { // the settings of scenes, then those of masks and of the sandbox
+  word: "unsurprisingly", addPositions: false, orderMask: false, place: 5, pair: 1, from: 3, offset: 6, size: 10,
+  side: "right", paddingMask: true, lookAhead: true, packed: "", labels: false, hide: "infinity", positions: "text",
+  head: "positions", back: 1, gain: 12, divide: true, d: 32, base: 10000, row: 0, query: 3, key: 2, shift: 0, trained: 32,
 };
+const OF_BATCH = ["texts", "side", "positions", "packed", "labels"]; // settings that change the batch
+const OF_MASKS = [...OF_BATCH, "paddingMask", "lookAhead", "d"], OF_CELL = ["row", "query", "key"];
 
 function showLab(host, data, style, html) {
-  const root = host.attachShadow({ mode: "open" }), first = { ...FIRST, texts: data.texts.join("\n") };
-  let state = { ...first };
+  const root = host.attachShadow({ mode: "open" }), isEncoder = data.tokenizer?.kind === "wordpiece";
+  const first = { ...FIRST, lookAhead: !isEncoder, texts: data.texts.join("\n") };
+  let state = { ...first }, page = {};
   root.innerHTML = `<style>${style}</style><div class="lab">${html}</div>`;
-  const at = (id) => root.getElementById(id), settings = at("settings"), fields = settings.querySelectorAll("[name]");
-  const tokenize = data.tokenizer ? tokenizerOf(data.tokenizer) : null;
-  const views = makeViews((change) => update(change));
-  at("views").append(views.node);
+  const at = (id) => root.getElementById(id), fields = [...root.querySelectorAll("[name]")];
+  const tokenizer = data.tokenizer && tokenizerOf(data.tokenizer);
+  const words = Object.fromEntries(Object.entries(data.words.words).map(([word, numbers]) =>
+    [word, numbers.map((number) => number * data.words.unit)]));
+  const masks = makeViews((change) => update(change), true), views = makeViews((change) => update(change));
+  at("masks").querySelector(".picture").append(masks.node);
+  at("sandbox").querySelector(".picture").append(views.node);
+  fields.push(...views.node.querySelectorAll("[name]"));
 
-  // Return {texts, lists, notes}: the texts that are shown, their tokens, and what is left out.
-  function read() {
-    const notes = data.why ? [data.why] : [];
-    const typed = tokenize ? state.texts.split("\n").filter((text) => text.trim()) : data.texts;
-    const texts = typed.slice(0, MOST_TEXTS).map((text) => text.slice(0, MOST_LETTERS));
-    const lists = tokenize ? texts.map(tokenize) : data.lists;
-    const longest = Math.max(0, ...lists.map((list) => list.length));
+  const drawMasks = () => masks.draw({ ...page, settings: { ...state, ...HEAD_OF_SCENES, together: page.together } }, state);
+  function drawSandbox() {
+    const encoding = paperEncoding(state.d, state.base), settings = { ...state, together: page.together };
+    const lines = page.rows.length ? testLines(page.rows, settings, encoding) : [];
+    const sentences = lines.map(([kind, name, holds, words]) => tag("li", { class: kind },
+      `${name}: ${tag("b", {}, holds)} (${escaped(words)})`));
+    at("cost").innerHTML = sentences.join("") || "Type a text.";
+    views.draw({ ...page, encoding, settings }, state);
+  }
+  const figures = [
+    ["ids", drawIds, ["texts", "word"]], ["order", drawOrder, ["texts", "d", "addPositions", "orderMask"]],
+    ["clock", drawClock, ["d", "place", "pair"]], ["far", drawFar, ["d", "pair", "from", "offset"]],
+    ["adding", drawAdding, ["texts", "side", "positions", "packed", "d", "row", "size"]],
+    ["masks", drawMasks, [...OF_MASKS, ...OF_CELL]], ["tests", drawTests, OF_MASKS],
+    ["sandbox", drawSandbox, [
+      ...OF_MASKS, ...OF_CELL, "hide", "head", "back", "gain", "divide", "base", "shift", "trained"]],
+  ].map(([id, draw, reads]) => {
+    const node = at(id), parts = ["picture", "says", "strips", "scores"].map((name) => [name, node.querySelector(`.${name}`)]);
+    return { node, reads, draw: () => draw(Object.fromEntries(parts), page) };
+  });
+  const late = new Set(); // figures to draw: first those in view, then the others
+  function drawLate(isDrawn) {
+    for (const figure of [...late].filter(isDrawn)) { late.delete(figure); figure.draw(); }
+  }
+  const isInView = ({ node }) => {
+    const { top, bottom } = node.getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
+  };
+
+  // Make the batch of the texts, with what the page leaves out as notes.
+  function readTexts() {
+    const notes = data.why ? [data.why] : [], { packed } = state;
+    const typed = tokenizer ? state.texts.split("\n").filter((text) => text.trim()) : data.texts;
+    let texts = typed.slice(0, MOST_TEXTS).map((text) => text.slice(0, MOST_LETTERS));
+    const lists = (tokenizer ? texts.map(tokenizer.tokenize) : data.lists).map((list) => list.slice());
     if (typed.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${typed.length} texts.`);
     if (texts.some((text, index) => text !== typed[index])) notes.push(`It reads ${MOST_LETTERS} letters of a text.`);
+    page = { texts, lists, tokenizer, words, together: packed === "together", firstRow: 0, firstToken: 0 };
+    let joined = lists;
+    if (packed) { // one row; each token keeps the place of its text
+      const begins = texts.map((_, index) => texts.slice(0, index).join("\n").length + (index ? 1 : 0));
+      const moved = (begin) => (token) => ({ ...token, begin: token.begin + begin, end: token.end + begin });
+      joined = [lists.flatMap((list, document) => list.map(moved(begins[document])).map((token) => ({ ...token, document })))];
+      page.texts = [texts.join("\n")];
+    }
+    const longest = Math.max(0, ...joined.map((list) => list.length));
     if (longest > MOST_TOKENS) notes.push(`The page shows the first ${MOST_TOKENS} of up to ${longest} tokens.`);
     if (state.texts !== first.texts && state.texts.length > MOST_IN_URL) {
       notes.push(`The address of the page leaves out the texts: they have more than ${MOST_IN_URL} characters.`);
     }
-    if (data.tokenizer?.kind === "wordpiece" && state.lookAhead) {
-      notes.push("BERT and other encoders are trained without a look-ahead mask: turn it off to see what they see.");
+    for (const node of root.querySelectorAll(".notes")) node.textContent = notes.join(" ");
+    page.rows = batchOf(joined.map((list) => list.slice(0, MOST_TOKENS)), { ...state, together: page.together }, data.padding);
+    if (!state.labels) return;
+    const isNext = ({ real, documents }, index) => real[index + 1] && documents[index] === documents[index + 1];
+    for (const row of page.rows) {
+      row.targets = row.tokens.map((_, index) => (isNext(row, index) ? row.tokens[index + 1] : null));
     }
-    return { texts, lists: lists.map((list) => list.slice(0, MOST_TOKENS)), notes };
   }
-  function drawControls() {
+
+  // Write the state into the controls. One that another control or the address has changed is marked for a second.
+  function writeControls() {
     for (const field of fields) {
-      const value = state[field.name];
-      if (field.type === "checkbox") field.checked = value;
-      else if (value !== undefined && field !== root.activeElement) field.value = value === true ? "1" : value || "";
-      if (field.type === "range") {
-        field.value = field.nextElementSibling.value = value;
-        field.disabled = state.head === "random";
-      }
+      const value = state[field.name], isBox = field.type === "checkbox", before = isBox ? field.checked : field.value;
+      if (field.name === "pair") field.max = state.d / 2 - 1;
+      if (isBox) field.checked = value;
+      else if (field !== root.activeElement && value !== undefined) field.value = value;
+      if (field.type === "range") field.nextElementSibling.value = "tenths" in field.dataset ? (value / 10).toFixed(1) : value;
+      if (field.name === "back") field.disabled = state.head === "random";
+      const isChanged = before !== (isBox ? field.checked : field.value);
+      if (isChanged && page.state) field.parentElement.animate([{ background: "var(--changed)" }, {}], 1000);
     }
   }
-  function drawCost(row, encoding) {
-    const cost = at("cost"), { difference, index, position } = row ? costOf(row, state, encoding) : { difference: 0 };
-    const made = MISTAKES.filter(([name, wrong]) => state[name] === wrong).map(([, , words]) => words).join(", ");
-    const differs = difference >= 5e-5, digits = difference < 0.1 ? 4 : 2;
-    cost.className = differs ? "wrong" : "";
-    const same = `are those of its text alone${made && `, in spite of ${made}`}.`;
-    const moved = differs && row.positions[index] !== position
-      ? ` Token “${row.tokens[index]}” stands at position ${row.positions[index]}, and alone at ${position}.` : "";
-    const other = `differ from those of its text alone by up to ${difference.toFixed(digits)}: ${made}.${moved}`;
-    const none = state.positions === "none" && !state.lookAhead ? " Any order of the other tokens gives the same." : "";
-    cost.textContent = row ? `The outputs of row ${state.row} ${differs ? other : same}${none}` : "Type a text.";
-  }
-  // Write the numbers of this page into the sentences of the answers.
-  function drawNumbers(rows) {
-    const row = rows[state.row], [query, key] = [state.query, state.key].map((index) => row?.positions[index]);
-    const offset = Number.isInteger(query) && Number.isInteger(key) ? `(${query} − ${key})` : "(query − key)";
-    const numbers = { rows: rows.length, row: state.row, first: row?.positions[row.real.indexOf(true)] ?? "–", offset };
-    for (const node of root.querySelectorAll("[data-say]")) node.textContent = numbers[node.dataset.say];
-  }
-  function draw() {
-    const { texts, lists, notes } = read(), encoding = paperEncoding(state.d, state.base);
-    const rows = batchOf(lists, state, data.padding), last = (rows[0]?.tokens.length ?? 1) - 1;
-    state.row = between(state.row, 0, Math.max(rows.length - 1, 0));
-    for (const name of ["query", "key"]) state[name] = between(state[name], 0, last);
-    if (state.lookAhead) {
-      const next = ({ tokens, real }, index) => (real[index] && real[index + 1] ? tokens[index + 1] : null);
-      for (const row of rows) row.targets = row.tokens.map((_, index) => next(row, index));
-    }
-    drawControls();
-    drawCost(rows[state.row], encoding);
-    drawNumbers(rows);
-    views.draw({ rows, encoding, settings: state, firstRow: 0, firstToken: 0, texts }, state);
-    at("notes").textContent = notes.join(" ");
+  function draw(change) {
+    const changed = (names) => names.some((name) => name in change);
+    if (changed(OF_BATCH)) readTexts();
+    const last = (page.rows[0]?.tokens.length ?? 1) - 1;
+    Object.assign(state, {
+      row: between(state.row, 0, Math.max(page.rows.length - 1, 0)), query: between(state.query, 0, last),
+      key: between(state.key, 0, last), pair: between(state.pair, 0, state.d / 2 - 1),
+    });
+    writeControls();
+    Object.assign(page, { state, encoding: paperEncoding(state.d, 10000) });
+    for (const figure of figures) if (changed(figure.reads)) late.add(figure);
   }
   function update(change) {
+    const changed = Object.entries(change).filter(([name, value]) => value !== state[name]);
     Object.assign(state, change);
-    draw();
-    const leaveOut = tokenize && state.texts.length <= MOST_IN_URL ? "" : "texts";
-    const changed = Object.entries(state).filter(([name, value]) => value !== first[name] && name !== leaveOut);
-    const link = `#s=${encodeURIComponent(JSON.stringify(Object.fromEntries(changed)))}`;
-    history.replaceState(null, "", changed.length ? link : location.pathname + location.search);
+    draw(Object.fromEntries(changed));
+    drawLate(isInView);
+    if (late.size) setTimeout(() => drawLate(() => true));
+    const leaveOut = tokenizer && state.texts.length <= MOST_IN_URL ? "" : "texts";
+    const own = Object.entries(state).filter(([name, value]) => value !== first[name] && name !== leaveOut);
+    const link = `#s=${encodeURIComponent(JSON.stringify(Object.fromEntries(own)))}`;
+    history.replaceState(null, "", own.length ? link : location.pathname + location.search);
   }
-
-  // ------------------------------------------------------------------------------------------ controls and questions
-
-  settings.addEventListener("input", ({ target: { name, type, value, checked } }) => {
-    const read = { boolean: () => (type === "checkbox" ? checked : value === "1"), number: () => Number(value) };
-    update({ [name]: read[typeof FIRST[name]]?.() ?? value });
+  root.addEventListener("input", ({ target: { name, value, checked } }) => {
+    const kind = typeof first[name], read = { boolean: () => checked, number: () => Number(value), string: () => value };
+    if (kind in read) update({ [name]: read[kind]() });
   });
-  settings.querySelector("[name=reset]").addEventListener("click", () => update(first));
-  const questions = [...root.querySelectorAll("details[data-state]")];
-  function answer(question) {
-    for (const each of questions) each.open = each === question;
-    question.querySelector(".answer").hidden = false;
-    update({ ...first, texts: state.texts, ...JSON.parse(question.dataset.state) });
-    if (state.texts === first.texts) history.replaceState(null, "", `#q=${question.id}`);
-  }
-  questions.forEach((question, number) => {
-    const onclick = () => answer(question), link = make("a", { href: `#q=${question.id}`, onclick }, "link");
-    const button = make("button", { type: "button", onclick }, "Set the page and show the answer");
-    question.querySelector("summary").prepend(`${number + 1}. `);
-    question.querySelector(".answer").hidden = true;
-    question.querySelector(".predict").after(make("p", {}, button, " ", link));
-  });
+  root.querySelector("[name=reset]").addEventListener("click", () => update({ ...first, texts: state.texts }));
+  root.querySelector(".skip").addEventListener("click", () => at("sandbox").focus({ preventScroll: true }));
 
-  // Take the state from the address: a question, or settings. What does not fit stays as it was at first.
+  // Take the state from the address: a scene to go to, or settings. What does not fit stays as it was at first.
   function readAddress() {
-    const kind = location.hash.slice(1, 3), text = location.hash.slice(3);
-    const question = kind === "q=" && questions.find(({ id }) => id === text);
+    const isState = location.hash.startsWith("#s=");
     let found = {};
-    if (question) return answer(question);
-    state = { ...first };
-    try { if (kind === "s=") found = JSON.parse(decodeURIComponent(text)) ?? {}; } catch { /* the link was cut off */ }
+    try { if (isState) found = JSON.parse(decodeURIComponent(location.hash.slice(3))) ?? {}; } catch { /* it was cut off */ }
+    if (isState) state = { ...first };
     for (const [name, value] of Object.entries(found)) {
-      const options = [...(settings.querySelector(`select[name="${CSS.escape(name)}"]`)?.options ?? [])];
-      const fits = typeof value === "boolean" || !options.length || options.some((one) => one.value === String(value));
-      const isInRange = typeof value !== "number" || (Number.isInteger(value) && value >= 0 && value <= 1e5);
-      if (Object.hasOwn(first, name) && typeof value === typeof first[name] && fits && isInRange) state[name] = value;
+      const field = fields.find((one) => one.name === name && one.type !== "checkbox");
+      if (!Object.hasOwn(first, name) || typeof value !== typeof first[name] || value % 1) continue;
+      if (field) field.value = value; // the browser keeps only what fits
+      if (!field || field.value === String(value)) state[name] = value;
     }
-    if (!questions.some(({ open }) => open)) questions[0].open = true;
-    draw();
+    draw(state);
+    drawLate(() => true);
+    if (!isState && location.hash) at(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
   }
-  settings.querySelector("textarea").disabled = !tokenize;
+  const count = data.tokenizer?.vocabulary.length.toLocaleString("en-US");
+  if (count) root.querySelector(".vocabulary").textContent = `, here of ${count} tokens`;
+  for (const node of root.querySelectorAll("[data-kind]")) node.hidden = node.dataset.kind !== data.tokenizer?.kind;
+  for (const field of fields.filter(({ name }) => name === "texts" || name === "word")) field.disabled = !tokenizer;
   addEventListener("hashchange", readAddress);
   readAddress();
   followTheme(host);

@@ -1,27 +1,27 @@
-// Tokens as Hugging Face's `tokenizers` makes them (WordPiece of BERT, byte-level BPE of GPT-2), and sinusoids.
+// Tokens as Hugging Face's `tokenizers` makes them: WordPiece of BERT and byte-level BPE of GPT-2.
 
-// Return a function from a text to its tokens, each with its id and the part of the text that it came from.
+// Return {tokenize, steps}. `tokenize` returns the tokens of a text, each with its id and the part of the text that it
+// came from. `steps` returns how a word becomes tokens: for each step the tokens, the index of the new one, and the rest.
 function tokenizerOf(data) {
   const ids = new Map(data.vocabulary.map((token, id) => [token, id]));
   const escaped = data.added.map((token) => token.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   const split = escaped.length ? new RegExp(`(${escaped.sort((a, b) => b.length - a.length).join("|")})`, "u") : null;
   const model = data.kind === "wordpiece" ? wordPiece(data, ids) : byteLevelBpe(data, ids);
   const special = (token, at) => ({ token, id: ids.get(token), begin: at, end: at, special: true });
-  return (text) => {
+  const tokenize = (text) => {
     const found = [];
     let at = 0;
     for (const part of split ? text.split(split) : [text]) {
       if (data.added.includes(part)) found.push({ ...special(part, at), end: at + part.length });
-      else for (const one of model(part)) found.push({ ...one, begin: at + one.begin, end: at + one.end });
+      else for (const one of model.tokenize(part)) found.push({ ...one, begin: at + one.begin, end: at + one.end });
       at += part.length;
     }
     return [
       ...data.before.map((token) => special(token, 0)), ...found, ...data.after.map((token) => special(token, at)),
     ];
   };
+  return { tokenize, steps: model.steps };
 }
-
-// ---------------------------------------------------------------------------------------------------------- WordPiece
 
 const PUNCTUATION = /[!-/:-@[-`{-~\p{P}]/u;
 const CHINESE = new RegExp(
@@ -67,14 +67,20 @@ function wordPiece(data, ids) {
       start = end;
     }
   }
-  return (text) => wordsOf(text, data).flatMap((word) => {
+  function tokensOf(word) {
     const found = word.length > data.longest ? [null] : [...pieces(word)];
     if (found.at(-1)) return found;
     return [{ token: data.unknown, id: ids.get(data.unknown), begin: word[0][1], end: word.at(-1)[2] }];
-  });
+  }
+  function steps(text) {
+    const word = wordsOf(text, data)[0] ?? [], found = word.length ? tokensOf(word) : [];
+    return found.map(({ end }, last) => {
+      const rest = word.filter(([, begin]) => begin >= end).map(([letter]) => letter).join("");
+      return { tokens: found.slice(0, last + 1).map(({ token }) => token), last, rest };
+    });
+  }
+  return { tokenize: (text) => wordsOf(text, data).flatMap(tokensOf), steps };
 }
-
-// ----------------------------------------------------------------------------------------------------- byte-level BPE
 
 // The 256 letters that stand for bytes: printable bytes for themselves, the others by letters from 256 on.
 const LETTERS = (() => {
@@ -88,7 +94,7 @@ const CHUNKS = new RegExp(
 
 function byteLevelBpe(data, ids) {
   const merges = new Map(data.merges.map(([left, right, merged], rank) => [left * 65536 + right, [rank, merged]]));
-  function merged(parts) { // [id, begin, end] of each part, in bytes
+  function merged(parts, note) { // [id, begin, end] of each part, in bytes
     for (;;) {
       let best = Infinity, pair = -1, id = -1;
       for (let index = 0; index + 1 < parts.length; index++) {
@@ -97,20 +103,23 @@ function byteLevelBpe(data, ids) {
       }
       if (pair < 0) return parts;
       const joined = [];
+      let last = 0;
       for (let index = 0; index < parts.length; index++) {
         const next = parts[index + 1];
         if (next && parts[index][0] * 65536 + next[0] === pair) {
-          joined.push([id, parts[index][1], next[2]]);
+          last = joined.push([id, parts[index][1], next[2]]) - 1;
           index++;
         } else joined.push(parts[index]);
       }
       parts = joined;
+      note?.(parts, last);
     }
   }
   const encoder = new TextEncoder();
-  return (given) => {
+  // Return the bytes of each word, as parts for `merged`.
+  function chunksOf(given) {
     const shift = data.prefixSpace && given && !SPACE.test(given[0]) ? 1 : 0, text = (shift ? " " : "") + given;
-    return Array.from(text.matchAll(CHUNKS)).flatMap((chunk) => {
+    return Array.from(text.matchAll(CHUNKS), (chunk) => {
       const parts = [];
       let at = chunk.index - shift;
       for (const letter of chunk[0]) {
@@ -119,39 +128,16 @@ function byteLevelBpe(data, ids) {
         }
         at += letter.length;
       }
-      return merged(parts).map(([id, begin, end]) => ({ token: data.vocabulary[id], id, begin, end }));
+      return parts;
     });
-  };
-}
-
-// ---------------------------------------------------------------------------------------------------------- sinusoids
-
-// Describe the encoding of width d of the paper: the frequency of each pair, and the dimensions of sines and cosines.
-function paperEncoding(d, base) {
-  const frequencies = Array.from({ length: Math.ceil(d / 2) }, (_, pair) => base ** (-2 * pair / d));
-  return { width: d, frequencies, sines: [0, 2], cosines: [1, 2] };
-}
-
-// Return the encoding of a position. Sines lie in the dimensions start, start + step, ...; cosines likewise.
-function encodingOf(position, { width, frequencies, sines, cosines }) {
-  const vector = new Float64Array(width);
-  frequencies.forEach((frequency, pair) => {
-    const [sine, cosine] = [sines, cosines].map(([start, step]) => start + pair * step);
-    if (sine < width) vector[sine] = Math.sin(position * frequency);
-    if (cosine < width) vector[cosine] = Math.cos(position * frequency);
-  });
-  return vector;
-}
-
-// Return a vector with each pair of dimensions turned back: the encoding of p becomes that of p - offset.
-function turnedBack(vector, offset, { width, frequencies, sines, cosines }) {
-  const turned = Float64Array.from(vector);
-  frequencies.forEach((frequency, pair) => {
-    const [sine, cosine] = [sines, cosines].map(([start, step]) => start + pair * step);
-    if (sine >= width || cosine >= width) return;
-    const angle = offset * frequency;
-    turned[sine] = vector[sine] * Math.cos(angle) - vector[cosine] * Math.sin(angle);
-    turned[cosine] = vector[cosine] * Math.cos(angle) + vector[sine] * Math.sin(angle);
-  });
-  return turned;
+  }
+  function steps(text) {
+    const found = [], bytes = chunksOf(text)[0] ?? [];
+    const note = (parts, last) => found.push({ tokens: parts.map(([id]) => data.vocabulary[id]), last, rest: "" });
+    if (bytes.length) note(bytes, -1);
+    merged(bytes, note);
+    return found;
+  }
+  const tokensOf = (parts) => merged(parts).map(([id, begin, end]) => ({ token: data.vocabulary[id], id, begin, end }));
+  return { tokenize: (text) => chunksOf(text).flatMap(tokensOf), steps };
 }

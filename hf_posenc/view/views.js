@@ -8,6 +8,8 @@ const REASONS = [ // class, word in a cell, sentence
   ["hidden", "mask", "the mask of the batch hides the key"],
   ["padding", "query is padding", "the query is padding, and its output is not used"],
 ];
+// Numbers that are added to the scores of keys: to which the query may attend, and of hidden ones.
+const ADDED = { infinity: ["0", "−∞"], billion: ["0", "−1e9"], ones: ["1", "0"] };
 const MOST_DIALS = 16, RADIUS = 28;
 
 const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
@@ -34,35 +36,50 @@ function tag(name, attributes, ...content) {
   return `<${name}${attached}>${content.join("")}</${name}>`;
 }
 
-// Return {node, draw}. `choose` is called with the changed parts of the state {row, query, key, shift, trained}.
-function makeViews(choose) {
-  let batch, state, result, row; // as they were drawn last
-  const grid = make("div", { class: "scroll batch" }), one = make("div", { class: "scroll one" });
-  const all = make("div", { class: "scroll all" }), dials = make("div", { class: "dials" });
-  const [text, legend] = ["text", "legend"].map((name) => make("p", { class: name }));
-  const [oneNote, allNote, dialNote] = [1, 2, 3].map(() => make("p", { class: "note" }));
-  const sentence = make("p", { class: "sentence", role: "status", "aria-live": "polite" });
-  const allTitle = make("h2");
-  function slider(name, words, low, high) {
-    const output = make("output");
-    const oninput = () => choose({ [name]: Number(input.value) });
-    const input = make("input", { type: "range", min: low, max: high, name, oninput });
-    const set = (value) => { input.value = output.value = value; };
-    return { node: make("label", {}, `${words} `, input, " ", output), set };
-  }
-  const shift = slider("shift", "Move both by", 0, 200);
-  const trained = slider("trained", "Positions seen in training", 2, 128);
-  const section = (id, title, ...children) => make("section", { id }, title, ...children);
-  const scored = [
-    section("one", make("h2", {}, "2. One query, every key"), oneNote, one),
-    section("dials", make("h2", {}, "4. The dials of two positions"), dialNote,
-      make("p", { class: "controls" }, shift.node, trained.node), dials),
-  ];
-  const node = make("div", { class: "views" },
-    section("batch", make("h2", {}, "1. The batch is a rectangle"), grid, text, sentence), scored[0],
-    section("all", allTitle, allNote, all, legend), scored[1]);
+// Return a cell with a weight and its bar; a hidden key that has a weight leaks.
+const weighted = (weight, reason) => tag("td", { class: "weight" },
+  tag("i", { style: `width:${Math.round(100 * weight) || 0}%` }), Number.isNaN(weight) ? "NaN" : weight.toFixed(2),
+  tag("small", {}, reason !== ALLOWED && weight >= 0.005 ? "leaks" : ""));
+// Return a dial: hands are [angle, class], and the angles from 0 to `arc` are shaded.
+function dial(label, hands, arc, caption, more = {}) {
+  const point = (angle, radius) =>
+    [radius * Math.cos(angle), -radius * Math.sin(angle)].map((value) => value.toFixed(2)).join(" ");
+  const wide = arc > Math.PI ? 1 : 0, edge = `A${RADIUS} ${RADIUS} 0 ${wide} 0 ${point(arc, RADIUS)}Z`;
+  const seen = arc >= 2 * Math.PI ? tag("circle", { class: "seen", r: RADIUS })
+    : tag("path", { class: "seen", d: `M0 0L${RADIUS} 0${edge}` });
+  const drawn = hands.map(([angle, kind]) => tag("path", { class: kind, d: `M0 0L${point(angle, RADIUS - 2)}` }));
+  const attributes = { viewBox: "-30 -30 60 60", role: "img", "aria-label": label };
+  return tag("figure", more, tag("svg", attributes, seen, tag("circle", { class: "rim", r: RADIUS }), ...drawn),
+    tag("figcaption", {}, caption));
+}
 
-  // --------------------------------------------------------------------------------------------------------- sentences
+// Return {node, draw}. `choose` is called with the changed parts of the state {row, query, key, shift, trained}. With
+// `isSmall`, the views are the batch, all queries without their weights, and the masks of one query.
+function makeViews(choose, isSmall) {
+  let batch, state, result, row; // as they were drawn last
+  const tables = ["batch", "one", "all", "three"].map((name) => make("div", { class: `scroll ${name}` }));
+  const [grid, one, all, three] = tables, dials = make("div", { class: "dials" });
+  const [text, legend, oneNote, allNote, dialNote] =
+    ["text", "legend", "note", "note", "note"].map((name) => make("p", { class: name }));
+  const sentence = make("p", { class: "sentence", role: "status", "aria-live": "polite" });
+  const allTitle = make("h3");
+  const sliders = [["shift", "Move both by", 0, 200], ["trained", "Positions seen in training", 2, 128]].map(
+    ([name, words, min, max]) => {
+      const oninput = ({ target }) => choose({ [name]: Number(target.value) });
+      return make("label", {}, `${words} `, make("input", { type: "range", min, max, name, oninput }), " ", make("output"));
+    });
+  const section = (name, ...children) => make("section", { class: `${name}-view` }, ...children);
+  const title = (words) => make("h3", {}, words);
+  const scored = [
+    section("one", title("2. One query, every key"), oneNote, one),
+    section("dials", title("4. The dials of two positions"), dialNote,
+      make("p", { class: "controls" }, ...sliders), dials),
+  ];
+  const node = isSmall
+    ? make("div", { class: "views small" }, section("batch", grid, sentence), oneNote,
+      make("div", { class: "beside" }, section("all", all, legend), section("three", three)))
+    : make("div", { class: "views" }, section("batch", title("1. The batch is a rectangle"), grid, text, sentence),
+      scored[0], section("all", allTitle, allNote, all, legend), scored[1]);
 
   const placed = (index) => {
     const position = row.positions[index];
@@ -86,13 +103,11 @@ function makeViews(choose) {
     const first = `Query ${placed(query)} ${verb} key ${placed(key)}${why}.`;
     if (!result.weights) return first;
     const weight = result.weights[query][key], score = fixed(result.scores[query][key], 2);
-    const divided = batch.settings.divide ? `, divided by √${batch.encoding.width} ${score}` : "";
+    const divided = batch.settings.divide ? `, divided by √${batch.encoding.width}: ${score}` : "";
     const kept = Number.isNaN(weight) ? "no key is left for the softmax" : `weight ${weight.toFixed(3)}`;
     return `${first} q·k = ${fixed(result.products[query][key], 2)}${divided}; ${kept}.`;
   }
   const says = () => `${factsOf(row, state.query)} ${wordsOf(state.query, state.key)}`;
-
-  // ------------------------------------------------------------------------------------------------------------ tables
 
   const cell = (kind, query, key, content, more = {}) => {
     const chosen = query === state.query && key === state.key;
@@ -136,33 +151,51 @@ function makeViews(choose) {
     text.replaceChildren(`Text of row ${state.row}: `, source.slice(0, begin), marked, source.slice(end));
   }
   function drawOne() {
-    const { query } = state, { addOnes, divide } = batch.settings, reasons = result.reasons[query];
-    const [yes, no] = addOnes ? ["+ 1", "+ 0"] : ["0", "−∞"];
+    const { query } = state, { hide, divide } = batch.settings, reasons = result.reasons[query];
     const masked = (key) => {
       const [kind, word] = REASONS[reasons[key]], may = reasons[key] === ALLOWED;
-      return tag("td", { class: may ? "" : kind }, may ? yes : no, tag("small", {}, word));
+      return tag("td", { class: may ? "" : kind }, ADDED[hide][may ? 0 : 1], tag("small", {}, word));
     };
-    const weighted = (weight, key) => tag("td", { class: "weight" },
-      tag("i", { style: `width:${Math.round(100 * weight) || 0}%` }), Number.isNaN(weight) ? "–" : weight.toFixed(2),
-      tag("small", {}, reasons[key] !== ALLOWED && weight >= 0.005 ? "leaks" : ""));
     const divided = columns().map((key) => tag("td", {}, fixed(result.scores[query][key], 2)));
     one.innerHTML = tableOf("Scores of the chosen query. Arrow keys choose the key.", [
       line("key", columns().map((key) => head(key, "key"))),
       line("q·k", columns().map((key) => cell("", query, key, fixed(result.products[query][key], 1)))),
       divide ? line(`÷ √${batch.encoding.width}`, divided) : "",
-      line("+ mask", columns().map(masked)), line("softmax", result.weights[query].map(weighted)),
+      line("+ mask", columns().map(masked)),
+      line("softmax", result.weights[query].map((weight, key) => weighted(weight, reasons[key]))),
     ]);
     oneNote.textContent = `Query: ${placed(query)}. ${headFormula(batch.settings, batch.encoding)}`;
   }
+  // Draw the masks of the query in three ways, each with its softmax: a line for each key.
+  function drawThree() {
+    const { query } = state, reasons = result.reasons[query], ways = Object.keys(ADDED);
+    const weights = ways.map((hide) => attend(row, { ...batch.settings, hide }, batch.encoding).weights[query]);
+    const lines = columns().map((key) => {
+      const [kind] = REASONS[reasons[key]], may = reasons[key] === ALLOWED;
+      const cells = ways.map((hide, way) => {
+        const weight = weights[way][key], leaks = !may && weight >= 0.005;
+        return tag("td", { class: may ? "" : kind },
+          `${ADDED[hide][may ? 0 : 1]} → `, tag(leaks ? "b" : "span", {}, Number.isNaN(weight) ? "NaN" : weight.toFixed(2)));
+      });
+      const name = tag("th", { scope: "row", class: key === state.key ? "key" : "" }, escaped(row.tokens[key]));
+      return tag("tr", {}, name, cell("", query, key, fixed(result.scores[query][key], 2)), ...cells);
+    });
+    const heads = ["key", "score", "+ 0 or −∞", "+ 0 or −1e9", "+ 1 or 0"];
+    three.innerHTML = tableOf("The masks of the chosen query in three ways. Arrow keys choose the key.", [
+      tag("tr", {}, ...heads.map((words) => tag("th", { scope: "col" }, words))), ...lines,
+    ]);
+    oneNote.textContent = `Left: all queries and keys of row ${state.row}. Right: the keys of query ${placed(query)}, and ` +
+      "three ways to mask their scores: number added → softmax.";
+  }
   function drawAll() {
-    const { weights } = result, written = (value) => (Number.isNaN(value) ? "–" : value.toFixed(2));
+    const weights = isSmall ? undefined : result.weights, written = (value) => (Number.isNaN(value) ? "–" : value.toFixed(2));
     function square(query, key) {
       const reason = result.reasons[query][key], [kind, word] = REASONS[reason], weight = weights?.[query][key] ?? 0;
       if (reason !== ALLOWED) {
         return cell(kind, query, key, weight >= 0.005 ? `<b>${weight.toFixed(2)}</b>` : "", { title: word });
       }
       const style = weights ? `--weight:${Math.round(100 * weight) || 0}%` : "";
-      return cell(weight > 0.6 ? "yes much" : "yes", query, key, weights ? written(weight) : "", { style });
+      return cell("yes", query, key, weights ? written(weight) : "", { style });
     }
     const total = (query) => written(weights[query].reduce((a, b) => a + b, 0));
     const sum = (query) => (weights ? tag("td", { class: "sum" }, total(query)) : "");
@@ -174,33 +207,22 @@ function makeViews(choose) {
     const used = new Set(result.reasons.flat().map((reason) => REASONS[reason][0]));
     const kinds = REASONS.slice(0, PADDING_QUERY).filter(([kind]) => used.has(kind) || kind === "yes");
     legend.innerHTML = kinds.map(([kind, word]) => tag("i", { class: kind }) + (word || "may attend")).join(" ");
-    allTitle.textContent = `${weights ? "3" : "2"}. All queries of row ${batch.firstRow + state.row}`;
+    allTitle.textContent = `${batch.encoding ? "3" : "2"}. All queries of row ${batch.firstRow + state.row}`;
     allNote.textContent = weights
       ? "Each line is one query: its softmax weights over the keys. Hidden cells are hatched."
       : "Each line is one query: the keys to which it may attend are filled, hidden ones are hatched.";
   }
 
-  // ------------------------------------------------------------------------------------------------------------- dials
-
-  const point = (angle, radius) =>
-    [radius * Math.cos(angle), -radius * Math.sin(angle)].map((value) => value.toFixed(2)).join(" ");
-  function dial(frequency, pair, query, key) {
-    const arc = Math.min((state.trained - 1) * frequency, 2 * Math.PI), wide = arc > Math.PI ? 1 : 0;
-    const seen = arc >= 2 * Math.PI ? tag("circle", { class: "seen", r: RADIUS })
-      : tag("path", { class: "seen", d: `M0 0L${RADIUS} 0A${RADIUS} ${RADIUS} 0 ${wide} 0 ${point(arc, RADIUS)}Z` });
-    const end = (position) => point((position + state.shift) * frequency, RADIUS - 2);
-    const hands = [[key, "key"], [query, "query"]].map(([position, kind]) =>
-      tag("path", { class: kind, d: `M0 0L${end(position)}` }));
-    const angle = radians((query - key) * frequency);
-    const attributes = { viewBox: "-30 -30 60 60", role: "img", "aria-label": `pair ${pair}: ${angle} radians apart` };
-    return tag("figure", {}, tag("svg", attributes, seen, tag("circle", { class: "rim", r: RADIUS }), ...hands),
-      tag("figcaption", {}, `pair ${pair}<br>ω = ${radians(frequency)}<br><b>${angle} rad</b>`));
+  function dialOf(frequency, pair, query, key) {
+    const arc = Math.min((state.trained - 1) * frequency, 2 * Math.PI), angle = radians((query - key) * frequency);
+    const hands = [[key, "key"], [query, "query"]].map(([at, kind]) => [(at + state.shift) * frequency, kind]);
+    return dial(`pair ${pair}: ${angle} radians apart`, hands, arc,
+      `pair ${pair}<br>ω = ${radians(frequency)}<br><b>${angle} rad</b>`);
   }
   function drawDials() {
     const [query, key] = [state.query, state.key].map((index) => row.positions[index]);
     const { frequencies } = batch.encoding, hidden = frequencies.length - MOST_DIALS;
-    shift.set(state.shift);
-    trained.set(state.trained);
+    for (const [input, output] of sliders.map((label) => label.children)) input.value = output.value = state[input.name];
     if (query === null || key === null) {
       dialNote.textContent = batch.settings.positions === "none" ? "Without position ids there are no hands."
         : "Padding has no position here: choose two tokens of the text.";
@@ -212,11 +234,9 @@ function makeViews(choose) {
       `the cosine as width. Solid: query, position ${query + state.shift}. Dashed: key, position ` +
       `${key + state.shift}. The angle between the hands is ${minus(String(query - key))} × ω, wherever both stand. ` +
       `The shaded arc holds the angles of positions 0 to ${state.trained - 1}.`;
-    dials.innerHTML = frequencies.slice(0, MOST_DIALS).map((one, pair) => dial(one, pair, query, key)).join("") +
+    dials.innerHTML = frequencies.slice(0, MOST_DIALS).map((one, pair) => dialOf(one, pair, query, key)).join("") +
       (hidden > 0 ? tag("p", { class: "note" }, `and ${hidden} slower pairs`) : "");
   }
-
-  // ---------------------------------------------------------------------------------------------------- choose, preview
 
   const numbersOf = (target) => {
     const found = target.closest?.("[data-token], [data-query]");
@@ -236,6 +256,9 @@ function makeViews(choose) {
     else sentence.textContent = factsOf(batch.rows[numbers.row], numbers.token);
   });
   node.addEventListener("mouseleave", () => { sentence.textContent = says(); });
+  for (const table of isSmall ? [] : tables) { // their columns are tokens, so they scroll together
+    table.addEventListener("scroll", () => { for (const other of tables) other.scrollLeft = table.scrollLeft; });
+  }
   node.addEventListener("keydown", (event) => {
     const steps = {
       ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -1e9], End: [0, 1e9],
@@ -246,7 +269,8 @@ function makeViews(choose) {
     const [down, right] = step;
     if (numbers.token === undefined) {
       const query = between(numbers.query + (all.contains(event.target) ? down : 0), 0, most);
-      choose({ query, key: between(numbers.key + right, 0, most) });
+      const step = three.contains(event.target) ? down : right; // keys are the lines of that table
+      choose({ query, key: between(numbers.key + step, 0, most) });
     } else {
       const number = between(numbers.row + down, 0, batch.rows.length - 1);
       choose(chosen({ row: number, token: between(numbers.token + right, 0, most) }));
@@ -261,15 +285,22 @@ function makeViews(choose) {
     if (!row) return;
     result = batch.encoding ? attend(row, batch.settings, batch.encoding) : { reasons: row.reasons };
     const { activeElement } = node.getRootNode();
-    const focused = [grid, one, all].find((each) => activeElement && each.contains(activeElement));
+    const focused = tables.find((each) => activeElement && each.contains(activeElement));
     const widest = Math.max(...batch.rows.flatMap((each) => each.tokens.map((token) => token.length)));
     node.style.setProperty("--cell", `${between(widest + 1, 7, 13)}ch`);
     drawGrid();
     drawAll();
     for (const section of scored) section.hidden = !batch.encoding;
-    if (batch.encoding) { drawOne(); drawDials(); }
+    if (isSmall) drawThree();
+    else if (batch.encoding) { drawOne(); drawDials(); }
     sentence.textContent = says();
     focused?.querySelector("[tabindex='0']")?.focus();
+    for (const table of tables) { // the chosen cell comes into view
+      const cell = table.querySelector("td.query, td.chosen"), begin = table.querySelector("th")?.offsetWidth;
+      if (!cell || table.scrollWidth === table.clientWidth) continue;
+      const { offsetLeft: left, offsetWidth: width } = cell;
+      table.scrollLeft = between(table.scrollLeft, left + width - table.clientWidth, left - begin);
+    }
   }
   return { node, draw };
 }
@@ -289,10 +320,8 @@ function headFormula({ head, back, gain }, { width }) {
     "This head reads positions only, not tokens.";
 }
 
-// -------------------------------------------------------------------------------------------------- a batch of Python
-
 const PAGE = 8; // rows
-const HEAD = { head: "positions", back: 1, gain: 12, divide: true, addOnes: false, positions: "text" };
+const HEAD = { head: "positions", back: 1, gain: 12, divide: true, hide: "infinity", positions: "text" };
 
 // Set the attribute data-theme of `host` to "light" or "dark", as the color behind it is; follow its changes.
 function followTheme(host) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+import hf_posenc.view
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, sinusoidal_encoding
 from hf_posenc.positions import CONVENTIONS, frequencies
 from hf_posenc.testing import standard_library_docstrings
 from hf_posenc.view import lab_html, page_of
 
-QUESTIONS = 11
+SCENES = ["ids", "order", "clock", "far", "adding", "masks", "tests", "sandbox"]
 
 
 def test_a_tokenizer_of_another_kind_needs_texts(unigram: Any) -> None:
@@ -51,12 +53,10 @@ def test_explore_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.fixture(scope="module")
 def functions(chromium: Any) -> Iterator[Any]:
-    """A page with the functions of tokens.js and attention.js."""
-    import hf_posenc.view
-
+    """A page with the functions that compute, apart from those that draw."""
     page = chromium.new_page()
     folder = Path(str(hf_posenc.view.__file__)).parent
-    for name in ("tokens.js", "attention.js"):
+    for name in ("tokens.js", "positions.js", "attention.js"):
         page.add_script_tag(path=str(folder / name))
     yield page
     page.close()
@@ -80,7 +80,7 @@ def test_tokens_are_those_of_python(
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.model_max_length = 10**9
     texts = [*sentences, "", " ", *standard_library_docstrings()[:4000]]
-    run = "([data, texts]) => texts.map(tokenizerOf(data)).map(tokens => tokens.map(({id}) => id))"
+    run = "([data, texts]) => texts.map(tokenizerOf(data).tokenize).map(tokens => tokens.map(({id}) => id))"
     found = functions.evaluate(run, [in_page(tokenizer), texts])
     for text, ids in zip(texts, found, strict=True):
         assert ids == tokenizer(text)["input_ids"], text
@@ -89,10 +89,29 @@ def test_tokens_are_those_of_python(
 @pytest.mark.browser
 def test_spans_are_the_text_of_each_token(functions: Any, wordpiece: Any) -> None:
     text = "Élodie rides, the cafe\u0301 🚲 [MASK] closed."
-    run = "([data, text]) => tokenizerOf(data)(text).map(({begin, end}) => text.slice(begin, end))"
+    run = "([data, text]) => tokenizerOf(data).tokenize(text).map(({begin, end}) => text.slice(begin, end))"
     parts = functions.evaluate(run, [in_page(wordpiece), text])
     assert "".join(parts) == text.replace(" ", "")
     assert {",", "🚲"} <= set(parts)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", ["bert", "wordpiece", "byte_bpe"])
+def test_the_steps_of_a_word_end_in_its_tokens(kind: str, functions: Any, request: pytest.FixtureRequest) -> None:
+    tokenizer = request.getfixturevalue(kind)
+    run = "([data, words]) => words.map(tokenizerOf(data).steps)"
+    words = ["unsurprisingly", "bike", "I", "Café"]
+    for word, steps in zip(words, functions.evaluate(run, [in_page(tokenizer), words]), strict=True):
+        assert steps[-1]["tokens"] == tokenizer.tokenize(word)
+        assert steps[-1]["rest"] == ""
+        for before, after in itertools.pairwise(steps):
+            if kind == "byte_bpe":  # two neighbors are joined
+                assert "".join(before["tokens"]) == "".join(after["tokens"])
+                assert len(after["tokens"]) < len(before["tokens"])
+            else:  # one token is taken from the rest
+                new = after["tokens"][after["last"]].removeprefix("##")
+                assert before["rest"] == new + after["rest"]
+    assert functions.evaluate("data => tokenizerOf(data).steps('')", in_page(tokenizer)) == []
 
 
 @pytest.mark.browser
@@ -112,6 +131,34 @@ def test_sinusoids_are_those_of_python(convention: str, functions: Any) -> None:
     paper = np.array(functions.evaluate("Array.from(encodingOf(9, paperEncoding(32, 100)))"))
     expected = sinusoidal_encoding(torch.tensor(9), 32, base=100, dtype=torch.float64).numpy()
     np.testing.assert_allclose(paper, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.browser
+def test_distances_and_planes_are_those_of_numpy(functions: Any) -> None:
+    rows = sinusoidal_encoding(torch.arange(101), 16, base=10, dtype=torch.float64).numpy()
+    expected = np.linalg.norm(rows - rows[0], axis=1)
+    found = functions.evaluate("distancesOf(100, paperEncoding(16, 10))")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    ranks = expected[1:].argsort().argsort()
+    spearman = np.corrcoef(ranks, np.arange(100))[0, 1]
+    assert functions.evaluate("values => rankCorrelation(values)", expected[1:].tolist()) == pytest.approx(spearman)
+    vectors = np.random.default_rng(0).normal(size=(8, 5)) * [4, 3, 1, 1, 1]
+    centered = vectors - vectors.mean(axis=0)
+    plane = np.array(functions.evaluate("vectors => planeOf(centered(vectors))", vectors.tolist()))
+    np.testing.assert_allclose(np.abs(plane @ np.linalg.svd(centered)[2][:2].T), np.eye(2), rtol=0, atol=1e-6)
+
+
+def test_word_vectors_are_those_of_the_model(bert_folder: Path) -> None:
+    from safetensors import safe_open
+    from transformers import AutoTokenizer
+
+    data = json.loads((Path(str(hf_posenc.view.__file__)).parent / "words.json").read_text(encoding="utf-8"))
+    with safe_open(bert_folder / "model.safetensors", framework="pt") as file:
+        (name,) = [name for name in file.keys() if name.endswith("word_embeddings.weight")]  # noqa: SIM118
+        table = file.get_tensor(name)
+    ids = AutoTokenizer.from_pretrained(bert_folder).convert_tokens_to_ids(list(data["words"]))
+    found = torch.tensor(list(data["words"].values())) * data["unit"]
+    torch.testing.assert_close(found, table[ids], rtol=0, atol=data["unit"] * 0.51)
 
 
 @pytest.mark.browser
@@ -137,11 +184,29 @@ def test_masks_are_those_of_the_package(functions: Any) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("together", [False, True])
+def test_packed_documents_are_kept_apart_and_count_their_own_positions(together: bool, functions: Any) -> None:
+    run = """together => {
+        const list = [0, 0, 0, 1, 1, 2].map(document => ({token: "a", id: 1, document}));
+        const [row] = batchOf([list], {side: "right", positions: "text", together}, null);
+        return [row.positions, reasonsOf(row, {lookAhead: true, paddingMask: true, together})];
+    }"""
+    positions, reasons = functions.evaluate(run, together)
+    assert positions == ([0, 1, 2, 3, 4, 5] if together else [0, 1, 2, 0, 1, 0])
+    documents = torch.zeros(6) if together else torch.tensor([0, 0, 0, 1, 1, 2])
+    expected = (documents[:, None] == documents).tril()
+    assert torch.equal(torch.tensor(reasons) == 0, expected)
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("head", ["positions", "both", "random"])
-@pytest.mark.parametrize("settings", [{}, {"divide": False, "side": "left"}, {"addOnes": True}, {"paddingMask": False}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"divide": False, "side": "left"}, {"hide": "ones"}, {"hide": "billion"}, {"paddingMask": False}],
+)
 def test_attention_is_that_of_torch(head: str, settings: dict[str, Any], functions: Any) -> None:
-    given = {"side": "right", "positions": "text", "head": head, "back": 2, "gain": 4, "divide": True, "addOnes": False}
-    given |= {"paddingMask": True, "lookAhead": True, **settings}
+    given = {"side": "right", "positions": "text", "head": head, "back": 2, "gain": 4, "divide": True}
+    given |= {"hide": "infinity", "together": False, "paddingMask": True, "lookAhead": True, **settings}
     run = """given => {
         const lists = ["abcde", "xyz"].map(letters => Array.from(letters, token => ({token})));
         const encoding = paperEncoding(16, 10000), rows = batchOf(lists, given, {token: "pad"});
@@ -151,7 +216,7 @@ def test_attention_is_that_of_torch(head: str, settings: dict[str, Any], functio
             const tokens = row.tokens.map(one => Array.from(embeddingOf(one, 16)));
             return {
                 real: row.real, positions: row.positions.map(one => one ?? 0), tokens, weights: found.weights,
-                outputs: found.outputs.map(one => Array.from(one)), cost: costOf(row, given, encoding).difference,
+                outputs: found.outputs.map(one => Array.from(one)), alone: testsOf([row], given, encoding).alone.difference,
                 query: matrix("query"), key: matrix("key"),
             };
         });
@@ -174,16 +239,32 @@ def test_attention_is_that_of_torch(head: str, settings: dict[str, Any], functio
         if given["paddingMask"]:
             may = may & real & real[:, None]
         scores = 4 * q @ k.T / (4 if given["divide"] else 1)
-        scores = scores + may if given["addOnes"] else scores.masked_fill(~may, -torch.inf)
+        scores = scores + may if given["hide"] == "ones" else scores.masked_fill(~may, -torch.inf)
         shown = [[np.nan if cell is None else cell for cell in line] for line in row["weights"]]
         torch.testing.assert_close(
             torch.tensor(shown, dtype=torch.float64)[real], scores.softmax(-1)[real], rtol=0, atol=1e-9
         )
         outputs = torch.tensor(row["outputs"], dtype=torch.float64)
         torch.testing.assert_close(outputs[real], (scores.softmax(-1) @ x)[real], rtol=0, atol=1e-9)
-        assert (row["cost"] < 1e-12) == (
-            set(settings) <= {"side"} or settings == {"paddingMask": False}
-        )  # causal, right
+        # With the padding on the right, a look-ahead mask hides it too.
+        right = settings in ({}, {"hide": "billion"}, {"paddingMask": False})
+        assert (row["alone"] < 1e-12) == right
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("positions", ["text", "none"])
+@pytest.mark.parametrize("look_ahead", [False, True])
+def test_order_matters_with_positions_or_a_look_ahead_mask(positions: str, look_ahead: bool, functions: Any) -> None:
+    run = """given => {
+        const lists = ["abcd", "xy"].map(letters => Array.from(letters, token => ({token})));
+        const rows = batchOf(lists, given, {token: "pad"}), found = testsOf(rows, given, paperEncoding(16, 10000));
+        return Object.fromEntries(Object.entries(found).map(([name, {difference}]) => [name, difference]));
+    }"""
+    given = {"side": "left", "positions": positions, "head": "random", "gain": 1, "divide": True, "hide": "infinity"}
+    found = functions.evaluate(run, given | {"together": False, "paddingMask": True, "lookAhead": look_ahead})
+    assert found["alone"] < 1e-12
+    assert (found["later"] < 1e-12) == look_ahead
+    assert (found["order"] < 1e-12) == (positions == "none" and not look_ahead)
 
 
 # ------------------------------------------------------------------------------------------------------- the page
@@ -195,8 +276,9 @@ class Lab:
     def __init__(self, page: Any) -> None:
         self.page = page
 
-    def set(self, name: str, value: Any) -> None:
-        field = self.page.locator(f"[name={name}]")
+    def set(self, name: str, value: Any, scene: str = "sandbox") -> None:
+        field = self.page.locator(f"#{scene} [name={name}]")
+        field.scroll_into_view_if_needed()  # a figure in view is drawn at once, others a moment later
         if isinstance(value, bool):
             field.set_checked(value)
         elif field.evaluate("node => node.tagName") == "SELECT":
@@ -205,13 +287,16 @@ class Lab:
             field.fill(str(value))
 
     def token(self, row: int, token: int) -> Any:
-        return self.page.locator(f"[data-row='{row}'][data-token='{token}']")
+        return self.page.locator(f"#sandbox [data-row='{row}'][data-token='{token}']")
 
     def tokens(self, row: int) -> list[str]:
-        return list(self.page.locator(f"[data-row='{row}'] span").all_inner_texts())
+        return list(self.page.locator(f"#sandbox [data-row='{row}'] span").all_inner_texts())
 
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).inner_text())
+
+    def tests(self) -> list[str]:
+        return list(self.page.locator("#cost li").all_inner_texts())
 
 
 @pytest.fixture
@@ -255,41 +340,46 @@ class TestPage:
         lab.set("texts", "")
         assert lab.text("#cost") == "Type a text."
         lab.set("texts", "a\n" * 9 + "word " * 60)
-        assert lab.text("#notes") == "The page shows the first 8 of 10 texts."
+        assert lab.text("#sandbox .notes") == "The page shows the first 8 of 10 texts."
         lab.set("texts", "rides " * 200)
-        assert lab.text("#notes").startswith("It reads 1000 letters of a text. The page shows the first 32 of up to ")
+        assert lab.text("#sandbox .notes").startswith(
+            "It reads 1000 letters of a text. The page shows the first 32 of up to "
+        )
 
     def test_mistakes_cost_something_and_the_page_shows_it(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
-        lab.token(1, 1).click()
-        same = "The outputs of row 1 are those of its text alone."
-        assert lab.text("#cost") == same
+        same = "Padding and other texts change nothing: true (0)"
+        assert lab.tests()[0] == same
         lab.set("side", "left")
-        assert lab.text("#cost") == same
+        assert lab.tests()[0] == same
         for name, wrong, right, words in (
             ("divide", False, True, "no ÷ √d"),
-            ("addOnes", "1", "", "0 and 1 added in place of −∞ and 0"),
+            ("hide", "ones", "infinity", "0 and 1 added in place of −∞ and 0"),
             ("paddingMask", False, True, "no padding mask"),
             ("positions", "padding", "text", "positions that count the padding"),
+            ("packed", "together", "", "packed documents without a mask between them"),
         ):
             lab.set(name, wrong)
-            assert lab.text("#cost").startswith("The outputs of row 1 differ from those of its text alone by up to ")
-            assert f": {words}." in lab.text("#cost")
-            assert "wrong" in lab.page.locator("#cost").get_attribute("class")
+            assert lab.tests()[0].startswith("Padding and other texts change nothing: false (")
+            assert lab.tests()[0].endswith(f": {words})")
+            assert lab.page.locator("#cost li.wrong").count() == 1
             lab.set(name, right)
-            assert lab.text("#cost") == same
+            assert lab.tests()[0] == same
+        lab.set("hide", "billion")
+        lab.set("packed", "apart")
+        assert lab.tests()[0] == same
 
     def test_a_click_survives_the_way_of_the_mouse_and_other_settings(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
         lab.token(0, 4).click()
         for other in ((1, 2), (2, 1)):
             lab.token(*other).hover()
-        lab.page.locator(".all td[data-query='2']").first.hover()
-        for name, value in {"look_ahead": None, "base": "10", "d": "8", "side": "left", "lookAhead": False}.items():
-            if value is not None:
-                lab.set(name, value)
-        assert lab.page.locator("td.query").evaluate("cell => [cell.dataset.row, cell.dataset.token]") == ["0", "4"]
-        assert lab.page.locator(".all tr.query th").inner_text() == lab.tokens(0)[4]
+        lab.page.locator("#sandbox .all td[data-query='2']").first.hover()
+        for name, value in {"base": "10", "d": "8", "side": "left", "lookAhead": False}.items():
+            lab.set(name, value)
+        chosen = lab.page.locator("#sandbox td.query")
+        assert chosen.evaluate("cell => [cell.dataset.row, cell.dataset.token]") == ["0", "4"]
+        assert lab.page.locator("#sandbox .all tr.query th").inner_text() == lab.tokens(0)[4]
 
     def test_the_address_restores_the_state(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -303,60 +393,109 @@ class TestPage:
             lab.set(name, value)
         lab.token(1, 2).click()
         lab.page.locator("[name=shift]").fill("7")
-        address = lab.page.evaluate("location.hash")
-        again = visit(address)
-        for selector in ("#cost", ".sentence", ".one", ".dials"):
+        lab.page.mouse.move(0, 0)  # no cell is previewed
+        again = visit(lab.page.evaluate("location.hash"))
+        for selector in ("#cost", "#sandbox .sentence", "#sandbox .one", "#sandbox .dials", "#far .picture"):
             assert again.text(selector) == lab.text(selector)
-        assert again.page.locator("[name=texts]").input_value() == "I ride & bike\nno"
-        assert visit("#s=%7B%22d%22").text("#cost").startswith("The outputs of row 0 are")  # cut off
-        assert (
-            visit('#s={"d":7,"row":-1,"head":9,"constructor":1}').text("#cost").startswith("The outputs of row 0 are")
-        )
+        assert again.page.locator("#sandbox [name=texts]").input_value() == "I ride & bike\nno"
+        first = visit().text("#sandbox")
+        assert visit("#s=%7B%22d%22").text("#sandbox") == first  # cut off
+        wrong = {"d": 7, "row": -1, "head": 9, "key": 1.5, "side": "up", "place": 100, "constructor": 1}
+        assert visit(f"#s={json.dumps(wrong)}").text("#sandbox") == first
 
     def test_long_texts_stay_out_of_the_address(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
         lab.set("texts", "ride " * 400)
-        assert "The address of the page leaves out the texts" in lab.text("#notes")
+        assert "The address of the page leaves out the texts" in lab.text("#sandbox .notes")
         assert len(lab.page.evaluate("location.hash")) < 200
 
-    def test_each_question_sets_the_page_and_shows_its_answer(self, visit: Callable[..., Lab]) -> None:
+    def test_typed_texts_reach_every_scene_and_stay(self, visit: Callable[..., Lab], wordpiece: Any) -> None:
         lab = visit()
-        names = lab.page.locator("details[data-state]").evaluate_all("all => all.map(one => one.id)")
-        assert len(names) == QUESTIONS
-        assert lab.page.locator(".predict:visible").count() == 1  # the first screen asks a question
-        assert lab.page.locator(".answer:visible").count() == 0
-        states = set()
-        for number, name in enumerate(names):
-            if number > 0:  # the first one is open
-                lab.page.locator(f"details#{name} summary").click()
-            lab.page.locator(f"details#{name} button").click()
-            assert lab.page.locator(f"details#{name} .answer").is_visible()
-            states.add(lab.text("#views"))
-            opened = visit(f"#q={name}")
-            assert opened.page.locator(".answer:visible").count() == 1
-            assert opened.text("#views") == lab.text("#views")
-        assert len(states) >= QUESTIONS - 1
+        lab.set("texts", "she rides\nbike", scene="ids")
+        for scene in ("ids", "order", "adding", "masks", "sandbox"):
+            lab.page.locator(f"#{scene} .picture").last.get_by_text(wordpiece.tokenize("rides")[-1]).first.wait_for()
+        lab.page.locator("[name=reset]").click()
+        lab.page.goto(lab.page.url.split("#")[0] + "#masks")
+        assert lab.page.locator("#sandbox [name=texts]").input_value() == "she rides\nbike"
 
-    def test_a_question_keeps_the_texts_and_states_their_numbers(self, visit: Callable[..., Lab]) -> None:
+    def test_a_link_goes_to_its_scene(self, visit: Callable[..., Lab]) -> None:
+        for scene in SCENES:
+            lab = visit(f"#{scene}")
+            top = lab.page.locator(f"#{scene}").evaluate("node => node.getBoundingClientRect().top")
+            assert 0 <= top < 450, scene  # the last one cannot reach the top of a high window
+
+    def test_order_is_lost_without_positions(self, visit: Callable[..., Lab]) -> None:
+        lab = visit(texts=["I ride bike", "no"])
+        assert "A: I ride bike" in lab.text("#order .picture")
+        assert "B: bike ride I" in lab.text("#order .picture")
+        same = "Each token has the same output in A and B: the model cannot tell them apart."
+        assert lab.text("#order .says") == same
+        for name in ("addPositions", "orderMask"):
+            lab.set(name, True, scene="order")
+            assert lab.text("#order .says").startswith("The outputs of a token differ by up to ")
+            lab.set(name, False, scene="order")
+        lab.set("texts", "no", scene="ids")
+        lab.page.get_by_text("Type a first text of two words or more.").wait_for()
+
+    def test_the_clock_and_the_distances_are_those_of_the_encoding(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
-        lab.set("texts", "I ride bike\nbike")
-        lab.page.locator("details#left-or-right summary").click()
-        lab.page.locator("details#left-or-right button").click()
-        assert lab.page.locator("[name=texts]").input_value() == "I ride bike\nbike"
-        first = lab.page.locator("[data-row='1']:not(.pad)").first.get_attribute("data-token")
-        assert f"the first token of row 1 stands at position {first}, not at 0" in lab.text("#left-or-right .answer")
-        assert lab.text("#cost").endswith(f"“[CLS]” stands at position {first}, and alone at 0.")
-        again = visit(lab.page.evaluate("location.hash"))
-        assert again.page.locator("[name=texts]").input_value() == "I ride bike\nbike"
+        lab.set("d", "4", scene="clock")
+        lab.set("place", 7, scene="clock")
+        sine, cosine = sinusoidal_encoding(torch.tensor(7), 4).tolist()[2:]
+        assert lab.text("#clock .says").endswith(f"sine {sine:.2f}, cosine {cosine:.2f}.")
+        assert lab.page.locator("#clock figure").count() == 2
+        lab.set("from", 600, scene="far")
+        lab.set("offset", 400, scene="far")
+        rows = sinusoidal_encoding(torch.tensor([600, 1000]), 4, dtype=torch.float64)
+        table = lab.text("#far .plain")
+        assert f"{torch.dist(*rows):.2f}" in table
+        assert "has no row 1000: the program stops" in table
+        assert "is not read" in table
+
+    def test_queen_and_woman_come_together_if_tokens_are_small(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        assert "queen and woman: 0.82 (without positions 0.19). Queen and king: 0.73" in lab.text("#adding .says")
+        lab.set("size", 196, scene="adding")
+        assert "queen and woman: 0.33 (without positions 0.19). Queen and king: 0.63" in lab.text("#adding .says")
+
+    def test_three_ways_to_mask(self, visit: Callable[..., Lab]) -> None:
+        lab = visit(texts=["I ride bike, she said", "I ride"])
+        lab.page.locator("#masks [data-row='1'][data-token='1']").click()
+        cells = lab.page.locator("#masks .three tr:last-child td").all_inner_texts()  # a padding token as key
+        assert cells[1:3] == ["−∞ → 0.00", "−1e9 → 0.00"]
+        assert float(cells[3].removeprefix("0 → ")) > 0
+        lab.page.locator(
+            "#masks [data-row='1'].pad, #masks .pad[data-row='1']"
+        ).last.click()  # a padding token as query
+        cells = lab.page.locator("#masks .three tr:last-child td").all_inner_texts()
+        assert cells[1] == "−∞ → NaN"
+        count = lab.page.locator("#masks .three tr").count() - 1
+        assert cells[2] == f"−1e9 → {1 / count:.2f}"
+
+    def test_labels_leave_out_padding_and_the_last_token_of_a_document(self, visit: Callable[..., Lab]) -> None:
+        lab = visit(texts=["I ride bike", "no"])
+        lab.set("labels", True)
+        assert lab.page.locator("#sandbox .batch").get_by_text("no loss").count() == sum(
+            1 if lab.token(row, column).get_attribute("class") != "pad" else 1
+            for row in (0, 1)
+            for column in range(len(lab.tokens(0)))
+            if "label −100" in (lab.token(row, column).get_attribute("aria-label") or "")
+        )
+        lab.set("packed", "apart")
+        tokens, words = lab.tokens(0), lab.page.locator("#sandbox [data-row='0'] small:last-child").all_inner_texts()
+        end = tokens.index("[SEP]")
+        assert words == [f"→ {token}" for token in tokens[1 : end + 1]] + ["no loss"] + [
+            f"→ {token}" for token in tokens[end + 2 :]
+        ] + ["no loss"]
 
     def test_without_position_ids_nothing_speaks_of_positions(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
         lab.set("positions", "none")
         lab.set("lookAhead", False)
-        assert lab.text("#cost").endswith("Any order of the other tokens gives the same.")
-        assert "no position" in lab.text(".sentence")
-        assert "at position" not in lab.text(".sentence")
-        assert lab.text("#dials .note") == "Without position ids there are no hands."
+        assert lab.tests()[2] == "Order matters: false (0)"
+        assert "no position" in lab.text("#sandbox .sentence")
+        assert "at position" not in lab.text("#sandbox .sentence")
+        assert lab.text(".dials-view .note") == "Without position ids there are no hands."
 
     def test_scores_of_the_random_head_scatter_as_much_at_each_width(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -369,17 +508,17 @@ class TestPage:
             scores = []
             for token in range(len(lab.tokens(0))):
                 lab.token(0, token).click()
-                scores += lab.page.locator(".one tr:nth-child(3) td").evaluate_all(run)
+                scores += lab.page.locator("#sandbox .one tr:nth-child(3) td").evaluate_all(run)
             assert 0.6 < np.std(scores) < 1.4, width
 
     def test_all_columns_have_one_width(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
         width = "cells => [...new Set(cells.map(cell => Math.round(cell.getBoundingClientRect().width)))]"
-        (cells,) = lab.page.locator(".scroll td").evaluate_all(width)
+        (cells,) = lab.page.locator("#sandbox .scroll td").evaluate_all(width)
         assert 40 < cells < 150
         edges = "cells => cells.map(cell => Math.round(cell.getBoundingClientRect().left))"
         lines = [
-            lab.page.locator(f"{place} td").evaluate_all(edges)
+            lab.page.locator(f"#sandbox {place} td").evaluate_all(edges)
             for place in (".batch tr:nth-child(2)", ".batch tr:nth-child(4)", ".one tr:nth-child(2)")
         ]
         assert lines[0] == lines[1] == lines[2]
@@ -391,18 +530,87 @@ class TestPage:
         lab = visit(tokenizer=unigram, texts=texts)
         collate = DataCollatorWithPositionalEncoding(unigram)
         assert [lab.tokens(0), lab.tokens(1)] == collate.tokens(collate(texts))
-        assert lab.page.locator("[name=texts]").is_disabled()
-        assert "tokenized beforehand" in lab.text("#notes")
+        assert lab.page.locator("#ids [name=texts], #sandbox [name=texts], [name=word]").evaluate_all(
+            "fields => fields.map(field => field.disabled)"
+        ) == [True, True, True]
+        assert "tokenized beforehand" in lab.text("#sandbox .notes")
 
     def test_the_text_of_the_chosen_token_is_marked(self, visit: Callable[..., Lab]) -> None:
         lab = visit(texts=["I ride bike"])
         lab.token(0, 1).click()
-        assert lab.text(".text") == "Text of row 0: I ride bike"
+        assert lab.text("#sandbox .text") == "Text of row 0: I ride bike"
         assert lab.text("mark") == "I"
 
     @pytest.mark.parametrize("width", [360, 768, 1400])
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_it_fits_every_window_in_light_and_dark(self, width: int, scheme: str, visit: Callable[..., Lab]) -> None:
-        lab = visit("#q=relative", viewport={"width": width, "height": 800}, color_scheme=scheme)
+        lab = visit("#far", viewport={"width": width, "height": 800}, color_scheme=scheme)
         assert lab.page.evaluate("document.documentElement.scrollWidth") <= width
         assert lab.page.locator("[data-theme]").get_attribute("data-theme") == scheme
+        lab.set("packed", "together")
+        lab.set("labels", True)
+        small, faint = lab.page.evaluate(READABLE)
+        assert small == []
+        assert faint == []
+
+    def test_controls_are_large_and_few_stops_come_before_the_first_figure(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        for sizes in lab.page.locator("input, select, button").evaluate_all(
+            "all => all.map(one => [one.offsetWidth, one.offsetHeight])"
+        ):
+            assert min(sizes) >= 24
+        stops = 0
+        while not lab.page.evaluate("document.activeElement.shadowRoot?.activeElement?.closest('.picture, #order')"):
+            lab.page.keyboard.press("Tab")
+            stops += 1
+            assert stops <= 7
+        assert lab.page.locator("main").count() == 1
+        lab.page.locator(".skip").click()
+        assert lab.page.locator("#sandbox").evaluate("node => node.getBoundingClientRect().top < 200")
+
+    def test_a_move_draws_only_what_it_changes(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        lab.page.locator("#clock").scroll_into_view_if_needed()
+        lab.page.evaluate("""() => {
+            const root = document.querySelector("[id^=hf-posenc]").shadowRoot;
+            window.drawn = new Set();
+            for (const scene of root.querySelectorAll("section[id]")) {
+                new MutationObserver(() => drawn.add(scene.id)).observe(scene.querySelector(".picture"),
+                    {childList: true, subtree: true});
+            }
+        }""")
+        lab.set("place", 9, scene="clock")
+        assert lab.page.evaluate("[...drawn]") == ["clock"]
+
+
+# Texts smaller than 12 pixels, and texts with a contrast to their background, or to its stripes, below 4.5 : 1.
+READABLE = """() => {
+    const root = document.querySelector("[id^=hf-posenc]").shadowRoot, small = [], faint = [];
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+    const paint = (colors) => {
+        canvas.clearRect(0, 0, 1, 1);
+        for (const color of colors) { canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); }
+        return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    };
+    const light = (rgb) => {
+        const [r, g, b] = rgb.map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const walker = document.createTreeWalker(root.querySelector(".lab"), NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const node = walker.currentNode, parent = node.parentElement;
+        if (!node.textContent.trim() || !parent.checkVisibility() || parent.closest("style, option")) continue;
+        const style = getComputedStyle(parent), layers = [];
+        if (parseFloat(style.fontSize) < 12 && !parent.closest("sup")) small.push([node.textContent, style.fontSize]);
+        for (let one = parent; one !== null; one = one.parentElement) layers.unshift(getComputedStyle(one));
+        const plain = layers.map(one => one.backgroundColor);
+        const striped = layers.flatMap(({backgroundImage}, depth) =>
+            [...backgroundImage.matchAll(/(?:rgba?|color)\\([^)]*\\)/g)].map(([color]) => plain.toSpliced(depth + 1, 0, color)));
+        for (const back of [plain, ...striped]) {
+            const [one, other] = [paint([...back, style.color]), paint(back)].map(light).sort((a, b) => b - a);
+            const ratio = (one + 0.05) / (other + 0.05);
+            if (ratio < 4.5) faint.push([node.textContent.slice(0, 30), parent.className, ratio]);
+        }
+    }
+    return [small, faint];
+}"""

@@ -230,7 +230,7 @@ class TestInBrowser:
         for settings, dials in (({"embedding": 8}, 4), ({}, 16), ({"model": small_bert(word_level)}, 0)):
             view = opened(DataCollatorWithPositionalEncoding(word_level, **settings)(TEXTS))  # type: ignore[arg-type]
             assert view.page.locator(".dials figure:visible").count() == dials
-            assert view.page.locator("h2:visible").count() == (4 if dials else 2)
+            assert view.page.locator("h3:visible").count() == (4 if dials else 2)
             assert (view.page.get_by_text("The encoding is an example").count() > 0) == (dials == 16)
             assert (view.page.get_by_text("BertModel has its own positions").count() > 0) == (dials == 0)
 
