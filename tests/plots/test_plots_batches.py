@@ -55,7 +55,7 @@ def test_each_panel_shows_its_entry_of_the_batch() -> None:
     figure = plots.batch(batch)
     assert np.array_equal(drawn(panel(figure, "tokens")), batch["attention_mask"])
     assert np.array_equal(drawn(panel(figure, "attention_mask")), batch["attention_mask"])
-    assert np.array_equal(drawn(panel(figure, "look_ahead_mask")), np.tri(8, dtype=bool))
+    assert np.array_equal(drawn(panel(figure, "look_ahead_mask")) == ALLOWED, np.tri(8, dtype=bool))
     assert np.array_equal(drawn(panel(figure, "inputs_embeds")), batch["inputs_embeds"][0])
     positions = drawn(panel(figure, "position_ids"))
     assert np.array_equal(positions.mask, batch["attention_mask"] == 0)  # what is masked shows as padding
@@ -64,7 +64,7 @@ def test_each_panel_shows_its_entry_of_the_batch() -> None:
     assert cells(panel(figure, "tokens")) == [str(token) for token in batch["input_ids"].flatten().tolist()]
     assert panel(figure, "position_ids").get_title() == "position_ids: 0 to 7"
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["allowed", "padding", "later token (look-ahead)"]
+    assert legend == ["may attend", "padding", "later token (look-ahead)"]
 
 
 @pytest.mark.parametrize("length", [8, 30])
@@ -72,7 +72,7 @@ def test_the_picture_of_one_text_is_filled_by_its_panels(length: int) -> None:
     figure = plots.batch(made([length], length))
     figure.draw_without_rendering()
     boxes = {axes.get_title(): axes.get_window_extent().extents for axes in figure.axes}  # left, bottom, right, top
-    mask, strip = boxes["look_ahead_mask"], boxes["attention_mask"]
+    mask, strip = boxes["look_ahead_mask of row 0"], boxes["attention_mask"]
     assert mask[0] > strip[2]  # beside the strips
     assert mask[3] == pytest.approx(strip[3], rel=0.05)
     area = sum((right - left) * (top - bottom) for left, bottom, right, top in boxes.values())
@@ -99,9 +99,30 @@ def test_all_panels_show_the_same_tokens_on_the_padded_side() -> None:
             assert np.array_equal(drawn(panel(figure, name)), values[:, shown])
         assert np.array_equal(drawn(panel(figure, "position_ids"))[0], batch["position_ids"][0, shown])
         assert np.array_equal(drawn(panel(figure, "inputs_embeds")), batch["inputs_embeds"][0, shown])
-        assert np.array_equal(drawn(panel(figure, "look_ahead_mask")), np.tri(count, dtype=bool))
-        for name in ("tokens", "attention_mask", "look_ahead_mask"):
+        assert np.array_equal(drawn(panel(figure, "look_ahead_mask")) != LATER, np.tri(count, dtype=bool))
+        first_row = [str(number) for number in batch["input_ids"][0, shown].tolist()]
+        assert labels(panel(figure, "look_ahead_mask")) == (first_row, first_row)
+        for name in ("tokens", "attention_mask"):
             assert panel(figure, name).images[0].get_extent()[:2] == [begin - 0.5, begin + count - 0.5]
+
+
+def test_the_look_ahead_mask_has_the_tokens_and_the_padding_of_the_first_row() -> None:
+    tokens = [["no", "<pad>", "<pad>"], ["I", "ride", "bike"]]
+    axes = panel(plots.batch(made([1, 3], 3), tokens), "look_ahead_mask of row 0")
+    assert labels(axes) == (tokens[0], tokens[0])
+    assert codes(axes).tolist() == [
+        [ALLOWED, LATER, LATER],
+        [FROM_PADDING, FROM_PADDING, LATER],
+        [FROM_PADDING, FROM_PADDING, FROM_PADDING],
+    ]
+
+
+def test_the_look_ahead_mask_of_a_decoder_has_the_tokens_of_the_decoder(word_level: Any) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level, text_column="a", text_target_column="b")
+    batch = collate([{"a": "a b c d", "b": "the a"}, {"a": "a", "b": "b"}])
+    axes = panel(plots.batch(batch), "look_ahead_mask of decoder row 0")
+    expected = word_level.convert_ids_to_tokens(batch["decoder_input_ids"][0].tolist())
+    assert labels(axes) == (expected, expected)
 
 
 def test_documents_of_packed_rows_are_drawn() -> None:
@@ -206,6 +227,10 @@ def test_tokens_fit_their_cells_and_titles_do_not_overlap(rows: int, columns: in
         assert text.get_rotation() == 0
         assert extent.width <= box.width / columns
         assert extent.height <= box.height / rows
+    mask = panel(figure, "look_ahead_mask")
+    for texts in (mask.get_xticklabels(), mask.get_yticklabels()):
+        extents = [text.get_window_extent() for text in texts]
+        assert not any(one.overlaps(two) for i, one in enumerate(extents) for two in extents[:i])
     titles = [axes.title.get_window_extent() for axes in figure.axes]
     for i, one in enumerate(titles):
         assert not any(one.overlaps(two) for two in titles[:i] if one.width and two.width)
@@ -331,7 +356,9 @@ def test_a_query_may_attend_to_real_tokens_that_are_not_later(side: str, look_ah
     real = batch["attention_mask"].numpy() == 1
     for row in range(3):
         order = np.tri(4, dtype=bool) if look_ahead else np.ones((4, 4), dtype=bool)
-        assert np.array_equal(allowed(batch, row), order & real[row])
+        mask = codes(plots.masks(batch, row=row, ax=Figure().subplots()))  # type: ignore[arg-type]
+        assert np.array_equal((mask == ALLOWED)[real[row]], (order & real[row])[real[row]])
+        assert (mask[~real[row]] == np.where(real[row], FROM_PADDING, PADDING)).all()
     assert np.array_equal(strip(plots.masks(batch), "padding mask of every row"), real)
 
 
@@ -491,12 +518,12 @@ def test_each_reason_has_its_color_and_a_name_in_the_legend() -> None:
         [ALLOWED, LATER, OTHER, PADDING],
         [ALLOWED, ALLOWED, OTHER, PADDING],
         [OTHER, OTHER, ALLOWED, PADDING],
-        [PADDING] * 4,
+        [FROM_PADDING, FROM_PADDING, FROM_PADDING, PADDING],  # as in rows that are padded, not packed
     ]
     assert codes(panel(figure, "look-ahead mask"))[0].tolist() == [ALLOWED, LATER, LATER, LATER]
     assert codes(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, ALLOWED, PADDING]
     names = [text.get_text() for text in figure.legends[0].get_texts()]  # type: ignore[union-attr]
-    assert {"allowed", "padding", "later token (look-ahead)", "other document"} < {*names}
+    assert names == ["may attend", "padding", "later token (look-ahead)", "other document", "query is padding"]
     window = {"input_ids": np.ones((1, 3)), "attention_mask": (np.tri(3) - np.tri(3, k=-2) > 0)[None, None]}
     shown = codes(panel(plots.masks(window), "attention_mask of 4 dimensions")).tolist()
     assert shown == [[ALLOWED, LATER, LATER], [ALLOWED, ALLOWED, LATER], [HIDDEN, ALLOWED, ALLOWED]]

@@ -109,6 +109,35 @@ def test_the_points_are_those_of_the_table_before_and_of_the_sum_with_positions_
     assert set(words(figure.axes[1])) == {"the", "a (1)", "a (3)", "b"}
 
 
+def test_several_factors_are_panels_with_positions_in_one_plane_with_the_same_ranges(word_level: Any) -> None:
+    embedding, text, drawn = table(), "the a b a", [0, 2]  # the and b
+    figure = plots.embeddings(word_level, embedding, text, scale=[1, "sqrt_d"], words=["the", "b"])
+    rows = embedding.weight[word_level(text)["input_ids"]].detach().double().numpy()
+    positions = np.array([row(position, 8) for position in range(4)])
+    sums = [(factor * rows + positions)[drawn] for factor in (1.0, math.sqrt(8))]
+    expected, _ = by_eigenvectors(np.concatenate([points - points.mean(axis=0) for points in sums]))
+    for axes, points in zip(figure.axes, (expected[:2], expected[2:]), strict=True):
+        assert np.allclose(np.abs(axes.lines[0].get_xydata()), np.abs(points), atol=1e-5)
+        assert set(words(axes)) == {"the", "b"}
+    before, after = figure.axes
+    assert (before.get_xlim(), before.get_ylim()) == (after.get_xlim(), after.get_ylim())
+    titles = [axes.get_title() for axes in (before, after)]
+    assert titles == ["With positions, tokens × 1", "With positions, tokens × √d"]
+    axes = plots.embeddings(word_level, embedding, text, words=["a"], ax=Figure().subplots())
+    assert set(words(axes)) == {"a (1)", "a (3)"}  # the positions of the text
+
+
+def test_without_sqrt_d_a_word_is_nearest_to_its_neighbor_and_with_it_to_the_word_of_similar_meaning(
+    bert_folder: Path,
+) -> None:
+    four = ["queen", "woman", "king", "man"]
+    figure = plots.embeddings(bert_folder, bert_table(bert_folder), QUEEN, scale=[1, "sqrt_d"], words=four)
+    for axes, nearest in zip(figure.axes, ("woman", "king"), strict=True):
+        places = {name: np.asarray(text.xy) for name, text in words(axes).items()}
+        distances = {name: np.linalg.norm(places["queen"] - places[name]) for name in four[1:]}
+        assert min(distances, key=lambda name: distances[name]) == nearest
+
+
 @pytest.mark.parametrize("scale", [None, "sqrt_d"])
 def test_word_vectors_are_drawn_as_the_rows_of_a_table_are(word_level: Any, scale: Any) -> None:
     embedding, sentence = table(), "the a b a"
@@ -296,6 +325,11 @@ WORDS = ["king", "queen"]
         ({"vectors": torch.ones(4), "tokens": "king"}, ValueError, r"shape \(4,\), and 'king'"),
         ({"vectors": torch.ones(65, 4), "tokens": ["a"] * 65}, ValueError, r"at most 64 tokens\n  got: 65"),
         ({"vectors": [[torch.nan, 0.0]], "tokens": ["a"]}, ValueError, "vectors must be finite"),
+        (
+            {"vectors": torch.ones(2, 4), "tokens": WORDS, "words": ["man"]},
+            ValueError,
+            r"words must be tokens of the text\n  got: \['man'\]\n  fix: some of \['king', 'queen'\]",
+        ),
     ],
 )
 def test_word_vectors_without_their_words_are_refused(

@@ -21,7 +21,7 @@ import torch
 import transformers
 
 from . import corpora, encoder, encoding, growth, masks, plans, rows, text
-from .measuring import Case, draw, markdown, replace_tables, take_turns
+from .measuring import Case, draw, markdown, recorded, replace_tables, take_turns
 
 
 def imports(rounds: int) -> Iterator[Case]:
@@ -45,6 +45,7 @@ STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Imports": imports,
     "Growth": growth.run,
 }
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "benchmarks.md"
 # The bars of the picture: label, peer, comparison, contender.
 BARS = (
     ("BERT: texts to a batch", "tokenizer(...)", "BERT, later passes", "hf_posenc"),
@@ -67,13 +68,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one round, without spread")
     parser.add_argument("--markdown", type=Path, metavar="PAGE", help="write the tables into docs/benchmarks.md")
-    parser.add_argument("--picture", type=Path, help="draw the ratios of texts, rows and embeddings into this file")
+    parser.add_argument("--picture", type=Path, help="only draw speeds of docs/benchmarks.md into this file")
     given = parser.parse_args()
     chosen = given.stages or list(names)
     if unknown := set(chosen) - set(names):
         parser.error(f"no such stage: {', '.join(sorted(unknown))}")
-    if given.picture and not set(chosen) & {"text", "rows", "data-sets", "embeddings"}:
-        parser.error("--picture needs a stage of text, rows, data-sets, embeddings")
+    if given.picture:
+        page = PAGE.read_text(encoding="utf-8")
+        draw([(label, peer, recorded(page, case, ours)) for label, peer, case, ours in BARS], given.picture)
+        return
     warnings.simplefilter("ignore")  # texts that are truncated, and the slow pad of a fast tokenizer
     transformers.logging.set_verbosity_error()
     datasets.disable_progress_bars()
@@ -90,10 +93,6 @@ def main() -> None:
     if given.markdown:
         page = given.markdown.read_text(encoding="utf-8")
         given.markdown.write_text(replace_tables(page, found), encoding="utf-8")
-    if given.picture:
-        cases = {case.name: case for stage in found.values() for case in stage}
-        bars = [(label, peer, cases[case].ratio(ours)) for label, peer, case, ours in BARS if case in cases]
-        draw(bars, given.picture)
 
 
 if __name__ == "__main__":

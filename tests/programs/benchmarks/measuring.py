@@ -183,14 +183,25 @@ def replace_tables(page: str, stages: Mapping[str, Sequence[Case]]) -> str:
     return page
 
 
+def recorded(page: str, case: str, contender: str) -> tuple[float, float, float]:
+    """Return the speed of a contender as the tables of the page have it: median, least and largest."""
+    rows = re.sub(" +", " ", page).partition(f"| {case} |")[2].partition("\n\n")[0]
+    speed = r" [^|]* \| ([\d.,]+) \(([\d.,]+) to ([\d.,]+)\) \|"
+    numbers = re.search(re.escape(f"| {contender} |") + speed, rows)
+    if numbers is None:
+        raise SystemExit(f"the page has no row of {contender} below {case}")
+    median, least, largest = (float(number.replace(",", "")) for number in numbers.groups())
+    return median, least, largest
+
+
 def draw(bars: Iterable[tuple[str, str, tuple[float, float, float]]], path: Path) -> None:
     """Draw a bar for each label, peer and ratio, with the spread of the ratio."""
     from matplotlib.figure import Figure
 
     labels, peers, ratios = zip(*bars, strict=True)
     median, least, largest = np.array(ratios).T
-    figure = Figure(figsize=(7.4, 0.9 + 0.5 * len(labels)), dpi=200, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.2, h_pad=0.15)
+    figure = Figure(figsize=(7.4, 1.3 + 0.5 * len(labels)), dpi=200, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.2, h_pad=0.1)
     axes = figure.add_subplot()
     places = np.arange(len(labels))
     axes.barh(places, median, height=0.64, color="#0072B2")
@@ -202,8 +213,10 @@ def draw(bars: Iterable[tuple[str, str, tuple[float, float, float]]], path: Path
     axes.set_yticks(places, names, fontsize=10)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_xlim(0, 1.12 * max(largest))
-    axes.set_xticks([])
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    figure.suptitle("Speed of hf_posenc beside its peers (orange line: the peer)", fontsize=12)
+    axes.set_xticks([1, *range(10, int(max(largest)) + 1, 10)])
+    note = "times as fast as the peer (orange line)\nbar: median of five rounds; thin line: slowest to fastest round"
+    axes.set_xlabel(note, fontsize=10)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["left", "top", "right"]].set_visible(False)
+    figure.suptitle("Speed of hf_posenc beside its peers", fontsize=12)
     figure.savefig(path)
