@@ -1,4 +1,4 @@
-"""The page of `hf-posenc explore` and of the documentation: seven scenes and a sandbox about the inputs of a transformer.
+"""The page of `hf-posenc explore` and of the documentation: seven scenes and a sandbox about a model's inputs.
 
 WordPiece and byte-level BPE run in the page's script; texts of other tokenizers are tokenized beforehand.
 """

@@ -6,7 +6,7 @@ const REASONS = [ // class, word in a cell, sentence
   ["later", "later", "the key comes later (look-ahead mask)"],
   ["other", "other document", "the key belongs to another document"],
   ["hidden", "mask", "the mask of the batch hides the key"],
-  ["padding", "query is padding", "the query is padding, and its output is not used"],
+  ["unused", "query is padding", "the query is padding, and its output is not used"],
 ];
 // Numbers that are added to the scores of keys: to which the query may attend, and of hidden ones.
 const ADDED = { infinity: ["0", "−∞"], billion: ["0", "−1e9"], ones: ["1", "0"] };
@@ -205,7 +205,7 @@ function makeViews(choose, isSmall) {
         head(query, "query"), ...columns().map((key) => square(query, key)), sum(query))),
     ]);
     const used = new Set(result.reasons.flat().map((reason) => REASONS[reason][0]));
-    const kinds = REASONS.slice(0, PADDING_QUERY).filter(([kind]) => used.has(kind) || kind === "yes");
+    const kinds = REASONS.filter(([kind]) => used.has(kind) || kind === "yes");
     legend.innerHTML = kinds.map(([kind, word]) => tag("i", { class: kind }) + (word || "may attend")).join(" ");
     allTitle.textContent = `${batch.encoding ? "3" : "2"}. All queries of row ${batch.firstRow + state.row}`;
     allNote.textContent = weights

