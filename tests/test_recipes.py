@@ -15,6 +15,7 @@ from benchmarks.recipes import (
     scores,
     summary,
     table,
+    text_table,
     verdict,
 )
 
@@ -84,4 +85,5 @@ def test_the_table_and_the_sentence_of_the_pages_are_those_of_the_runs() -> None
     results = read(RESULTS)
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert table(results) in page
+    assert text_table(results) in page
     assert summary(results) in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -68,7 +68,7 @@ function dot(a, b) { // a loop, because `reduce` is ten times as slow
 const added = (a, b) => a.map((value, index) => value + b[index]);
 
 // Return a vector scaled to a mean square of 1, as LayerNorm scales it, so that products have the variance d.
-const ofVarianceOne = (vector) => vector.map((value) => value / Math.sqrt(dot(vector, vector) / vector.length || 1));
+const ofVarianceOne = (vector, root = Math.sqrt(dot(vector, vector) / vector.length || 1)) => vector.map((value) => value / root);
 
 // Return the softmax of scores; of no finite score, NaN.
 function softmax(scores) {
@@ -83,7 +83,7 @@ function attend(row, settings, encoding) {
   const sinusoids = row.positions.map((position) =>
     (settings.positions === "none" ? nothing : encodingOf(position ?? 0, encoding)));
   const inputs = sinusoids.map((vector, index) => added(embeddingOf(row.tokens[index], width), vector));
-  const read = { positions: sinusoids, both: inputs, random: inputs.map(ofVarianceOne) }[settings.head];
+  const read = { positions: sinusoids, both: inputs, random: inputs.map((vector) => ofVarianceOne(vector)) }[settings.head];
   const times = (name) => read.map((vector) => Float64Array.from(matrixOf(name, width), (line) => dot(line, vector)));
   const [turned, keys] = settings.head === "random"
     ? [times("query"), times("key")]
@@ -96,8 +96,9 @@ function attend(row, settings, encoding) {
   const masked = scores.map((line, query) =>
     line.map((score, key) => (reasons[query][key] === ALLOWED ? score + one : hidden(score))));
   const weights = masked.map(softmax);
-  const outputs = weights.map((line) => line.reduce(
-    (sum, weight, key) => (weight ? sum.map((value, index) => value + weight * inputs[key][index]) : sum), nothing));
+  const columns = Array.from(nothing, (_, index) => inputs.map((vector) => vector[index]));
+  const kept = weights.map((line) => line.map((weight) => weight || 0)); // NaN if no key is left
+  const outputs = kept.map((line) => Float64Array.from(columns, (column) => dot(line, column)));
   return { inputs, products, scores, reasons, masked, weights, outputs };
 }
 
@@ -115,8 +116,7 @@ const placesOf = (row) => row.real.flatMap((isReal, index) => (isReal ? [index] 
 const largest = (differences) =>
   differences.reduce((most, one) => (one.difference > most.difference ? one : most), { difference: 0 });
 
-// Compare the outputs of each text with those that it has alone, computed correctly. Return the largest difference, the
-// index of its token, and the position of this token in the text alone.
+// Compare the outputs of each text with those that it has alone, computed correctly; `position` is the position there.
 function aloneOf(row, outputs, settings, encoding) {
   const right = { ...settings, ...RIGHT, positions: settings.positions === "none" ? "none" : "text" };
   return largest([...new Set(row.documents)].filter((document) => document >= 0).flatMap((document) => {
@@ -136,8 +136,7 @@ function laterOf(row, outputs, settings, encoding) {
   return largest(places.map((index) => ({ difference: furthest(outputs[index], changed[index]), index })));
 }
 
-// Move tokens to other places: `order` holds, for each place, the index of the token that comes there. Compare the
-// outputs of the same tokens.
+// Move tokens, `order[place]` to each place, and compare the outputs of the same tokens.
 function reordered(row, order, settings, encoding) {
   const tokens = order.map((index) => row.tokens[index]);
   const [before, after] = [row, { ...row, tokens }].map((one) => attend(one, settings, encoding));

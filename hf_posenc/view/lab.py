@@ -57,12 +57,15 @@ def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = N
     if not chosen:
         raise value_error("texts must be a list of at least one text", got=repr(texts), fix=repr([TEXTS[0]]))
     padding = tokenizer.pad_token or tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    vectors = json.loads(source("words.json"))
     data = {
         "tokenizer": in_page,
         "texts": chosen,
         "lists": None if in_page else [_tokens(tokenizer, text) for text in chosen],
         "why": in_page is None and f"The texts were tokenized beforehand and cannot be changed here: {why}.",
-        "words": json.loads(source("words.json")),
+        "words": {
+            word: [round(number * vectors["unit"], 4) for number in row] for word, row in vectors["words"].items()
+        },
         "padding": {"token": padding, "id": tokenizer.convert_tokens_to_ids(padding)},
     }
     scripts = ("tokens.js", "positions.js", "attention.js", "views.js", "scenes.js", "page.js")

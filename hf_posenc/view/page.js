@@ -8,37 +8,36 @@ const FIRST = { // the settings of scenes, then those of masks and of the sandbo
 };
 const OF_BATCH = ["texts", "side", "positions", "packed", "labels"]; // settings that change the batch
 const OF_MASKS = [...OF_BATCH, "paddingMask", "lookAhead", "d"], OF_CELL = ["row", "query", "key"];
+const OF_HEAD = [...OF_MASKS, "hide", "head", "back", "gain", "divide", "base"];
 
 function showLab(host, data, style, html) {
   const root = host.attachShadow({ mode: "open" }), isEncoder = data.tokenizer?.kind === "wordpiece";
   const first = { ...FIRST, lookAhead: !isEncoder, texts: data.texts.join("\n") };
-  let state = { ...first }, page = {};
+  const page = {}; // as the figures need it
+  let state = { ...first };
   root.innerHTML = `<style>${style}</style><div class="lab">${html}</div>`;
   const at = (id) => root.getElementById(id), fields = [...root.querySelectorAll("[name]")];
   const tokenizer = data.tokenizer && tokenizerOf(data.tokenizer);
-  const words = Object.fromEntries(Object.entries(data.words.words).map(([word, numbers]) =>
-    [word, numbers.map((number) => number * data.words.unit)]));
   const masks = makeViews((change) => update(change), true), views = makeViews((change) => update(change));
   at("masks").querySelector(".picture").append(masks.node);
   at("sandbox").querySelector(".picture").append(views.node);
   fields.push(...views.node.querySelectorAll("[name]"));
 
-  const drawMasks = () => masks.draw({ ...page, settings: { ...state, ...HEAD_OF_SCENES, together: page.together } }, state);
-  function drawSandbox() {
-    const encoding = paperEncoding(state.d, state.base), settings = { ...state, together: page.together };
-    const lines = page.rows.length ? testLines(page.rows, settings, encoding) : [];
+  const drawMasks = () => masks.draw({ ...page, settings: { ...page.state, ...HEAD_OF_SCENES } }, state);
+  const drawSandbox = () =>
+    views.draw({ ...page, encoding: paperEncoding(state.d, state.base), settings: page.state }, state);
+  function drawCost() {
+    const lines = page.rows.length ? testLines(page.rows, page.state, paperEncoding(state.d, state.base)) : [];
     const sentences = lines.map(([kind, name, holds, words]) => tag("li", { class: kind },
       `${name}: ${tag("b", {}, holds)} (${escaped(words)})`));
     at("cost").innerHTML = sentences.join("") || "Type a text.";
-    views.draw({ ...page, encoding, settings }, state);
   }
   const figures = [
     ["ids", drawIds, ["texts", "word"]], ["order", drawOrder, ["texts", "d", "addPositions", "orderMask"]],
     ["clock", drawClock, ["d", "place", "pair"]], ["far", drawFar, ["d", "pair", "from", "offset"]],
     ["adding", drawAdding, ["texts", "side", "positions", "packed", "d", "row", "size"]],
     ["masks", drawMasks, [...OF_MASKS, ...OF_CELL]], ["tests", drawTests, OF_MASKS],
-    ["sandbox", drawSandbox, [
-      ...OF_MASKS, ...OF_CELL, "hide", "head", "back", "gain", "divide", "base", "shift", "trained"]],
+    ["cost", drawCost, OF_HEAD], ["sandbox", drawSandbox, [...OF_HEAD, ...OF_CELL, "shift", "trained"]],
   ].map(([id, draw, reads]) => {
     const node = at(id), parts = ["picture", "says", "strips", "scores"].map((name) => [name, node.querySelector(`.${name}`)]);
     return { node, reads, draw: () => draw(Object.fromEntries(parts), page) };
@@ -56,28 +55,22 @@ function showLab(host, data, style, html) {
   function readTexts() {
     const notes = data.why ? [data.why] : [], { packed } = state;
     const typed = tokenizer ? state.texts.split("\n").filter((text) => text.trim()) : data.texts;
-    let texts = typed.slice(0, MOST_TEXTS).map((text) => text.slice(0, MOST_LETTERS));
-    const lists = (tokenizer ? texts.map(tokenizer.tokenize) : data.lists).map((list) => list.slice());
+    const texts = typed.slice(0, MOST_TEXTS).map((text) => text.slice(0, MOST_LETTERS));
+    const lists = tokenizer ? texts.map(tokenizer.tokenize) : data.lists;
     if (typed.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${typed.length} texts.`);
     if (texts.some((text, index) => text !== typed[index])) notes.push(`It reads ${MOST_LETTERS} letters of a text.`);
-    page = { texts, lists, tokenizer, words, together: packed === "together", firstRow: 0, firstToken: 0 };
-    let joined = lists;
-    if (packed) { // one row; each token keeps the place of its text
-      const begins = texts.map((_, index) => texts.slice(0, index).join("\n").length + (index ? 1 : 0));
-      const moved = (begin) => (token) => ({ ...token, begin: token.begin + begin, end: token.end + begin });
-      joined = [lists.flatMap((list, document) => list.map(moved(begins[document])).map((token) => ({ ...token, document })))];
-      page.texts = [texts.join("\n")];
-    }
+    Object.assign(page, { texts, lists, tokenizer, words: data.words, firstRow: 0, firstToken: 0 });
+    const joined = packed ? [lists.flatMap((list, document) => list.map((token) => ({ ...token, document })))] : lists;
     const longest = Math.max(0, ...joined.map((list) => list.length));
     if (longest > MOST_TOKENS) notes.push(`The page shows the first ${MOST_TOKENS} of up to ${longest} tokens.`);
     if (state.texts !== first.texts && state.texts.length > MOST_IN_URL) {
       notes.push(`The address of the page leaves out the texts: they have more than ${MOST_IN_URL} characters.`);
     }
     for (const node of root.querySelectorAll(".notes")) node.textContent = notes.join(" ");
-    page.rows = batchOf(joined.map((list) => list.slice(0, MOST_TOKENS)), { ...state, together: page.together }, data.padding);
-    if (!state.labels) return;
+    const shown = joined.map((list) => list.slice(0, MOST_TOKENS));
+    page.rows = batchOf(shown, { ...state, together: packed === "together" }, data.padding);
     const isNext = ({ real, documents }, index) => real[index + 1] && documents[index] === documents[index + 1];
-    for (const row of page.rows) {
+    for (const row of state.labels ? page.rows : []) {
       row.targets = row.tokens.map((_, index) => (isNext(row, index) ? row.tokens[index + 1] : null));
     }
   }
@@ -104,7 +97,8 @@ function showLab(host, data, style, html) {
       key: between(state.key, 0, last), pair: between(state.pair, 0, state.d / 2 - 1),
     });
     writeControls();
-    Object.assign(page, { state, encoding: paperEncoding(state.d, 10000) });
+    page.state = { ...state, together: state.packed === "together" };
+    page.encoding = paperEncoding(state.d, 10000);
     for (const figure of figures) if (changed(figure.reads)) late.add(figure);
   }
   function update(change) {
@@ -141,8 +135,8 @@ function showLab(host, data, style, html) {
     drawLate(() => true);
     if (!isState && location.hash) at(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
   }
-  const count = data.tokenizer?.vocabulary.length.toLocaleString("en-US");
-  if (count) root.querySelector(".vocabulary").textContent = `, here of ${count} tokens`;
+  const size = data.tokenizer?.vocabulary.length;
+  root.querySelector(".vocabulary").textContent = size ? `, here of ${size.toLocaleString("en-US")} entries` : "";
   for (const node of root.querySelectorAll("[data-kind]")) node.hidden = node.dataset.kind !== data.tokenizer?.kind;
   for (const field of fields.filter(({ name }) => name === "texts" || name === "word")) field.disabled = !tokenizer;
   addEventListener("hashchange", readAddress);

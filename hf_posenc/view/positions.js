@@ -30,7 +30,8 @@ function turnedBack(vector, offset, { width, frequencies, sines, cosines }) {
   return turned;
 }
 
-const lengthOf = (vector) => Math.hypot(...vector);
+const lengthOf = (vector) => Math.sqrt(dot(vector, vector));
+const ofLengthOne = (vector, length = lengthOf(vector)) => vector.map((value) => value / length);
 const minusVector = (a, b) => a.map((value, index) => value - b[index]);
 
 // Return the distances of positions that are 0, 1, ... `most` apart; they are the same at every position.
@@ -60,8 +61,7 @@ function planeOf(vectors) {
     let direction = vectors[0];
     for (let step = 0; step < 100; step++) {
       const along = vectors.map((vector) => dot(vector, direction));
-      const next = direction.map((_, index) => along.reduce((sum, one, row) => sum + one * vectors[row][index], 0));
-      direction = next.map((value) => value / lengthOf(next));
+      direction = ofLengthOne(direction.map((_, index) => along.reduce((sum, one, row) => sum + one * vectors[row][index], 0)));
     }
     vectors = vectors.map((vector) => minusVector(vector, direction.map((value) => value * dot(vector, direction))));
     return direction;

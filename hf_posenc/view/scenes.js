@@ -14,7 +14,8 @@ const svg = (width, height, label, ...content) =>
 function strip(vector, isDifference) {
   const width = 100 / vector.length;
   const colors = Array.from(vector, (value, index) => {
-    const color = isDifference ? "--wrong" : value < 0 ? "--later" : "--yes", share = Math.min(50 * Math.abs(value), 100);
+    const color = isDifference ? "--wrong" : value < 0 ? "--later" : "--yes";
+    const share = Math.min((isDifference ? 250 : 50) * Math.abs(value), 100);
     return `color-mix(in srgb, var(${color}) ${share.toFixed(0)}%, transparent) ${index * width}% ${(index + 1) * width}%`;
   });
   return tag("td", { class: "strip", style: `background: linear-gradient(90deg, ${colors.join(", ")})` });
@@ -72,17 +73,17 @@ function drawClock({ picture, says }, { state, encoding }) {
   const { place, pair, d } = state, { frequencies } = encoding, omega = frequencies[pair], angle = place * omega;
   const canvas = make("canvas", { width: d, height: PLACES, role: "img",
     "aria-label": `Sinusoidal encoding: positions 0 to ${PLACES - 1} from top to bottom, ${d} dimensions` });
-  const context = canvas.getContext("2d");
+  const context = canvas.getContext("2d"), image = context.createImageData(d, PLACES);
   for (let position = 0; position < PLACES; position++) {
     encodingOf(position, encoding).forEach((value, dimension) => {
-      context.fillStyle = `rgb(${value < 0 ? "230 159 0" : "0 114 178"} / ${Math.abs(value)})`;
-      context.fillRect(dimension, position, 1, 1);
+      const color = value < 0 ? [230, 159, 0] : [0, 114, 178]; // --later and --yes
+      image.data.set([...color, 255 * Math.abs(value)], 4 * (position * d + dimension));
     });
   }
-  const box = (kind, style) => make("div", { class: kind, style });
+  context.putImageData(image, 0, 0);
   const map = make("div", { class: "map" }, canvas,
-    box("line", `top: ${(100 * place) / PLACES}%; height: ${100 / PLACES}%`),
-    box("column", `left: ${(200 * pair) / d}%; width: ${200 / d}%`));
+    make("div", { class: "line", style: `top: ${(100 * place) / PLACES}%; height: ${100 / PLACES}%` }),
+    make("div", { class: "column", style: `left: ${(200 * pair) / d}%; width: ${200 / d}%` }));
   const dials = make("div", { class: "dials" });
   dials.innerHTML = frequencies.slice(0, MOST_DIALS).map((frequency, index) => dial(`pair ${index}`,
     [[place * frequency, "query"]], 0, `pair ${index}`, { class: index === pair ? "chosen" : "" })).join("");
@@ -129,7 +130,7 @@ function drawAdding({ picture, says, strips }, { state, rows, encoding, words })
   const positions = names.map((name) => encodingOf(SENTENCE[name], paperEncoding(wide, 10000)));
   const sums = (factor) => names.map((name, index) => {
     const sum = positions[index].map((value, dimension) => value + factor * words[name][dimension]);
-    return sum.map((value) => value / lengthOf(sum)); // angles are compared, so lengths are set to 1
+    return ofLengthOne(sum); // because angles are compared
   });
   const ends = once("ends", () => [1, root].map((factor) => centered(sums(factor)))), here = sums(size);
   const plane = once("plane", () => planeOf(ends.flat())); // one plane for all sizes

@@ -36,10 +36,7 @@ function tag(name, attributes, ...content) {
   return `<${name}${attached}>${content.join("")}</${name}>`;
 }
 
-// Return a cell with a weight and its bar; a hidden key that has a weight leaks.
-const weighted = (weight, reason) => tag("td", { class: "weight" },
-  tag("i", { style: `width:${Math.round(100 * weight) || 0}%` }), Number.isNaN(weight) ? "NaN" : weight.toFixed(2),
-  tag("small", {}, reason !== ALLOWED && weight >= 0.005 ? "leaks" : ""));
+const written = (weight) => (Number.isNaN(weight) ? "NaN" : weight.toFixed(2));
 // Return a dial: hands are [angle, class], and the angles from 0 to `arc` are shaded.
 function dial(label, hands, arc, caption, more = {}) {
   const point = (angle, radius) =>
@@ -69,16 +66,15 @@ function makeViews(choose, isSmall) {
       return make("label", {}, `${words} `, make("input", { type: "range", min, max, name, oninput }), " ", make("output"));
     });
   const section = (name, ...children) => make("section", { class: `${name}-view` }, ...children);
-  const title = (words) => make("h3", {}, words);
   const scored = [
-    section("one", title("2. One query, every key"), oneNote, one),
-    section("dials", title("4. The dials of two positions"), dialNote,
+    section("one", make("h3", {}, "2. One query, every key"), oneNote, one),
+    section("dials", make("h3", {}, "4. The dials of two positions"), dialNote,
       make("p", { class: "controls" }, ...sliders), dials),
   ];
   const node = isSmall
     ? make("div", { class: "views small" }, section("batch", grid, sentence), oneNote,
       make("div", { class: "beside" }, section("all", all, legend), section("three", three)))
-    : make("div", { class: "views" }, section("batch", title("1. The batch is a rectangle"), grid, text, sentence),
+    : make("div", { class: "views" }, section("batch", make("h3", {}, "1. The batch is a rectangle"), grid, text, sentence),
       scored[0], section("all", allTitle, allNote, all, legend), scored[1]);
 
   const placed = (index) => {
@@ -106,6 +102,12 @@ function makeViews(choose, isSmall) {
     const divided = batch.settings.divide ? `, divided by √${batch.encoding.width}: ${score}` : "";
     const kept = Number.isNaN(weight) ? "no key is left for the softmax" : `weight ${weight.toFixed(3)}`;
     return `${first} q·k = ${fixed(result.products[query][key], 2)}${divided}; ${kept}.`;
+  }
+  // True if a query reads a key that should be hidden from it. Outputs of padding are not used, so they cannot leak.
+  function leaks(query, key, weight) {
+    const reason = result.reasons[query][key], isOther = row.documents[query] !== row.documents[key];
+    const should = reason === ALLOWED ? !isOther || !row.real[query] || !row.real[key] : reason === PADDING_QUERY;
+    return !should && weight >= 0.005;
   }
   const says = () => `${factsOf(row, state.query)} ${wordsOf(state.query, state.key)}`;
 
@@ -144,11 +146,12 @@ function makeViews(choose, isSmall) {
       ...batch.rows.map((each, number) =>
         line(`row ${batch.firstRow + number}`, each.tokens.map((_, index) => token(each, number, index)))),
     ]);
-    const source = batch.texts?.[state.row], [begin, end] = row.spans?.[state.query] ?? [0, 0];
+    const number = packed ? row.documents[state.query] : state.row, source = batch.texts?.[number];
+    const [begin, end] = row.spans?.[state.query] ?? [0, 0];
     text.hidden = source === undefined;
     if (text.hidden) return;
     const marked = make("mark", {}, source.slice(begin, end));
-    text.replaceChildren(`Text of row ${state.row}: `, source.slice(0, begin), marked, source.slice(end));
+    text.replaceChildren(`Text ${number}: `, source.slice(0, begin), marked, source.slice(end));
   }
   function drawOne() {
     const { query } = state, { hide, divide } = batch.settings, reasons = result.reasons[query];
@@ -162,7 +165,9 @@ function makeViews(choose, isSmall) {
       line("q·k", columns().map((key) => cell("", query, key, fixed(result.products[query][key], 1)))),
       divide ? line(`÷ √${batch.encoding.width}`, divided) : "",
       line("+ mask", columns().map(masked)),
-      line("softmax", result.weights[query].map((weight, key) => weighted(weight, reasons[key]))),
+      line("softmax", result.weights[query].map((weight, key) => tag("td", { class: "weight" },
+        tag("i", { style: `width:${Math.round(100 * weight) || 0}%` }), written(weight),
+        tag("small", {}, leaks(query, key, weight) ? "leaks" : "")))),
     ]);
     oneNote.textContent = `Query: ${placed(query)}. ${headFormula(batch.settings, batch.encoding)}`;
   }
@@ -173,9 +178,9 @@ function makeViews(choose, isSmall) {
     const lines = columns().map((key) => {
       const [kind] = REASONS[reasons[key]], may = reasons[key] === ALLOWED;
       const cells = ways.map((hide, way) => {
-        const weight = weights[way][key], leaks = !may && weight >= 0.005;
+        const weight = weights[way][key];
         return tag("td", { class: may ? "" : kind },
-          `${ADDED[hide][may ? 0 : 1]} → `, tag(leaks ? "b" : "span", {}, Number.isNaN(weight) ? "NaN" : weight.toFixed(2)));
+          `${ADDED[hide][may ? 0 : 1]} → `, tag(leaks(query, key, weight) ? "b" : "span", {}, written(weight)));
       });
       const name = tag("th", { scope: "row", class: key === state.key ? "key" : "" }, escaped(row.tokens[key]));
       return tag("tr", {}, name, cell("", query, key, fixed(result.scores[query][key], 2)), ...cells);
@@ -188,14 +193,15 @@ function makeViews(choose, isSmall) {
       "three ways to mask their scores: number added → softmax.";
   }
   function drawAll() {
-    const weights = isSmall ? undefined : result.weights, written = (value) => (Number.isNaN(value) ? "–" : value.toFixed(2));
+    const weights = isSmall ? undefined : result.weights;
     function square(query, key) {
       const reason = result.reasons[query][key], [kind, word] = REASONS[reason], weight = weights?.[query][key] ?? 0;
       if (reason !== ALLOWED) {
-        return cell(kind, query, key, weight >= 0.005 ? `<b>${weight.toFixed(2)}</b>` : "", { title: word });
+        const content = leaks(query, key, weight) ? `<b>${weight.toFixed(2)}</b>` : "";
+        return cell(kind, query, key, content, { title: word });
       }
       const style = weights ? `--weight:${Math.round(100 * weight) || 0}%` : "";
-      return cell("yes", query, key, weights ? written(weight) : "", { style });
+      return cell(leaks(query, key, 1) ? "yes leak" : "yes", query, key, weights ? written(weight) : "", { style });
     }
     const total = (query) => written(weights[query].reduce((a, b) => a + b, 0));
     const sum = (query) => (weights ? tag("td", { class: "sum" }, total(query)) : "");
@@ -204,8 +210,8 @@ function makeViews(choose, isSmall) {
       ...columns().map((query) => tag("tr", { class: query === state.query ? "query" : "" },
         head(query, "query"), ...columns().map((key) => square(query, key)), sum(query))),
     ]);
-    const used = new Set(result.reasons.flat().map((reason) => REASONS[reason][0]));
-    const kinds = REASONS.filter(([kind]) => used.has(kind) || kind === "yes");
+    const kinds = [...REASONS, ["leak", "may attend to another document: it leaks"]].filter(
+      ([kind]) => all.querySelector(`td.${kind}`) || kind === "yes");
     legend.innerHTML = kinds.map(([kind, word]) => tag("i", { class: kind }) + (word || "may attend")).join(" ");
     allTitle.textContent = `${batch.encoding ? "3" : "2"}. All queries of row ${batch.firstRow + state.row}`;
     allNote.textContent = weights
@@ -287,6 +293,7 @@ function makeViews(choose, isSmall) {
     const { activeElement } = node.getRootNode();
     const focused = tables.find((each) => activeElement && each.contains(activeElement));
     const widest = Math.max(...batch.rows.flatMap((each) => each.tokens.map((token) => token.length)));
+    node.style.setProperty("--small", `${between(Math.floor(340 / row.tokens.length), 10, 24)}px`);
     node.style.setProperty("--cell", `${between(widest + 1, 7, 13)}ch`);
     drawGrid();
     drawAll();

@@ -536,7 +536,7 @@ class TestPage:
     def test_the_text_of_the_chosen_token_is_marked(self, visit: Callable[..., Lab]) -> None:
         lab = visit(texts=["I ride bike"])
         lab.token(0, 1).click()
-        assert lab.text("#sandbox .text") == "Text of row 0: I ride bike"
+        assert lab.text("#sandbox .text") == "Text 0: I ride bike"
         assert lab.text("mark") == "I"
 
     @pytest.mark.parametrize("width", [360, 768, 1400])
