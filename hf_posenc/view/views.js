@@ -196,12 +196,10 @@ function makeViews(choose, isSmall) {
     const weights = isSmall ? undefined : result.weights;
     function square(query, key) {
       const reason = result.reasons[query][key], [kind, word] = REASONS[reason], weight = weights?.[query][key] ?? 0;
-      if (reason !== ALLOWED) {
-        const content = leaks(query, key, weight) ? `<b>${weight.toFixed(2)}</b>` : "";
-        return cell(kind, query, key, content, { title: word });
-      }
+      const leak = leaks(query, key, weights ? weight : 1), words = weights ? written(weight) : "";
+      if (reason !== ALLOWED) return cell(kind, query, key, leak ? tag("b", {}, words) : "", { title: word });
       const style = weights ? `--weight:${Math.round(100 * weight) || 0}%` : "";
-      return cell(leaks(query, key, 1) ? "yes leak" : "yes", query, key, weights ? written(weight) : "", { style });
+      return cell(leak && isSmall ? "leak" : "yes", query, key, leak ? tag("b", {}, words) : words, { style });
     }
     const total = (query) => written(weights[query].reduce((a, b) => a + b, 0));
     const sum = (query) => (weights ? tag("td", { class: "sum" }, total(query)) : "");
