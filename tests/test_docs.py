@@ -122,7 +122,8 @@ def test_code_output_and_the_matrices_of_the_lab_are_whole_in_a_window_of_1280_p
     matrices = page.locator("[id^=hf-posenc] .scroll")
     matrices.last.wait_for()
     assert matrices.count() > 3
-    assert matrices.evaluate_all("all => all.every(e => e.scrollWidth === e.clientWidth)")
+    cut = "all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => [e.className, e.scrollWidth, e.clientWidth])"
+    assert matrices.evaluate_all(cut) == []
     page.close()
 
 

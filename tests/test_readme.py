@@ -28,6 +28,7 @@ from installed import before
 from hf_posenc import DataCollatorWithPositionalEncoding as Collator
 from hf_posenc import train_bpe
 from hf_posenc.cli import main
+from hf_posenc.view.lab import source
 
 REPO = Path(__file__).resolve().parent.parent
 PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").rglob("*.md"))]
@@ -161,9 +162,10 @@ def check_links(page: str, folder: Path) -> list[str]:
 
 
 def anchors(page: str) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub and mkdocs make them."""
+    """Return the anchors of a page: its headings, as GitHub and mkdocs make them, and the scenes of the Lab in it."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    scenes = set(re.findall(r'<section [^>]*id="(\w+)"', source("lab.html"))) if "<!-- the lab -->" in page else set()
+    return scenes | {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize(
