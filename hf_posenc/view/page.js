@@ -28,8 +28,7 @@ function showLab(host, data, style, html) {
     views.draw({ ...page, encoding: paperEncoding(state.d, state.base), settings: page.state }, state);
   function drawCost() {
     const lines = page.rows.length ? testLines(page.rows, page.state, paperEncoding(state.d, state.base)) : [];
-    const sentences = lines.map(([kind, name, holds, words]) => tag("li", { class: kind },
-      `${name}: ${tag("b", {}, holds)} (${escaped(words)})`));
+    const sentences = lines.map(([name, holds, , words]) => tag("li", {}, `${name}: ${tag("b", {}, holds)} (${words})`));
     at("cost").innerHTML = sentences.join("") || "Type a text.";
   }
   const figures = [
@@ -90,7 +89,13 @@ function showLab(host, data, style, html) {
   }
   function draw(change) {
     const changed = (names) => names.some((name) => name in change);
+    const before = page.rows?.[state.row];
     if (changed(OF_BATCH)) readTexts();
+    const after = page.rows[state.row];
+    if ("side" in change && !("query" in change) && before && after) { // the chosen tokens move with their text
+      const moved = after.real.indexOf(true) - before.real.indexOf(true);
+      for (const name of ["query", "key"]) if (before.real[state[name]]) state[name] += moved;
+    }
     const last = (page.rows[0]?.tokens.length ?? 1) - 1;
     Object.assign(state, {
       row: between(state.row, 0, Math.max(page.rows.length - 1, 0)), query: between(state.query, 0, last),

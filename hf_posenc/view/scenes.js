@@ -10,6 +10,8 @@ const headed = (names) => tag("tr", {}, ...names.map((name) => tag("th", { scope
 const svg = (width, height, label, ...content) =>
   tag("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...content);
 
+const plainTable = (heads, lines) => table([headed(heads), ...lines.map(([name, ...cells]) =>
+  tag("tr", {}, tag("th", { scope: "row" }, name), ...cells.map((words) => tag("td", {}, words))))], "plain");
 // Return a cell with a vector as a strip: blue is positive, orange negative, and a difference red.
 function strip(vector, isDifference) {
   const width = 100 / vector.length;
@@ -58,7 +60,7 @@ function drawOrder({ picture, says, scores }, { state, lists, texts, encoding })
     tag("th", { scope: "row" }, escaped(token)), ...inputs.map((vector) => strip(vector)),
     ...outputs.map((vector) => strip(vector)), strip(minusVector(...outputs), true),
     tag("td", {}, difference < 5e-5 ? "0" : difference.toFixed(2))));
-  const heads = ["", "input A", "input B", "output A", "output B", "A − B", "largest"];
+  const heads = ["", "input A", "input B", "output A", "output B", "output A − B", "largest difference"];
   says.textContent = same ? "Type a first text of two words or more."
     : most < 5e-5 ? "Each token has the same output in A and B: the model cannot tell them apart."
       : `The outputs of a token differ by up to ${most.toFixed(2)}: order can be read.`;
@@ -87,40 +89,34 @@ function drawClock({ picture, says }, { state, encoding }) {
   const dials = make("div", { class: "dials" });
   dials.innerHTML = frequencies.slice(0, MOST_DIALS).map((frequency, index) => dial(`pair ${index}`,
     [[place * frequency, "query"]], 0, `pair ${index}`, { class: index === pair ? "chosen" : "" })).join("");
-  const legend = `Rows are positions 0 to ${PLACES - 1}, columns the ${d} dimensions; blue is 1, orange −1. The dials ` +
-    `show position ${place}.`;
-  picture.replaceChildren(make("p", { class: "note" }, legend), map, dials);
+  picture.replaceChildren(map, dials);
   says.textContent = `Pair ${pair}, ω = ${radians(omega)}: a turn takes ${Math.round(20 * Math.PI / omega) / 10} ` +
     `positions. Position ${place} is at ${radians(angle)} radians: sine ${fixed(Math.sin(angle), 2)}, cosine ` +
     `${fixed(Math.cos(angle), 2)}.`;
 }
 
-function drawFar({ picture, says }, { state, encoding }) {
+function drawFar({ picture, says, strips }, { state, encoding }) {
   const { from, offset, pair, d } = state, to = from + offset, bases = [10, 10000];
   const curves = bases.map((base) =>
     once(`distances ${d} ${base}`, () => distancesOf(FARTHEST, paperEncoding(d, base))));
   const high = 2 * Math.sqrt(d / 2), x = (at) => 200 * Math.log10(Math.max(at, 1)), y = (value) => 190 - (180 * value) / high;
   const lines = curves.map((curve, index) => tag("polyline", { class: index ? "wide" : "narrow",
-    points: curve.map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
-  const bar = (at, kind) => tag("line", { class: kind, x1: x(at), x2: x(at), y1: 0, y2: 190 });
-  const [ten, tenThousand] = curves.map((curve) => curve[offset].toFixed(2));
-  const ranks = curves.map((curve) => fixed(rankCorrelation(curve.slice(1, 101)), 2));
-  const learned = to < TABLE ? `has rows ${from} and ${to}` : `has no row ${Math.max(from, to)}: the program stops`;
-  const cell = (...numbers) => tag("table", { class: "matrix" },
+    points: curve.slice(1).map((value, at) => `${x(at + 1).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
+  const bars = [[WINDOW, "limit"], [TABLE - from, "limit"], [offset, "now"]].map(([at, kind]) =>
+    tag("line", { class: kind, x1: x(at), x2: x(at), y1: 0, y2: 190 }));
+  const rank = (curve) => fixed(rankCorrelation(curve.slice(1, 101)), 2);
+  const matrix = (...numbers) => tag("table", { class: "matrix" },
     ...numbers.map((line) => tag("tr", {}, ...line.map((value) => tag("td", {}, fixed(value, 2))))));
-  const omega = encoding.frequencies[pair], [sine, cos] = [Math.sin(offset * omega), Math.cos(offset * omega)];
-  const vector = (at) => cell([Math.sin(at * omega)], [Math.cos(at * omega)]);
-  picture.innerHTML = tag("p", { class: "note" }, "Distance of two encodings by their offset, on a logarithmic ",
-    "scale from 1 to 1,000: gray base 10, blue base 10000. Red line: k. Dashed lines: ",
-    `a window of ${WINDOW} and the end of a learned table of ${TABLE} positions.`) +
-    svg(600, 200, "Distance of encodings by offset", ...lines, bar(WINDOW, "limit"), bar(TABLE, "limit"), bar(offset, "now")) +
-    table([headed(["", `positions ${from} and ${to}`, "rank correlation of offset and distance, offsets 1 to 100"]),
-      ...[["base 10", ten, ranks[0]], ["base 10000", tenThousand, ranks[1]],
-        [`learned table of ${TABLE}`, learned, ""],
-        [`window of ${WINDOW}`, offset < WINDOW ? "is read" : "is not read", ""]].map(([name, ...cells]) =>
-        tag("tr", {}, tag("th", { scope: "row" }, name), ...cells.map((words) => tag("td", {}, words))))], "plain") +
-    tag("div", { class: "turn" }, `${offset} further, pair ${pair}:`, cell([cos, sine], [-sine, cos]), "·", vector(from), "=",
-      vector(to));
+  const vector = (angle) => matrix([Math.sin(angle)], [Math.cos(angle)]), omega = encoding.frequencies[pair];
+  const [sine, cos] = [Math.sin(offset * omega), Math.cos(offset * omega)];
+  picture.innerHTML = svg(600, 200, "Distance of encodings by offset", ...lines, ...bars);
+  strips.innerHTML = plainTable(
+    ["", `positions ${from} and ${to}`, "does distance grow with offset? 1 = always (rank correlation, offsets 1 to 100)"], [
+      ...curves.map((curve, index) => [`base ${bases[index]}`, curve[offset].toFixed(2), rank(curve)]),
+      [`learned table of ${TABLE}`, to < TABLE ? `has rows ${from} and ${to}` : `has no row ${to}: the program stops`, ""],
+      [`window of ${WINDOW}`, offset < WINDOW ? "inside the window" : "outside the window", ""],
+    ]) + tag("div", { class: "turn" }, `${offset} further, pair ${pair} (chosen in scene 3):`,
+    matrix([cos, sine], [-sine, cos]), "·", vector(from * omega), "=", vector(to * omega));
   says.textContent = `The matrix holds the cosine and sine of k · ω = ${radians(offset * omega)} radians; right of it stand ` +
     `the sine and cosine of position ${from}, and of ${to}.`;
 }
@@ -149,36 +145,35 @@ function drawAdding({ picture, says, strips }, { state, rows, encoding, words })
   const alone = (a, b) => cosine(words[names[a]], words[names[b]]).toFixed(2);
   const now = (a, b) => cosine(here[a], here[b]).toFixed(2);
   says.textContent = `Cosine of queen and woman: ${now(queen, woman)} (without positions ${alone(queen, woman)}). ` +
-    `Queen and king: ${now(queen, king)} (without ${alone(queen, king)}). Size √d = ${root.toFixed(1)}.`;
+    `Queen and king: ${now(queen, king)} (without ${alone(queen, king)}).`;
   const row = rows[state.row];
   const lines = (row ? placesOf(row).slice(0, 8) : []).map((index) => {
     const token = row.tokens[index], vector = embeddingOf(token, state.d);
     const position = encodingOf(row.positions[index] ?? 0, encoding);
-    return tag("tr", {}, tag("th", { scope: "row" }, escaped(token)), strip(vector), tag("td", {}, "+"), strip(position),
-      tag("td", {}, "="), strip(added(vector, position)));
+    return tag("tr", {}, tag("th", { scope: "row" }, escaped(token)), ...[vector, position, added(vector, position)].map(
+      (one) => strip(one)));
   });
-  strips.innerHTML = table([headed([`row ${state.row}`, "token", "", "position", "", "input"]), ...lines], "strips");
+  strips.innerHTML = tag("h3", {}, `Row ${state.row} of your texts, d = ${state.d}`) +
+    table([headed(["", "token", "+ position", "= input"]), ...lines], "strips");
 }
 
-// Return the lines of the three tests of a batch: [class, name, "true" or "false", largest difference and where].
+// Return the lines of the three tests of a batch: [name, if it holds, what is right, largest difference and where].
 function testLines(rows, settings, encoding) {
   const { alone, later, order } = testsOf(rows, settings, encoding), isReal = ({ difference }) => difference >= 5e-5;
-  const written = (test) => (isReal(test) ? `${test.difference.toFixed(test.difference < 0.1 ? 4 : 2)}, at ` +
+  const written = (test) => escaped(isReal(test) ? `${test.difference.toFixed(test.difference < 0.1 ? 4 : 2)}, at ` +
     `“${rows[test.row].tokens[test.index]}” of row ${test.row}` : "0");
   const made = MISTAKES.filter(([name, wrong]) => settings[name] === wrong).map(([, , words]) => words).join(", ");
   const { row, index, position } = alone, here = isReal(alone) ? rows[row].positions[index] : position;
   const moved = here !== position ? `; it stands at position ${here}, and alone at ${position}` : "";
   return [
-    [isReal(alone) ? "wrong" : "", "Padding and other texts change nothing", !isReal(alone),
+    [tag("span", { class: isReal(alone) ? "wrong" : "" }, "Padding and other texts change nothing"), !isReal(alone), "true",
       written(alone) + moved + (isReal(alone) && made ? `: ${made}` : "")],
-    ["", "Later tokens change nothing", !isReal(later), written(later)],
-    ["", "Order matters", isReal(order), written(order)],
+    ["Later tokens change nothing", !isReal(later), "true for GPT-2, false for BERT", written(later)],
+    ["Order matters", isReal(order), "true", written(order)],
   ];
 }
 
 function drawTests({ picture }, { state, rows, encoding }) {
-  const lines = testLines(rows, { ...state, ...HEAD_OF_SCENES }, encoding);
-  const cells = ([kind, name, holds, words]) => tag("tr", { class: kind },
-    tag("th", { scope: "row" }, name), tag("td", {}, holds), tag("td", {}, escaped(words)));
-  picture.innerHTML = table([headed(["test", "here", "largest difference of outputs"]), ...lines.map(cells)], "plain");
+  picture.innerHTML = plainTable(["test", "with these settings", "right is", "largest difference of outputs"],
+    testLines(rows, { ...state, ...HEAD_OF_SCENES }, encoding));
 }

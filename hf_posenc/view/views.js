@@ -138,7 +138,7 @@ function makeViews(choose, isSmall) {
         "data-row": number, "data-token": index, title: each.tokens[index], "aria-label": factsOf(each, index),
       };
       return tag("td", attributes, tag("span", {}, escaped(each.tokens[index])), tag("small", {}, below),
-        each.targets ? tag("small", {}, target ? `→ ${escaped(target)}` : "no loss") : "");
+        each.targets ? tag("small", {}, target ? `→ ${escaped(target)}` : "−100") : "");
     }
     const numbers = columns().map((index) => tag("th", { scope: "col" }, batch.firstToken + index));
     grid.innerHTML = tableOf("Tokens of the batch, with position ids. Arrow keys choose the query.", [
@@ -185,12 +185,12 @@ function makeViews(choose, isSmall) {
       const name = tag("th", { scope: "row", class: key === state.key ? "key" : "" }, escaped(row.tokens[key]));
       return tag("tr", {}, name, cell("", query, key, fixed(result.scores[query][key], 2)), ...cells);
     });
-    const heads = ["key", "score", "+ 0 or −∞", "+ 0 or −1e9", "+ 1 or 0"];
+    const heads = ["key", "score", "hide by −∞", "by −1e9", "by 0, not 1"];
     three.innerHTML = tableOf("The masks of the chosen query in three ways. Arrow keys choose the key.", [
       tag("tr", {}, ...heads.map((words) => tag("th", { scope: "col" }, words))), ...lines,
     ]);
     oneNote.textContent = `Left: all queries and keys of row ${state.row}. Right: the keys of query ${placed(query)}, and ` +
-      "three ways to mask their scores: number added → softmax.";
+      "three ways to hide some: number added to the score → softmax.";
   }
   function drawAll() {
     const weights = isSmall ? undefined : result.weights;
@@ -208,9 +208,9 @@ function makeViews(choose, isSmall) {
       ...columns().map((query) => tag("tr", { class: query === state.query ? "query" : "" },
         head(query, "query"), ...columns().map((key) => square(query, key)), sum(query))),
     ]);
-    const kinds = [...REASONS, ["leak", "may attend to another document: it leaks"]].filter(
+    const kinds = [...REASONS, ["leak", "leak: reads another document"]].filter(
       ([kind]) => all.querySelector(`td.${kind}`) || kind === "yes");
-    legend.innerHTML = kinds.map(([kind, word]) => tag("i", { class: kind }) + (word || "may attend")).join(" ");
+    legend.innerHTML = kinds.map(([kind, word]) => tag("span", {}, tag("i", { class: kind }), word || "may attend")).join(" ");
     allTitle.textContent = `${batch.encoding ? "3" : "2"}. All queries of row ${batch.firstRow + state.row}`;
     allNote.textContent = weights
       ? "Each line is one query: its softmax weights over the keys. Hidden cells are hatched."

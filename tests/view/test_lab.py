@@ -363,7 +363,7 @@ class TestPage:
             lab.set(name, wrong)
             assert lab.tests()[0].startswith("Padding and other texts change nothing: false (")
             assert lab.tests()[0].endswith(f": {words})")
-            assert lab.page.locator("#cost li.wrong").count() == 1
+            assert lab.page.locator("#cost .wrong").count() == 1
             lab.set(name, right)
             assert lab.tests()[0] == same
         lab.set("hide", "billion")
@@ -378,9 +378,10 @@ class TestPage:
         lab.page.locator("#sandbox .all td[data-query='2']").first.hover()
         for name, value in {"base": "10", "d": "8", "side": "left", "lookAhead": False}.items():
             lab.set(name, value)
+        padding = lab.page.locator("#sandbox [data-row='0'].pad").count()  # now on the left of the token
         chosen = lab.page.locator("#sandbox td.query")
-        assert chosen.evaluate("cell => [cell.dataset.row, cell.dataset.token]") == ["0", "4"]
-        assert lab.page.locator("#sandbox .all tr.query th").inner_text() == lab.tokens(0)[4]
+        assert chosen.evaluate("cell => [cell.dataset.row, cell.dataset.token]") == ["0", str(4 + padding)]
+        assert lab.page.locator("#sandbox .all tr.query th").inner_text() == lab.tokens(0)[4 + padding]
 
     def test_the_address_restores_the_state(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -451,7 +452,7 @@ class TestPage:
         table = lab.text("#far .plain")
         assert f"{torch.dist(*rows):.2f}" in table
         assert "has no row 1000: the program stops" in table
-        assert "is not read" in table
+        assert "outside the window" in table
 
     def test_queen_and_woman_come_together_if_tokens_are_small(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -479,12 +480,12 @@ class TestPage:
         words = [lab.page.locator(f"#sandbox [data-row='{row}'] small:last-child").all_inner_texts() for row in (0, 1)]
         for tokens, line in zip([lab.tokens(0), lab.tokens(1)], words, strict=True):
             end = tokens.index("[SEP]")
-            assert line == [f"→ {token}" for token in tokens[1 : end + 1]] + ["no loss"] * (len(tokens) - end)
+            assert line == [f"→ {token}" for token in tokens[1 : end + 1]] + ["−100"] * (len(tokens) - end)
         lab.set("packed", "apart")
         tokens, line = lab.tokens(0), lab.page.locator("#sandbox [data-row='0'] small:last-child").all_inner_texts()
         end = tokens.index("[SEP]")
         targets = [f"→ {token}" for token in tokens[1:]]
-        assert line == [*targets[:end], "no loss", *targets[end + 1 :], "no loss"]
+        assert line == [*targets[:end], "−100", *targets[end + 1 :], "−100"]
 
     def test_without_position_ids_nothing_speaks_of_positions(self, visit: Callable[..., Lab]) -> None:
         lab = visit()

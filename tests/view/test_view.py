@@ -85,7 +85,12 @@ def test_masks_have_the_colors_of_the_pictures() -> None:
     ids, documents = torch.tensor([[5, 6, 7, 0]]), torch.tensor([[0, 0, 1, -1]])
     batch = Batch({"input_ids": ids, "document_ids": documents, "look_ahead_mask": torch.ones(4, 4).tril().bool()})
     patches = plots.masks(batch).figure.legends[0].legend_handles
-    meanings = {"yes": "may attend", "padding": "padding", "later": "later token (look-ahead)", "other": "other document"}
+    meanings = {
+        "yes": "may attend",
+        "padding": "padding",
+        "later": "later token (look-ahead)",
+        "other": "other document",
+    }
     drawn = {patch.get_label(): to_hex(patch.get_facecolor()) for patch in patches}
     for name, meaning in meanings.items():
         assert re.findall(rf"--{name}: (#\w+);", batch.to_html()) == [drawn[meaning]]  # in light and dark
