@@ -117,7 +117,7 @@ function drawFar({ picture, says, strips }, { state, encoding }) {
       [`window of ${WINDOW}`, offset < WINDOW ? "inside the window" : "outside the window", ""],
     ]) + tag("div", { class: "turn" }, `${offset} further, pair ${pair} (chosen in scene 3):`,
     matrix([cos, sine], [-sine, cos]), "·", vector(from * omega), "=", vector(to * omega));
-  says.textContent = `The matrix holds the cosine and sine of k · ω = ${radians(offset * omega)} radians; right of it stand ` +
+  says.textContent = `The matrix holds the cosine and sine of n · ω = ${radians(offset * omega)} radians; right of it stand ` +
     `the sine and cosine of position ${from}, and of ${to}.`;
 }
 
@@ -174,6 +174,6 @@ function testLines(rows, settings, encoding) {
 }
 
 function drawTests({ picture }, { state, rows, encoding }) {
-  picture.innerHTML = plainTable(["test", "with these settings", "right is", "largest difference of outputs"],
+  picture.innerHTML = plainTable(["test", "now", "should be", "largest difference of outputs"],
     testLines(rows, { ...state, ...HEAD_OF_SCENES }, encoding));
 }

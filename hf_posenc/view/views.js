@@ -53,7 +53,7 @@ function dial(label, hands, arc, caption, more = {}) {
 // Return {node, draw}. `choose` is called with the changed parts of the state {row, query, key, shift, trained}. With
 // `isSmall`, the views are the batch, all queries without their weights, and the masks of one query.
 function makeViews(choose, isSmall) {
-  let batch, state, result, row; // as they were drawn last
+  let batch, state, result, row, packed; // as they were drawn last
   const tables = ["batch", "one", "all", "three"].map((name) => make("div", { class: `scroll ${name}` }));
   const [grid, one, all, three] = tables, dials = make("div", { class: "dials" });
   const [text, legend, oneNote, allNote, dialNote] =
@@ -124,7 +124,6 @@ function makeViews(choose, isSmall) {
   const tableOf = (label, lines) => tag("table", { role: "grid", "aria-label": label }, ...lines);
 
   function drawGrid() {
-    const packed = batch.rows.some((each) => Math.max(...each.documents) > 0);
     function token(each, number, index) {
       const isReal = each.real[index], document = each.documents[index], chosen = number === state.row;
       const isQuery = chosen && index === state.query, target = each.targets?.[index];
@@ -185,7 +184,7 @@ function makeViews(choose, isSmall) {
       const name = tag("th", { scope: "row", class: key === state.key ? "key" : "" }, escaped(row.tokens[key]));
       return tag("tr", {}, name, cell("", query, key, fixed(result.scores[query][key], 2)), ...cells);
     });
-    const heads = ["key", "score", "hide by −∞", "by −1e9", "by 0, not 1"];
+    const heads = ["key", "q·k ÷ √d", "hide by −∞", "by −1e9", "by 0, not 1"];
     three.innerHTML = tableOf("The masks of the chosen query in three ways. Arrow keys choose the key.", [
       tag("tr", {}, ...heads.map((words) => tag("th", { scope: "col" }, words))), ...lines,
     ]);
@@ -285,14 +284,15 @@ function makeViews(choose, isSmall) {
   function draw(newBatch, newState) {
     [batch, state] = [newBatch, newState];
     row = batch.rows[state.row];
+    packed = batch.rows.some((each) => Math.max(...each.documents) > 0);
     node.hidden = !row;
     if (!row) return;
     result = batch.encoding ? attend(row, batch.settings, batch.encoding) : { reasons: row.reasons };
     const { activeElement } = node.getRootNode();
     const focused = tables.find((each) => activeElement && each.contains(activeElement));
     const widest = Math.max(...batch.rows.flatMap((each) => each.tokens.map((token) => token.length)));
-    node.style.setProperty("--small", `${between(Math.floor(340 / row.tokens.length), 10, 24)}px`);
-    node.style.setProperty("--cell", `${between(widest + 1, 7, 13)}ch`);
+    node.style.setProperty("--small", `${between(Math.floor(340 / row.tokens.length), 10, 20)}px`);
+    node.style.setProperty("--cell", `${between(widest + 1, packed ? 9 : 7, 13)}ch`);
     drawGrid();
     drawAll();
     for (const section of scored) section.hidden = !batch.encoding;
