@@ -129,7 +129,7 @@ function showLab(host, data, style, html) {
     const isState = location.hash.startsWith("#s=");
     let found = {};
     try { if (isState) found = JSON.parse(decodeURIComponent(location.hash.slice(3))) ?? {}; } catch { /* it was cut off */ }
-    if (isState) state = { ...first };
+    if (isState) state = { ...first, texts: state.texts.length > MOST_IN_URL ? state.texts : first.texts };
     for (const [name, value] of Object.entries(found)) {
       const field = fields.find((one) => one.name === name && one.type !== "checkbox");
       if (!Object.hasOwn(first, name) || typeof value !== typeof first[name] || value % 1) continue;

@@ -410,6 +410,11 @@ class TestPage:
         lab.set("texts", "ride " * 400)
         assert "The address of the page leaves out the texts" in lab.text("#sandbox .notes")
         assert len(lab.page.evaluate("location.hash")) < 200
+        lab.set("d", "16")
+        lab.page.evaluate("location.hash = '#masks'")
+        lab.page.go_back()
+        assert lab.page.locator("#sandbox [name=texts]").input_value() == "ride " * 400
+        assert lab.page.locator("#sandbox [name=d]").input_value() == "16"
 
     def test_typed_texts_reach_every_scene_and_stay(self, visit: Callable[..., Lab], wordpiece: Any) -> None:
         lab = visit()
