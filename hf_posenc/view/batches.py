@@ -75,7 +75,7 @@ def batch_html(
         encoding_note = f"The encoding is an example, not part of the batch: sinusoids of width {_WIDTH}."
     data = window.data(tokens_of, frozenset(special_ids))
     data |= {"note": encoding_note, "encoding": None if encoding is None else _formula(encoding)}
-    return with_script("showBatch", data, ("positions.js", "attention.js", "views.js"), _plain_tables(data))
+    return with_script("showBatch", data, ("lab.css", "positions.js", "attention.js", "views.js"), _plain_tables(data))
 
 
 def _formula(encoding: SinusoidalPositionalEncoding) -> dict[str, Any]:

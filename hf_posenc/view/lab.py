@@ -68,21 +68,19 @@ def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = N
         },
         "padding": {"token": padding, "id": tokenizer.convert_tokens_to_ids(padding)},
     }
-    scripts = ("tokens.js", "positions.js", "attention.js", "views.js", "scenes.js", "page.js")
-    return with_script("showLab", data, scripts, "", source("lab.html"))
+    sources = ("lab.css", "scenes.css", "tokens.js", "positions.js", "attention.js", "views.js", "scenes.js", "page.js")
+    return with_script("showLab", data, sources, "", source("lab.html"))
 
 
-def with_script(show: str, data: dict[str, Any], scripts: Sequence[str], fallback: str, *arguments: str) -> str:
+def with_script(show: str, data: dict[str, Any], sources: Sequence[str], fallback: str, *arguments: str) -> str:
     r"""Return an element that shows `fallback`, and a script that calls `show(element, data, style, *arguments)`.
 
     Names of the scripts are not visible to the page. The same element may occur several times in a page.
     """
-    values = [
-        json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in (data, source("lab.css"), *arguments)
-    ]
+    style, script = ("\n".join(source(name) for name in sources if name.endswith(end)) for end in (".css", ".js"))
+    values = [json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in (data, style, *arguments)]
     content = ", ".join(value.replace("<", "\\u003c") for value in values)
     name = "hf-posenc-" + hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=6).hexdigest()
-    script = "\n".join(map(source, scripts))
     return (
         f'<div id="{name}">{fallback}</div>\n<script>(() => {{{script}\n'
         f"for (const host of document.querySelectorAll('[id=\"{name}\"]')) "
