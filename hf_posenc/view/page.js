@@ -58,7 +58,8 @@ function showLab(host, data, style, html) {
     const lists = tokenizer ? texts.map(tokenizer.tokenize) : data.lists;
     if (typed.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${typed.length} texts.`);
     if (texts.some((text, index) => text !== typed[index])) notes.push(`It reads ${MOST_LETTERS} letters of a text.`);
-    Object.assign(page, { texts, lists, tokenizer, words: data.words, firstRow: 0, firstToken: 0 });
+    const cut = (all) => all.map((list) => list.slice(0, MOST_TOKENS));
+    Object.assign(page, { texts, lists: cut(lists), tokenizer, words: data.words, firstRow: 0, firstToken: 0 });
     const joined = packed ? [lists.flatMap((list, document) => list.map((token) => ({ ...token, document })))] : lists;
     const longest = Math.max(0, ...joined.map((list) => list.length));
     if (longest > MOST_TOKENS) notes.push(`The page shows the first ${MOST_TOKENS} of up to ${longest} tokens.`);
@@ -66,8 +67,7 @@ function showLab(host, data, style, html) {
       notes.push(`The address of the page leaves out the texts: they have more than ${MOST_IN_URL} characters.`);
     }
     for (const node of root.querySelectorAll(".notes")) node.textContent = notes.join(" ");
-    const shown = joined.map((list) => list.slice(0, MOST_TOKENS));
-    page.rows = batchOf(shown, { ...state, together: packed === "together" }, data.padding);
+    page.rows = batchOf(cut(joined), { ...state, together: packed === "together" }, data.padding);
     const isNext = ({ real, documents }, index) => real[index + 1] && documents[index] === documents[index + 1];
     for (const row of state.labels ? page.rows : []) {
       row.targets = row.tokens.map((_, index) => (isNext(row, index) ? row.tokens[index + 1] : null));

@@ -12,6 +12,7 @@ const svg = (width, height, label, ...content) =>
 
 const plainTable = (heads, lines) => table([headed(heads), ...lines.map(([name, ...cells]) =>
   tag("tr", {}, tag("th", { scope: "row" }, name), ...cells.map((words) => tag("td", {}, words))))], "plain");
+
 // Return a cell with a vector as a strip: blue is positive, orange negative, and a difference red.
 function strip(vector, isDifference) {
   const width = 100 / vector.length;

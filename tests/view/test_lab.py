@@ -346,6 +346,7 @@ class TestPage:
         assert lab.text("#sandbox .notes").startswith(
             "It reads 1000 letters of a text. The page shows the first 32 of up to "
         )
+        assert lab.page.locator("#order tr").count() == 33  # a head, and a line for each token
 
     def test_mistakes_cost_something_and_the_page_shows_it(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
