@@ -77,7 +77,7 @@ function softmax(scores) {
   return powers.map((power) => power / sum);
 }
 
-// Compute one head for a row. Each result but `outputs` is T x T; see `headFormula` for queries and keys.
+// Compute one head for a row. Each result but `inputs` and `outputs` is T x T; see `headFormula` for queries and keys.
 function attend(row, settings, encoding) {
   const { width } = encoding, nothing = new Float64Array(width);
   const sinusoids = row.positions.map((position) =>
@@ -99,7 +99,7 @@ function attend(row, settings, encoding) {
   const columns = Array.from(nothing, (_, index) => inputs.map((vector) => vector[index]));
   const kept = weights.map((line) => line.map((weight) => weight || 0)); // NaN if no key is left
   const outputs = kept.map((line) => Float64Array.from(columns, (column) => dot(line, column)));
-  return { inputs, products, scores, reasons, masked, weights, outputs };
+  return { inputs, products, scores, reasons, weights, outputs };
 }
 
 // Settings that no correct model has, with the words of the page.

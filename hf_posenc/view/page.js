@@ -2,7 +2,7 @@
 
 const MOST_TEXTS = 8, MOST_LETTERS = 1000, MOST_TOKENS = 32, MOST_IN_URL = 1500;
 const FIRST = { // the settings of scenes, then those of masks and of the sandbox
-  word: "unsurprisingly", addPositions: false, orderMask: false, place: 5, pair: 1, from: 3, offset: 6, size: 10,
+  word: "unsurprisingly", addPositions: false, orderMask: false, place: 5, pair: 1, from: 3, offset: 6, factor: 10,
   side: "right", paddingMask: true, lookAhead: true, packed: "", labels: false, hide: "infinity", positions: "text",
   head: "positions", back: 1, gain: 12, divide: true, d: 32, base: 10000, row: 0, query: 3, key: 2, shift: 0, trained: 32,
 };
@@ -34,7 +34,7 @@ function showLab(host, data, style, html) {
   const figures = [
     ["ids", drawIds, ["texts", "word"]], ["order", drawOrder, ["texts", "d", "addPositions", "orderMask"]],
     ["clock", drawClock, ["d", "place", "pair"]], ["far", drawFar, ["d", "pair", "from", "offset"]],
-    ["adding", drawAdding, ["texts", "side", "positions", "packed", "d", "row", "size"]],
+    ["adding", drawAdding, ["texts", "side", "positions", "packed", "d", "row", "factor"]],
     ["masks", drawMasks, [...OF_MASKS, ...OF_CELL]], ["tests", drawTests, OF_MASKS],
     ["cost", drawCost, OF_HEAD], ["sandbox", drawSandbox, [...OF_HEAD, ...OF_CELL, "shift", "trained"]],
   ].map(([id, draw, reads]) => {

@@ -123,14 +123,14 @@ function drawFar({ picture, says, strips }, { state, encoding }) {
 }
 
 function drawAdding({ picture, says, strips }, { state, rows, encoding, words }) {
-  const names = Object.keys(SENTENCE), wide = words[names[0]].length, root = Math.sqrt(wide), size = state.size / 10;
+  const names = Object.keys(SENTENCE), wide = words[names[0]].length, root = Math.sqrt(wide), factor = state.factor / 10;
   const positions = names.map((name) => encodingOf(SENTENCE[name], paperEncoding(wide, 10000)));
   const sums = (factor) => names.map((name, index) => {
     const sum = positions[index].map((value, dimension) => value + factor * words[name][dimension]);
     return ofLengthOne(sum); // because angles are compared
   });
-  const ends = once("ends", () => [1, root].map((factor) => centered(sums(factor)))), here = sums(size);
-  const plane = once("plane", () => planeOf(ends.flat())); // one plane for all sizes
+  const ends = once("ends", () => [1, root].map((factor) => centered(sums(factor)))), here = sums(factor);
+  const plane = once("plane", () => planeOf(ends.flat())); // one plane for all factors
   const pointsOf = (vectors) => vectors.map((vector) => {
     const [x, y] = plane.map((direction) => dot(vector, direction));
     return [200 + 250 * x, 110 - 250 * y];

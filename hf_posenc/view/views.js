@@ -106,8 +106,8 @@ function makeViews(choose, isSmall) {
   // True if a query reads a key that should be hidden from it. Outputs of padding are not used, so they cannot leak.
   function leaks(query, key, weight) {
     const reason = result.reasons[query][key], isOther = row.documents[query] !== row.documents[key];
-    const should = reason === ALLOWED ? !isOther || !row.real[query] || !row.real[key] : reason === PADDING_QUERY;
-    return !should && weight >= 0.005;
+    const isRight = reason === ALLOWED ? !isOther || !row.real[query] || !row.real[key] : reason === PADDING_QUERY;
+    return !isRight && weight >= 0.005;
   }
   const says = () => `${factsOf(row, state.query)} ${wordsOf(state.query, state.key)}`;
 

@@ -296,7 +296,7 @@ class Lab:
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).inner_text())
 
-    def tests(self) -> list[str]:
+    def results(self) -> list[str]:
         return list(self.page.locator("#cost li").all_inner_texts())
 
 
@@ -351,9 +351,9 @@ class TestPage:
     def test_mistakes_cost_something_and_the_page_shows_it(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
         same = "Padding and other texts change nothing: true (0)"
-        assert lab.tests()[0] == same
+        assert lab.results()[0] == same
         lab.set("side", "left")
-        assert lab.tests()[0] == same
+        assert lab.results()[0] == same
         for name, wrong, right, words in (
             ("divide", False, True, "no ÷ √d"),
             ("hide", "ones", "infinity", "0 and 1 added in place of −∞ and 0"),
@@ -362,14 +362,14 @@ class TestPage:
             ("packed", "together", "", "packed documents without a mask between them"),
         ):
             lab.set(name, wrong)
-            assert lab.tests()[0].startswith("Padding and other texts change nothing: false (")
-            assert lab.tests()[0].endswith(f": {words})")
+            assert lab.results()[0].startswith("Padding and other texts change nothing: false (")
+            assert lab.results()[0].endswith(f": {words})")
             assert lab.page.locator("#cost .wrong").count() == 1
             lab.set(name, right)
-            assert lab.tests()[0] == same
+            assert lab.results()[0] == same
         lab.set("hide", "billion")
         lab.set("packed", "apart")
-        assert lab.tests()[0] == same
+        assert lab.results()[0] == same
 
     def test_a_click_survives_the_way_of_the_mouse_and_other_settings(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -463,7 +463,7 @@ class TestPage:
     def test_queen_and_woman_come_together_if_tokens_are_small(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
         assert "queen and woman: 0.82 (without positions 0.19). Queen and king: 0.73" in lab.text("#adding .says")
-        lab.set("size", 196, scene="adding")
+        lab.set("factor", 196, scene="adding")
         assert "queen and woman: 0.33 (without positions 0.19). Queen and king: 0.63" in lab.text("#adding .says")
 
     def test_three_ways_to_mask(self, visit: Callable[..., Lab]) -> None:
@@ -497,7 +497,7 @@ class TestPage:
         lab = visit()
         lab.set("positions", "none")
         lab.set("lookAhead", False)
-        assert lab.tests()[2] == "Order matters: false (0)"
+        assert lab.results()[2] == "Order matters: false (0)"
         assert "no position" in lab.text("#sandbox .sentence")
         assert "at position" not in lab.text("#sandbox .sentence")
         assert lab.text(".dials-view .note") == "Without position ids there are no hands."
