@@ -217,12 +217,6 @@ def uncompiled(model: Any) -> Any:
     return model._orig_mod if "_orig_mod" in getattr(model, "_modules", {}) else None
 
 
-def run_without_compiling(module: nn.Module) -> None:
-    """Undo `module.compile()`."""
-    if "_compiled_call_impl" in vars(module):
-        module._compiled_call_impl = None
-
-
 def bytes_of_table(table: Any) -> int:
     """Return `table.nbytes`; pyarrow 18 has none for tables with a column of type `string_view`."""
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import random
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from .._common.compat import run_without_compiling
 from .._common.errors import shorten, value_error
 from .properties import (
     configurations,
@@ -447,8 +447,12 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         logger.handlers, logger.propagate = [logging.NullHandler()], False
         for module, _, _ in before:
             module.training = False
-            run_without_compiling(module)  # compiling for a few tokens would take minutes
-        with torch.random.fork_rng(devices):
+        with ExitStack() as settings:
+            settings.enter_context(torch.random.fork_rng(devices))
+            # Compiling for a few tokens would take minutes. Flex attention that is not compiled warns.
+            settings.enter_context(torch.compiler.set_stance("force_eager"))
+            settings.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
             yield
     finally:
         logger.handlers, logger.propagate = handlers, propagate
