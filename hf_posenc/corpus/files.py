@@ -19,7 +19,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import xxhash
 
-from .._common.errors import explain, value_error
+from .._common.errors import explain, option, value_error
 from .._common.files import nearest_folder, no_such_file
 
 Format = Literal["text", "json", "csv", "parquet", "arrow"]
@@ -308,7 +308,7 @@ def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list
         raise value_error(
             f"{folder} has no data files",
             got=f"{len(other_files)} files, none with the ending of text, JSON, CSV, Parquet or Arrow",
-            fix="format='text' (--format text) reads all files in the folder",
+            fix=f"{option('format', 'text')} reads all files in the folder" if other_files else "check the path",
         )
     return data, other_files
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
 
-from .._common.errors import explain, message_of, shorten, value_error
+from .._common.errors import explain, message_of, option, shorten, value_error
 from ..documents import Documents as TokenDocuments
 from ..documents import Limits, ignore_document_starts
 from ..packing import pack
@@ -395,9 +395,9 @@ class _Shard:
             else:
                 place = f" after byte {part.begin:,}"
         fixes = ["download or write the file again"] if documents.is_damage else []
-        fixes.append('on_bad_row="skip" leaves such rows out and lists them in rejected/')
+        fixes.append(f"{option('on_bad_row', 'skip')} leaves such rows out and lists them in rejected/")
         if self._job.pack is None:
-            fixes.append('on_bad_row="keep-empty" keeps them as empty texts')
+            fixes.append(f"{option('on_bad_row', 'keep-empty')} keeps them as empty texts")
         return explain(
             f"{documents.source.shown}, {documents.unit} {number}{place}: {reason}",
             got=shorten(text[:200]) if text else "no text",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections import Counter
@@ -162,6 +163,9 @@ def open_sources(inputs: Any, options: Options, storage: StorageOptions) -> Sour
         notes.append(f"given more than once, and encoded each time: {', '.join(twice[:3])}{rest}")
     _check_options(sources, options, has_splits=has_splits, has_config=has_config)
     text_files = [id(source) for source in sources if isinstance(source, TextFile) and source.kind not in DELIMITERS]
+    is_text = (isinstance(source, TextFile) and source.kind in _DOCUMENTS.values() for source in sources)
+    if options.text_column != Options.text_column and all(is_text):
+        notes.append(f"text files have no columns: text_column={json.dumps(options.text_column)} names none")
     skipped = set(text_files[_OPENED:])
     opened = [source for source in sources if id(source) not in skipped]
     tables = [

@@ -92,25 +92,35 @@ def test_files_with_unknown_endings_are_named_in_a_note(tmp_path: Path) -> None:
     assert read(folder, format="text").messages == []
 
 
+def test_a_text_column_is_noted_if_all_files_are_text(tmp_path: Path) -> None:
+    assert read(named(tmp_path / "f", "a.txt"), text_column="body").messages == [
+        'text files have no columns: text_column="body" names none'
+    ]
+    (tmp_path / "f" / "b.jsonl").write_text('{"body": "b"}\n')
+    assert read(tmp_path / "f", text_column="body").messages == []
+
+
 def test_what_names_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     named(tmp_path, "corpus.txt", "empty/notes.md")
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "bare").mkdir()
     for given, error, message in (
         (f"{tmp_path}/corpsu.txt", FileNotFoundError, r"(?s)there is no file .*corpsu\.txt.*fix: .*corpus\.txt"),
         (Path("nowhere"), FileNotFoundError, r"there is no file nowhere"),
         (
             f"{tmp_path}/*.csv",
             FileNotFoundError,
-            r"no file matches .*\n  got: .* has corpus.txt, empty, pipe\n  fix: check",
+            r"no file matches .*\n  got: .* has bare, corpus.txt, empty, pipe\n  fix: check",
         ),
         (f"{tmp_path}/emty/*.md", FileNotFoundError, rf"(?s)no file matches.*\n  fix: '{tmp_path}/empty/\*\.md'$"),
         (
             f"{tmp_path}/a/b/c.txt",
             FileNotFoundError,
-            rf"there is no file .*\n  got: {tmp_path} has corpus.txt, empty, pipe",
+            rf"there is no file .*\n  got: {tmp_path} has bare, corpus.txt, empty, pipe",
         ),
-        (tmp_path / "empty", ValueError, r"(?s)empty has no data files.*format='text'"),
+        (tmp_path / "empty", ValueError, r'(?s)empty has no data files.*format="text" \(--format text\)'),
+        (tmp_path / "bare", ValueError, r"(?s)bare has no data files\n  got: 0 files.*fix: check the path"),
         (tmp_path / "pipe", ValueError, r"(?s)pipe must be a file.*a pipe or a device"),
         ("nobody/nothing", ValueError, r"(?s)'nobody/nothing' is not a local file, and was not found.*HF_HUB_OFFLINE"),
         ("empyt", ValueError, r"(?s)'empyt' is not a local file, and was not found.*\n  fix: empty, or check the name"),
