@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import random
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -48,6 +49,7 @@ _REORDERS = ("flip", "flipud", "roll", "gather", "index_select", "take_along_dim
 # adds hooks in the first forward that returns hidden states or attentions.
 _DICTS_OF_A_MODULE = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
 
+_ONE_AT_A_TIME = threading.RLock()  # `unchanged` changes random generators, logging and compiling of the whole process
 
 # Numbers of sample tokens in the input and in the decoder's input, and of padding tokens in a padded row of either.
 # They are low because models may be large. Input and decoder differ, so that their table lookups can be distinguished.
@@ -423,48 +425,49 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         >>> model.training
         True
     """
-    before = [
-        (
-            module,
-            dict(vars(module)),
-            [(name, dict(value)) for name, value in vars(module).items() if name in _DICTS_OF_A_MODULE],
-        )
-        for module in model.modules()
-    ]
-    config = getattr(model, "config", None)
-    configs = [
-        # with copies of lists and dicts, for changes in place
-        (vars(part), dict(vars(part)), {k: copy.copy(v) for k, v in vars(part).items() if isinstance(v, _MUTABLE)})
-        for part in (configurations(config) if config is not None else ())
-    ]
-    python_state = random.getstate()  # layer dropping draws from it in some models
-    numpy_state = np.random.get_state()  # noqa: NPY002  (BigBird draws from it)
-    logger = logging.getLogger("transformers")
-    handlers, propagate = logger.handlers, logger.propagate
-    devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.device.type == "cuda"})
-    try:
-        # No messages. A change of the level would clear the caches of all loggers, which is slow.
-        logger.handlers, logger.propagate = [logging.NullHandler()], False
-        for module, _, _ in before:
-            module.training = False
-        with ExitStack() as settings:
-            settings.enter_context(torch.random.fork_rng(devices))
-            # Compiling for a few tokens would take minutes. Flex attention that is not compiled warns.
-            settings.enter_context(torch.compiler.set_stance("force_eager"))
-            settings.enter_context(warnings.catch_warnings())
-            warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
-            yield
-    finally:
-        logger.handlers, logger.propagate = handlers, propagate
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
-        for module, attributes, dicts in before:
-            _restore(vars(module), attributes)
-            for name, content in dicts:
-                _restore(vars(module)[name], content)
-        for now, values, contents in configs:
-            changed = {name: content for name, content in contents.items() if values[name] != content}
-            _restore(now, values | changed)
+    with _ONE_AT_A_TIME:
+        before = [
+            (
+                module,
+                dict(vars(module)),
+                [(name, dict(value)) for name, value in vars(module).items() if name in _DICTS_OF_A_MODULE],
+            )
+            for module in model.modules()
+        ]
+        config = getattr(model, "config", None)
+        configs = [
+            # with copies of lists and dicts, for changes in place
+            (vars(part), dict(vars(part)), {k: copy.copy(v) for k, v in vars(part).items() if isinstance(v, _MUTABLE)})
+            for part in (configurations(config) if config is not None else ())
+        ]
+        python_state = random.getstate()  # layer dropping draws from it in some models
+        numpy_state = np.random.get_state()  # noqa: NPY002  (BigBird draws from it)
+        logger = logging.getLogger("transformers")
+        handlers, propagate = logger.handlers, logger.propagate
+        devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.device.type == "cuda"})
+        try:
+            # No messages. A change of the level would clear the caches of all loggers, which is slow.
+            logger.handlers, logger.propagate = [logging.NullHandler()], False
+            for module, _, _ in before:
+                module.training = False
+            with ExitStack() as settings:
+                settings.enter_context(torch.random.fork_rng(devices))
+                # Compiling for a few tokens would take minutes. Flex attention that is not compiled warns.
+                settings.enter_context(torch.compiler.set_stance("force_eager"))
+                settings.enter_context(warnings.catch_warnings())
+                warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
+                yield
+        finally:
+            logger.handlers, logger.propagate = handlers, propagate
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            for module, attributes, dicts in before:
+                _restore(vars(module), attributes)
+                for name, content in dicts:
+                    _restore(vars(module)[name], content)
+            for now, values, contents in configs:
+                changed = {name: content for name, content in contents.items() if values[name] != content}
+                _restore(now, values | changed)
 
 
 _MUTABLE = (dict, list, set)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,19 @@ def test_making_a_spec_leaves_the_model_unchanged(family: Family) -> None:
     assert before == after
 
 
+def test_specs_made_in_threads_leave_the_process_as_it_was() -> None:
+    model, logger = GPT2.build().train(), logging.getLogger("transformers")
+    compiled = torch.compile(lambda x: x + 1, backend=_refuse)
+    handlers, propagate = list(logger.handlers), logger.propagate
+    with ThreadPoolExecutor(4) as threads:
+        specs = list(threads.map(ModelSpec.of, [GPT2.build(), *[model] * 6, GPT2.build()]))
+    assert specs == [ModelSpec.of(model)] * 8
+    assert model.training
+    assert (logger.handlers, logger.propagate) == (handlers, propagate)
+    with pytest.raises(Exception, match="the model was compiled"):  # compiling is on again
+        compiled(torch.ones(1))
+
+
 def test_a_model_that_changes_itself_in_short_forwards_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     """BigBird exchanges its attention for the full one when rows are short, with a message, and never goes back."""
     messages: list[str] = []
@@ -451,13 +465,14 @@ def test_wrappers_are_opened(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
-def test_a_compiled_model_is_opened_without_compiling_it() -> None:
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("the model was compiled")
+def _refuse(*_: Any) -> Any:
+    raise AssertionError("the model was compiled")
 
-    assert ModelSpec.of(torch.compile(ROBERTA.build(), backend=refuse)) == ModelSpec.of(ROBERTA.build())
+
+def test_a_compiled_model_is_opened_without_compiling_it() -> None:
+    assert ModelSpec.of(torch.compile(ROBERTA.build(), backend=_refuse)) == ModelSpec.of(ROBERTA.build())
     model = ROBERTA.build()
-    model.compile(backend=refuse)
+    model.compile(backend=_refuse)
     compiled = model._compiled_call_impl
     assert ModelSpec.of(model) == ModelSpec.of(ROBERTA.build())
     assert model._compiled_call_impl is compiled
