@@ -6,6 +6,7 @@ The input is read and checked, never tokenized or modified.
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -209,12 +210,18 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
     for argument in ("text_column", "text_pair_column"):  # the target column may be missing, as at inference
         name = getattr(settings, argument)
         if name is not None and name not in columns:
+            first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
+            if names := _other_texts(name, first, settings):
+                fix = f"{argument}={names[0]!r}"
+            elif names := [key for key, value in first.items() if _is_conversation(value)]:
+                fix = _tokenize_conversations(names[0])
+            else:
+                fix = (
+                    "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
+                    f"first, dataset.map(collate, batched=True); another column: {argument}='...'"
+                )
             raise value_error(
-                f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
-                fix=f"{argument}={names[0]!r}"
-                if (names := _other_texts(name, columns, settings))
-                else "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
-                f"first, dataset.map(collate, batched=True); another column: {argument}='...'",
+                f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}", fix=fix
             )
     pair = settings.text_pair_column
     seconds = None if pair is None else as_list(columns[pair])
@@ -222,12 +229,25 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
     return Given(count, texts, pairs, targets, columns)
 
 
-def _other_texts(name: str, columns: dict[str, Values], settings: Settings) -> list[str]:
-    """Return the names of the columns of texts that no setting names, the one most similar to `name` first."""
-    text_columns = (settings.text_column, settings.text_pair_column, settings.text_target_column)
-    first = {key: next(iter(as_list(values)), None) for key, values in columns.items() if key not in text_columns}
-    texts = [key for key, value in first.items() if isinstance(key, str) and isinstance(value, str)]
+def _other_texts(name: str, first: Mapping[str, Any], settings: Settings) -> list[str]:
+    """Return the columns of texts that no setting names, the one most similar to `name` first."""
+    named = (settings.text_column, settings.text_pair_column, settings.text_target_column)
+    texts = [
+        key for key, value in first.items() if isinstance(key, str) and isinstance(value, str) and key not in named
+    ]
     return [*difflib.get_close_matches(name, texts, n=1), *texts]
+
+
+def _is_conversation(value: object) -> bool:
+    """Return True for a list of messages, such as `[{"role": "user", "content": "..."}]`."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and "role" in value[0]
+
+
+def _tokenize_conversations(column: str | None) -> str:
+    """Return the advice for conversations in a column of a data set, or in a list if `column` is None."""
+    if column is None:
+        return "[tokenizer.apply_chat_template(each, return_dict=True) for each in conversations]"
+    return f"dataset.map(lambda row: tokenizer.apply_chat_template(row[{json.dumps(column)}], return_dict=True))"
 
 
 def _checked(rows: Values, column: str, words: bool, drop: str | None = None) -> list[Any]:
@@ -275,6 +295,8 @@ def _wrong_text(rows: Values, column: str, drop: str | None) -> str:
         fix = 'text.decode("utf-8")'
     elif type(first).__name__ == "Series":
         fix = 'frame.to_dict("records") in pandas, frame.to_dicts() in polars; or dataset.with_format(None)'
+    elif _is_conversation(first):
+        fix = _tokenize_conversations(column if drop is None else None)
     elif isinstance(first, (list, tuple, np.ndarray)) and (drop is None or not _is_row_of_ids(first)):
         fix = (
             "is_split_into_words=True for lists of words; tokenizer.convert_tokens_to_ids(row) for lists of tokens; "
