@@ -96,6 +96,7 @@ function showLab(host, data, style, html) {
       const moved = after.real.indexOf(true) - before.real.indexOf(true);
       for (const name of ["query", "key"]) if (before.real[state[name]]) state[name] += moved;
     }
+    if (change.packed && !("query" in change)) state.query = (page.rows[0]?.documents.lastIndexOf(0) ?? 0) + 2; // it may leak
     const last = (page.rows[0]?.tokens.length ?? 1) - 1;
     Object.assign(state, {
       row: between(state.row, 0, Math.max(page.rows.length - 1, 0)), query: between(state.query, 0, last),

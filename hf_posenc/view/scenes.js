@@ -61,7 +61,7 @@ function drawOrder({ picture, says, scores }, { state, lists, texts, encoding })
     tag("th", { scope: "row" }, escaped(token)), ...inputs.map((vector) => strip(vector)),
     ...outputs.map((vector) => strip(vector)), strip(minusVector(...outputs), true),
     tag("td", {}, difference < 5e-5 ? "0" : difference.toFixed(2))));
-  const heads = ["", "input A", "input B", "output A", "output B", "output A − B", "largest difference"];
+  const heads = ["", "input A", "input B", "output A", "output B", "output A − B", "largest differ\u00adence"];
   says.textContent = same ? "Type a first text of two words or more."
     : most < 5e-5 ? "Each token has the same output in A and B: the model cannot tell them apart."
       : `The outputs of a token differ by up to ${most.toFixed(2)}: order can be read.`;

@@ -188,7 +188,7 @@ function makeViews(choose, isSmall) {
     three.innerHTML = tableOf("The masks of the chosen query in three ways. Arrow keys choose the key.", [
       tag("tr", {}, ...heads.map((words) => tag("th", { scope: "col" }, words))), ...lines,
     ]);
-    oneNote.textContent = `Left: all queries and keys of row ${state.row}. Right: the keys of query ${placed(query)}, and ` +
+    oneNote.textContent = `First, all queries and keys of row ${state.row}. Then the keys of query ${placed(query)}, and ` +
       "three ways to hide some: number added to the score → softmax.";
   }
   function drawAll() {
