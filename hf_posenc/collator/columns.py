@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._common.errors import explain, require_one_split
+from .._common.errors import explain, require_one_split, type_error
 from ..documents import LENGTHS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
@@ -145,7 +145,17 @@ def to_table(columns: Mapping[str, Column]) -> pa.Table:
     """
     import pyarrow as pa
 
-    return pa.table({name: _arrow(column, pa) for name, column in columns.items()})
+    arrays = {}
+    for name, column in columns.items():
+        try:
+            arrays[name] = _arrow(column, pa)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise type_error(
+                f"column {name!r} has values of several types",
+                got=str(error),
+                fix="convert them to one type, or leave the column out",
+            ) from error
+    return pa.table(arrays)
 
 
 def _arrow(column: Column, pa: Any) -> Any:

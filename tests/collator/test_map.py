@@ -14,6 +14,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -156,6 +157,12 @@ def test_map_removes_columns_of_rows_that_overflow_and_repeats_the_others(wordpi
     assert set(mapped.column_names) == MADE | {"m", "overflow_to_sample_mapping"} | (set() if form is None else {"n"})
     assert mapped["m"][:] == [3] * (len(mapped) - 1) + [4]
     assert mapped["input_ids"][:] == [ids.tolist() for ids in collate({"text": rows["text"][:]})["input_ids"]]
+
+
+def test_a_column_of_several_types_is_named(wordpiece) -> None:
+    frame = pd.DataFrame({"text": TEXTS[:2], "idx": [0, True]}, dtype=object)
+    with pytest.raises(TypeError, match=r"column 'idx' has values of several types\n  got: .*bool"):
+        DataCollatorWithPositionalEncoding(wordpiece)(frame)
 
 
 def test_ids_that_are_mapped_again_are_not_removed(word_level) -> None:

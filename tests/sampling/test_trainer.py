@@ -11,7 +11,7 @@ import datasets
 import pytest
 import torch
 import transformers
-from installed import GROUPED
+from installed import GROUPED, before
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
@@ -393,6 +393,8 @@ def test_the_line_of_the_guide_makes_prompts_of_every_saved_collator(
     made.save_pretrained(tmp_path)
     prompts = eval(line, {"collate": C.from_pretrained(tmp_path, model=model)})
     batch, options = prompts(["I ride bike", "a"]), {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    if before("transformers", "5.2"):  # it gives every new token the last position, as the guide says
+        batch.pop("position_ids")
     generated = model.generate(**batch, **options)[:, -4:]
     for row, text in enumerate(("I ride bike", "a")):
         ids = torch.tensor([byte_bpe(text, add_special_tokens=False)["input_ids"]])

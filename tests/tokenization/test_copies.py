@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import before
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
@@ -79,6 +80,8 @@ NEED_THE_FILE = {"merges that could be either"}
 @pytest.fixture(params=SHARED)
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, str]:
     """Return the name of an entry of `SHARED`, a folder with its tokenizer, and its text."""
+    if before("tokenizers", "0.23"):
+        pytest.skip("transformers loads other ids each time, or raises an error")
     content, text = SHARED[request.param]
     rest = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
     rest |= {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}}

@@ -687,7 +687,7 @@ def _moved(positions: list[int], documents: list[int], first: int, wanted: Wante
             for place in places:
                 moved[place] += first
         elif any(positions[place] < first for place in places):
-            wanted.refusals.append("the position_ids of a document must be")
+            wanted.refusals.append("those of a document must be")
     return moved
 
 

@@ -214,7 +214,8 @@ class Reference:
             if slow_pair and truncates and self._is_longer(text, pair, self.limit):
                 wanted.refusals.append("needs a fast tokenizer")
                 return wanted
-            wanted.rows += [Row(ids, types, index) for ids, types in found]
+            # ByT5 counts an end token of the text twice in its types.
+            wanted.rows += [Row(ids, None if types is None else types[: len(ids)], index) for ids, types in found]
         if targets is None:
             return self.batch(wanted, others, None)
         if self.target_limit is not None and self.strategy != "do_not_truncate":
@@ -530,14 +531,13 @@ def documents_by(positions: list[list[int]]) -> list[list[int] | None]:
 
 
 def _without_starts(row: Row) -> Any:
-    """Return the labels of a row with -100 at the first token of each document."""
+    """Return the labels of a row with -100 at tokens that are padding, or follow padding or another document."""
     if row.labels is None:
         return None
-    numbers, seen = row.documents or [0] * len(row.ids), set[int]()
-    labels = []
-    for label, number, kept in zip(row.labels, numbers, _mask(row), strict=True):
-        labels.append(label if number in seen or not kept else IGNORED)
-        seen |= {number} if kept else set()
+    before, labels = None, []
+    for label, number, kept in zip(row.labels, row.documents or [0] * len(row.ids), _mask(row), strict=True):
+        labels.append(label if kept and number == before else IGNORED)
+        before = number if kept else None
     return labels
 
 
