@@ -242,8 +242,8 @@ _ODD = st.sampled_from(
         10**40,
         float("nan"),
         float("inf"),
-        np.float32(1),  # pyarrow 26 ends the process at np.float16(1) after np.datetime64("2024")
-        np.datetime64("2024"),
+        np.float16(1),
+        datetime.datetime(2024, 1, 1),  # not np.datetime64: pyarrow 26 crashes at a NumPy number after it
         decimal.Decimal("1.5"),
         (1, 2),
         {1},
