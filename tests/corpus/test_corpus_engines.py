@@ -224,7 +224,7 @@ import pickle, signal, subprocess
 class Worker(subprocess.Popen):
     def __init__(self, *given, **settings):
         super().__init__(*given, **settings)
-        if self.stdin is None:  # a library that is imported starts it, such as torch 2.14
+        if self.stdin is None:  # ldconfig, which a CUDA build of torch starts when imported
             return
         {then}
 subprocess.Popen = Worker
