@@ -415,7 +415,8 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     r"""Put a model into evaluation mode in a `with` block, and restore the model and global state afterwards.
 
     Some models change their state in a forward: BigBird replaces its attention for short rows. Attributes, submodules,
-    configurations, random generators and logging are restored; in-place changes of weights are not.
+    configurations, random generators and logging are restored; in-place changes of weights are not. In the block no
+    code is compiled, and other threads wait at their own block, because these settings are those of the process.
 
     Example:
         >>> model = nn.Dropout().train()
