@@ -149,11 +149,11 @@ def to_table(columns: Mapping[str, Column]) -> pa.Table:
     for name, column in columns.items():
         try:
             arrays[name] = _arrow(column, pa)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:  # several types, or one that Arrow lacks
             raise type_error(
-                f"column {name!r} has values of several types",
+                f"the values of column {name!r} fit no Arrow type",
                 got=str(error),
-                fix="convert them to one type, or leave the column out",
+                fix="convert them to one type, such as int, float or str; or leave the column out",
             ) from error
     return pa.table(arrays)
 

@@ -159,9 +159,10 @@ def test_map_removes_columns_of_rows_that_overflow_and_repeats_the_others(wordpi
     assert mapped["input_ids"][:] == [ids.tolist() for ids in collate({"text": rows["text"][:]})["input_ids"]]
 
 
-def test_a_column_of_several_types_is_named(wordpiece) -> None:
-    frame = pd.DataFrame({"text": TEXTS[:2], "idx": [0, True]}, dtype=object)
-    with pytest.raises(TypeError, match=r"column 'idx' has values of several types\n  got: .*bool"):
+@pytest.mark.parametrize(("values", "got"), [([0, True], "bool"), ([1j, 2j], "complex"), ([2**63, -1], "too large")])
+def test_a_column_that_fits_no_arrow_type_is_named(wordpiece, values: list[Any], got: str) -> None:
+    frame = pd.DataFrame({"text": TEXTS[:2], "idx": values}, dtype=object)
+    with pytest.raises(TypeError, match=rf"the values of column 'idx' fit no Arrow type\n  got: .*{got}"):
         DataCollatorWithPositionalEncoding(wordpiece)(frame)
 
 
