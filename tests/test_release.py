@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,8 +14,19 @@ import release
 import versions
 from packaging.requirements import Requirement
 
-PROJECT = '[project]\nname = "hf-posenc"\nversion = "0.9.0"\n'
+PROJECT = """[project]
+name = "hf-posenc"
+version = "0.9.0"
+classifiers = ["Programming Language :: Python :: 3.98", "Programming Language :: Python :: 3.99"]
+"""
+CHECKS = ["pinned", "lowest", "pinned --core --sdist", "pinned --python python3.98"]
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n### Fixed\n\n- A crash.\n\n## [0.9.0] - 2026-01-02\n\n- The first.\n"
+
+
+@pytest.fixture(autouse=True)
+def pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.98 is on this machine, and 3.99 is not."""
+    monkeypatch.setattr(release, "interpreter", {"3.98": "python3.98"}.get)
 
 
 @pytest.fixture
@@ -48,8 +61,38 @@ def test_a_release_writes_version_and_date_and_checks_wheel_and_sdist(
     assert project == PROJECT.replace("0.9.0", "0.10.0")
     date = changelog.split("## [0.10.0] - ")[1][:10]
     assert changelog == CHANGELOG.replace("[Unreleased]\n", f"[Unreleased]\n\n## [0.10.0] - {date}\n")
-    assert checked == [(repo, repo / "dist", check) for check in ("pinned", "lowest", "pinned --core --sdist")]
-    assert "git tag v0.10.0" in capsys.readouterr().out
+    assert checked == [(repo, repo / "dist", check) for check in CHECKS]
+    printed = capsys.readouterr().out
+    assert "Python 3.98: python3.98, Python 3.99: not found" in printed
+    assert "git tag v0.10.0" in printed
+
+
+def test_a_release_needs_a_second_python_or_the_word_to_go_on(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    monkeypatch.setattr(release, "run_check", lambda _at, _dist, check: checked.append(check))
+    monkeypatch.setattr(release, "interpreter", {"3.98": sys.executable}.get)
+    with pytest.raises(SystemExit, match="no other Python was found"):
+        release.main(["0.10.0"], repo)
+    assert checked == []
+    release.main(["0.10.0", "--one-python"], repo)
+    assert checked == list(release.CHECKS)
+
+
+def test_a_python_is_found_by_its_version_and_only_if_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    folder = tmp_path / "versions" / "3.99.1" / "bin"
+    folder.mkdir(parents=True)
+    program = folder / "python"
+    program.write_text("#!/bin/sh\necho 3.99\n")
+    program.chmod(0o755)
+    shim = tmp_path / "python3.99"  # as pyenv makes them
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert release.interpreter("3.99") is None
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert release.interpreter("3.99") == str(program)
+    assert release.interpreter(".".join(map(str, sys.version_info[:2]))) == sys.executable
 
 
 @pytest.mark.parametrize(
@@ -84,7 +127,7 @@ def test_without_a_version_the_present_one_is_checked_and_nothing_is_written(
     with pytest.raises(SystemExit) as end:
         release.main([], repo)
     assert end.value.code == 0
-    assert checked == list(release.CHECKS)
+    assert checked == CHECKS
     assert _texts(repo) == (PROJECT, CHANGELOG)
     assert "git tag" not in capsys.readouterr().out
 
@@ -100,7 +143,7 @@ def test_a_release_needs_the_address_of_the_repository(repo: Path, monkeypatch: 
     assert checked == []
     with pytest.raises(SystemExit, match=r"replace github\.com/OWNER/"):
         release.main([], repo)
-    assert checked == list(release.CHECKS)
+    assert checked == CHECKS
 
 
 def test_the_readme_on_pypi_has_no_relative_address() -> None:

@@ -6,6 +6,7 @@ missing shards, then write manifest and data card.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -470,6 +471,6 @@ def verify(
 
 encode.__signature__ = with_options(encode)  # type: ignore[attr-defined]
 _described = [
-    f"        {field.name} (defaults to `{field.default!r}`): {field.metadata['help']}" for field in fields(Options)
+    f"    {field.name} (defaults to `{field.default!r}`): {field.metadata['help']}" for field in fields(Options)
 ]
-encode.__doc__ = (encode.__doc__ or "").replace("        **options:", "\n".join(_described))
+encode.__doc__ = inspect.cleandoc(encode.__doc__ or "").replace("    **options:", "\n".join(_described))

@@ -675,4 +675,4 @@ def test_every_option_is_a_keyword_with_its_type_and_help() -> None:
     assert signature.parameters["stride"].annotation is int
     assert signature.parameters["max_length"].default is None
     for name in signature.parameters:
-        assert f"        {name} (" in (corpora.encode.__doc__ or "")
+        assert f"    {name} (" in (corpora.encode.__doc__ or "")

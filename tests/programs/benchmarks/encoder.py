@@ -13,9 +13,8 @@ import torch
 import transformers
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.testing import standard_library_docstrings
 
-from .measuring import Case, bert, take_turns
+from .measuring import Case, bert, docstrings, take_turns
 
 TEXTS, ROWS, LIMIT = 1_024, 32, 256
 BUDGET = 4_096  # padded tokens of a batch
@@ -24,7 +23,7 @@ TOLERANCE = 1e-5
 
 def run(rounds: int) -> Iterator[Case]:
     """Compare batches of one collator; the names have the share of padding among all tokens."""
-    texts = standard_library_docstrings()
+    texts = docstrings()
     np.random.default_rng(0).shuffle(texts)
     del texts[TEXTS:]
     shape = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1_536}

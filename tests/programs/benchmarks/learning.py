@@ -31,7 +31,8 @@ from transformers import trainer_pt_utils
 
 from hf_posenc import DataCollatorWithPositionalEncoding as Collator
 from hf_posenc import PackingPlan, pack, plan_batches, train_bpe
-from hf_posenc.testing import standard_library_docstrings
+
+from .measuring import docstrings
 
 HELD_OUT, LONGEST, WIDTH, RATE = 500, 256, 64, 2e-3
 BUDGETS = {"docstrings": 2_048, "templates": 256}  # tokens in a step
@@ -55,7 +56,7 @@ def templates() -> list[str]:
 @functools.cache
 def read(corpus: str) -> tuple[Any, list[list[int]]]:
     """Return a tokenizer, and the ids of the documents of a corpus in random order."""
-    texts = templates() if corpus == "templates" else standard_library_docstrings()
+    texts = templates() if corpus == "templates" else docstrings()
     texts = [texts[index] for index in np.random.default_rng(0).permutation(len(texts))]
     tokenizer = train_bpe(texts[HELD_OUT:], 2_000, model_max_length=LONGEST, progress=False)
     return tokenizer, tokenizer(texts, truncation=True)["input_ids"]

@@ -12,9 +12,18 @@ import torch
 import transformers
 
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, sinusoidal_encoding, with_arrow_batches
-from hf_posenc.testing import standard_library_docstrings
 
-from .measuring import Case, bert, busy_core, default_threads, each, must_equal, take_turns, wall_milliseconds
+from .measuring import (
+    Case,
+    bert,
+    busy_core,
+    default_threads,
+    docstrings,
+    each,
+    must_equal,
+    take_turns,
+    wall_milliseconds,
+)
 
 ROWS, BATCH, BATCHES = 20_000, 32, 40
 TEXTS, WIDTH, LIMIT = 64, 768, 512
@@ -89,7 +98,7 @@ def embeddings(rounds: int) -> Iterator[Case]:
     First the CPU time of one core; then the time on the wall with the default threads of torch and tokenizers, alone
     and beside a process that keeps one core busy.
     """
-    texts = standard_library_docstrings()
+    texts = docstrings()
     np.random.default_rng(0).shuffle(texts)
     batches = [texts[start : start + TEXTS] for start in range(0, 16 * TEXTS, TEXTS)]
     tokenizer = bert()

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerFast
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe
 from hf_posenc.testing import standard_library_docstrings
 
-from .measuring import Case, bert, cpu_milliseconds, each
+from .measuring import Case, bert, cpu_milliseconds, docstrings, each
 
 LIMIT, BATCH, PASS, PASSES = 512, 64, 64, 4  # tokens a row, rows a batch, batches a pass, passes of a process
 IDS = 16_000  # of the tokenizers that are trained here
@@ -34,7 +34,7 @@ Encode = Callable[[list[str]], Any]
 
 def documents() -> tuple[list[str], list[str]]:
     """Return texts to train tokenizers on, and texts to encode: docstrings of Python, and of installed packages."""
-    seen = standard_library_docstrings()
+    seen = docstrings()
     packages = Path(sysconfig.get_path("purelib"))
     new = sorted(set().union(*(standard_library_docstrings(packages / name) for name in PACKAGES)) - set(seen))
     np.random.default_rng(0).shuffle(new)
