@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -223,3 +224,17 @@ def bytes_of_table(table: Any) -> int:
         return int(table.nbytes)
     except TypeError:
         return int(table.get_total_buffer_size())
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Leave what runs in a `with` block out of the graph that `torch.jit.trace` records; its tensors are constants."""
+    import torch
+
+    state: Any = torch._C
+    before = state._get_tracing_state()
+    state._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        state._set_tracing_state(before)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
+from .._common.compat import untraced
 from .arguments import as_index, beyond_length, check_tensor_range, check_width, without_values
 from .conventions import Convention, resolve_convention
 from .exact import Waves, exact_rows, exact_rows_in_graph, waves
@@ -63,6 +64,7 @@ class Encoding(NamedTuple):
 # --------------------------------------------------------------------------------------------------------------- cache
 
 _Key = tuple[Encoding, torch.dtype, torch.device]
+_jit: Any = torch.jit  # it has no types
 
 
 # All cached tables `(R, D)`, as the only item of a list: replacing an item is safe in threads. For an attribute of a
@@ -88,6 +90,9 @@ def _table(
     encoding: Encoding, length: int, dtype: torch.dtype, device: torch.device, *, count: int
 ) -> torch.Tensor | None:
     """Return the cached table of an encoding with at least `length` rows, after computing its missing rows."""
+    if _jit.is_tracing():  # the lengths are tensors, and the table becomes a constant
+        with untraced():
+            return _table(encoding, int(length), dtype, device, count=int(count))
     key = (encoding, dtype, device)
     cached = _tables[0].get(key)
     present = 0 if cached is None else len(cached)

@@ -335,3 +335,14 @@ def test_inference_mode_first_and_training_later(convention: Convention) -> None
         x = torch.randn(2, LENGTH, model.pos.d_model, requires_grad=True)
         model.pos(x, position_ids=positions).sum().backward()
         torch.testing.assert_close(x.grad, torch.full_like(x, model.pos.factor))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_the_encoding_is_traced_before_its_table_is_computed() -> None:
+    """The lengths are tensors then. `_empty_cache` makes it the first use, as in a fresh process."""
+    module = SinusoidalPositionalEncoding(8)
+    traced = torch.jit.trace(module, torch.zeros(1, 4, 8))
+    clear_cache()
+    for length in (4, 7):
+        vectors = torch.randn(2, length, 8)
+        torch.testing.assert_close(traced(vectors), module(vectors), rtol=0, atol=0)
