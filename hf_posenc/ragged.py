@@ -81,14 +81,14 @@ class Ragged:
 
     @classmethod
     def from_rows(
-        cls, rows: Sequence[Any] | NDArray[Any] | Ragged, *, name: str = "input_ids", bools: bool = False
+        cls, rows: Sequence[Any] | NDArray[Any] | Ragged, *, name: str = "input_ids", mask: bool = False
     ) -> Ragged:
         r"""Make a `Ragged` from rows of integers. Each row is a list, a NumPy array or a tensor.
 
         Args:
             rows (sequence of 1-D array-likes of integers): the rows; a row may be empty.
             name (`str`, *optional*, defaults to `"input_ids"`): name of the column, for error messages.
-            bools (`bool`, *optional*, defaults to `False`): accept rows of bools too, as 0 and 1.
+            mask (`bool`, *optional*, defaults to `False`): accept rows of bools and of whole floats too, such as 1.0.
 
         Returns:
             `Ragged` with int64 values, copied from the rows. If `rows` is already a `Ragged`, `rows` itself.
@@ -112,7 +112,7 @@ class Ragged:
         arrays = list(rows) if kinds == {np.ndarray} else [_as_array(row) for row in rows]
         if not {(array.ndim, array.dtype.char) for array in arrays} <= _INTEGERS:
             pairs = zip(rows, arrays, strict=True)
-            arrays = [_checked_row(index, row, array, name, bools) for index, (row, array) in enumerate(pairs)]
+            arrays = [_checked_row(index, row, array, name, mask) for index, (row, array) in enumerate(pairs)]
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         if len({array.dtype for array in arrays}) == 1:
             with contextlib.suppress(TypeError):  # a row that is not contiguous
@@ -283,6 +283,26 @@ class Ragged:
         """
         return Ragged(run_indices(start, self.lengths), self.lengths)
 
+    def padded_counters(
+        self, start: int, fill: int, inside: NDArray[np.bool_], *, side: PaddingSide = "right"
+    ) -> NDArray[np.int64]:
+        r"""Return `counters(start)` as one array `(B, T)`, padded with `fill`: `pad` in less time.
+
+        `inside` is the result of `self.inside(width, side=side)`.
+
+        Example:
+            >>> rows = Ragged.from_rows([[7, 8, 9], [5]])
+            >>> rows.padded_counters(2, 1, rows.inside(side="left"), side="left")
+            array([[2, 3, 4],
+                   [1, 1, 2]])
+        """
+        width = inside.shape[1]
+        columns = np.arange(start - fill, start - fill + width)
+        if side == "left":
+            columns = columns - (width - self.lengths)[:, None]
+        counters: NDArray[np.int64] = columns * inside
+        return counters + fill if fill else counters
+
     def _checked_width(self, width: int | None) -> int:
         if width is not None and width < self.longest:
             raise value_error(
@@ -336,7 +356,7 @@ def round_up(length: int, multiple: int | None) -> int:
     return length if multiple is None else -(-length // multiple) * multiple
 
 
-def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, bools: bool) -> NDArray[Any]:
+def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, mask: bool) -> NDArray[Any]:
     """Return `array`, which was made from `row`, as int64."""
     if array.ndim == 1 and array.dtype.kind in "ufO":  # NumPy converts lists with integers beyond int64 to these kinds
         values = row if isinstance(row, list | tuple) else array.tolist()
@@ -344,12 +364,18 @@ def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, bools: bo
         if beyond and all(isinstance(value, int) for value in values):
             rule = f"row {index} of column '{name}' holds {max(beyond, key=abs)}, and int64 ends below 2**63"
             raise value_error(rule, fix="check the column: ids, positions and labels are smaller")
-    if array.ndim == 1 and (array.size == 0 or array.dtype.kind in ("iub" if bools else "iu")):
+    is_integer = array.dtype.kind in ("iub" if mask else "iu")
+    if array.ndim == 1 and mask and array.dtype.kind == "f":
+        is_integer = bool((array == np.floor(array)).all()) and bool(np.isfinite(array).all())
+    if array.ndim == 1 and (array.size == 0 or is_integer):
         return array.astype(np.int64)  # an empty list has no integer dtype
+    fix = f"one list of integers per row, or dataset.remove_columns('{name}')"
+    if name == "input_ids":
+        fix = "pass one list of token ids per row, e.g. [101, 7592, 102]"
     raise type_error(
         f"row {index} of column '{name}' must be a flat list of integers",
         got=f"{array.ndim}-dimensional values of {array.dtype}",
-        fix="pass one list of token ids per row, e.g. [101, 7592, 102]",
+        fix=fix,
     )
 
 

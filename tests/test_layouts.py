@@ -55,7 +55,7 @@ WORDS = _words()
 def _quiet() -> Iterator[None]:
     datasets.disable_progress_bars()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="labels are made only for the tokens")
+        warnings.filterwarnings("ignore", message="only the tokens with 1 in")
         yield
 
 
@@ -284,16 +284,19 @@ def test_masks_of_supervision_are_named_once_with_the_share_and_a_fix() -> None:
         collate(rows)
     assert batch["labels"].tolist() == [[-100, -100, 7, -100]]  # masks intersect
     assert len(caught) == 1
-    assert "'completion_mask' and 'assistant_masks': 25% of the tokens" in str(caught[0].message)
+    assert "'completion_mask' and 'assistant_masks' are trained on: 25% of the tokens" in str(caught[0].message)
     assert "dataset.remove_columns(['completion_mask', 'assistant_masks'])" in str(caught[0].message)
     with pytest.warns(UserWarning, match=r"columns \['completion_mask', 'assistant_masks'\] are not read"):
         C(WORDS)(rows)
     with pytest.warns(UserWarning, match=r"columns \['completion_mask'\] are not read"):
         pack_dataset(datasets.Dataset.from_list(rows).remove_columns("assistant_masks"), 8, labels=None)
     given_labels = [{**rows[0], "labels": [-100, 6, 7, 8]}]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert C(WORDS)(given_labels)["labels"].tolist() == [[-100, 6, 7, 8]]  # given labels win
+    with pytest.warns(UserWarning, match="'completion_mask' and 'assistant_masks' are trained on: 25% of the tokens"):
+        assert C(WORDS)(given_labels)["labels"].tolist() == [[-100, -100, 7, -100]]  # beside given labels, too
+    texts = [{"text": "w5 w6", "completion_mask": [0, 1]}, {"text": "w5 w7 w6", "completion_mask": [1]}]
+    with pytest.warns(UserWarning, match=r"columns \['completion_mask'\] came with texts") as warned:
+        assert "completion_mask" not in C(WORDS, labels="causal_lm")(texts)
+    assert len(warned) == 1
 
 
 def test_a_label_kind_gets_documents_and_the_columns_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,6 +324,35 @@ def test_a_label_kind_gets_documents_and_the_columns_of_their_rows(monkeypatch: 
             batch = C(WORDS, labels="causal_lm", **layout)(rows)
         assert seen == [([2, 2, 2], [3, 3, 7])]
         assert sorted(batch["labels"][batch["labels"] != -100].tolist()) == [4, 6, 8]
+
+
+def test_a_label_kind_that_reads_the_length_of_the_prompt_is_right_in_every_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from hf_posenc.collator import labels as kinds
+    from hf_posenc.ragged import Ragged
+
+    def behind_the_prompt(documents: Any) -> Any:  # the kind of CONTRIBUTING.md
+        prompt = np.repeat(np.asarray(documents.per_row["prompt_length"]), documents.ids.lengths)
+        is_answer = documents.token_places.values >= prompt
+        return documents.ids, Ragged(np.where(is_answer, documents.ids.values, -100), documents.ids.lengths)
+
+    kind = kinds.LabelKind(lambda settings_, tokenizer: behind_the_prompt, predicts_next=True)
+    monkeypatch.setitem(kinds.LABEL_KINDS, "causal_lm", kind)
+    rows = [{"input_ids": [2, 3, 4, 5, 6, 7], "prompt_length": 4}]
+    texts = [{"text": "w3 w4 w5 w6 w7 w8", "prompt_length": 4}]
+    left = _words()
+    left.truncation_side = "left"
+    settings_ = {"labels": "causal_lm", "unsupervised": "keep"}
+    ignored = warnings.catch_warnings(action="ignore")  # of the column, and of pieces
+    with ignored:
+        assert C(left, max_length=3, **settings_)(rows)["labels"].tolist() == [[-100, 6, 7]]
+        assert C(left, max_length=3, **settings_)(texts)["labels"].tolist() == [[-100, 7, 8]]
+        pieces = C(WORDS, max_length=3, return_overflowing_tokens=True, stride=1, **settings_)
+        assert pieces(rows)["labels"].tolist() == [[-100] * 3, [-100, -100, 6], [6, 7, -100]]
+        assert pieces(texts)["labels"].tolist() == [[-100] * 3, [-100, -100, 7], [7, 8, -100]]
+        gaps = [{"input_ids": [2, 0, 3, 4, 5, 6, 7], "attention_mask": [1, 0, 1, 1, 1, 1, 1], "prompt_length": 4}]
+        assert C(left, max_length=3, **settings_)(gaps)["labels"].tolist() == [[-100, 6, 7]]
 
 
 @pytest.mark.parametrize(
@@ -385,19 +417,24 @@ def test_documents_are_read_from_a_mask_of_four_dimensions(
 
 
 @pytest.mark.parametrize(
-    ("row", "labels"),
+    ("row", "ids", "labels"),
     [
-        ({"input_ids": [5, 6, 0, 7, 8], "attention_mask": [1, 1, 0, 1, 1]}, [5, 6, -100, -100, 8]),
-        ({"input_ids": [5, 6, 9, 7, 8, 10], "document_ids": [0, 0, 1, 0, 0, 1]}, [-100, 6, -100, -100, 8, -100]),
+        ({"input_ids": [5, 6, 0, 7, 8], "attention_mask": [1, 1, 0, 1, 1]}, [5, 6, 7, 8], [5, 6, 7, 8]),
+        (
+            {"input_ids": [5, 6, 9, 7, 8, 10], "document_ids": [4, 4, 1, 4, 4, 1]},
+            [5, 6, 7, 8, 9, 10],
+            [-100, 6, 7, 8, -100, 10],
+        ),
     ],
 )
-def test_a_token_behind_a_gap_is_no_target(row: dict[str, Any], labels: list[int]) -> None:
-    """A model would predict it from padding, or from another document. Packed rows have no gaps."""
+def test_rows_with_gaps_are_those_without(row: dict[str, Any], ids: list[int], labels: list[int]) -> None:
     collate = C(WORDS, labels="causal_lm", unsupervised="keep")
-    assert collate([row])["labels"].tolist() == [labels]
+    batch = collate([row])
+    assert (batch["input_ids"].tolist(), batch["labels"].tolist()) == ([ids], [labels])
     assert (collate.replace(packing="flat")([row])["labels"] != -100).sum() == 3 + ("document_ids" in row)
-    given = C(WORDS)([{**row, "labels": row["input_ids"]}])["labels"].tolist()
-    assert given == [[id if id else -100 for id in row["input_ids"]]]  # those of the rows stay
+    labelled = {**row, "labels": [token or -100 for token in row["input_ids"]]}
+    assert C(WORDS)([labelled])["labels"].tolist() == [labels]
+    assert audit.labels([labelled], WORDS).trained == 3 + ("document_ids" in row)
 
 
 def test_padding_of_a_flat_batch_is_padding_when_the_batch_is_given_back() -> None:
@@ -407,7 +444,7 @@ def test_padding_of_a_flat_batch_is_padding_when_the_batch_is_given_back() -> No
     assert audited.share == pytest.approx(3 / 5)
     del batch["labels"]
     again = C(WORDS, labels="causal_lm").batch(batch)["labels"].tolist()
-    assert again == [[-100, 6, 7, -100, 9, -100, -100, -100]]
+    assert again == [[-100, 6, 7, -100, 9]]
 
 
 def test_map_stores_the_same_columns_in_every_batch_and_lengths_that_fit() -> None:
@@ -446,9 +483,9 @@ def test_a_column_of_none_is_missing_and_a_single_none_is_named(name: str) -> No
             collate(rows)
 
 
-@pytest.mark.parametrize("name", ["attention_mask", "completion_mask"])
-def test_every_reader_refuses_a_mask_of_other_numbers(name: str) -> None:
-    row = {"input_ids": [5, 6, 7, 8], "labels": [5, 6, 7, 8], name: [1, 1, 2, 2]}
+@pytest.mark.parametrize(("name", "numbers"), [("attention_mask", [2, 2, 1, 1]), ("completion_mask", [1, 1, 2, 2])])
+def test_every_reader_refuses_a_mask_of_other_numbers(name: str, numbers: list[int]) -> None:
+    row = {"input_ids": [5, 6, 7, 8], "labels": [5, 6, 7, 8], name: numbers}
     readers = [
         lambda: C(WORDS, labels=None)([row]),
         lambda: pack_dataset(datasets.Dataset.from_list([row]), 4),
@@ -456,7 +493,7 @@ def test_every_reader_refuses_a_mask_of_other_numbers(name: str) -> None:
     ]
     readers += [lambda: AttentionMask.from_batch({name: [row[name]]})] if name == "attention_mask" else []
     for read in readers:
-        with pytest.raises(ValueError, match=f"{name} must be 1 at tokens"):
+        with pytest.raises(ValueError, match=f"{name} must be .*1 at tokens"):
             read()
 
 

@@ -255,7 +255,7 @@ def test_a_program_of_the_quickstart_runs_alone(program: str, tmp_path: Path, mo
     assert check_code(program, "quickstart.md") == []
 
 
-@pytest.mark.filterwarnings("ignore:labels are made only")
+@pytest.mark.filterwarnings("ignore:only the tokens with 1 in")
 def test_a_row_of_each_format_in_the_quickstart_makes_the_batch_that_the_table_lists() -> None:
     tokenizer = train_bpe(["I ride bike", "bike ride I, she said"], vocab_size=300)
     lines = re.findall(r"^\| [^|`]+ \| `(.+?)` \| (?:`(.+?)` )?\| (?:(`.+?) )?\|$", QUICKSTART, re.MULTILINE)

@@ -6,8 +6,11 @@ import difflib
 import json
 import re
 import shlex
+import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
+from types import FrameType
 from typing import TypeVar
 
 _Error = TypeVar("_Error", ValueError, TypeError)
@@ -208,3 +211,13 @@ def lone_surrogate(text: str) -> int | None:
     except UnicodeEncodeError as error:
         return error.start
     return None
+
+
+def warn(message: str) -> None:
+    """Give a warning whose place is the first line outside of this package: Python shows it once for each place."""
+    package = __name__.partition(".")[0]
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level + 1)

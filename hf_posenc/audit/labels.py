@@ -17,22 +17,22 @@ from .._common.compat import progress_bar
 from .._common.constants import IGNORED
 from .._common.errors import counted, require_one_split, shorten, type_error, value_error
 from ..documents import (
+    BOUNDARIES,
     LENGTHS,
     NUMBERS,
     OFFSETS,
     SUPERVISION,
-    Documents,
     columns_of_batch,
+    number_tokens,
     read_documents,
     read_mask,
-    without_padding_documents,
 )
 from ..ragged import Ragged, offsets_of
 from ..tokenization import number_of_ids, private_copy
 
 _ROWS = 4096  # rows that are read at once
-_BOUNDARIES = (*NUMBERS, *LENGTHS, *OFFSETS)
-_COLUMNS = ("input_ids", "labels", *SUPERVISION, "attention_mask", "position_ids", *_BOUNDARIES)
+_COLUMNS = ("input_ids", "labels", *SUPERVISION, "position_ids", *BOUNDARIES)
+_IDS = ("input_ids", "position_ids", *NUMBERS, *LENGTHS, *OFFSETS)  # never bools or floats
 _COMPARED = 16  # tokens at the beginning of an answer that are compared with those of the other answers
 _CAUSES = ("prompt", "first token", "between answers", "after the answer", "no answer", "padding")
 
@@ -160,23 +160,37 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         fix = "labels(dataset, tokenizer, end_token=...), with one of tokenizer.get_vocab()"
         raise value_error("end_token must be one token of the tokenizer", got=got, fix=fix)
     first, parts = 0, list[tuple[_Table, _Table, dict[str, int]]]()
-    only_padding = None if mine is None or padding == mine.eos_token_id else padding
     with progress_bar("Checking labels", getattr(dataset, "num_rows", None)) as bar:
-        for chunk, read_labels, knows_padding in _chunks(dataset, only_padding):
-            parts.append(_count(chunk, read_labels, knows_padding, first, start, end, padding, limit))
-            first += len(chunk.ids)
-            bar.update(len(chunk.ids))
+        for columns, is_packed in _chunks(dataset, padding):
+            ids, given = columns["input_ids"], columns.get("labels", columns["input_ids"])
+            numbers, kinds = first + np.arange(len(ids)), _kinds(given, ids, padding)
+            if not kinds["of tokens"].all():  # messages have the numbers of the rows in the data set
+                number_tokens({**columns, "labels": ids}, first_row=first, is_packed=is_packed)
+            for is_own in (True, False):
+                which = kinds["of tokens"] == is_own
+                if is_own:
+                    of_rows = {name: column.filter(which) for name, column in columns.items()}
+                else:  # labels of classes, of masked tokens and of targets are counted without tokens and masks
+                    alone = given.filter(which)
+                    of_rows = {"input_ids": Ragged(np.full_like(alone.values, IGNORED), alone.lengths), "labels": alone}
+                if which.any():
+                    parts.append(_count(of_rows, numbers[which], is_packed and is_own, start, end, padding, limit))
+                    parts[-1][0].update((name, values[which]) for name, values in kinds.items())
+            first += len(ids)
+            bar.update(len(ids))
     if not parts:
         raise value_error("labels are checked in rows of tokens", got="no rows", fix="check the path, split or filter")
     rows, documents = (
         {name: np.concatenate([part[table][name] for part in parts]) for name in parts[0][table]} for table in (0, 1)
     )
+    order = np.argsort(rows["number"])
+    rows = {name: values[order] for name, values in rows.items()}
     ignored = {cause: sum(part[2][cause] for part in parts) for cause in _CAUSES}
     return _check(rows, documents, ignored, mine, end)
 
 
-def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[Documents, Ragged, bool]]:
-    """Yield some thousand rows at a time, or a batch, their labels, and True if padding is known."""
+def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[dict[str, Ragged], bool]]:
+    """Yield the columns of some thousand rows, or of a batch, and True if the rows are known to be packed."""
     require_one_split(dataset)
     first, form = 0, getattr(dataset, "format", None)
     is_arrow = hasattr(dataset, "iter") and not (isinstance(form, Mapping) and form.get("type") == "custom")
@@ -186,28 +200,22 @@ def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[Documents, Ragg
         if "input_ids" not in names:
             fix = "tokenize first: labels(DataLoader(dataset, collate_fn=collate), tokenizer), if collate makes labels"
             raise value_error("rows must have a column input_ids", got=f"columns {shorten(names)}", fix=fix)
-        batch = {name: table[name] for name in _COLUMNS if name in names}
-        batch, is_packed = read_mask(batch)
+        batch, is_packed = read_mask({name: table[name] for name in _COLUMNS if name in names}, padding)
         if getattr(batch.get("position_ids"), "ndim", 2) > 2:  # those of images, (3, B, T)
             del batch["position_ids"]
         batch = batch if is_arrow else columns_of_batch(batch)
         columns = {name: _ragged(column, name, first) for name, column in batch.items()}
-        ids, labels = columns["input_ids"], columns.pop("labels", None)
-        if labels is not None and len(labels) != len(ids):
-            raise value_error("columns must have equal numbers of rows", got=f"{len(ids)} and {len(labels)}")
-        rows = read_documents(columns, first_row=first, is_packed=is_packed)
-        if padding is not None and not columns.keys().isdisjoint(OFFSETS):
-            rows = without_padding_documents(rows, padding)
-        if labels is None:
-            if not rows.masks:
-                fix = (
-                    "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer); "
-                    "hf-posenc encode TEXTS --labels causal_lm stores labels"
-                )
-                raise value_error("rows must have labels for each token", got=f"columns {', '.join(columns)}", fix=fix)
-            labels = rows.trained_ids()
-        yield rows, labels, not {"attention_mask", *_BOUNDARIES}.isdisjoint(columns)
-        first += len(ids)
+        if "labels" in columns and len(columns["labels"]) != len(columns["input_ids"]):
+            got = f"{len(columns['input_ids'])} and {len(columns['labels'])}"
+            raise value_error("columns must have equal numbers of rows", got=got)
+        if "labels" not in columns and columns.keys().isdisjoint(SUPERVISION):
+            fix = (
+                "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer); "
+                "hf-posenc encode TEXTS --labels causal_lm stores labels"
+            )
+            raise value_error("rows must have labels for each token", got=f"columns {', '.join(columns)}", fix=fix)
+        yield columns, is_packed
+        first += len(columns["input_ids"])
 
 
 def _batches(rows: Any) -> Iterator[Mapping[str, Any]]:
@@ -234,110 +242,112 @@ def _ragged(column: Any, name: str, first: int) -> Ragged:
         flat = array.flatten() if hasattr(array.type, "value_type") else array
         is_number = pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type)
         if flat is not array and is_number and not array.null_count and not flat.null_count:
-            return Ragged(flat.to_numpy(zero_copy_only=False), pc.list_value_length(array).to_numpy().astype(np.int64))
+            values = flat.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+            return Ragged(values, pc.list_value_length(array).to_numpy().astype(np.int64))
         column = column.to_pylist()
     try:
-        return Ragged.from_rows(list(column), name=name, bools=True)
+        return Ragged.from_rows(list(column), name=name, mask=name not in _IDS)
     except (TypeError, ValueError):
-        Ragged.from_rows([[]] * first + list(column), name=name, bools=True)  # raises with the number of the row
+        Ragged.from_rows(
+            [[]] * first + list(column), name=name, mask=name not in _IDS
+        )  # raises with the number of the row
         raise
 
 
-def _by_label(column: Ragged, labels: Ragged, fill: int) -> NDArray[np.int64]:
-    """Return the values of a column, one for each label; `fill` in rows with another number of labels."""
-    out = np.full(len(labels.values), fill, np.int64)
-    fits = column.lengths == labels.lengths
-    out[np.repeat(fits, labels.lengths)] = column.values if fits.all() else column.filter(fits).values
-    return out
-
-
 def _count(
-    chunk: Documents,
-    labels: Ragged,
-    knows_padding: bool,
-    first_row: int,
+    columns: dict[str, Ragged],
+    numbers: NDArray[np.int64],
+    is_packed: bool,
     start: int | None,
     end: int | None,
     padding: int | None,
     limit: int,
 ) -> tuple[_Table, _Table, dict[str, int]]:
-    """Return a table of rows, a table of the documents with a trained token, and the number of -100 by cause."""
-    ids, offsets, trained = chunk.ids, labels.offsets, labels.values != IGNORED
-    tokens = _by_label(ids, labels, IGNORED)
-    around = np.concatenate([[IGNORED], tokens, [IGNORED]])
-    compared = trained & (labels.values != padding)
-    equal, *moved = (
-        _sums(compared & (labels.values == reference), offsets) for reference in (tokens, around[2:], around[:-2])
-    )
-    number, other_ids = _sums(compared, offsets), _sums(trained & (labels.values != tokens), offsets)
-    # Labels belong to the tokens of their row if a third are the ids of these, or of the next or previous tokens.
-    # Otherwise, as for targets and masked tokens, the row is counted without its tokens and masks.
-    of_tokens = (labels.lengths == ids.lengths) & (3 * np.maximum.reduce([equal, *moved]) >= number)
-    of_tokens &= (number > 0) | (other_ids == 0)
-    alone = np.repeat(~of_tokens, labels.lengths)
-    tokens[alone] = IGNORED
-    if "attention_mask" in chunk.columns:
-        is_real = _by_label(chunk.columns["attention_mask"], labels, 1) != 0
-    else:
-        is_real = (tokens != padding) | (padding is None or padding == end) | knows_padding
-    is_real[alone] = (labels.values[alone] != padding) | (padding is None or padding == end)
-    rest = labels.where(is_real)
-    begins = np.zeros(len(rest.values) + 1, np.bool_)  # the first token of each document, and the end; without padding
-    begins[rest.offsets] = True
-    if "document_ids" in chunk.columns:
-        begins[1:-1] |= np.diff(_by_label(chunk.columns["document_ids"], labels, 0)[is_real]) != 0
-    # Models that predict the next token never read the label of a document's first one.
-    starts = np.flatnonzero(is_real)[begins[:-1]]
-    trained[starts[~alone[starts]]] = False
-    count = _sums(trained, offsets)
-    rows = {
-        "labels": labels.lengths,
-        "trained": count,
-        "difference": np.abs(labels.lengths - ids.lengths),
-        "of tokens": of_tokens,
-        "padding": _sums(trained & ~is_real, offsets) > 0,
-        "shifted": of_tokens & (3 * equal < number),
-        "other ids": (labels.lengths == ids.lengths) & (other_ids > 0),
-    }
-    hidden = np.count_nonzero(~trained & ~is_real)
+    """Return a table of rows, a table of the documents with a trained token, and the number of -100 by cause.
 
-    # From here on, without padding.
-    trained, tokens = trained[is_real], tokens[is_real]
-    values, offsets = rest.values, rest.offsets
-    bounds = np.flatnonzero(begins)  # of documents
-    starts, ends, before = bounds[:-1], bounds[1:], offsets_of(trained)  # `before`: trained tokens before each token
-    row, has = np.searchsorted(offsets, starts, side="right") - 1, before[ends] > before[starts]
-    is_padding = np.diff(offsets_of(tokens == padding)[bounds]) == ends - starts
-    rows["untrained"] = count == 0
-    rows["untrained"][row[~has & ~is_padding & (ends - starts > 1)]] = True
-    follow = np.minimum(starts + 1, ends - 1)
-    doubled = (ends - starts > 1) & (tokens[starts] == start) & (tokens[follow] == start) & (start != padding)
-    rows["doubled start"] = np.isin(np.arange(len(count)), row[doubled])
-    rows["length"] = rest.lengths
+    `numbers` `(R,)` are those of the rows in the data set. All columns fit their ids.
+    """
+    ids, labels = columns["input_ids"], columns.get("labels", columns["input_ids"])
+    if columns.keys().isdisjoint(BOUNDARIES) and padding is not None and padding != end:
+        given = ids if (ids.values != IGNORED).any() else labels
+        columns["attention_mask"] = Ragged((given.values != padding).astype(np.int64), ids.lengths)
+    closed, index = read_documents(
+        {**columns, "labels": labels},
+        first_row=int(numbers[0]),
+        is_packed=is_packed,
+        padding_id=None if padding == end else padding,
+    )
+    documents, offsets = closed.split(), closed.ids.offsets
+    predicts_next = None if "labels" in columns else True
+    supervised, _ = documents.supervise(documents.columns["labels"], predicts_next=predicts_next)
+    trained, values, tokens = supervised.values != IGNORED, documents.columns["labels"].values, documents.ids.values
+    is_padding = np.zeros(len(labels.values), np.bool_)
+    if index is not None:
+        is_padding[:] = True
+        is_padding[index] = False
+    trained_padding = is_padding & (labels.values != IGNORED) & ("labels" in columns)
+    rows: _Table = {"number": numbers, "labels": labels.lengths, "length": closed.ids.lengths}
+    rows["padding"] = _sums(trained_padding, labels.offsets) > 0
+    rows["trained"] = _sums(trained_padding, labels.offsets) + _sums(trained, offsets)
     rows["end"] = _sums(trained & (values == end), offsets) > 0
     rows["unknown ids"] = _sums(trained & ((values < 0) | (values >= limit)), offsets) > 0
-    follows = np.append(~trained[1:] & (tokens[1:] == end), False) & ~begins[1:]  # by an end token without label
-    rows["masked end"] = _sums(trained & follows & (values != end), offsets) > 0
 
-    bare = (ends - starts)[~has].sum()
-    starts, ends, row, places = starts[has], ends[has], row[has], np.flatnonzero(trained)
+    bounds, row, lengths = documents.ids.offsets, documents.sample, documents.ids.lengths
+    has = _sums(trained, bounds) > 0
+    is_last = np.zeros(len(tokens), np.bool_)  # token of its document
+    is_last[bounds[1:][lengths > 0] - 1] = True
+    follows = np.append(~trained[1:] & (tokens[1:] == end), False) & ~is_last  # by an end token without label
+    rows["masked end"] = _sums(trained & follows & (values != end), offsets) > 0
+    is_bare = ~has & (lengths > 1) & (_sums(tokens == padding, bounds) < lengths)
+    rows["untrained"] = (rows["trained"] == 0) | (np.bincount(row[is_bare], minlength=len(ids)) > 0)
+    several = np.flatnonzero(lengths > 1)
+    first, second = tokens[bounds[several]], tokens[bounds[several] + 1]
+    doubled = several[(first == start) & (second == start) & (start != padding)]
+    rows["doubled start"] = np.bincount(row[doubled], minlength=len(ids)) > 0
+
+    bare, ends_row = int(lengths[~has].sum()), np.diff(row, append=-1)[has] != 0
+    starts, ends, row, before = bounds[:-1][has], bounds[1:][has], row[has], offsets_of(trained)
+    places = np.flatnonzero(trained)
     first, last = places[before[starts]], places[before[ends] - 1]
     lead = first - starts
     place = first[:, None] + np.arange(_COMPARED)  # of the tokens of an answer
-    documents = {
+    table = {
         "answer": np.where(place <= last[:, None], values[np.minimum(place, last[:, None])], IGNORED),
-        "row": first_row + row,
+        "row": numbers[row],
         "length": ends - starts,
         "has prompt": lead > 1,
         "last": values[last],
         "before last": values[last - 1],
         "has end": (values[last] == end) | ((last > first) & (values[last - 1] == end)),
         "is cut": last == ends - 1,
-        "ends row": ends == offsets[row + 1],
+        "ends row": ends_row,
     }
     between = (last - first + 1 - before[ends] + before[starts]).sum()
+    hidden = np.count_nonzero(is_padding & ~trained_padding)
     causes = (lead[lead > 1].sum(), np.count_nonzero(lead == 1), between, (ends - 1 - last).sum(), bare, hidden)
-    return rows, documents, dict(zip(_CAUSES, map(int, causes), strict=True))
+    return rows, table, dict(zip(_CAUSES, map(int, causes), strict=True))
+
+
+def _kinds(labels: Ragged, ids: Ragged, padding: int | None) -> _Table:
+    """Return a table of rows: are the labels ids of the tokens of their row, or shifted ones, or other ids?
+
+    They belong to the tokens if a third are the ids of these, or of the next or previous tokens.
+    """
+    fits, tokens = labels.lengths == ids.lengths, np.full(len(labels.values), IGNORED)
+    tokens[np.repeat(fits, labels.lengths)] = ids.filter(fits).values
+    around = np.concatenate([[IGNORED], tokens, [IGNORED]])
+    trained = labels.values != IGNORED
+    compared = trained & (labels.values != padding)
+    matches = [compared & (labels.values == reference) for reference in (tokens, around[2:], around[:-2])]
+    equal, *moved = (_sums(which, labels.offsets) for which in matches)
+    number, others = (_sums(which, labels.offsets) for which in (compared, trained & (labels.values != tokens)))
+    of_tokens = fits & (3 * np.maximum.reduce([equal, *moved]) >= number) & ((number > 0) | (others == 0))
+    return {
+        "difference": np.abs(labels.lengths - ids.lengths),
+        "of tokens": of_tokens,
+        "shifted": of_tokens & (3 * equal < number),
+        "other ids": fits & (others > 0),
+    }
 
 
 def _sums(values: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.int64]:

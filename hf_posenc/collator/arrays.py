@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._common.constants import IGNORED
 from .._common.errors import explain, shorten, type_error, value_error
 from ..ragged import Ragged
 from .inputs import LABEL_COLUMNS, Values, as_list, is_missing
@@ -174,26 +173,7 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
                 fix="one label per word: see 'Labels per word' in docs/datasets-map.md; "
                 "or give one number per row (floats for several per text)",
             )
-    return Ragged.from_rows(rows, name="labels", bools=True)
-
-
-def are_copies(labels: Ragged, ids: Ragged) -> NDArray[np.bool_]:
-    r"""Return True for each row whose labels are copies of its ids, as in causal language modeling.
-
-    They are copies if more than half of the tokens have a label, and each label is the id of its token. A label of -100
-    is no label. In masked language modeling they are not: few tokens have a label, and most of these tokens were
-    replaced by the mask token.
-
-    Example:
-        >>> ids = Ragged.from_rows([[5, 6, 7], [5, 6, 7]])
-        >>> are_copies(Ragged.from_rows([[-100, 6, 7], [-100, 1, 0]]), ids)
-        array([ True, False])
-    """
-    has_label = labels.values != IGNORED
-    count = labels.where(has_label).lengths
-    equal = labels.where(has_label & (labels.values == ids.values)).lengths
-    copied: NDArray[np.bool_] = (2 * count > ids.lengths) & (equal == count)
-    return copied
+    return Ragged.from_rows(rows, name="labels", mask=True)
 
 
 def _as_lists(value: Any) -> Any:

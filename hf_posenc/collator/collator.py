@@ -6,6 +6,7 @@ The class holds a resolved `Config` and passes it to the functions of the other 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -19,6 +20,7 @@ from ..positions import SinusoidalPositionalEncoding
 from ..ragged import lock_free_cache
 from ..tokenization.loading import number_of_ids, sharing_copy, to_files
 from ..tokenization.serialized import calls_only_rust
+from ..tokenization.watching import WatchedTokenizer, watched
 from . import save
 from .batch import Batch, real_tokens
 from .columns import Column, features_of, removable, to_columns, to_mapping, to_table
@@ -27,7 +29,7 @@ from .embed import check_exchange
 from .fit import fit_batch, left_padding_warning
 from .inference import Batches
 from .inputs import empty_batch, is_columns, is_lazy_batch
-from .pipeline import pad_batch, tokenize
+from .pipeline import arrange, tokenize
 from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
 from .warn import (
@@ -126,11 +128,12 @@ class DataCollatorWithPositionalEncoding(Processor):
             added to attention scores, either 0 or the lowest finite number. `"flat"` puts all documents of the batch
             into one row, without a mask. The batch then has the keys of transformers'
             `DataCollatorWithFlattening`, and a `model` that does not isolate documents by these keys raises.
-        labels (`"causal_lm"`, `"masked_lm"` or `MaskedLM`, *optional*): makes labels from the ids. `"causal_lm"` makes
-            them only for tokens with 1 in the columns `completion_mask`, `assistant_masks`, `assistant_tokens_mask` and
-            `loss_mask`, if rows have such columns. The first token of a document has the label -100 after padding, and
-            in packed rows. Otherwise a `label`, `label_ids` or `labels` column becomes `labels`, unless `model` takes
-            no labels. Labels per token are padded with -100.
+        labels (`"causal_lm"`, `"masked_lm"` or `MaskedLM`, *optional*): makes labels from the ids. Otherwise a `label`,
+            `label_ids` or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded
+            with -100. They are -100 at tokens with 0 in a column `completion_mask`, `assistant_masks`,
+            `assistant_tokens_mask` or `loss_mask`; and at the first token of a document behind padding or another
+            document, if labels are predicted from the token before. `labels` says so, or else `model`. Without both,
+            given labels that are the ids of their own tokens are.
         unsupervised (`"error"`, `"drop"` or `"keep"`, *optional*): treatment of a row whose labels are all -100, for
             example after truncation, or of one token if labels predict the next one. `"error"` raises, `"drop"` leaves
             it out and warns, and `"keep"` keeps it. By default such a row raises, unless `labels="masked_lm"` (a short
@@ -156,11 +159,14 @@ class DataCollatorWithPositionalEncoding(Processor):
         - `inputs_embeds`: (B, T, D) in the dtype of the table, with `embedding`.
         - With `packing="flat"`, B is 1 and T the number of tokens, and there is no `attention_mask`. `seq_idx`, (1, T)
           int32, numbers the documents. `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are their offsets. `max_length_q`
-          and `max_length_k`, `int`, are the length of the longest. The first label of each document is -100 if the
-          model shifts labels, and for given labels without `model`.
+          and `max_length_k`, `int`, are the length of the longest.
 
         The first key is `input_ids`, or `inputs_embeds` if there are no ids. With `embedding` every tensor is on the
         device of the table, otherwise on the CPU.
+
+        Tokenized rows may be padded or packed: padding and gaps are left out, and the tokens of a document are brought
+        together. `document_ids` or `seq_idx`, `seq_lengths`, `cu_seq_lens_q`, `position_ids` that restart, or numbers
+        1, 2, ... in `attention_mask` separate the documents of a row.
 
         Other numeric columns are int64, bool or floats. Floats keep their dtype (float64 for Python floats), but are
         float32 with `model`. A column of texts, empty lists or None is left out with a warning. A column that mixes
@@ -203,12 +209,17 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     _config: Config
     _warnings: Warnings
+    _watched: list[WatchedTokenizer]
+    _module: weakref.ref[Any] | None
 
     def __post_init__(self) -> None:
         arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
         config = Config(Settings(**arguments))
         objects = {"tokenizer": config.tokenizer, "embedding": config.settings.embedding}
         vars(self).update(config.saved | config.limits_in_use() | objects, _config=config, _warnings=Warnings())
+        # Objects that users may change, and the model, to see if it is in training mode; `None` after pickling.
+        self._watched = watched(arguments["tokenizer"], config.tokenizer, self.padding_side)
+        self._module = None if isinstance(arguments["model"], ModelSpec | None) else weakref.ref(arguments["model"])
 
     @property
     def first_position(self) -> int:
@@ -480,9 +491,9 @@ class DataCollatorWithPositionalEncoding(Processor):
         with save.on_device(self._config.embedder.device):
             collator = type(self)(**settings)
         if "tokenizer" not in changes:
-            collator._config.watched += self._config.watched
+            collator._watched += self._watched
         if "model" not in changes:
-            collator._config.module = self._config.module
+            collator._module = self._module
         return collator
 
     def to_dict(self) -> dict[str, Any]:
@@ -625,7 +636,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         ):
             if truncated and getattr(settings, name) is None:
                 self._warnings.once(kind, truncation_warning(config, kind, truncated, tokenized.count, name))
-        if changes := [change for tokenizer in config.watched for change in tokenizer.changes()]:
+        if changes := [change for tokenizer in self._watched for change in tokenizer.changes()]:
             self._warnings.once("tokenizer", changed_tokenizer_warning(changes[0]))
         if tokenized.unmasked is not None:
             self._warnings.once("no mask", unmasked_warning(config, tokenized))
@@ -645,7 +656,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         tokenized = source if isinstance(source, Documents) else self._tokenize(source)
         if not len(tokenized.ids):
             raise ValueError(empty_batch(source))
-        arrays, left_out = pad_batch(self._config, tokenized)
+        arrays, left_out = arrange(self._config, tokenized)
         if left_out:
             self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.ids)))
         is_divided = self.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count
@@ -653,10 +664,12 @@ class DataCollatorWithPositionalEncoding(Processor):
             warn_of_pieces(self._config, tokenized)
         if self._config.may_count_from_2 and "position_ids" not in tokenized.columns:
             self._warnings.once("positions", numbering_warning(self.tokenizer))
-        if "masks" not in self._warnings and (message := masks_warning(self._config, tokenized)):
+        may_have_masks = tokenized.masks or tokenized.per_row
+        if may_have_masks and "masks" not in self._warnings and (message := masks_warning(self._config, tokenized)):
             self._warnings.once("masks", message)
-        if tokenized is not source:
-            warn_of_columns(self._config, tokenized, arrays, self._warnings)
+        if tokenized is not source and (tokenized.per_row or tokenized.moved or self.model is not None):
+            is_training = self._module is not None and getattr(self._module(), "training", False)
+            warn_of_columns(self._config, tokenized, arrays, self._warnings, is_training=is_training)
         values: Mapping[str, Any] = arrays
         if self.return_tensors == "pt":  # the lengths of a flat batch are integers
             values = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}

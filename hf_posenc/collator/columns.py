@@ -17,8 +17,8 @@ from ..documents import LENGTHS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
 from .inputs import as_list
-from .pipeline import name_taken, positions_of, tokenize
-from .token_ids import padded_indices
+from .other_columns import name_taken, padded_indices
+from .pipeline import tokenize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,19 +39,17 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
     A new column with values per token is a `Ragged` (a flat array with row lengths), or a padded array with
     `padding="max_length"`. `to_mapping` and `to_table` convert the result for the user.
     """
-    ids, length = rows.ids, config.fixed_length
+    ids, length, fills = rows.ids, config.fixed_length, {**config.fills, **rows.moved}
 
     def padded(name: str, column: Ragged) -> Column:
-        return column if length is None else column.pad(config.fills[name], length, side=config.side)
+        return column if length is None else column.pad(fills[name], length, side=config.side)
 
     per_token = dict(rows.columns)
     # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
-    if per_token.keys().isdisjoint(("document_ids", "position_ids")):
-        per_token.setdefault("attention_mask", Ragged(np.ones(len(ids.values), dtype=np.int64), ids.lengths))
+    if set(rows.boundaries) <= {"attention_mask"} and "position_ids" not in per_token:
+        per_token["attention_mask"] = Ragged(rows.document_ids.values + 1, ids.lengths)
     else:  # a mask would let packed documents attend to each other
-        is_token = per_token.pop("attention_mask", None)
-        numbers = np.zeros(len(ids.values), np.int64) if is_token is None else is_token.values - 1
-        per_token.setdefault("document_ids", Ragged(numbers, ids.lengths))
+        per_token["document_ids"] = rows.document_ids
     listed = [name for name in config.names if name in per_token]
     other_names = [name for name in per_token if name not in (*listed, "token_type_ids", "input_ids")]
     columns = {name: padded(name, per_token[name]) for name in (*listed, *other_names)}
@@ -76,10 +74,7 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
 
 def _boundaries(rows: Documents) -> dict[str, Column]:
     """Return the given columns of the lengths or offsets of documents, for the documents after truncation."""
-    if rows.order is None:
-        sizes = Ragged(rows.ids.lengths, np.ones(len(rows.ids), np.int64))
-    else:
-        sizes = Ragged(rows.order[1], np.bincount(rows.order[2], minlength=len(rows.ids)))
+    sizes = Ragged(rows.ids.lengths, np.ones(len(rows.ids), np.int64)) if rows.sizes is None else rows.sizes
     columns: dict[str, Column] = {name: sizes for name in LENGTHS if name in rows.per_row}
     if not rows.per_row.keys().isdisjoint(OFFSETS):
         offsets = Ragged.from_rows([np.append(0, np.cumsum(row)) for row in sizes])
@@ -92,15 +87,14 @@ def _embed_rows(config: Config, rows: Documents, embedder: PositionalEmbedding) 
     # Only one thread computes, because torch's threads do not survive a fork.
     device = embedder.embedding.weight.device
     ids = torch.from_numpy(rows.ids.values[None]).to(device)  # (1, N)
-    positions = torch.from_numpy(positions_of(rows, config.first_position, 0).values[None]).to(device)
-    is_token = None if rows.is_token is None else torch.from_numpy(rows.is_token[None])
+    positions = torch.from_numpy(rows.positions(config.first_position).values[None]).to(device)
     # A forked process skips the lock: it has one thread, and a thread of the parent may have held the lock.
     with _one_at_a_time if os.getpid() == _IMPORTED_IN else contextlib.nullcontext():
         threads, modes = torch.get_num_threads(), [(module, module.training) for module in embedder.modules()]
         torch.set_num_threads(1)
         try:
             with torch.no_grad():
-                flat = embedder.eval()(ids, attention_mask=is_token, position_ids=positions)[0].cpu()  # (N, D)
+                flat = embedder.eval()(ids, position_ids=positions)[0].cpu()  # (N, D)
         finally:
             for module, was_training in modes:
                 module.training = was_training

@@ -5,19 +5,16 @@ It is made once and does not change. The functions of the other modules take it 
 
 from __future__ import annotations
 
-import os
-import warnings
-import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .._common.compat import has_target_mode
 from .._common.constants import IGNORED, PaddingSide
-from .._common.errors import explain, value_error
-from ..documents import FURTHER_PER_TOKEN, NUMBERS, SUPERVISION, Limits
+from .._common.errors import explain, value_error, warn
+from ..documents import NUMBERS, PER_TOKEN, Limits
 from ..models import ModelSpec
 from ..tokenization import Encoder
-from ..tokenization.loading import SharedTokenizer, WatchedTokenizer, private_copy, stated_limit
+from ..tokenization.loading import private_copy, stated_limit
 from ..tokenization.serialized import calls_only_rust
 from .embed import Embedder
 from .fit import check_fit, decoder_start
@@ -27,17 +24,6 @@ from .settings import MaskedLM, Settings, padding_of, truncation_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-# Columns with one value per token that tokenized input may contain.
-PER_TOKEN = (
-    "token_type_ids",
-    "attention_mask",
-    "position_ids",
-    *NUMBERS,
-    "special_tokens_mask",
-    "word_ids",
-    *SUPERVISION,
-)
 
 
 class Config:
@@ -54,17 +40,10 @@ class Config:
 
     def __init__(self, settings: Settings) -> None:
         self.model = None if settings.model is None else ModelSpec.of(settings.model)
-        # The model itself, to see if it is in training mode; `None` after pickling. It may be freed.
-        self.module = None if isinstance(settings.model, ModelSpec | None) else weakref.ref(settings.model)
         self.settings = settings = replace(settings, model=self.model)
         # A private copy of the given tokenizer.
         self.tokenizer: PreTrainedTokenizerBase = private_copy(settings.tokenizer, pad_token=settings.pad_token)
-        # The tokenizer objects that users can change, which has no effect on this configuration.
         tokenizer, model = self.tokenizer, self.model
-        in_use = {"pad_token": tokenizer.pad_token, "padding_side": settings.padding_side or tokenizer.padding_side}
-        objects = (tokenizer, settings.tokenizer)
-        not_watched = (str, os.PathLike, SharedTokenizer)
-        self.watched = [WatchedTokenizer(source, in_use) for source in objects if not isinstance(source, not_watched)]
         self.embedder = Embedder(settings, tokenizer)
         # True if there is a table, so that batches have `inputs_embeds`.
         self.embeds = self.embedder.rows is not None
@@ -77,7 +56,6 @@ class Config:
         self.limits, self.target_limits = self._limits()
         # Number of tokens of every row; `None` if it depends on the batch.
         self.fixed_length = self.limits.max_length if self.padding == "max_length" else None
-        self._warn_of_lower_limits()
 
         # Positions of a row's first token and of padding: the model's if it has positions, otherwise the convention's.
         by_model = model is not None and not self.embeds and bool(model.positions or model.first_position)
@@ -87,16 +65,9 @@ class Config:
         self.model_first_position = self.first_position if by_model else 0
         padding_position = self.first_position if counts.padding_position is None else counts.padding_position
         # Padding value of each column.
-        self.fills = dict.fromkeys((*PER_TOKEN, *FURTHER_PER_TOKEN, "inputs_embeds"), 0) | dict.fromkeys(
-            LABEL_COLUMNS, IGNORED
-        )
-        self.fills |= {
-            "special_tokens_mask": 1,
-            "p_mask": 1,
-            "word_ids": -1,
-            "document_ids": -1,
-            "position_ids": padding_position,
-        }
+        self.fills = {name: column.fill for name, column in PER_TOKEN.items()} | dict.fromkeys(NUMBERS, -1)
+        self.fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED)
+        self.fills |= {"attention_mask": 0, "inputs_embeds": 0, "position_ids": padding_position}
         self.fills["input_ids"] = int(tokenizer.pad_token_id or 0)
         self.fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
         # True if the padding id is that of no other special token, such as eos, which may end a text.
@@ -127,12 +98,25 @@ class Config:
         self.has_targets = self.target_encoder is not None or bool(targets_by_model and settings.labels is None)
         # First id of `decoder_input_ids`, if the collator makes them.
         self.decoder_start = decoder_start(model, tokenizer) if self.has_targets else None
-        # True if the model predicts each label from the token before it; `None` if that is unknown.
-        self.shifts_labels = bool(model.shifts_labels) if model is not None and model.is_examined else None
+        # True if each label is predicted from the token before it: the kind of labels says so, or else the model.
+        self.predicts_next: bool | None = None
+        if self.label_kind is not None:
+            self.predicts_next = self.label_kind.predicts_next
+        elif model is not None and model.is_examined:
+            self.predicts_next = bool(model.shifts_labels)
+        # True if there is no model, and models with such a tokenizer count positions from 2, as RoBERTa and XLM-R.
+        first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+        is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)
+        is_theirs = type(tokenizer).__module__.startswith("transformers.models.")
+        self.may_count_from_2 = model is None and settings.embedding is None and is_fairseq and is_theirs
         # Number of rows of the table or of the model's embedding.
         self.number_of_ids = _smallest(self.embedder.rows, None if model is None else model.num_embeddings)
         by_default = settings.packing != "flat" if self.accepts is None else "look_ahead_mask" in self.accepts
         self.has_look_ahead = by_default if settings.look_ahead is None else settings.look_ahead
+
+    def takes(self, name: str) -> bool:
+        """Return True if the forward of the model has this argument, or without a model."""
+        return self.accepts is None or name in self.accepts
 
     @property
     def saved(self) -> dict[str, Any]:
@@ -149,36 +133,37 @@ class Config:
 
         `name` is the setting with the limit: `"max_length"` or `"max_target_length"`.
         """
-        limit, model = self.limits_in_use()[name], self.model
-        return model.name if model is not None and limit is not None and getattr(model, name) == limit else None
+        limits = self.limits if name == "max_length" else self.target_limits
+        return self.model.name if self.model is not None and limits.set_by == "model" else None
 
     def limits_in_use(self) -> dict[str, int | None]:
         """Return `max_length` and `max_target_length`: the smallest of argument, tokenizer, model and embedding."""
         return {"max_length": self.limits.max_length, "max_target_length": self.target_limits.max_length}
 
     def _limits(self) -> tuple[Limits, Limits]:
-        """Return the limits on the tokens of a row and of a target, as two `Limits`."""
-        settings, model = self.settings, self.model
-        truncation, tokenizer_limit = truncation_of(settings.truncation), stated_limit(self.tokenizer)
-        smallest = _smallest(
-            settings.max_length, tokenizer_limit, None if model is None else model.max_length, self.embedder.max_length
-        )
-        rows = Limits(smallest, truncation, overflow=settings.return_overflowing_tokens, stride=settings.stride)
-        # The model's limit on targets replaces the tokenizer's, which is for inputs.
-        on_targets = tokenizer_limit if model is None or model.max_target_length is None else model.max_target_length
-        return rows, Limits(_smallest(settings.max_target_length, on_targets), truncation)
-
-    def _warn_of_lower_limits(self) -> None:
-        for name, limit in self.limits_in_use().items():
-            value = getattr(self.settings, name)
-            if value is None or limit is None or limit >= value:
-                continue
-            source = self.limited_by(name)
-            if source is None and limit != stated_limit(self.tokenizer):
-                source = "the encoding of embedding="
-            fix = f"{name}={limit}" if source else f"tokenizer.model_max_length = {value}, if the model takes that many"
-            rule = f"{name}={value} is beyond the limit of {source or 'the tokenizer'}, so {limit} is used"
-            warnings.warn(explain(rule, fix=fix), stacklevel=6)
+        """Return the limits on the tokens of a row and of a target; warn if one is below its argument."""
+        settings, model, by_tokenizer = self.settings, self.model, stated_limit(self.tokenizer)
+        by_model, on_targets = (None, None) if model is None else (model.max_length, model.max_target_length)
+        found: list[Limits] = []
+        for name, sources in {
+            "max_length": {"model": by_model, "tokenizer": by_tokenizer, "embedding": self.embedder.max_length},
+            # The model's limit on targets replaces the tokenizer's, which is for inputs.
+            "max_target_length": {"model": on_targets, "tokenizer": by_tokenizer if on_targets is None else None},
+        }.items():
+            argument = getattr(settings, name)
+            limits = {source: int(limit) for source, limit in sources.items() if limit is not None}
+            limits |= {} if argument is None else {"argument": argument}
+            source = min(limits, key=limits.__getitem__, default=None)  # the first of several
+            limit = None if source is None else limits[source]
+            found.append(Limits(limit, truncation_of(settings.truncation), set_by=source))
+            if argument is not None and limit != argument:
+                whose = {"model": getattr(model, "name", ""), "embedding": "the encoding of embedding="}
+                fix = f"{name}={limit}"
+                if source == "tokenizer":
+                    fix = f"tokenizer.model_max_length = {argument}, if the model takes that many"
+                rule = f"{name}={argument} is beyond the limit of {whose.get(str(source), 'the tokenizer')}"
+                warn(explain(f"{rule}, so {limit} is used", fix=fix))
+        return replace(found[0], overflow=settings.return_overflowing_tokens, stride=settings.stride), found[1]
 
     def _check_lengths(self) -> None:
         """Raise a `ValueError` if rows cannot be padded or truncated with these settings."""
@@ -210,21 +195,6 @@ class Config:
             self.limits.check_special_tokens(special)
             if is_padded and not is_flat:
                 self._check_multiple("max_length", limit)
-
-    @property
-    def may_count_from_2(self) -> bool:
-        """True if there is no model, and models with such a tokenizer count positions from 2, as RoBERTa and XLM-R."""
-        if self.model is not None or self.settings.embedding is not None:
-            return False
-        tokenizer = self.tokenizer
-        first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-        is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)
-        return is_fairseq and type(tokenizer).__module__.startswith("transformers.models.")
-
-    @property
-    def is_training(self) -> bool:
-        """True if the model that was given is in training mode; False if it is unknown, as after pickling."""
-        return self.module is not None and bool(getattr(self.module(), "training", False))
 
     def _check_multiple(self, name: str, limit: int | None) -> None:
         multiple = self.settings.pad_to_multiple_of

@@ -7,7 +7,6 @@ This module makes the table of a width, and converts tables to plain values (nev
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ import torch
 from torch import nn
 
 from .._common.compat import default_device
-from .._common.errors import explain, in_bytes, shorten, value_error
+from .._common.errors import explain, in_bytes, shorten, value_error, warn
 from .._common.integers import as_integer
 from ..positions import (
     CONVENTIONS,
@@ -97,7 +96,7 @@ class Embedder:
                     got=str(error).partition("\n")[0],
                     fix='"device": null in hf_posenc.json, or collate.replace(embedding=table), a table of your own',
                 )
-                warnings.warn(message, stacklevel=2)
+                warn(message)
             table = _frozen(weight)
         return PositionalEmbedding(table)
 

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, require_one_split, shorten, type_error, value_error
-from ..documents import columns_of_batch, read_mask
 from ..ragged import Ragged, lock_free_cache
 
 if TYPE_CHECKING:
@@ -91,10 +90,10 @@ def is_columns(source: object) -> bool:
     return isinstance(source, (Mapping, frame)) or is_table(source)
 
 
-def read(source: object, settings: Settings) -> Given:
+def read(source: object, settings: Settings, padding_id: int | None = None) -> Given:
     r"""Convert the input of a collator, rows or columns, to a `Given`.
 
-    `settings` contains the names of the text columns. Their texts are checked.
+    `settings` contains the names of the text columns. Their texts are checked. `padding_id` is the id of padding.
 
     Example:
         >>> from hf_posenc.collator.settings import Settings
@@ -105,7 +104,7 @@ def read(source: object, settings: Settings) -> Given:
         return _with_texts(len(source), source.columns, settings)
     if is_columns(source):
         require_one_split(source)
-        return _read_columns(_mapping(source), settings)
+        return _read_columns(_mapping(source), settings, padding_id)
     rows = [source] if isinstance(source, str) else as_list(source)
     if not len(rows):
         raise ValueError(empty_batch(source))
@@ -178,7 +177,7 @@ def _read_row_dicts(rows: Any, settings: Settings) -> Given:
     return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, settings)
 
 
-def _read_columns(columns: Mapping[str, Any], settings: Settings) -> Given:
+def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: int | None) -> Given:
     for name in (settings.text_column, "input_ids"):
         value = columns.get(name)
         single = isinstance(value, str) or (name == "input_ids" and value is not None and _is_row_of_ids(value))
@@ -190,10 +189,13 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings) -> Given:
                 got=shorten(value),
                 fix="dataset.map(collate, batched=True), or collate([row])",
             )
-    columns = columns_of_batch(columns)
-    mask = columns.get("attention_mask")
-    if isinstance(mask, Mapping) or getattr(mask, "ndim", 2) == 4:  # it has no value per token
-        columns, _ = read_mask(columns)
+    if "input_ids" in columns:
+        from ..documents import columns_of_batch, read_mask
+
+        columns = columns_of_batch(columns)
+        mask = columns.get("attention_mask")
+        if isinstance(mask, Mapping) or getattr(mask, "ndim", 2) == 4:  # it has no value per token
+            columns, _ = read_mask(columns, padding_id)
     lists = {name: value if is_arrow(value) else as_list(value) for name, value in columns.items()}
     lengths = {name: len(value) for name, value in lists.items()}
     if len(set(lengths.values())) > 1:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,6 @@ from .settings import LabelName, MaskedLM, Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-Labels = NDArray[Any] | Ragged | None  # one value per row, one per token, or none
 
 
 class MaskedLabels:
@@ -114,12 +111,13 @@ def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def causal_labels(documents: Documents) -> tuple[Ragged, Ragged]:
-    """Return the ids, and labels for causal language models: the ids to train on. Models shift the labels."""
-    return documents.ids, documents.trained_ids()
+    """Return the ids, and labels for causal language models: the ids themselves. Models shift the labels."""
+    return documents.ids, documents.ids
 
 
 # Function that takes documents and returns their ids, possibly masked, and one label per token. Each row of the
-# argument is one document, without padding; `columns` has one value per token, and `per_row` the other given columns.
+# argument is one document, without padding; `columns` has one value per token, `token_places` the place of each token
+# in its document before truncation, and `per_row` the other given columns. Which labels are targets is decided later.
 LabelMaker = Callable[[Documents], tuple[Ragged, Ragged]]
 
 

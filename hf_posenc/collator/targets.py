@@ -1,4 +1,4 @@
-"""Targets, which are labels that are separate token sequences; and rows whose labels are all -100. NumPy only."""
+"""Targets: which labels are trained on, rows without any, and labels that are separate token sequences. NumPy only."""
 
 from __future__ import annotations
 
@@ -9,41 +9,208 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import value_error
-from ..documents import Documents, Limits
-from ..ragged import Ragged, offsets_of, round_up
+from ..documents import Documents
+from ..ragged import Ragged, offsets_of, round_up, run_indices
+from .arrays import given_labels
 from .config import Config
+from .fit import check_label_values
+from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names
+
+# ----------------------------------------------------------------------------------------------------- labels of tokens
 
 
-def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
-    r"""Truncate targets, the token sequences to predict, to `limits.max_length`.
+def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any] | None, int]:
+    """Return rows with the column `labels` if there is one label per token, labels of rows, and the number of rows.
 
-    Return them and the number of targets that lost tokens. If a target is too long, labels of -100 at both ends are
-    removed before any token is. If it is still too long and truncation is off, raise a `ValueError`. If the limit is a
-    model's, `model` is its name, for the message.
+    Labels are -100 at tokens that are no targets. With the setting `unsupervised="drop"`, rows without a target are
+    left out. The number is that of the rows before.
+    """
+    names = [*label_names(rows.per_row), *(name for name in LABEL_COLUMNS if name in rows.columns)]
+    if len(names) > 1:
+        raise value_error("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
+    documents, count, kept = rows.split(), len(rows.ids), None
+    labels: Ragged | None = None
+    row_labels: NDArray[Any] | None = None
+    if names and rows.targets is None:
+        given: NDArray[Any] | Ragged
+        if names[0] in rows.columns:
+            given = rows.columns[names[0]]
+        else:
+            given = given_labels(rows.per_row[names[0]], rows.ids.lengths, name=names[0])
+        if config.model is not None:
+            check_label_values(given, config.model, rows.sample, names[0])
+        if isinstance(given, Ragged):
+            labels = Ragged(given.values, documents.ids.lengths)
+        else:
+            row_labels = given
+        if config.label_maker is not None or config.predicts_next is False:
+            _check_labels(config, names[0], labels, documents)
+    if config.label_maker is not None:
+        ids, labels = config.label_maker(documents)
+        if ids is not documents.ids:
+            rows = rows.with_columns(input_ids=rows.in_rows(ids))
+    if rows.targets is not None:
+        has_label = np.diff(offsets_of(rows.targets.values != IGNORED)[rows.targets.offsets]) > 0
+        kept = supervised_rows(config, has_label, rows.targets.lengths, rows)
+    elif labels is not None:
+        # A row of one document that is padded on the right keeps the label of its first token, as in transformers.
+        shares_row: NDArray[np.bool_] | bool = bool(config.settings.packing) or config.side == "left"
+        if rows.sizes is not None:
+            shares_row = shares_row | rows.is_several[rows.row_of_document]
+        labels, has_target = documents.supervise(labels, predicts_next=config.predicts_next, shares_row=shares_row)
+        if rows.sizes is not None:
+            has_target = np.bincount(rows.row_of_document, has_target, minlength=count) > 0
+        rows = rows.with_columns(labels=rows.in_rows(labels))
+        kept = supervised_rows(config, has_target, rows.ids.lengths, rows)
+    elif config.settings.packing and row_labels is not None:
+        raise value_error(
+            "packed rows hold several documents, so one label per row does not fit them",
+            got=f"labels of shape {row_labels.shape}",
+            fix="packing=False, or one label per token",
+        )
+    return rows if kept is None else rows.take(kept), row_labels, count
+
+
+def _check_labels(config: Config, name: str, labels: Ragged | None, documents: Documents) -> None:
+    """Raise a `ValueError` for given labels if the collator makes labels, or if a model would only copy them."""
+    is_copied = labels is not None and _are_own_tokens(labels, documents)
+    if config.label_maker is not None:
+        raise value_error(
+            f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",
+            got=f"column '{name}'" + (", the tokens themselves: labels for causal models" if is_copied else ""),
+            fix=f"dataset.remove_columns('{name}')"
+            + (", or pack_dataset(..., labels=None)" if is_copied else ", or labels=None to use them"),
+        )
+    if is_copied and config.predicts_next is False:
+        raise value_error(
+            "the labels of these rows are their own tokens, which the model sees: it would learn to copy them",
+            got=f"column '{name}' for a model that does not predict the next token",
+            fix=f"dataset.remove_columns('{name}') and labels=\"masked_lm\", or a causal model",
+        )
+
+
+def _are_own_tokens(labels: Ragged, documents: Documents) -> bool:
+    """Return True if each document with labels has one at every token from some token on, and all are the own ids."""
+    offsets, has_label = labels.offsets, labels.values != IGNORED
+    before = offsets_of(has_label)[offsets]
+    count = np.diff(before)
+    has = (count > 0) & (labels.lengths > 1)
+    first = np.flatnonzero(has_label)[before[:-1][has]]  # the first token with a label
+    is_whole = first + count[has] == offsets[1:][has]
+    own = offsets_of(has_label & (labels.values == documents.ids.values))[offsets]
+    return bool(has.any() and is_whole.all() and (np.diff(own)[has] == count[has]).all())
+
+
+def supervised_rows(
+    config: Config, has_target: NDArray[np.bool_], labels: NDArray[np.int64], rows: Documents
+) -> NDArray[np.int64] | None:
+    """Return the indices of the rows, or packed documents, to keep in a batch; `None` if all are kept.
+
+    The setting `unsupervised` applies to rows without a target: `"drop"` leaves them out, `"keep"` keeps them, and
+    `"error"` raises a `ValueError`. By default such a row raises too, unless it has masked labels or no tokens, or is a
+    packed document of one token beside others with targets. `"drop"` also raises if no row is left. `labels` are the
+    numbers of labels of the rows.
+    """
+    settings, kind = config.settings, config.label_kind
+    default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
+    is_read = config.accepts is None or "labels" in config.accepts
+    if has_target.all() or not is_read or (settings.unsupervised or default) == "keep":
+        return None
+    is_kept = has_target
+    if settings.unsupervised is None:
+        is_kept = has_target | (rows.ids.lengths == 0)  # rows of padding, for empty="keep"
+        if settings.packing and has_target.any():
+            is_kept |= rows.ids.lengths == 1
+    kept = np.flatnonzero(is_kept)
+    if len(kept) == len(is_kept):
+        return None
+    if settings.unsupervised == "drop" and len(kept):
+        return kept
+    row, name = int(is_kept.argmin()), "max_target_length" if config.has_targets else "max_length"
+    limit = (config.target_limits if config.has_targets else config.limits).max_length
+    no_target = "-100" if config.has_targets or kind is None else "-100, or of the first token of a document"
+    raise value_error(
+        f"row {rows.sample[row]} has nothing to learn: its {labels[row]} labels are all {no_target}"
+        if settings.unsupervised != "drop"
+        else "no row of the batch has a label other than -100, so none would be left",
+        got=f"{len(is_kept) - len(kept)} such rows of {len(is_kept)}; {name}={limit}",
+        fix=f'a larger {name}, if it truncated the labels; unsupervised="drop" leaves such rows out, "keep" keeps them',
+    )
+
+
+# ------------------------------------------------------------------------- targets that are separate token sequences
+
+
+def read_targets(
+    config: Config, given: Given, columns: dict[str, Values]
+) -> tuple[Ragged | None, dict[str, Values], int]:
+    """Return the closed, truncated targets, the columns without them, and the number of targets that lost tokens."""
+    if given.targets is not None and config.target_encoder is not None:
+        tokenized_targets = config.target_encoder.tokenize(given.targets)
+        targets, _ = truncate_targets(config, tokenized_targets.ids)
+        return targets, columns, tokenized_targets.truncated
+    names = label_names(columns)
+    if len(names) != 1:
+        return None, columns, 0
+    targets = Ragged.from_rows(as_list(columns[names[0]]), name=names[0])
+    mask = columns.get("decoder_attention_mask")
+    is_token = None
+    if mask is not None:
+        mask = Ragged.from_rows(as_list(mask), name="decoder_attention_mask", mask=True)
+        if not np.array_equal(mask.lengths, targets.lengths):
+            row = int((mask.lengths != targets.lengths).argmax())
+            raise value_error(
+                f"row {row}: {mask.lengths[row]} values in 'decoder_attention_mask' for {targets.lengths[row]} targets",
+                fix="one value per label, or dataset.remove_columns('decoder_attention_mask')",
+            )
+        is_token = mask.values != 0
+    if "decoder_input_ids" in columns:  # they stay beside their labels
+        values = targets.values if is_token is None else np.where(is_token, targets.values, IGNORED)
+        targets = Ragged(values, targets.lengths)
+    else:
+        targets = close_targets(targets if is_token is None else targets.where(is_token))
+        columns = {name: values for name, values in columns.items() if name != "decoder_attention_mask"}
+    targets, truncated = truncate_targets(config, targets)
+    if config.decoder_start is not None or config.number_of_ids is not None:  # the decoder looks them up
+        from .token_ids import check_ids
+
+        check_ids(config, Ragged(np.where(targets.values == IGNORED, 0, targets.values), targets.lengths), names[0])
+    return targets, {name: values for name, values in columns.items() if name != names[0]}, truncated
+
+
+def close_targets(targets: Ragged) -> Ragged:
+    r"""Return targets without padding: labels of -100 at their ends.
 
     Example:
-        >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)
-        >>> targets.values, lost
-        (array([5, 6, 8]), 1)
+        >>> list(close_targets(Ragged.from_rows([[-100, 5, -100, 6], [8, -100], [-100]])))
+        [array([   5, -100,    6]), array([8]), array([], dtype=int64)]
     """
+    has_label = targets.values != IGNORED
+    index, lengths = np.arange(len(has_label)), targets.lengths
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    first, last = np.full(len(lengths), len(has_label)), np.full(len(lengths), -1)
+    np.minimum.at(first, row[has_label], index[has_label])
+    np.maximum.at(last, row[has_label], index[has_label])
+    return targets.where((first[row] <= index) & (index <= last[row]))
+
+
+def truncate_targets(config: Config, targets: Ragged) -> tuple[Ragged, int]:
+    """Return targets truncated to their limit, on the tokenizer's side, and the number of targets that lost tokens."""
+    limits, side = config.target_limits, config.tokenizer.truncation_side
     limit = limits.max_length
-    if limit is None or targets.longest <= limit:
+    is_long = targets.lengths > (2**62 if limit is None else limit)
+    if limit is None or not is_long.any():
         return targets, 0
-    rows, lost = [], 0
-    for index, target in enumerate(targets):
-        row = target
-        if len(row) > limit:
-            places = np.flatnonzero(row != IGNORED)
-            row = row[places[0] : places[-1] + 1] if len(places) else row[:0]
-        if len(row) > limit and not limits.truncates:
-            raise value_error(
-                f"the target of row {index} has {len(row)} tokens, limit {limit}",
-                got="truncation off" + (f", and {model} takes no more" if model is not None else ""),
-                fix="truncation=True, or drop such rows first",
-            )
-        lost += len(row) > limit
-        rows.append(row[:limit])
-    return Ragged.from_rows(rows, name="labels"), lost
+    if not limits.truncates:
+        row, model = int(is_long.argmax()), config.limited_by("max_target_length")
+        raise value_error(
+            f"the target of row {row} has {targets.lengths[row]} tokens, limit {limit}",
+            got="truncation off" + (f", and {model} takes no more" if model is not None else ""),
+            fix="truncation=True, or drop such rows first",
+        )
+    lengths = np.minimum(targets.lengths, limit)
+    starts = targets.offsets[:-1] + (targets.lengths - lengths if side == "left" else 0)
+    return Ragged(targets.values[run_indices(starts, lengths)], lengths), int(np.count_nonzero(is_long))
 
 
 def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int) -> dict[str, NDArray[Any]]:
@@ -95,55 +262,3 @@ def pad_targets(config: Config, targets: Ragged) -> dict[str, NDArray[Any]]:
     if config.decoder_start is None:
         return {"labels": labels}
     return {**decoder_inputs(labels, config.decoder_start, config.fills["input_ids"]), "labels": labels}
-
-
-def have_target(
-    labels: Ragged, ids: Ragged | None = None, *, starts: NDArray[np.bool_] | bool = False
-) -> NDArray[np.bool_]:
-    """Return True for each row with a label other than -100; where `starts` is True, that of the first token is none.
-
-    `ids` are the token ids of the rows, which saves time if the labels are the same object.
-    """
-    if labels is ids:
-        return labels.lengths > np.asarray(starts)
-    is_target = labels.values != IGNORED
-    is_target[labels.offsets[:-1][(labels.lengths > 0) & starts]] = False
-    return np.diff(offsets_of(is_target)[labels.offsets]) > 0
-
-
-def supervised_rows(
-    config: Config, has_target: NDArray[np.bool_], labels: NDArray[np.int64], rows: Documents
-) -> NDArray[np.int64] | None:
-    """Return the indices of the rows, or packed documents, to keep in a batch; `None` if all are kept.
-
-    The setting `unsupervised` applies to rows without a target: `"drop"` leaves them out, `"keep"` keeps them, and
-    `"error"` raises a `ValueError`. By default such a row raises too, unless it has masked labels or no tokens, or is a
-    packed document of one token beside others with targets. `"drop"` also raises if no row is left. `labels` are the
-    numbers of labels of the rows.
-    """
-    settings, kind = config.settings, config.label_kind
-    default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
-    is_read = config.accepts is None or "labels" in config.accepts
-    if has_target.all() or not is_read or (settings.unsupervised or default) == "keep":
-        return None
-    is_kept = has_target
-    if settings.unsupervised is None:
-        tokens = rows.ids.lengths if rows.is_token is None else rows.ids.where(rows.is_token).lengths
-        is_kept = has_target | (tokens == 0)  # rows of padding, for empty="keep"
-        if settings.packing and has_target.any():
-            is_kept |= tokens == 1
-    kept = np.flatnonzero(is_kept)
-    if len(kept) == len(is_kept):
-        return None
-    if settings.unsupervised == "drop" and len(kept):
-        return kept
-    row, name = int(is_kept.argmin()), "max_target_length" if config.has_targets else "max_length"
-    limit = (config.target_limits if config.has_targets else config.limits).max_length
-    no_target = "-100" if config.has_targets or kind is None else "-100, or of the first token of a document"
-    raise value_error(
-        f"row {rows.sample[row]} has nothing to learn: its {labels[row]} labels are all {no_target}"
-        if settings.unsupervised != "drop"
-        else "no row of the batch has a label other than -100, so none would be left",
-        got=f"{len(is_kept) - len(kept)} such rows of {len(is_kept)}; {name}={limit}",
-        fix=f'a larger {name}, if it truncated the labels; unsupervised="drop" leaves such rows out, "keep" keeps them',
-    )

@@ -1,94 +1,168 @@
-"""Input that is tokenized already: checks of ids, masks and other columns of one value per token, and truncation."""
+"""Input that is tokenized already: rows of ids are checked, closed and truncated. Calls with texts do not load this."""
 
 from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
 from ..documents import (
-    FURTHER_PER_TOKEN,
+    BOUNDARIES,
     LENGTHS,
     MASK_NUMBERS,
     NUMBERS,
     OFFSETS,
+    PER_TOKEN,
     SUPERVISION,
     TOKEN_INDICES,
     Documents,
     read_documents,
     read_mask,
-    without_padding_documents,
 )
 from ..ragged import Ragged
 from .arrays import as_array, given_labels
-from .config import PER_TOKEN, Config
-from .inputs import Given, Values, as_list, label_names
+from .config import Config
+from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names
 
-_BEYOND = np.iinfo(np.int32).max  # an index beyond the row, in any padded row
+BEYOND = np.iinfo(np.int32).max  # an index of a token beyond its row, in any padded row
+_GIVEN = "index among the given tokens"  # a column of rows while they are truncated
 
 
 def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]]:
-    """Return the checked rows of tokenized input, and the columns of the input that are not a part of these rows.
+    """Return the checked, closed and truncated rows of tokenized input, and the columns that are no part of them.
 
-    The rows contain `input_ids` and the other columns with one value per token, such as `attention_mask`; `PER_TOKEN`
-    lists them. Raise a `ValueError` if an id is not in the vocabulary, or if one of these columns does not have one
-    value per id.
+    The rows contain `input_ids`, the other columns of `PER_TOKEN`, and labels per token. Raise a `ValueError` if an id
+    is not in the vocabulary, or if one of these columns does not have one value per id.
     """
     columns = dict(given.columns)
     if len(columns) == 1:
         ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
         check_ids(config, ids)
-        return read_documents({"input_ids": ids}), columns
-    columns, is_packed = read_mask(columns)
+        rows, _ = read_documents({"input_ids": ids})
+        return _truncated(config, replace(rows, unmasked=_unmasked_row(config, ids, {}))), columns
+    columns, is_packed = read_mask(columns, config.tokenizer.pad_token_id)
     is_packed |= MASK_NUMBERS in columns
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     check_ids(config, ids)
-    further = [name for name in FURTHER_PER_TOKEN if config.accepts is None or name in config.accepts]
-    ragged_columns = {}
-    for name in (*PER_TOKEN, MASK_NUMBERS, *LENGTHS, *OFFSETS, *further):
+    per_token: dict[str, Ragged] = {}
+    further = [name for name, column in PER_TOKEN.items() if not column.if_named or config.takes(name)]
+    for name in (*BOUNDARIES, *further):
         if name in columns and not _is_missing(name, values := as_list(columns[name])):
-            ragged_columns[name] = _ragged(name, values)
+            per_token[name] = _ragged(name, values)
         if name not in (*LENGTHS, *OFFSETS):  # after truncation, `map` stores other ones
             columns.pop(name, None)
-    rows = read_documents({"input_ids": ids, **ragged_columns}, is_packed=is_packed)
-    if not ragged_columns.keys().isdisjoint(OFFSETS) and config.is_padding_unique:
-        rows = without_padding_documents(rows, config.fills["input_ids"])
-    if rows.is_token is not None and "attention_mask" in ragged_columns:
-        _check_not_swapped(config, ids, rows.is_token)
-    return _count_from_first(config, rows), columns
+    for name in [] if config.has_targets else label_names(columns):
+        if _has_one_per_token(columns[name], ids.lengths):
+            labels = given_labels(columns[name], ids.lengths, name=name)
+            if isinstance(labels, Ragged):
+                per_token[name] = labels
+                del columns[name]
+    rows, index = read_documents(
+        {"input_ids": ids, **per_token},
+        is_packed=is_packed,
+        padding_id=config.fills["input_ids"] if config.is_padding_unique else None,
+    )
+    if index is not None:
+        _check_not_hidden(config, ids, rows, per_token)
+    rows = replace(rows, unmasked=_unmasked_row(config, ids, per_token))
+    has_indices = not columns.keys().isdisjoint(TOKEN_INDICES)
+    if has_indices:
+        given_places = np.arange(len(ids.values)) if index is None else index
+        rows = rows.with_columns(**{_GIVEN: Ragged(given_places, rows.ids.lengths)})
+    if index is not None:
+        moved, fills = _moved(columns, ids, index)
+        rows = replace(
+            rows.with_columns(**{name: Ragged(moved[name], rows.ids.lengths) for name in moved}), moved=fills
+        )
+        columns = {name: values for name, values in columns.items() if name not in moved}
+    rows = _truncated(config, _count_from_first(config, rows))
+    if "position_ids" in rows.columns:
+        check_positions(config, rows)
+    if has_indices:
+        columns |= _token_indices(config, columns, ids, rows, index)
+        del rows.columns[_GIVEN]
+    return rows, columns
+
+
+def _truncated(config: Config, rows: Documents) -> Documents:
+    """Return rows truncated to the limit; with `packing`, they are divided into documents first."""
+    rows = rows.split() if config.settings.packing else rows
+    return rows.truncate(config.limits, side=config.tokenizer.truncation_side)
+
+
+def _has_one_per_token(values: Values, lengths: NDArray[np.int64]) -> bool:
+    """Return True if each row of a column is a sequence with one value per token."""
+    rows = as_list(values)
+    sizes = [len(row) if hasattr(row, "__len__") and getattr(row, "ndim", 1) != 0 else -1 for row in rows]
+    return bool(np.array_equal(sizes, lengths))
+
+
+def _moved(
+    columns: dict[str, Values], ids: Ragged, index: NDArray[np.int64]
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the values of the further columns with one per token, moved with their tokens; and those at padding.
+
+    Such a column has as many values as tokens in each row, and one value at all padding of a row: it is padded later
+    with this value, or with 0 if that differs from row to row.
+    """
+    is_padding = np.ones(len(ids.values), np.bool_)
+    is_padding[index] = False
+    bounds = list(pairwise(ids.offsets.tolist()))
+    moved, fills = {}, {}
+    for name, values in columns.items():
+        rows = as_list(values)
+        if name in (*LENGTHS, *OFFSETS, *LABEL_COLUMNS, *TOKEN_INDICES) or name.startswith("decoder_"):
+            continue
+        if not _has_one_per_token(rows, ids.lengths) or any(isinstance(row, str) for row in rows):
+            continue
+        flat = np.empty(len(ids.values), object)
+        flat[:] = [value for row in rows for value in row]
+        at_padding = [{repr(value) for value in flat[start:stop][is_padding[start:stop]]} for start, stop in bounds]
+        if max(map(len, at_padding)) > 1:
+            continue
+        fills[name] = flat[is_padding.argmax()] if len(set().union(*at_padding)) == 1 else 0
+        with contextlib.suppress(ValueError):  # values of several shapes stay objects
+            flat = np.concatenate([np.asarray(row) for row in rows if len(row)])
+        moved[name] = flat[index]
+    return moved, fills
 
 
 def _count_from_first(config: Config, rows: Documents) -> Documents:
     """Return rows in which given positions 0, 1, 2, ... of a document begin at the first position of the model."""
-    position_ids, first = rows.columns.get("position_ids"), config.model_first_position
-    if position_ids is None or not first:
+    first = config.model_first_position
+    if "position_ids" not in rows.columns or not first:
         return rows
     positions = rows.split().columns["position_ids"]
     is_counted = positions.where(positions.values == positions.counters().values).lengths == positions.lengths
-    if rows.order is not None:
-        counted, row_of = np.bincount(rows.order[2], is_counted, len(rows.ids)), rows.order[2]
-        is_mixed = is_counted != (counted > 0)[row_of]
-        if is_mixed.any():
-            row = int(row_of[is_mixed.argmax()])
-            raise value_error(
-                f"row {row}: the position_ids of one document count from 0, and those of another from {first} or more",
-                got=shorten(position_ids[row].tolist()),
-                fix="dataset.remove_columns('position_ids') to count them",
-            )
+    row_of = rows.row_of_document
+    is_mixed = is_counted != (np.bincount(row_of, is_counted, len(rows.ids)) > 0)[row_of]
+    if is_mixed.any():
+        row = int(row_of[is_mixed.argmax()])
+        raise value_error(
+            f"row {row}: the position_ids of one document count from 0, and those of another from {first} or more",
+            got=shorten(rows.columns["position_ids"][row].tolist()),
+            fix="dataset.remove_columns('position_ids') to count them",
+        )
     moved = Ragged(positions.values + first * np.repeat(is_counted, positions.lengths), positions.lengths)
-    return rows.with_columns(position_ids=rows.join(moved, position_ids))
+    return rows.with_columns(position_ids=rows.in_rows(moved))
 
 
-def token_indices(config: Config, given: Given, rows: Documents, columns: dict[str, Values]) -> dict[str, Values]:
+def _token_indices(
+    config: Config, columns: dict[str, Values], ids: Ragged, rows: Documents, index: NDArray[np.int64] | None
+) -> dict[str, Values]:
     """Return the columns with indices of tokens, such as `start_positions`, moved with their tokens.
 
-    The result has only these columns, as integers `(B,)` or `(B, n)`. An index beyond its row stays beyond it, because
-    models ignore it. Raise a `ValueError` for texts, and if a token was cut or packed, or its row became several rows.
+    The result has integers `(B,)` or `(B, n)`. An index beyond its row stays beyond it, because models ignore it. Raise
+    a `ValueError` if a token is padding, was cut or packed, or its row became several rows; and for other values.
     """
-    names = [name for name in TOKEN_INDICES if name in columns and (config.accepts is None or name in config.accepts)]
-    arrays = {name: as_array(name, as_list(columns[name])) for name in names}
     indices: dict[str, Values] = {}
-    for name, values in arrays.items():
+    for name in TOKEN_INDICES:
+        values = as_array(name, as_list(columns[name])) if name in columns and config.takes(name) else None
         if values is None or values.dtype.kind not in "bif" or values.ndim > 2:
             continue
         if values.dtype.kind == "f":  # as pandas has them if one is missing
@@ -102,17 +176,8 @@ def token_indices(config: Config, given: Given, rows: Documents, columns: dict[s
                     fix="the index of [CLS], if a row has no answer; or leave out such rows",
                 )
         array = values.astype(np.int64)
-        if given.texts is not None:
-            raise value_error(
-                f"column '{name}' came with texts, and its values are indices of tokens, which do not exist yet",
-                got=f"row 0: {shorten(array[0].tolist())}",
-                fix="tokenize first, with tokenizer(..., return_offsets_mapping=True), and find the tokens of each "
-                "answer by the offsets of their characters",
-            )
-        lengths = Ragged.from_rows(as_list(given.columns["input_ids"])).lengths
-        removed = np.zeros(len(lengths), np.int64) if rows.removed is None else rows.removed
         reason = f"packing={config.settings.packing!r} moves rows into others" if config.settings.packing else None
-        if len(rows.ids) != len(lengths) and reason is None:
+        if len(rows.ids) != len(ids) and reason is None:
             reason = "return_overflowing_tokens=True continues rows in further ones"
         if reason is not None:
             raise value_error(
@@ -122,32 +187,32 @@ def token_indices(config: Config, given: Given, rows: Documents, columns: dict[s
                 "find the answer of each piece; then collate the pieces as they are",
             )
         shape = (-1, *[1] * (array.ndim - 1))
-        moved = array - removed.reshape(shape)
-        is_inside = (array >= 0) & (array < lengths.reshape(shape))
-        is_cut = is_inside & ((moved < 0) | (moved >= rows.ids.lengths.reshape(shape)))
-        if is_cut.any():
-            row = int(np.argwhere(is_cut)[0][0])
+        is_inside = (array >= 0) & (array < ids.lengths.reshape(shape))
+        moved = np.full(len(ids.values) + 1, -1)  # the place of each given token in its row; -1 if it is not there
+        moved[rows.columns[_GIVEN].values] = rows.ids.counters().values
+        place = np.where(is_inside, array + ids.offsets[:-1].reshape(shape), -1)
+        new = moved[place]
+        if "question_positions" in columns:  # 0 is padding of Splinter's
+            new = np.where(array == 0, 0, new)
+        if (is_inside & (new < 0)).any():
+            row = int(np.argwhere(is_inside & (new < 0))[0][0])
+            is_padding = index is not None and not np.isin(place[row][new[row] < 0], index).all()
+            if is_padding:
+                got, fix = f"input_ids {shorten(ids[row].tolist())}", "the index of [CLS], if a row has no answer"
+            else:
+                got = f"a row of {ids.lengths[row]} tokens, truncated to {rows.ids.lengths[row]}"
+                fix = (
+                    "a larger max_length, or divide long texts by the tokenizer: tokenizer(..., "
+                    "return_overflowing_tokens=True, return_offsets_mapping=True)"
+                )
             raise value_error(
-                f"row {row} of column '{name}' is {shorten(array[row].tolist())}, and this token was cut",
-                got=f"a row of {lengths[row]} tokens, truncated to {rows.ids.lengths[row]}",
-                fix="a larger max_length, or divide long texts by the tokenizer: tokenizer(..., "
-                "return_overflowing_tokens=True, return_offsets_mapping=True)",
+                f"row {row} of column '{name}' is {shorten(array[row].tolist())}, and this token "
+                + ("is padding" if is_padding else "was cut"),
+                got=got,
+                fix=fix,
             )
-        indices[name] = np.where(is_inside, moved, _BEYOND)
+        indices[name] = np.where(is_inside, new, BEYOND)
     return indices
-
-
-def padded_indices(
-    array: NDArray[np.int64], lengths: NDArray[np.int64], width: int | NDArray[np.int64], side: str, *, keeps_0: bool
-) -> NDArray[np.int64]:
-    """Return indices of tokens in rows that are padded to `width`; those beyond their row become `width`.
-
-    With `keeps_0`, 0 stays 0: Splinter pads its questions with it, and ignores an answer there.
-    """
-    shift = (width - lengths if side == "left" else 0 * lengths).reshape(-1, *[1] * (array.ndim - 1))
-    is_beyond = (array < 0) | (array >= lengths.reshape(shift.shape))
-    beyond = np.broadcast_to(width, lengths.shape).reshape(shift.shape)
-    return np.where((array == 0) & keeps_0, 0, np.where(is_beyond, beyond, array + shift))
 
 
 def check_positions(config: Config, rows: Documents) -> None:
@@ -155,7 +220,7 @@ def check_positions(config: Config, rows: Documents) -> None:
     position_ids, first, model = rows.columns["position_ids"], config.model_first_position, config.model
     if model is None or "position_ids" not in model.accepts:
         return
-    values = position_ids.values if rows.is_token is None else np.where(rows.is_token, position_ids.values, first)
+    values = position_ids.values
     last = model.max_position
     is_beyond = np.zeros(len(values), np.bool_) if last is None else (values < 0) | (values > last)
     wrong = is_beyond if is_beyond.any() else values < first
@@ -187,38 +252,32 @@ def check_positions(config: Config, rows: Documents) -> None:
     )
 
 
-def unmasked_row(config: Config, given: Given, rows: Documents) -> int | None:
+def _unmasked_row(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> int | None:
     """Return the index of the first tokenized row that begins or ends with padding ids without a mask, or `None`.
 
     Return `None` too if padding has the id of another special token, such as eos, which may end a text.
     """
-    ids = rows.ids
-    has_mask = not {"attention_mask", MASK_NUMBERS, *NUMBERS, *LENGTHS, *OFFSETS}.isdisjoint(given.columns)
-    if has_mask or not config.is_padding_unique:
+    says_padding = {name for name in BOUNDARIES if name in per_token}
+    says_padding -= {name for name in NUMBERS if name in per_token and per_token[name].values.min(initial=0) >= 0}
+    if says_padding or not config.is_padding_unique:
         return None
     is_padding = np.append(ids.values == config.fills["input_ids"], False)
     is_unmasked = (ids.lengths > 0) & (is_padding[ids.offsets[:-1]] | is_padding[ids.offsets[1:] - 1])
     return int(is_unmasked.argmax()) if is_unmasked.any() else None
 
 
-def truncate_rows(config: Config, rows: Documents, columns: dict[str, Values]) -> tuple[Documents, dict[str, Values]]:
-    """Truncate tokenized rows to the limit; return them and the columns that are not a part of them.
-
-    If no row is too long, both are returned unchanged. With `packing`, rows are divided into documents first, always.
-    Labels per token are moved from `columns` to the rows, so that they are truncated and divided too.
-    """
-    limit = config.limits.max_length
-    is_divided = config.settings.packing and rows.order is not None
-    if not is_divided and (limit is None or rows.ids.longest <= limit):
-        return rows, columns
-    for name in [] if config.has_targets else label_names(columns):
-        labels = given_labels(columns[name], rows.ids.lengths, name=name)
-        if isinstance(labels, Ragged):
-            rows = rows.with_columns(**{name: labels})
-            columns = {key: values for key, values in columns.items() if key != name}
-    if is_divided:
-        rows = rows.split()
-    return rows.truncate(config.limits, side=config.tokenizer.truncation_side), columns
+def _check_not_hidden(config: Config, ids: Ragged, rows: Documents, per_token: dict[str, Ragged]) -> None:
+    """Raise a `ValueError` if a row has tokens but its `attention_mask` is 0 at all of them: 0 and 1 may be swapped."""
+    mask = per_token.get("attention_mask")
+    given, seen = (each.where(each.values != config.fills["input_ids"]).lengths for each in (ids, rows.ids))
+    wrong = np.flatnonzero((given > 0) & (seen == 0))
+    if mask is not None and len(wrong):
+        row = int(wrong[0])
+        raise value_error(
+            f"attention_mask is 0 at all {given[row]} tokens of row {row}, and 0 means padding",
+            got=f"attention_mask {shorten(mask[row].tolist())}",
+            fix="1 - attention_mask, if 1 means padding in it; else drop such rows first",
+        )
 
 
 def _is_missing(name: str, rows: Values) -> bool:
@@ -237,22 +296,7 @@ def _ragged(name: str, rows: Values) -> Ragged:
     """Return the values of a column that is read with the tokens as a `Ragged`."""
     if name == "word_ids":  # None at special tokens, as tokenizers return them
         rows = [[-1 if item is None else item for item in row] for row in rows]
-    return Ragged.from_rows(rows, name=name, bools=name.endswith("_mask") or name in SUPERVISION)
-
-
-def _check_not_swapped(config: Config, ids: Ragged, is_token: NDArray[np.bool_]) -> None:
-    """Raise a `ValueError` if a row has tokens but its `attention_mask` is 0 at all of them: 0 and 1 may be swapped."""
-    tokens = ids.values != config.fills["input_ids"]
-    hidden, seen = (ids.where(tokens & part).lengths for part in (~is_token, is_token))
-    wrong = np.flatnonzero((hidden > 0) & (seen == 0))
-    if len(wrong):
-        row = int(wrong[0])
-        mask = is_token[ids.offsets[row] : ids.offsets[row + 1]].astype(int).tolist()
-        raise value_error(
-            f"attention_mask is 0 at all {hidden[row]} tokens of row {row}, and 0 means padding",
-            got=f"attention_mask {shorten(mask)}",
-            fix="1 - attention_mask, if 1 means padding in it; else drop such rows first",
-        )
+    return Ragged.from_rows(rows, name=name, mask=name.endswith("_mask") or name in SUPERVISION)
 
 
 def check_ids(config: Config, ids: Ragged, name: str = "input_ids") -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .._common.errors import explain, shorten
-from ..documents import LENGTHS, OFFSETS, Documents, supervision_message, unread_masks_message
-from ..tokenization.loading import stated_limit
+import numpy as np
+
+from .._common.constants import IGNORED
+from .._common.errors import explain, shorten, warn
+from ..documents import LENGTHS, OFFSETS, SUPERVISION, Documents
+from ..ragged import Ragged
 from .inputs import LABEL_COLUMNS, label_names
-from .pipeline import NOT_COPIED, Arrays
+from .other_columns import NOT_COPIED
+from .pipeline import Arrays
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -34,7 +38,7 @@ class Warnings:
         """Give the warning `message`, unless a warning of this `kind` was given before."""
         if kind not in self._given:
             self._given.add(kind)
-            warnings.warn(message, stacklevel=5)
+            warn(message)
 
 
 def changed_tokenizer_warning(change: str) -> str:
@@ -53,9 +57,8 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
     """
     limits = config.limits if name == "max_length" else config.target_limits
     limit, model = limits.max_length, config.limited_by(name)
-    larger = None if config.model is None or name != "max_length" else config.model.max_length
-    if larger is not None and not (limit is not None and limit < larger and limit == stated_limit(config.tokenizer)):
-        larger = None  # the limit is not the tokenizer's own
+    is_tokenizers = limits.set_by == "tokenizer" and config.model is not None and name == "max_length"
+    larger = config.model.max_length if is_tokenizers and config.model is not None else None
     by_tokenizer = f", tokenizer.model_max_length, and the model takes {larger}" if larger else ""
     return explain(
         f"{truncated} of {count} {what} were truncated to {limit} tokens"
@@ -85,7 +88,7 @@ def warn_of_pieces(config: Config, tokenized: Documents) -> None:
         got="return_overflowing_tokens=True",
         fix=f"before Trainer.predict or evaluate, dataset = dataset.map(collate, batched=True{dropped})",
     )
-    warnings.warn(message, stacklevel=5)
+    warn(message)
 
 
 def left_out_warning(config: Config, left_out: int, count: int) -> str:
@@ -103,13 +106,55 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
 
 def masks_warning(config: Config, tokenized: Documents) -> str | None:
     """Return the warning that masks of supervision decide which tokens are trained on, or that they are not read."""
-    names = tokenized.masks
-    if not names or label_names(tokenized.per_row) or not set(LABEL_COLUMNS).isdisjoint(tokenized.columns):
+    if tokenized.from_texts:
+        names = [name for name in SUPERVISION if name in tokenized.per_row]
+        return masks_of_texts_message(names) if names else None
+    if not tokenized.masks:
         return None
+    documents = tokenized.split()
+    labels = next((documents.columns[name] for name in LABEL_COLUMNS if name in documents.columns), None)
     if config.label_kind is not None and config.label_kind.predicts_next:
-        return supervision_message(tokenized.split())
-    unread = [name for name in names if config.accepts is None or name not in config.accepts]
+        labels = documents.ids
+    if labels is not None or config.label_kind is not None:
+        return supervision_message(documents, labels, config.predicts_next)
+    unread = [name for name in tokenized.masks if config.accepts is None or name not in config.accepts]
     return unread_masks_message(unread, config.settings.labels) if unread else None
+
+
+def supervision_message(documents: Documents, labels: Ragged | None, predicts_next: bool | None) -> str:
+    """Return the warning that only the tokens of masks, such as `completion_mask`, are targets.
+
+    Each row of `documents` is one document. The share of targets is named if the labels are known.
+    """
+    names, share = documents.masks, ""
+    if labels is not None:
+        targets, _ = documents.supervise(labels, predicts_next=predicts_next)
+        share = f": {np.count_nonzero(targets.values != IGNORED) / max(1, len(targets.values)):.0%} of the tokens"
+    return explain(
+        f"only the tokens with 1 in {' and '.join(map(repr, names))} are trained on{share}",
+        got="the first rows; this warning is given once",
+        fix=f"dataset.remove_columns({names}) to train on all tokens",
+    )
+
+
+def unread_masks_message(names: Sequence[str], labels: object) -> str:
+    """Return the warning that masks of supervision have no effect, because there are no labels."""
+    return explain(
+        f"columns {list(names)} are not read: they select which labels are trained on, and there are none",
+        got=f"labels={labels!r}; this warning is given once",
+        fix=f'labels="causal_lm", or dataset.remove_columns({list(names)})',
+    )
+
+
+def masks_of_texts_message(names: Sequence[str]) -> str:
+    """Return the warning that masks of supervision came with texts, which have no tokens yet."""
+    return explain(
+        f"columns {list(names)} came with texts and are not read: they have a value for each token, and tokens do not "
+        "exist yet",
+        got="texts; this warning is given once",
+        fix="tokenizer.apply_chat_template(..., return_dict=True, return_assistant_tokens_mask=True), or rows of "
+        f"input_ids; or dataset.remove_columns({list(names)})",
+    )
 
 
 def unmasked_warning(config: Config, tokenized: Documents) -> str:
@@ -133,17 +178,23 @@ def numbering_warning(tokenizer: PreTrainedTokenizerBase) -> str:
     )
 
 
-def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, history: Warnings) -> None:
+def warn_of_columns(
+    config: Config, tokenized: Documents, arrays: Arrays, history: Warnings, *, is_training: bool
+) -> None:
     """Warn once of columns that are not read, and once of a batch without labels for a language model in training.
 
-    `arrays` is the batch by name. `history` records earlier warnings.
+    `arrays` is the batch by name. `history` records earlier warnings. `is_training` is True if the model is in training
+    mode.
     """
     settings, model = config.settings, config.model
     read = {settings.text_column, settings.text_pair_column, settings.text_target_column, *NOT_COPIED, *arrays}
     read |= {"inputs_embeds", "overflow_to_sample_mapping"}
     if tokenized.from_texts:  # those of texts say nothing about tokens
         read -= {*LENGTHS, *OFFSETS}
-    unread = [name for name in tokenized.per_row if name not in read and not _NUMBERS_ROWS.fullmatch(str(name))]
+    if tokenized.from_texts:
+        read |= {*SUPERVISION}  # named by `masks_warning`
+    given = [*tokenized.per_row, *tokenized.moved]
+    unread = [name for name in given if name not in read and not _NUMBERS_ROWS.fullmatch(str(name))]
     if unread:
         reason = "texts, empty lists, or None in every row, which no tensor can hold"
         if settings.packing:
@@ -158,7 +209,8 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, histor
         )
         history.once("columns", message)
     takes_labels = model is None or "labels" in model.accepts
-    if not takes_labels or "labels" in arrays or label_names(tokenized.per_row):
+    has_labels = not set(LABEL_COLUMNS).isdisjoint(tokenized.columns) or label_names(tokenized.per_row)
+    if not takes_labels or "labels" in arrays or has_labels:
         return
     if empty := [name for name in LABEL_COLUMNS if name in tokenized.per_row]:
         message = explain(
@@ -169,7 +221,7 @@ def warn_of_columns(config: Config, tokenized: Documents, arrays: Arrays, histor
         history.once("empty labels", message)
     if model is None or empty:
         return
-    if config.is_training and model.num_labels == model.num_embeddings:  # a language model: its classes are the ids
+    if is_training and model.num_labels == model.num_embeddings:  # a language model: its classes are the ids
         if model.is_encoder_decoder:
             fix = 'text_target_column="target", the column of the texts to predict'
         else:

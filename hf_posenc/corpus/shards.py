@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from .._common.errors import explain, message_of, option, shorten, value_error
 from ..documents import Documents as TokenDocuments
-from ..documents import Limits, ignore_document_starts
+from ..documents import Limits
 from ..packing import pack
 from ..ragged import Ragged
 from ..tokenization import Encoder
@@ -463,7 +463,8 @@ class _Shard:
         packed_columns = {name: column.take(order) for name, column in columns.items()}
         packed_columns["position_ids"] = packed_columns["input_ids"].counters(self._job.first_position)
         if "labels" in packed_columns:
-            packed_columns["labels"] = ignore_document_starts(packed_columns["labels"])
+            documents = TokenDocuments(packed_columns, np.arange(len(order)))
+            packed_columns["labels"], _ = documents.supervise(packed_columns["labels"], predicts_next=True)
         return {name: Ragged(column.values, lengths) for name, column in packed_columns.items()}
 
 

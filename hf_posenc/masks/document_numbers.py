@@ -14,7 +14,7 @@ import torch
 from .._common.constants import PaddingSide
 from .._common.errors import shorten, type_error, value_error
 from .._common.integers import as_integers
-from ..documents import LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, read_documents, read_mask
+from ..documents import LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, number_tokens, read_mask
 from ..positions import row_length
 from ..ragged import Ragged, check_padding_side
 from .functions import as_integer_tensor
@@ -30,8 +30,8 @@ _PREFIX_OF_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]], prefix=[[2,
 def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
     """Return the document number of each token of a batch, `(B, T)` int64, -1 at padding, in new memory.
 
-    `read_documents` finds the documents. With `attention_mask` alone, each row is one document. Raise if the batch has
-    no key that describes its documents.
+    `number_tokens` finds the documents. With `attention_mask` of 0 and 1 alone, each row is one document. Raise if the
+    batch has no key that describes its documents.
     """
     if not isinstance(batch, Mapping):
         raise type_error(
@@ -48,14 +48,13 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
         mask = batch["attention_mask"]
         layer_mask = next(iter(mask.values())) if isinstance(mask, Mapping) else mask  # of one kind of layer
         inputs[MASK_NUMBERS] = torch.as_tensor(inputs[MASK_NUMBERS], device=getattr(layer_mask, "device", "cpu"))
-    mask = inputs.pop("attention_mask", None)
-    is_real = None if mask is None else _real_tokens(mask)
+    mask = None if "attention_mask" not in inputs else _integer_mask(inputs.pop("attention_mask"))
     lengths = {name: inputs.pop(name) for name in (*LENGTHS, *OFFSETS) if name in inputs}
     ids = {
         name: as_integer_tensor(values, name, dims=2, example=f"{name}: [[0, 0, 1, -1]]").long()
         for name, values in inputs.items()
     }
-    if is_real is None:
+    if mask is None:
         if not ids and not lengths:
             raise value_error(
                 "the batch needs attention_mask, document_ids, or the position_ids of packed rows",
@@ -67,24 +66,21 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
             name, values = next(iter(lengths.items()))
             totals = [row.sum() if name in LENGTHS else row[-1] for row in _of_rows(name, values)]
             tokens = np.empty((len(totals), max(totals, default=0)), np.bool_)
-        shape, device = np.shape(tokens), getattr(tokens, "device", None)
-        is_real = torch.ones(shape, dtype=torch.bool, device=device if isinstance(tokens, torch.Tensor) else "cpu")
-    ids = {name: _expanded(tensor, name, is_real) for name, tensor in ids.items()}
+        device = tokens.device if isinstance(tokens, torch.Tensor) else "cpu"
+        mask = torch.ones(np.shape(tokens), dtype=torch.int64, device=device)
+    ids = {name: _expanded(tensor, name, mask) for name, tensor in ids.items()}
+    is_on_cpu = mask.device.type == "cpu"  # elsewhere values are not looked at, which would wait for the device
     numbers = next((ids[name] for name in (*NUMBERS, MASK_NUMBERS) if name in ids), None)
-    if numbers is not None and (is_real.device.type != "cpu" or len(ids) + len(lengths) == 1):
-        return torch.where(is_real, numbers.clamp(min=PADDING), PADDING)
-    if not ids and not lengths:
-        return is_real.long() - 1
-    width = is_real.shape[1]
-    sizes = np.full(len(is_real), width)
-    columns = {name: Ragged(tensor.reshape(-1).cpu().numpy(), sizes) for name, tensor in ids.items()}
+    if numbers is not None and not is_on_cpu:
+        return torch.where(mask != 0, numbers.clamp(min=PADDING), PADDING)
+    if not ids and not lengths and not (is_on_cpu and bool((mask > 1).any())):
+        return mask - 1
+    sizes = np.full(len(mask), mask.shape[1])
+    per_token = {"attention_mask": mask, **ids}
+    columns = {name: Ragged(tensor.reshape(-1).cpu().numpy(), sizes) for name, tensor in per_token.items()}
     columns |= {name: _of_rows(name, values) for name, values in lengths.items()}
-    columns["attention_mask"] = Ragged(is_real.reshape(-1).cpu().numpy(), sizes)
-    rows = read_documents({"input_ids": columns["attention_mask"], **columns}, is_packed=is_packed)
-    documents = rows.columns.get("document_ids")
-    if documents is None:
-        return is_real.long() - 1
-    return torch.from_numpy(documents.values.reshape(is_real.shape)).to(is_real.device)
+    of_tokens, _ = number_tokens({"input_ids": columns["attention_mask"], **columns}, is_packed=is_packed)
+    return mask - 1 if of_tokens is None else torch.from_numpy(of_tokens.reshape(mask.shape)).to(mask.device)
 
 
 def _is_missing(values: Any) -> bool:
@@ -98,8 +94,8 @@ def _of_rows(name: str, values: Any) -> Ragged:
     return Ragged.from_rows(rows if rows and np.ndim(rows[0]) else [rows], name=name)
 
 
-def _real_tokens(mask: object) -> torch.Tensor:
-    """Convert an `attention_mask` of any type and dtype to bool `(B, T)`, True at tokens."""
+def _integer_mask(mask: object) -> torch.Tensor:
+    """Convert an `attention_mask` of any type and dtype to int64 `(B, T)`: 0 at padding."""
     tensor = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(np.array(mask))
     if tensor.ndim != 2:
         raise value_error(
@@ -107,24 +103,24 @@ def _real_tokens(mask: object) -> torch.Tensor:
             got=f"shape {tuple(tensor.shape)}",
             fix="pass the tokenizer's attention_mask, 1 at real tokens and 0 at padding",
         )
-    if tensor.device.type == "cpu" and bool(((tensor != 0) & (tensor != 1)).any()):
+    if tensor.device.type == "cpu" and bool(((tensor < 0) | (tensor != tensor.long())).any()):
         raise value_error(
             "attention_mask must be 1 at tokens and 0 at padding",
             got=shorten(sorted(set(tensor.flatten().tolist()))),
-            fix="the numbers of documents belong into a key document_ids",
+            fix="numbers of documents are 1, 2, 3, ..., or belong into a key document_ids",
         )
-    return tensor != 0
+    return tensor.long()
 
 
-def _expanded(ids: torch.Tensor, name: str, is_real: torch.Tensor) -> torch.Tensor:
-    """Return `ids` `(1, T)` or `(B, T)`, expanded to the shape `(B, T)` of `real`."""
-    if ids.shape not in (is_real.shape, (1, is_real.shape[1])):
+def _expanded(ids: torch.Tensor, name: str, mask: torch.Tensor) -> torch.Tensor:
+    """Return `ids` `(1, T)` or `(B, T)`, expanded to the shape `(B, T)` of `mask`."""
+    if ids.shape not in (mask.shape, (1, mask.shape[1])):
         raise value_error(
             f"{name} and attention_mask must have the same shape",
-            got=f"{tuple(ids.shape)} and {tuple(is_real.shape)}",
+            got=f"{tuple(ids.shape)} and {tuple(mask.shape)}",
             fix='AttentionMask.from_batch({"attention_mask": mask}) if the rows are not packed',
         )
-    return ids.to(is_real.device).expand(is_real.shape)
+    return ids.to(mask.device).expand(mask.shape)
 
 
 def documents_of_lengths(

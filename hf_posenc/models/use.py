@@ -6,14 +6,13 @@ The rows are written into the model's own position table: no hook, no runtime co
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from .._common.errors import explain, one_of, shorten, type_error, value_error
+from .._common.errors import explain, one_of, shorten, type_error, value_error, warn
 from ..positions import MAX_SPREAD, USUAL_BASE, Convention, check_length, resolve_convention
 from .changes import Changes, lengthen
 from .position_tables import ModelPositions, PositionTable, find_positions, position_lookups
@@ -180,10 +179,9 @@ def use_sinusoidal_positions(
     size = _token_size(model, tokens)
     spread = float(parameters[tables[0].name].detach().float().std() / size) if size else None
     if "random" in contents and recipe == "paper" and spread is not None and spread > MAX_SPREAD:
-        warnings.warn(
+        warn(
             f"the positions written into {type(model).__name__} are {spread:.0f} times as large as its token "
-            "embeddings, so that it may learn late or not at all: use_sinusoidal_positions(model, recipe='matched')",
-            stacklevel=2,
+            "embeddings, so that it may learn late or not at all: use_sinusoidal_positions(model, recipe='matched')"
         )
     cannot_undo = recorded is not None and all(content.endswith("sinusoids") for content in contents)
     suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it

@@ -21,7 +21,6 @@ from .functional import frequencies, reorder_columns, sinusoidal_encoding, sinus
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
 from .position_ids import (
-    padded_position_ids,
     position_ids_from_documents,
     position_ids_from_lengths,
     position_ids_from_mask,
@@ -52,7 +51,6 @@ __all__ = [
     "fixed_bases",
     "frequencies",
     "identify",
-    "padded_position_ids",
     "position_ids_from_documents",
     "position_ids_from_lengths",
     "position_ids_from_mask",

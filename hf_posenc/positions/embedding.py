@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from .._common.compat import has_forward_hooks
-from .._common.errors import explain, shorten, type_error, value_error
+from .._common.errors import explain, shorten, type_error, value_error, warn
 from .alternatives import Kind, resolve_encoding
 from .arguments import Scale, check_out, without_values
 from .conventions import Convention
@@ -260,23 +259,21 @@ class PositionalEmbedding(nn.Module):
         self._spread_seen = True
         encoding, tokens = self.encoding.spread(), float(vectors.float().std()) * abs(self.encoding.factor)
         if encoding > MAX_SPREAD * tokens:
-            warnings.warn(
+            warn(
                 explain(
                     f"the encoding's spread is over {MAX_SPREAD:g} times the embedding's: positions drown the tokens",
                     got=f"standard deviation {encoding:.2g} against {tokens:.2g}, scale={self.encoding.scale!r}",
                     fix="scale='sqrt_d' as in the paper, or a LayerNorm after it and a filter for this warning",
-                ),
-                stacklevel=2,
+                )
             )
         elif type(self.encoding) is SinusoidalPositionalEncoding and MAX_SPREAD * encoding < tokens < math.inf:
             scale = encoding / tokens * abs(self.encoding.factor)
-            warnings.warn(
+            warn(
                 explain(
                     f"the embedding's spread is over {MAX_SPREAD:g} times the encoding's: tokens drown the positions",
                     got=f"standard deviation {tokens:.2g} against {encoding:.2g}, scale={self.encoding.scale!r}",
                     fix=f"scale={scale:.2g}; 'sqrt_d' is for tables with a standard deviation of 1/sqrt(D)",
-                ),
-                stacklevel=2,
+                )
             )
 
 

@@ -121,21 +121,6 @@ def position_ids_from_lengths(
     return _like(Ragged(run_indices(begin, counts), counts).pad(begin, width, side=padding_side), lengths)
 
 
-def padded_position_ids(
-    mask: NDArray[np.int64], lengths: NDArray[np.int64], *, first: int, padding: int, side: PaddingSide
-) -> NDArray[np.int64]:
-    """Return the position ids `(B, T)` of a padded batch: from `first` at the tokens of each row, `padding` elsewhere.
-
-    `mask` `(B, T)` is 1 at tokens, `lengths` `(B,)` are their numbers. NumPy only, so that a forked worker can call it.
-    """
-    width = mask.shape[1]
-    columns = np.arange(first - padding, first - padding + width)
-    if side == "left":
-        columns = columns - (width - lengths)[:, None]
-    positions: NDArray[np.int64] = columns * mask
-    return positions + padding if padding else positions
-
-
 def position_ids_from_documents(documents: Sequence[Any], max_length: int | None = None, *, start: int = 0) -> Any:
     r"""Return position ids of packed rows, which hold several documents each; they restart at every document.
 

@@ -5,7 +5,6 @@ The packing is done by `documents.pack_rows`; this module reads and writes Arrow
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,31 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
-from .._common.errors import one_of, type_error, value_error
+from .._common.errors import one_of, type_error, value_error, warn
 from .._common.integers import as_integer
+from ..collator.warn import supervision_message, unread_masks_message
 from ..documents import (
-    LENGTHS,
+    BOUNDARIES,
     NO_MASK,
-    NUMBERS,
-    OFFSETS,
+    PER_TOKEN,
     SUPERVISION,
     TOKEN_INDICES,
     Documents,
     Limits,
-    ignore_document_starts,
     is_no_mask,
     pack_rows,
     read_documents,
-    supervision_message,
-    unread_masks_message,
 )
 from ..ragged import Ragged
 from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, list_lengths, require_rows
 
 TooLong = Literal["error", "truncate", "split"]
 
-_COLUMNS = ("input_ids", "token_type_ids", "position_ids", "document_ids", "labels")
-_BOUNDARIES = (*NUMBERS, *LENGTHS, *OFFSETS)
+# Columns of packed rows, in their order.
+_COLUMNS = ("input_ids", *(name for name, column in PER_TOKEN.items() if column.packed), "document_ids", "labels")
 
 
 def pack_dataset(
@@ -82,10 +78,10 @@ def pack_dataset(
         too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): treatment of a document
             longer than `capacity`: raise `ValueError`; truncate it, with a warning; or split it into several documents.
         labels (`"causal_lm"` or `None`, *optional*, defaults to `"causal_lm"`): `"causal_lm"` uses the `labels` of the
-            data set, or its tokens if it has none: those with 1 in `completion_mask`, `assistant_masks`,
-            `assistant_tokens_mask` and `loss_mask`, if there are such columns. It sets the first label of every
-            document to -100, because a causal model would predict it from the last token of another document. `None`
-            keeps the `labels` of the data set unchanged, if it has any.
+            data set, or its tokens if it has none. The first label of a document is -100 if it is the id of its token,
+            because a causal model would predict it from the last token of another document. `None` makes no labels,
+            and keeps those of first tokens. In both cases labels are -100 at tokens with 0 in `completion_mask`,
+            `assistant_masks`, `assistant_tokens_mask` or `loss_mask`.
         document_ids (`bool`, *optional*, defaults to `False`): add the column `document_ids`, for models with such an
             argument: the number of each token's document in its row, counted from 0, and -1 at padding.
         pad_token_id (`int`, *optional*, defaults to 0): token id of the padding at the end of a row. Labels are -100
@@ -98,7 +94,8 @@ def pack_dataset(
 
     Returns:
         Data set of the class of `dataset`. The columns are lists of int32, except `attention_mask`. Of the other
-        columns of `dataset`, only `token_type_ids` is kept.
+        columns of `dataset`, those with one value per token that models take are kept: `token_type_ids`,
+        `global_attention_mask`, `task_type_ids`, `mm_token_type_ids`, `langs` and `p_mask`.
 
     Raises:
         ValueError: if a document is too long for `too_long="error"`, if `column` is missing, or if a column such
@@ -130,13 +127,14 @@ def pack_dataset(
             fix=f"dataset.remove_columns({indices}), or train on rows that are not packed",
         )
     if labels is None and "labels" not in names and (masks := [name for name in SUPERVISION if name in names]):
-        warnings.warn(unread_masks_message(masks, labels), stacklevel=2)
+        warn(unread_masks_message(masks, labels))
     settings: dict[str, Any] = {} if num_proc is None else {"num_proc": num_proc}
     is_checked = False
     if is_dataset(dataset):
         settings["desc"] = "Packing"
         settings["remove_columns"] = names  # a stream replaces its rows by the returned ones
-        is_checked = not {"position_ids", *_BOUNDARIES} & set(names)  # otherwise rows may contain several documents
+        # Otherwise rows may contain several documents.
+        is_checked = not ({"position_ids", *BOUNDARIES} - {"attention_mask"}) & set(names)
         if is_checked:
             _check_lengths(dataset, names, column, capacity, too_long)
     pack_window = _PackWindow(
@@ -171,27 +169,26 @@ class _PackWindow:
     first_position: int
     seed: int
     is_checked: bool
-    format_version: int = 5  # increase it when the rows change: the cache of `datasets` depends on fields, not on code
+    format_version: int = 6  # increase it when the rows change: the cache of `datasets` depends on fields, not on code
 
     def __call__(self, table: Any, indices: Sequence[int]) -> Any:
         """Pack the documents of a `pyarrow.Table`, and return the packed rows as a new table.
 
         `indices` are the row numbers of the table in the data set, for error messages.
         """
-        shifted = self.labels is not None
-        rows = _read_documents(table, self.column, indices[0] if len(indices) else 0, with_labels=shifted)
+        rows = _read_documents(table, self.column, indices[0] if len(indices) else 0, labels=self.labels)
         if not self.is_checked and rows.ids.longest > self.capacity:
             numbers = [indices[row] for row in rows.sample.tolist()]
             _report_long(rows.ids.lengths, self.capacity, self.too_long, numbers, counted=False)
         rows = rows.truncate(Limits(self.capacity, overflow=self.too_long == "split"))
-        if shifted:
-            rows = rows.with_columns(labels=ignore_document_starts(rows.columns["labels"]))
-        names = [name for name in _COLUMNS if name in rows.columns and name != "position_ids"]
-        columns = {name: rows.columns[name] for name in names}
+        columns = {name: rows.columns[name] for name in _COLUMNS if name in rows.columns and name != "position_ids"}
+        if "labels" in columns:
+            columns["labels"], _ = rows.supervise(columns["labels"], predicts_next=None if self.labels else False)
         packed = pack_rows(columns, self.capacity, seed=self.seed, first_position=self.first_position)
         if not self.document_ids:
             del packed["document_ids"]
-        fills = {"input_ids": self.pad_token_id, "labels": IGNORED, "position_ids": self.first_position}
+        fills = {name: column.fill for name, column in PER_TOKEN.items()}
+        fills |= {"input_ids": self.pad_token_id, "labels": IGNORED, "position_ids": self.first_position}
         return _to_arrow(packed, {**fills, "document_ids": -1}, self.capacity)
 
     def features(self, names: list[str]) -> Any:
@@ -201,18 +198,18 @@ class _PackWindow:
         """
         import datasets
 
-        columns = {"input_ids", "position_ids"} | ({"token_type_ids", "labels"} & set(names))
+        columns = {"input_ids", "position_ids"} | ({*_COLUMNS} - {"document_ids"}) & set(names)
         columns |= {"labels"} if self.labels is not None else set()
         columns |= {"document_ids"} if self.document_ids else set()
         numbers = {name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in columns}
         return datasets.Features({**numbers, "attention_mask": datasets.Value("string")})
 
 
-def _read_documents(table: Any, column: str, first_row: int, *, with_labels: bool) -> Documents:
-    """Return the documents of `table`, one row for each, without padding; with `labels` if `with_labels` is True."""
+def _read_documents(table: Any, column: str, first_row: int, *, labels: str | None) -> Documents:
+    """Return the documents of `table`, one row for each, with labels if the table has some or `labels` is a kind."""
     columns: dict[str, Ragged] = {}
     is_packed = "attention_mask" in table.column_names and is_no_mask(table.column("attention_mask"))
-    for name in (column, "labels", "token_type_ids", "position_ids", "attention_mask", *_BOUNDARIES, *SUPERVISION):
+    for name in (column, "labels", *PER_TOKEN, *BOUNDARIES):
         if name not in table.column_names or (name == "attention_mask" and is_packed):
             continue
         values = table.column(name)
@@ -226,12 +223,12 @@ def _read_documents(table: Any, column: str, first_row: int, *, with_labels: boo
             )
         lengths = list_lengths(values, name, range(first_row, first_row + len(table)))
         columns["input_ids" if name == column else name] = Ragged(_flat(table, name), lengths)
-    documents = read_documents(columns, first_row=first_row, is_packed=is_packed).split()
-    if with_labels and "labels" not in columns:
-        labels = documents.trained_ids()
-        if documents.masks and first_row == 0:  # the first window
-            warnings.warn(supervision_message(documents), stacklevel=2)
-        documents = documents.with_columns(labels=labels)
+    documents, _ = read_documents(columns, first_row=first_row, is_packed=is_packed)
+    documents = documents.split()
+    if labels is not None:
+        documents = documents.with_columns(labels=documents.columns.get("labels", documents.ids))
+    if documents.masks and "labels" in documents.columns and first_row == 0:  # the first window
+        warn(supervision_message(documents, documents.columns["labels"], None if labels else False))
     return documents
 
 
@@ -283,7 +280,7 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
         if not is_no_mask(table["attention_mask"]):
             mask = Ragged(_flat(table, "attention_mask"), list_lengths(table["attention_mask"], "attention_mask"))
             ids = Ragged(np.zeros(int(lengths.sum()), np.int64), lengths)
-            lengths = read_documents({"input_ids": ids, "attention_mask": mask}).split().ids.lengths
+            lengths = read_documents({"input_ids": ids, "attention_mask": mask})[0].split().ids.lengths
     if int(lengths.max(initial=0)) > capacity:
         _report_long(lengths, capacity, too_long, range(len(lengths)), counted=True)
 
@@ -302,7 +299,7 @@ def _report_long(
         )
     if too_long == "truncate":
         subject = f"{beyond} of {len(lengths)} documents were" if counted else "documents of the stream are"
-        warnings.warn(f"{subject} truncated to {capacity} tokens", stacklevel=4)
+        warn(f"{subject} truncated to {capacity} tokens")
 
 
 def _flat(table: Any, name: str) -> NDArray[Any]:
@@ -311,6 +308,8 @@ def _flat(table: Any, name: str) -> NDArray[Any]:
     import pyarrow.compute as pc
 
     flat = pc.list_flatten(table.column(name))
+    if name in (*SUPERVISION, "attention_mask") and pa.types.is_floating(flat.type) and not flat.null_count:
+        return Ragged.from_rows([flat.to_numpy()], name=name, mask=True).values
     if len(flat) and (flat.null_count or not (pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type))):
         raise type_error(
             f"column '{name}' must hold lists of integers",
@@ -318,4 +317,4 @@ def _flat(table: Any, name: str) -> NDArray[Any]:
             fix="tokenize first: dataset.map(collate, batched=True)",
         )
     values: NDArray[Any] = flat.to_numpy() if len(flat) else np.zeros(0, dtype=np.int64)
-    return values
+    return values if values.dtype.kind == "i" else values.astype(np.int64)

@@ -6,12 +6,11 @@ other batches would then be skipped.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 
-from .._common.errors import explain, value_error
+from .._common.errors import explain, value_error, warn
 from .._common.integers import as_integer
 from .sampler import TokenBudgetBatchSampler, require_same_plan
 from .stream import StreamBatchSampler
@@ -51,13 +50,12 @@ class PlanState:
         attributes = stored.get("attributes") if isinstance(stored, dict) else None
         saved = attributes.get("plan") if isinstance(attributes, dict) else None
         if not saved:
-            warnings.warn(
+            warn(
                 explain(
                     "the checkpoint has no state of a token budget, so rows may be repeated or left out",
                     got="a checkpoint of another Trainer",
                     fix="TrainingArguments(ignore_data_skip=True) begins with the first rows again",
-                ),
-                stacklevel=2,
+                )
             )
             return
         here = self.now()

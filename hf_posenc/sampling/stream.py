@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numbers
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NoReturn
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from .._common.compat import node_of, processes_of_accelerate
-from .._common.errors import explain, shorten, type_error, value_error
+from .._common.errors import explain, shorten, type_error, value_error, warn
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.inputs import check_row
@@ -307,15 +306,14 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 once = ": an iterator can be read only once" if isinstance(self._rows, Iterator) else ""
                 last = len(waiting) % ranks if number < 0 else 0
                 unused = f"; not used: its last {last} rows, too few for the {ranks} batches of a step" if last else ""
-                warnings.warn(
+                warn(
                     explain(
                         f"the stream has fewer rows in pass {epoch} than in the first one"
                         + (", so it ends here" if number < 0 else ""),
                         got=f"{number + 1} rows, {rows_of_first} before{once}{unused}",
                         fix="a data set that can be read again, such as "
                         "datasets.IterableDataset.from_generator(function)",
-                    ),
-                    stacklevel=2,
+                    )
                 )
             if number < 0:
                 return

@@ -6,7 +6,6 @@ Evaluation has the batches of Trainer, and a loss in which each label has equal 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -16,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from .._common.compat import loss_shifts_labels, other_sampling
 from .._common.constants import IGNORED
-from .._common.errors import explain, shorten, type_error, unknown_keyword, value_error
+from .._common.errors import explain, shorten, type_error, unknown_keyword, value_error, warn
 from ..models import ModelSpec
 from ..ragged import lock_free_cache
 from .lengths import is_dataset, require_rows
@@ -369,13 +368,12 @@ def _warn_of_arguments(args: Any, *, weighs_loss: bool) -> None:
     values = {field.name: (getattr(args, field.name), field.default) for field in dataclasses.fields(args)}
     arguments = [f"{name}={values[name][0]}" for name in names if values[name][0] != values[name][1]]
     if arguments:
-        warnings.warn(
+        warn(
             explain(
                 "a token budget sets the size of batches, uses every row, and counts the labels of all processes",
                 got=f"{', '.join(arguments)}, without effect in training",
                 fix="TrainingArguments without it; token_budget=... in the class statement sets the size of a batch",
-            ),
-            stacklevel=3,
+            )
         )
 
 

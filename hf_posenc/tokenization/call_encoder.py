@@ -90,7 +90,8 @@ class CallEncoder:
         columns = {"input_ids": ragged_ids(ids)}
         if self._has_types:
             columns["token_type_ids"] = ragged_ids(types)
-        return Documents(columns, np.asarray(sample, dtype=np.int64), truncated)
+        is_cut = truncated > 0 or len(sample) > len(texts)
+        return Documents(columns, np.asarray(sample, dtype=np.int64), truncated, places_unknown=is_cut)
 
     def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
         # An empty list of words is no text for a slow tokenizer; an empty word has no tokens.

@@ -253,7 +253,17 @@ def make_rows(
     if types:
         flat = np.repeat(kinds.ravel().astype(dtype), lengths) if kinds.any() else np.zeros(len(ids), dtype)
         columns["token_type_ids"] = Ragged(flat, row_lengths)
-    return Documents(columns, parts.sample, parts.truncated)
+    places = None
+    if parts.starts:  # of each piece: its tokens before truncation, and the place of the first that is left
+        whole, starts = np.ones_like(tokens), np.zeros_like(tokens)
+        for piece, (token, _) in enumerate(template.pieces):
+            if token < 0:
+                text = Template.FIRST - token
+                whole[:, piece] = texts[text]["input_ids"].lengths[parts.sample]
+                starts[:, piece] = parts.starts[text]
+        begins = np.cumsum(whole, axis=1) - whole + starts
+        places = Ragged(run_indices(begins.ravel(), lengths), row_lengths)
+    return Documents(columns, parts.sample, parts.truncated, places=places)
 
 
 class _Parts(NamedTuple):
@@ -263,12 +273,12 @@ class _Parts(NamedTuple):
     first and one for the second texts.
 
     Args:
-        starts (list): index of the range's first token in its text. The list is empty if the rows contain each token of
-            the texts once and in order.
+        starts (list): index of the range's first token in its text. The list is empty if no text is too long.
         lengths (list): number of tokens in the range.
         windows (list): number of the range in its text, counted from 0. The list is empty if no text was split.
         sample (array): index of the row's text or pair.
         truncated (`int`): number of texts that lost tokens.
+        in_order (`bool`): True if the rows contain each token of the texts once and in order.
     """
 
     starts: list[Lengths]
@@ -276,13 +286,14 @@ class _Parts(NamedTuple):
     windows: list[Lengths]
     sample: Lengths
     truncated: int
+    in_order: bool
 
     def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
         """Return the values of `column` at the tokens that the rows contain, in one array, row after row.
 
         `text` is 0 if the column belongs to single or first texts, and 1 if it belongs to the second texts of pairs.
         """
-        if not self.starts:
+        if self.in_order:
             return column.values
         starts = self.starts[text] + column.offsets[self.sample]
         return column.values[run_indices(starts, self.lengths[text])]
@@ -291,7 +302,7 @@ class _Parts(NamedTuple):
 def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
     """Return the range of tokens that each row contains, so that no row exceeds the limit."""
     sample = np.arange(len(lengths[0]))
-    parts = _Parts([], lengths, [], sample, 0)
+    parts = _Parts([], lengths, [], sample, 0, in_order=True)
     if limits.max_length is None or not limits.truncates:
         return parts
     total = lengths[0] if len(lengths) == 1 else lengths[0] + lengths[1]
@@ -301,7 +312,7 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
     kept = _kept(lengths, too_long, limits, special)
     if not limits.overflow:
         starts = [length - part if side == "left" else 0 * part for length, part in zip(lengths, kept, strict=True)]
-        return _Parts(starts, kept, [], sample, int(np.count_nonzero(too_long)))
+        return _Parts(starts, kept, [], sample, int(np.count_nonzero(too_long)), in_order=False)
     # A text is split into windows of `kept` tokens; consecutive windows share `stride` tokens.
     steps = [np.maximum(part - limits.stride, 1) for part in kept]
     counts = [1 - (part - length) // step for length, part, step in zip(lengths, kept, steps, strict=True)]
@@ -313,9 +324,8 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
         size = np.minimum(part[sample], stop - offset)
         starts.append(stop - offset - size if side == "left" else offset)
         sizes.append(size)
-    if len(lengths) == 1 and side == "right" and not limits.stride:
-        starts = []
-    return _Parts(starts, sizes, windows, sample, 0)
+    in_order = len(lengths) == 1 and side == "right" and not limits.stride
+    return _Parts(starts, sizes, windows, sample, 0, in_order)
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:

@@ -50,10 +50,6 @@ _LARGEST_ID = 2**24
 STATE_LOCK = threading.Lock()
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
-_WATCHED = (
-    *("model_max_length", "padding_side", "truncation_side", "split_special_tokens", "pad_token", "unk_token"),
-    *("bos_token", "eos_token", "cls_token", "sep_token", "mask_token"),
-)
 # Keys with the origin of a tokenizer, left out because equal tokenizers must give equal files.
 _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "special_tokens_map_file", "_commit_hash")
 
@@ -97,47 +93,6 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     # transformers saves an attribute only if it was an argument, and these are often set later.
     result.init_kwargs.update({name: getattr(result, name) for name in _ATTRIBUTES})
     return result
-
-
-class WatchedTokenizer:
-    r"""Settings of a tokenizer object when a collator copied it, to notice changes that have no effect on the copy.
-
-    Holds only a weak reference to the tokenizer, where its type allows one. `in_use` are settings that the collator
-    uses instead of the tokenizer's; a change to one of these needs no notice.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models
-        >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
-        >>> watched = WatchedTokenizer(mine, {})
-        >>> mine.padding_side = "left"
-        >>> watched.changes()
-        ["padding_side='left' instead of 'right'"]
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase | Tokenizer, in_use: Mapping[str, Any]) -> None:
-        self._in_use = in_use
-        try:
-            self._tokenizer: Callable[[], Any] = weakref.ref(tokenizer)
-        except TypeError:  # tokenizers.Tokenizer before 0.23
-            self._tokenizer = lambda: tokenizer
-        self._before = self._settings()
-
-    def changes(self) -> list[str]:
-        """Return the settings that differ now, as text."""
-        now = self._settings() or self._before
-        return [
-            f"{name}={shorten(value)} instead of {shorten(self._before[name])}"
-            for name, value in now.items()
-            if value not in (self._before[name], self._in_use.get(name, self._before[name]))
-        ]
-
-    def _settings(self) -> dict[str, Any]:
-        tokenizer = self._tokenizer()
-        if tokenizer is None:  # deleted
-            return {}
-        if not hasattr(tokenizer, "padding_side"):
-            return {"vocabulary size": tokenizer.get_vocab_size()}
-        return {"vocabulary size": len(tokenizer), **{name: getattr(tokenizer, name) for name in _WATCHED}}
 
 
 @dataclass(frozen=True)

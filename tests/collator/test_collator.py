@@ -388,7 +388,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         {},
         [{"input_ids": [1, 2], "attention_mask": [2, 0]}],
         ValueError,
-        r"attention_mask must be 1 at tokens and 0 at padding\n  got: row 0: \[2, 0\]",
+        r"attention_mask must be 0 at padding, and 1 at tokens, or 1, 2, 3, \.\.\. .*\n  got: row 0: \[2, 0\]",
     ),
     ({}, [{"input_ids": [1, 2], "token_type_ids": [0]}], ValueError, "row 0: 1 values in 'token_type_ids' for 2"),
     # lengths
@@ -827,12 +827,13 @@ def test_positions_count_real_tokens_wherever_they_stand(word_level, side: str) 
     assert batch["position_ids"][1][~real[1]].tolist() == [0, 0]
 
 
-def test_given_positions_stay_and_are_counted_around_padding(word_level) -> None:
+def test_given_positions_stay_and_others_are_counted_without_padding(word_level) -> None:
     collate = C(word_level, look_ahead=False)
     assert collate([{"input_ids": [1, 2], "position_ids": [7, 9]}])["position_ids"].tolist() == [[7, 9]]
     holes = collate([{"input_ids": [1, 2, 3, 4], "attention_mask": [0, 1, 0, 1]}])
-    assert holes["position_ids"].tolist() == [[0, 0, 0, 1]]
-    assert holes["attention_mask"].tolist() == [[0, 1, 0, 1]]
+    assert holes["input_ids"].tolist() == [[2, 4]]
+    assert holes["position_ids"].tolist() == [[0, 1]]
+    assert holes["attention_mask"].tolist() == [[1, 1]]
 
 
 # -------------------------------------------------------------------------------------------------------- real models
@@ -1207,7 +1208,7 @@ def test_causal_labels_of_rows_that_come_packed_do_not_cross_documents(word_leve
     assert labels == [[6, 7, 9], [6], [5, 6] if side == "right" else [6]]
     assert collate(rows[2:])["labels"].tolist() == [[5, 6] if side == "right" else [-100, 6]]
     kept = collate.replace(labels=None)([{**row, "labels": row["input_ids"]} for row in rows])["labels"]
-    assert [row[row != -100].tolist() for row in kept] == [row["input_ids"] for row in rows]  # labels that rows bring
+    assert [row[row != -100].tolist() for row in kept] == labels  # labels that rows bring
 
 
 def test_a_packed_row_answers_as_its_documents_alone(wordpiece) -> None:
@@ -1289,7 +1290,7 @@ def test_padding_of_given_rows_is_not_counted_as_tokens(bert) -> None:
 
 def test_a_mask_of_true_and_false_will_do(bert) -> None:
     row = {"input_ids": [101, 5, 102, 0], "attention_mask": np.array([True, True, True, False])}
-    assert C(bert)([row])["attention_mask"].tolist() == [[1, 1, 1, 0]]
+    assert C(bert)([row])["input_ids"].tolist() == [[101, 5, 102]]
 
 
 def test_rows_without_tokens_need_no_padding(word_level) -> None:

@@ -207,9 +207,12 @@ def test_stored_embeddings_of_rows_with_padding_are_those_of_a_batch(wordpiece, 
     }
     collate = C(wordpiece, embedding=8, store_embeddings=True, padding=padding, max_length=6)
     with pytest.warns(UserWarning, match="store_embeddings"):
-        stored = torch.tensor(np.stack(collate.columns(rows)["inputs_embeds"]))
-    torch.testing.assert_close(stored, collate.batch(rows)["inputs_embeds"], rtol=0, atol=0)
-    assert (stored[0, :2] == 0).all()
+        stored = collate.columns(rows)["inputs_embeds"]
+    batch = collate.batch(rows)
+    assert [len(row) for row in stored] == ([2, 2, 3, 4] if padding is True else [6] * 4)
+    for row, vectors in enumerate(stored):
+        torch.testing.assert_close(torch.tensor(vectors), batch["inputs_embeds"][row, : len(vectors)], rtol=0, atol=0)
+    assert (batch["inputs_embeds"][0, 2:] == 0).all()
 
 
 def test_stored_embeddings_of_half_width_are_stored(wordpiece) -> None:

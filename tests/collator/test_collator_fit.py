@@ -129,7 +129,7 @@ def test_targets_that_came_as_ids_are_truncated_to_the_decoders_limit_without_th
         batch = collate(rows)
         nothing = collate.replace(unsupervised="keep")([{"input_ids": [5], "labels": [-100] * 7}])
     full = [7, 8, 9, 10, 11, 12]
-    assert batch["labels"].tolist() == [full, [7, 8, -100, -100, -100, -100], full, [-100, 7, 8, 9, 10, 11]]
+    assert batch["labels"].tolist() == [full, [7, 8, *[-100] * 4], full, [7, 8, 9, 10, 11, -100]]
     assert nothing["labels"].tolist() == [[-100]]
     with pytest.warns(UserWarning, match="^1 of 1 targets were truncated to 6 tokens"):
         collate([{"input_ids": [5, 6], "labels": list(range(3, 12))}])

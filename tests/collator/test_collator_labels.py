@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -428,7 +429,7 @@ def test_a_mask_that_is_0_at_all_tokens_of_a_row_is_refused(wordpiece, kind: Any
             collate([{"input_ids": [7], "attention_mask": kind([0]) if kind is np.array else [kind(0)]}])
     collate = C(wordpiece)
     hidden = collate(rows([1, 1, 0, 1], [1, 0, 0, 0]))  # some tokens may be hidden
-    assert hidden["attention_mask"].tolist() == [[1, 1, 0, 1], [1, 0, 0, 0]]
+    assert hidden["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     padding = [{"input_ids": [2, 3], "attention_mask": [1, 1]}, {"input_ids": [0, 0], "attention_mask": [0, 0]}]
     with pytest.raises(ValueError, match="row 1 has no tokens"):
         collate(padding)
@@ -495,7 +496,35 @@ def test_rows_without_labels_are_kept_where_they_are_usual(wordpiece) -> None:
     assert (empty["labels"][0] == -100).all()
     padding = {"input_ids": [0, 0], "attention_mask": [0, 0], "labels": [-100, -100]}
     given = C(wordpiece, empty="keep")([padding, {"input_ids": [7], "attention_mask": [1], "labels": [7]}])
-    assert given["labels"].tolist() == [[-100, -100], [7, -100]]
+    assert given["labels"].tolist() == [[-100], [7]]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_row_of_several_documents_is_left_out_only_if_none_has_a_target(word_level, side: str) -> None:
+    rows = [
+        {"input_ids": [5, 6, 7], "seq_lengths": [2, 1], "loss_mask": [1, 0, 1], "topic": 3},
+        {"input_ids": [8, 9, 10, 11], "seq_lengths": [1, 3], "loss_mask": [1, 0, 0, 1], "topic": 4},
+        {"input_ids": [12], "seq_lengths": [1], "loss_mask": [1], "topic": 5},
+        {"input_ids": [13, 14], "seq_lengths": [2], "loss_mask": [0, 1], "topic": 6},
+    ]
+    collate = C(word_level, labels="causal_lm", unsupervised="drop", padding_side=side)
+    with pytest.warns(UserWarning, match="only the tokens with 1|2 of 4 rows were left out"):
+        batch = collate(rows)
+    real = [row >= 0 for row in batch["document_ids"]]
+    found = {
+        name: [row[is_token].tolist() for row, is_token in zip(batch[name], real, strict=True)]
+        for name in ("input_ids", "labels", "document_ids", "position_ids")
+    }
+    assert found == {
+        "input_ids": [[8, 9, 10, 11], [13, 14]],
+        "labels": [[-100, -100, -100, 11], [-100, 14]],
+        "document_ids": [[0, 1, 1, 1], [0, 0]],
+        "position_ids": [[0, 0, 1, 2], [0, 1]],
+    }
+    assert batch["topic"].tolist() == [4, 6]
+    with warnings.catch_warnings(action="ignore"):
+        packed = C(word_level, labels="causal_lm", unsupervised="drop", packing=True, max_length=8)(rows)
+    assert sorted(packed["input_ids"][packed["document_ids"] >= 0].tolist()) == [9, 10, 11, 13, 14]
 
 
 def test_a_target_without_tokens_is_refused_or_left_out_with_its_row(word_level) -> None:
@@ -576,7 +605,20 @@ def test_padding_of_given_rows_changes_no_mask(bert, side: str) -> None:
     bare = collate([text])
     came = bert([text], padding="max_length", max_length=24, padding_side=side)
     padded = collate([{name: came[name][0] for name in ("input_ids", "attention_mask")}])
-    real = padded["attention_mask"][0].bool()
-    assert padded["labels"].shape == (1, 24)
-    assert padded["labels"][0][real].tolist() == bare["labels"][0].tolist()
-    assert padded["input_ids"][0][real].tolist() == bare["input_ids"][0].tolist()
+    assert padded["labels"].tolist() == bare["labels"].tolist()
+    assert padded["input_ids"].tolist() == bare["input_ids"].tolist()
+
+
+def test_warnings_have_the_line_that_called_the_package_as_their_place(word_level) -> None:
+    """At any depth: of a call, of a loop over batches, of a collator that is made."""
+    rows = [{"input_ids": [5, 6], "loss_mask": [0, 1], "note": "a"}]
+    word_level.model_max_length = 4
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        C(word_level, labels="causal_lm")(rows)
+        C(word_level, labels="causal_lm").columns({"input_ids": [[5, 6, 0]]})
+        C(word_level, max_length=9)
+        list(C(word_level).batches(["a b c d e f"], 8))
+    places = [(Path(each.filename).name, str(each.message)) for each in caught]
+    assert len(places) >= 4
+    assert [place for place in places if place[0] != Path(__file__).name] == []

@@ -188,9 +188,9 @@ def test_padding_has_the_first_number_where_a_model_has_none_for_it(word_level, 
     assert batch["position_ids"].tolist() == [[2, 3, 4], [2, 2, 2]]
 
 
-def test_holes_in_a_mask_have_the_number_of_padding(word_level) -> None:
+def test_holes_in_a_mask_are_left_out(word_level) -> None:
     rows = [{"input_ids": [5, 6, 7, 8], "attention_mask": [1, 0, 1, 1]}]
-    assert C(word_level, model=ROBERTA)(rows)["position_ids"].tolist() == [[2, 1, 3, 4]]
+    assert C(word_level, model=ROBERTA)(rows)["position_ids"].tolist() == [[2, 3, 4]]
 
 
 def test_positions_of_rows_that_count_from_0_are_moved_to_the_models_first_one(word_level) -> None:
@@ -206,7 +206,7 @@ def test_positions_of_rows_that_count_from_0_are_moved_to_the_models_first_one(w
             collate([*from_0, {"input_ids": [5, 6, 7], "position_ids": positions}])
         assert f"got: {positions}" in str(refused.value)
     padded = [{"input_ids": [0, 5, 6], "attention_mask": [0, 1, 1], "position_ids": [0, 0, 1]}]
-    assert collate(padded)["position_ids"].tolist() == [[1, 2, 3]]
+    assert collate(padded)["position_ids"].tolist() == [[2, 3]]
     for model in (None, BERT):
         assert C(word_level, model=model)(rows)["position_ids"].tolist() == [[9, 3, 2], [7, 0, 0]]
     columns = collate.replace(padding="max_length", max_length=4)(

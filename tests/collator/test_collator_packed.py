@@ -122,7 +122,7 @@ def test_truncated_rows_keep_their_documents_where_the_positions_left_do_not_sho
     assert batch["document_ids"].tolist() == [[0, 1, 1, 1]]
     assert batch["position_ids"].tolist() == [[0, 0, 1, 2]]
     parts = C(unigram, max_length=3, return_overflowing_tokens=True)(rows)
-    assert parts["document_ids"].tolist() == [[0, 1, 1], [1, 2, -1]]
+    assert parts["document_ids"].tolist() == [[0, 1, 1], [0, 1, -1]]
 
 
 def test_positions_that_do_not_restart_are_one_document_a_row(unigram) -> None:
@@ -188,8 +188,7 @@ def test_token_types_that_a_tokenizer_has_not_are_left_out_of_packed_rows(byte_b
     assert "token_type_ids" not in collate([row, row])
 
 
-def test_labels_of_padded_rows_are_copies_of_their_tokens(unigram) -> None:
-    """Most values are padding, yet the labels copy the ids, so that the first token of the document is not learned."""
+def test_the_label_of_a_first_token_that_is_its_own_id_is_no_target(unigram) -> None:
     row = {"input_ids": [5, 6, 1, 1, 1], "attention_mask": [1, 1, 0, 0, 0], "labels": [5, 6, -100, -100, -100]}
     assert C(unigram, packing=True, max_length=2, add_special_tokens=False)([row])["labels"].tolist() == [[-100, 6]]
 
@@ -197,9 +196,10 @@ def test_labels_of_padded_rows_are_copies_of_their_tokens(unigram) -> None:
 def test_padding_is_marked_by_the_mask_or_by_a_negative_document(unigram) -> None:
     row = {"input_ids": [5, 6, 7, 8], "attention_mask": [1, 1, 0, 1], "document_ids": [0, -1, 0, 0]}
     batch = C(unigram)([row])
-    assert batch["attention_mask"].tolist() == [[1, 0, 0, 1]]
-    assert batch["document_ids"].tolist() == [[0, -1, -1, 0]]
-    assert batch["position_ids"].tolist() == [[0, 0, 0, 1]]
+    assert batch["input_ids"].tolist() == [[5, 8]]
+    assert batch["attention_mask"].tolist() == [[1, 1]]
+    assert batch["document_ids"].tolist() == [[0, 0]]
+    assert batch["position_ids"].tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -213,10 +213,10 @@ def test_document_ids_of_rows_are_honored_with_and_without_packing(unigram, side
         rows = [{**row, "attention_mask": [int(n >= 0) for n in row["document_ids"]]} for row in rows]
     whole = C(unigram, padding_side=side, labels="causal_lm")(rows)
     assert "attention_mask" not in whole
-    last = [4, 4, -1, -1, -1, -1] if side == "right" else [-1, -1, -1, -1, 4, 4]
-    assert whole["document_ids"].tolist() == [[0, 0, 0, 1, 1, -1], last]
-    assert whole["position_ids"][0].tolist() == [0, 1, 2, 0, 1, 0]
-    assert whole["labels"][0].tolist() == [-100, 6, 7, -100, 9, -100]
+    last = [0, 0, -1, -1, -1] if side == "right" else [-1, -1, -1, 0, 0]
+    assert whole["document_ids"].tolist() == [[0, 0, 0, 1, 1], last]
+    assert whole["position_ids"][0].tolist() == [0, 1, 2, 0, 1]
+    assert whole["labels"][0].tolist() == [-100, 6, 7, -100, 9]
     packed = C(unigram, padding_side=side, labels="causal_lm", packing=True, max_length=5)(rows)
     found = {}
     for ids, numbers, positions, labels in zip(
@@ -229,12 +229,14 @@ def test_document_ids_of_rows_are_honored_with_and_without_packing(unigram, side
     assert found == {(5, 6, 7): [-100, 6, 7], (8, 9): [-100, 9], (10, 11): [-100, 11]}
     alone = C(unigram)(rows[1:])  # one document a row: nothing to keep apart
     assert alone["attention_mask"].tolist() == [[1, 1]]
-    assert alone["document_ids"].tolist() == [[4, 4]]
+    assert alone["document_ids"].tolist() == [[0, 0]]
 
 
 def test_documents_that_interleave_are_honored(unigram) -> None:
-    rows = [{"input_ids": [5, 8, 6, 9, 7], "document_ids": [0, 1, 0, 1, 0]}]
-    assert C(unigram)(rows)["position_ids"].tolist() == [[0, 0, 1, 1, 2]]
+    rows = [{"input_ids": [5, 8, 6, 9, 7], "document_ids": [3, 1, 3, 1, 3]}]
+    batch = C(unigram)(rows)
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9]]  # in the order in which they begin
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
     packed = C(unigram, packing=True, max_length=5)(rows)
     assert packed["input_ids"].tolist() == [[5, 6, 7, 8, 9]]
     assert packed["document_ids"].tolist() == [[0, 0, 0, 1, 1]]

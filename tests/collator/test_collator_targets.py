@@ -107,8 +107,8 @@ def test_labels_with_holes_never_put_minus_100_into_a_decoder(word_level) -> Non
     ]
     batch = collate(rows)
     pad = word_level.pad_token_id
-    assert batch["decoder_input_ids"].tolist() == [[pad, 0, 7, pad, 8, pad], [0] + [pad] * 5, [0] + [pad] * 5]
-    assert batch["decoder_attention_mask"].tolist() == [[0, 1, 1, 0, 1, 0], [1] + [0] * 5, [1] + [0] * 5]
+    assert batch["decoder_input_ids"].tolist() == [[0, 7, pad, 8], [0] + [pad] * 3, [0] + [pad] * 3]
+    assert batch["decoder_attention_mask"].tolist() == [[1, 1, 0, 1], [1] + [0] * 3, [1] + [0] * 3]
     assert collate([{"input_ids": [5], "labels": []}])["labels"].tolist() == [[-100]]
 
 

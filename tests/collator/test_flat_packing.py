@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import replace
 from typing import Any
@@ -84,7 +85,7 @@ def test_a_flat_batch_is_that_of_transformers_key_by_key(wordpiece, settings: di
     shared = {**settings, "return_tensors": tensors}
     given: Any = TEXTS
     if not settings:  # labels of the rows, one per token
-        given = [{"input_ids": row, "labels": [token + 1 for token in row]} for row in ([2, 7, 8, 3], [2, 3], [9])]
+        given = [{"input_ids": row, "labels": [*row[:-1], -100]} for row in ([2, 7, 8, 3], [2, 3, 4], [9, 5])]
     rows = rows_of(C(wordpiece, look_ahead=False, **shared)(given))
     flatten = transformers.DataCollatorWithFlattening(
         return_flash_attn_kwargs=True, return_seq_idx=True, return_tensors=tensors
@@ -224,12 +225,16 @@ def test_a_model_of_ones_own_takes_the_flat_keys_that_its_forward_names(wordpiec
     assert ModelSpec.from_dict(spec.to_dict()) == spec
 
 
-def test_a_model_that_does_not_shift_labels_keeps_those_of_first_tokens(wordpiece) -> None:
+def test_first_labels_go_if_the_model_shifts_labels_or_if_they_are_the_ids_of_their_tokens(wordpiece) -> None:
     names = ("input_ids", "labels", "position_ids", "seq_idx")
     spec = ModelSpec(accepts=names, positions=("rotary",), flat_keys=("seq_idx", "position_ids"))
     rows = [{"input_ids": [7, 8], "labels": [1, 0]}, {"input_ids": [9], "labels": [1]}]
     assert C(wordpiece, model=spec, packing="flat")(rows)["labels"].tolist() == [[1, 0, 1]]
-    assert C(wordpiece, packing="flat")(rows)["labels"].tolist() == [[-100, 0, -100]]
+    assert C(wordpiece, packing="flat")(rows)["labels"].tolist() == [[1, 0, 1]]
+    shifts = dataclasses.replace(spec, shifts_labels=True)
+    assert C(wordpiece, model=shifts, packing="flat")(rows)["labels"].tolist() == [[-100, 0, -100]]
+    rows = [{"input_ids": [7, 8], "labels": [7, 8]}, {"input_ids": [9, 6], "labels": [1, 6]}]
+    assert C(wordpiece, packing="flat")(rows)["labels"].tolist() == [[-100, 8, 1, 6]]
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,16 @@ def test_every_kind_of_whole_number_becomes_int64(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
-def test_bools_become_integers_where_they_are_accepted(kind: Any) -> None:
-    rows = Ragged.from_rows([kind([True, False]), [1]], bools=True)
-    assert rows.values.tolist() == [1, 0, 1]
-    assert rows.values.dtype == np.int64
+def test_bools_and_whole_floats_become_integers_in_masks(kind: Any) -> None:
+    for values in ([True, False], [1.0, 0.0]):
+        rows = Ragged.from_rows([kind(values), [1]], mask=True)
+        assert rows.values.tolist() == [1, 0, 1]
+        assert rows.values.dtype == np.int64
+        with pytest.raises(TypeError, match="row 0 of column 'input_ids' must be a flat list of integers"):
+            Ragged.from_rows([kind(values), [1]])
+    for wrong in ([0.5, 1.0], [float("nan")], [float("inf")]):
+        with pytest.raises(TypeError, match=r"row 1 of column 'loss_mask' .*\n.*\n  fix: one list of integers per row"):
+            Ragged.from_rows([kind([1.0]), kind(wrong)], mask=True, name="loss_mask")
 
 
 def test_unsigned_values_that_fit_into_int64_are_accepted() -> None:

@@ -580,10 +580,21 @@ def test_packed_rows_have_the_requested_columns_only() -> None:
     assert unlabeled == ["input_ids", "token_type_ids", "position_ids", "attention_mask"]
 
 
-def test_given_labels_stay_except_at_the_starts_of_documents() -> None:
-    rows = documents([3, 2], labels=[[-100, 7, 8], [6, 5]])
+def test_given_labels_stay_except_those_of_first_tokens_that_are_their_own_ids() -> None:
+    rows = documents([3, 2], labels=[[-100, 7, 8], [4, 5]])  # of the ids 1, 2, 3 and 4, 5
     assert pack_dataset(rows, 5)[0]["labels"] == [-100, 7, 8, -100, 5]
-    assert pack_dataset(rows, 5, labels=None)[0]["labels"] == [-100, 7, 8, 6, 5]
+    assert pack_dataset(rows, 5, labels=None)[0]["labels"] == [-100, 7, 8, 4, 5]
+    shifted = documents([3, 2], labels=[[2, 3, -100], [5, -100]])
+    assert pack_dataset(shifted, 5)[0]["labels"] == [2, 3, -100, 5, -100]
+
+
+def test_all_columns_with_a_value_per_token_that_models_take_are_packed() -> None:
+    further = {"token_type_ids": 0, "global_attention_mask": 0, "task_type_ids": 0, "mm_token_type_ids": 0, "langs": 0}
+    further |= {"p_mask": 1}
+    columns = {name: [[1, 0, 1], [0, 1]] for name in further}
+    packed = pack_dataset(documents([3, 2], **columns, weights=[[1, 2, 3], [4, 5]]), 6)[0]
+    assert {name: packed[name] for name in further} == {name: [1, 0, 1, 0, 1, fill] for name, fill in further.items()}
+    assert "weights" not in packed
 
 
 def test_padding_inside_documents_and_documents_without_tokens_take_no_room() -> None:

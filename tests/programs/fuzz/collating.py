@@ -596,11 +596,6 @@ def _check_padded_rows(data: st.DataObject, collate: Any, columns: dict[str, lis
         assert rule_of(plain) == rule_of(other)
         return
     assert set(plain) == set(other)
-    if o["labels"] == "causal_lm" and not o["packing"]:  # after padding, the first label of a row is -100
-        for batch in (plain, other):
-            for row, real in enumerate(_array(batch.get("document_ids", batch.get("attention_mask", batch["labels"])))):
-                if real.ndim == 1 and len(real):
-                    batch["labels"][row, int((real >= ("document_ids" not in batch)).argmax())] = IGNORED
     for name, right, found in _at_tokens(plain, other):
         assert np.array_equal(right, found, equal_nan=right.dtype.kind == "f"), f"{name}: {found}\nnot {right}"
 
@@ -666,6 +661,7 @@ def _wanted_ids(reference: Reference, columns: dict[str, list[Any]]) -> Wanted:
     is_numbered = "document_ids" in columns or any(numbers is not None for numbers in documents)
     for index, ids in enumerate(columns["input_ids"]):
         row = Row(ids, types[index], index, labels[index], None, positions[index], documents[index], is_numbered)
+        row = row.closed()
         whole = row.split() if o["packing"] else [row]  # packed documents are truncated, not their rows
         wanted.rows += [piece for each in whole for piece in _cut(each, reference)] if truncates else [row]
     if per_token and "labels" in columns:
@@ -697,12 +693,12 @@ def _wanted_targets(reference: Reference, wanted: Wanted, labels: list[Any]) -> 
     for row in wanted.rows:
         row.labels = None
     for target in labels:
-        row, real = target, [index for index, label in enumerate(target) if label != IGNORED]
-        if limit is not None and len(row) > limit:
-            row = target[real[0] : real[-1] + 1] if real else []
-            if len(row) > limit and reference.strategy == "do_not_truncate":
-                wanted.refusals.append("the target of row")
-        targets.append(row[:limit])
+        real = [index for index, label in enumerate(target) if label != IGNORED]
+        row = target[real[0] : real[-1] + 1] if real else []
+        if limit is not None and len(row) > limit and reference.strategy == "do_not_truncate":
+            wanted.refusals.append("the target of row")
+        left = limit is not None and (not reference.kind.raw) and reference.kind.truncation_side == "left"
+        targets.append(row[max(len(row) - limit, 0) :] if left else row[:limit])
     return reference.batch(wanted, {}, targets)
 
 
@@ -725,4 +721,6 @@ def _cut(row: Row, reference: Reference) -> list[Row]:
         return None if values is None else [values[index] for index in window]
 
     per_token = ("ids", "types", "labels", "positions", "documents")
-    return [dataclasses.replace(row, **{name: pick(getattr(row, name), w) for name in per_token}) for w in windows]
+    return [
+        dataclasses.replace(row, **{name: pick(getattr(row, name), w) for name in per_token}).closed() for w in windows
+    ]

@@ -61,8 +61,18 @@ class Row:
                     if getattr(self, name) is not None
                 },
             )
-            for number in sorted(set(numbers))
+            for number in dict.fromkeys(numbers)
         ] or [self]
+
+    def closed(self) -> Row:
+        """Return the row with the tokens of each document together, in the order in which documents begin."""
+        if self.documents is None:
+            return self
+        numbers = list(dict.fromkeys(self.documents))
+        order = sorted(range(len(self.ids)), key=lambda index: numbers.index(self.documents[index]))
+        names = [name for name in ("ids", "types", "labels", "positions") if getattr(self, name) is not None]
+        moved = {name: [getattr(self, name)[index] for index in order] for name in names}
+        return replace(self, **moved, documents=[numbers.index(self.documents[index]) for index in order])
 
 
 @dataclass
@@ -262,11 +272,9 @@ class Reference:
                 wanted.refusals.append("one label per row does not fit")
                 return wanted
             return self._packed(wanted)
-        shifts = self._shifts(rows) and targets is None
-        if targets is None:
-            supervision = [_without_starts(row) if shifts else row.labels for row in rows]
-        else:
-            supervision = [targets[row.sample] for row in rows]
+        supervision: Any = [targets[row.sample] for row in rows] if targets is not None else None
+        if supervision is None:  # where it is unknown which labels are predicted, a row with labels may have a target
+            supervision = [self._targets(row) if self._predicts_next() else row.labels for row in rows]
         kept = self._supervised(wanted, supervision, rows)
         rows = wanted.rows = [row for row, keep in zip(rows, kept, strict=True) if keep]
         if wanted.refusals:
@@ -286,8 +294,8 @@ class Reference:
         if is_packed:
             del batch["attention_mask"]
         for row, numbers in zip(rows, documents, strict=True):
-            if shifts and (len(set(numbers)) > 1 or (o["labels"] and self.side == "left")):
-                row.labels = _without_starts(row)
+            if targets is None and (len(set(numbers)) > 1 or self.side == "left"):
+                row.labels = self._targets(row)
         if is_packed or any(row.is_numbered for row in rows):
             batch["document_ids"] = self._pad(documents, -1, width)
         if targets is not None:
@@ -305,13 +313,22 @@ class Reference:
                     batch[name] = column
         return self._finish(wanted, batch)
 
-    def _shifts(self, rows: list[Row]) -> bool:
-        """Return True if each label is predicted from the token before it."""
-        if self.o["labels"] or rows[0].labels is None:
+    def _predicts_next(self) -> bool | None:
+        """Return True if each label is predicted from the token before it; `None` if that is unknown."""
+        if self.o["labels"]:
             return bool(self.o["labels"] == "causal_lm")
-        if self.family is not None and self.family.shifts is not None:
-            return bool(self.family.shifts)
-        return bool(self.o["packing"]) and _copies(rows)
+        return None if self.family is None or self.family.shifts is None else bool(self.family.shifts)
+
+    def _targets(self, row: Row) -> Any:
+        """Return the labels of a row with -100 at first tokens of documents whose labels another token predicts."""
+        if row.labels is None:
+            return None
+        before, labels, predicts = None, [], self._predicts_next()
+        for label, token, number in zip(row.labels, row.ids, row.documents or [0] * len(row.ids), strict=True):
+            is_first = number != before
+            labels.append(IGNORED if is_first and (label == token if predicts is None else predicts) else label)
+            before = number
+        return labels
 
     def _finish(self, wanted: Wanted, batch: dict[str, Any]) -> Wanted:
         """Add the look-ahead mask and the embeddings, and keep what the model takes."""
@@ -476,10 +493,11 @@ class Reference:
         """Keep the documents; a flat row is predicted as a whole."""
         rows = [document for row in wanted.rows for document in row.split()]
         has_types, has_labels = wanted.rows[0].types is not None, wanted.rows[0].labels is not None
+        known = self._predicts_next() is not None
+        labels = [row.labels for row in rows]
         for row in rows:
-            if row.labels and (self._shifts([row]) or self.o["packing"] == "flat"):
-                row.labels = [IGNORED, *row.labels[1:]]
-        kept = self._supervised(wanted, [row.labels for row in rows], rows)
+            row.labels = self._targets(row)
+        kept = self._supervised(wanted, [row.labels for row in rows] if known else labels, rows)
         rows = wanted.rows = [row for row, keep in zip(rows, kept, strict=True) if keep and row.ids]
         positions = [self.positions(row) for row in rows]
         if self.o["packing"] == "flat" and any(row != [*range(self.first, self.first + len(row))] for row in positions):
@@ -511,10 +529,17 @@ class Reference:
 
 
 def _copies(rows: list[Row]) -> bool:
-    """Return True if most tokens have a label, and each label is the token itself."""
-    pairs = [pair for row in rows for pair in zip(row.labels or [], row.ids, strict=False)]
-    made = [label == token for label, token in pairs if label != IGNORED]
-    return 2 * len(made) > len(pairs) and all(made)
+    """Return True if all documents with labels have their own tokens as labels, from some token on to the end."""
+    found = False
+    for document in (document for row in rows for document in row.split()):
+        labels = document.labels or []
+        first = next((index for index, label in enumerate(labels) if label != IGNORED), None)
+        if first is None or len(labels) < 2:
+            continue
+        found = True
+        if labels[first:] != document.ids[first:]:
+            return False
+    return found
 
 
 def documents_by(positions: list[list[int]]) -> list[list[int] | None]:
@@ -528,17 +553,6 @@ def documents_by(positions: list[list[int]]) -> list[list[int] | None]:
         else [sum(position == min(row) for position in row[: index + 1]) - 1 for index in range(len(row))]
         for row in positions
     ]
-
-
-def _without_starts(row: Row) -> Any:
-    """Return the labels of a row with -100 at tokens that are padding, or follow padding or another document."""
-    if row.labels is None:
-        return None
-    before, labels = None, []
-    for label, number, kept in zip(row.labels, row.documents or [0] * len(row.ids), _mask(row), strict=True):
-        labels.append(label if kept and number == before else IGNORED)
-        before = number if kept else None
-    return labels
 
 
 def _mask(row: Row) -> list[int]:

@@ -13,16 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc._common.constants import IGNORED
-from hf_posenc.documents import (
-    NO_MASK,
-    Documents,
-    Limits,
-    ignore_document_starts,
-    is_no_mask,
-    pack_rows,
-    read_documents,
-    window_offsets,
-)
+from hf_posenc.documents import NO_MASK, Documents, Limits, is_no_mask, pack_rows, read_documents, window_offsets
 from hf_posenc.ragged import Ragged
 from hf_posenc.tokenization import Encoder
 
@@ -97,15 +88,77 @@ def test_rows_of_several_documents_are_split_at_restarting_positions_without_pad
         "attention_mask": [[1, 1, 1, 0], [1, 1, 1, 1]],
         "position_ids": [[0, 1, 0, 0], [0, 1, 2, 3]],
     }
-    rows = read_documents({name: Ragged.from_rows(values) for name, values in given.items()}).split()
+    rows, index = read_documents({name: Ragged.from_rows(values) for name, values in given.items()})
+    assert index is not None
+    assert index.tolist() == [0, 1, 2, 4, 5, 6, 7]
+    assert rows.boundaries == ("position_ids",)
+    rows = rows.split()
     assert lists(rows.ids) == [[5, 6], [7], [8, 9, 4, 3]]
     assert rows.sample.tolist() == [0, 0, 1]
     assert "attention_mask" not in rows.columns
 
 
-def test_trimming_removes_padding_at_the_ends_only() -> None:
-    rows = token_rows([[0, 5, 0, 6, 0], [0, 0, 0, 0, 0]], attention_mask=[[0, 1, 0, 1, 0], [0] * 5])
-    assert lists(rows.truncate(Limits(4)).ids) == [[5, 0, 6], []]
+# Rows of tokens with the number of their document, or -1 at padding, in any order.
+NUMBERED = st.lists(st.lists(st.tuples(st.integers(1, 99), st.integers(-1, 3)), max_size=9), min_size=1, max_size=5)
+
+
+@given(rows=NUMBERED, name=st.sampled_from(["document_ids", "seq_idx"]))
+def test_closed_rows_are_the_documents_in_the_order_in_which_they_begin(
+    rows: list[list[tuple[int, int]]], name: str
+) -> None:
+    ids = Ragged.from_rows([[token for token, _ in row] for row in rows])
+    numbers = Ragged.from_rows([[number for _, number in row] for row in rows])
+    places = Ragged(np.arange(len(ids.values)), ids.lengths)
+    closed, index = read_documents({"input_ids": ids, name: numbers, "places": places})
+    want = []
+    for row in rows:
+        documents: dict[int, list[int]] = {}
+        for token, number in row:
+            if number >= 0:
+                documents.setdefault(number, []).append(token)
+        want.append(list(documents.values()) or [[]])
+    assert lists(closed.ids) == [[token for document in row for token in document] for row in want]
+    assert closed.sizes is not None
+    assert lists(closed.sizes) == [[len(document) for document in row] for row in want]
+    assert lists(closed.split().ids) == [document for row in want for document in row]
+    assert lists(closed.document_ids) == [
+        [number for number, document in enumerate(row) for _ in document] for row in want
+    ]
+    if index is None:
+        index = np.arange(len(ids.values))
+    assert closed.columns["places"].values.tolist() == index.tolist()
+    assert ids.values[index].tolist() == closed.ids.values.tolist()
+
+
+@given(rows=DOCUMENTS, limit=st.integers(1, 6), side=st.sampled_from(SIDES), data=st.data())
+def test_truncated_rows_know_their_documents_and_the_places_of_their_tokens(
+    rows: list[list[int]], limit: int, side: str, data: st.DataObject
+) -> None:
+    sizes = Ragged.from_rows(
+        [
+            data.draw(st.lists(st.integers(1, 4), max_size=6).filter(lambda each, row=row: sum(each) == len(row)))
+            if len(row) and data.draw(st.booleans()) and len(row) < 5
+            else [len(row)]
+            for row in rows
+        ]
+    )
+    ids = Ragged.from_rows(rows)
+    whole = Documents({"input_ids": ids}, np.arange(len(rows)), sizes=sizes)
+    overflow = data.draw(st.booleans())
+    made = whole.truncate(Limits(limit, overflow=overflow), side=side)
+    numbers, places = lists(whole.document_ids), lists(whole.token_places)
+    start = np.zeros(len(rows), int)
+    got = zip(lists(made.ids), lists(made.token_places), lists(made.document_ids), made.sample.tolist(), strict=True)
+    for tokens, place, document, row in got:
+        begin = start[row] if overflow or side == "right" else max(len(rows[row]) - limit, 0)
+        if overflow and side == "left":
+            begin = max(len(rows[row]) - start[row] - limit, 0)
+        assert tokens == rows[row][begin : begin + len(tokens)]
+        assert place == places[row][begin : begin + len(tokens)]
+        first = numbers[row][begin] if tokens else 0
+        assert document == [number - first for number in numbers[row][begin : begin + len(tokens)]]
+        start[row] += len(tokens)
+    assert start.tolist() == [len(row) if overflow else min(len(row), limit) for row in rows]
 
 
 # ------------------------------------------------------------------------------------------------------------- packing
@@ -148,12 +201,33 @@ def test_only_the_text_of_packed_rows_means_that_there_is_no_mask() -> None:
     assert not any(is_no_mask(values) for values in (["another text"], [[1, 0]], [], np.array(1), None))
 
 
-def test_labels_at_the_start_of_documents_are_ignored() -> None:
-    labels = Ragged.from_rows([[5, 6, 7, 8], [9]])
-    assert lists(ignore_document_starts(labels)) == [[IGNORED, 6, 7, 8], [IGNORED]]
-    assert lists(ignore_document_starts(labels, np.array([True, False]))) == [[IGNORED, 6, 7, 8], [9]]
-    assert labels.values.tolist() == [5, 6, 7, 8, 9]
-    assert lists(ignore_document_starts(Ragged.from_rows([[], [5, 6], []]))) == [[], [IGNORED, 6], []]
+LABELLED = st.lists(
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([-100, 1, 2, 3]), st.integers(0, 1)), max_size=5),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(rows=LABELLED, predicts_next=st.sampled_from([True, False, None]), shares=st.booleans(), masked=st.booleans())
+def test_a_target_has_a_label_ones_in_all_masks_and_a_token_before_it(
+    rows: list[list[tuple[int, int, int]]], predicts_next: bool | None, shares: bool, masked: bool
+) -> None:
+    ids, labels, mask = ([[token[part] for token in row] for row in rows] for part in range(3))
+    documents = token_rows(ids, **({"loss_mask": mask, "completion_mask": mask} if masked else {}))
+    given_labels = Ragged.from_rows(labels)
+    before = given_labels.values.copy()
+    got, has_target = documents.supervise(given_labels, predicts_next=predicts_next, shares_row=shares)
+    want, targets = [], []
+    for row in rows:
+        kept = [label if keep or not masked else IGNORED for _, label, keep in row]
+        is_start = (
+            bool(kept) and kept[0] != IGNORED and (kept[0] == row[0][0] if predicts_next is None else predicts_next)
+        )
+        targets.append(sum(label != IGNORED for label in kept) > (is_start if predicts_next is not None else 0))
+        want.append([IGNORED, *kept[1:]] if is_start and shares else kept)
+    assert lists(got) == want
+    assert has_target.tolist() == targets
+    assert given_labels.values.tolist() == before.tolist()
 
 
 # --------------------------------------------------------------------------------------------------------- theirs/ours
@@ -344,3 +418,42 @@ def test_without_truncation_every_limit_has_room_for_special_tokens() -> None:
 
 def test_the_stride_counts_only_with_overflow() -> None:
     Limits(4, stride=3).check_special_tokens(2)
+
+
+# -------------------------------------------------------------------------------------- places of tokens, and labels
+
+
+@given(
+    counts=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=3),
+    max_length=st.integers(5, 12),
+    overflow=st.booleans(),
+    side=st.sampled_from(SIDES),
+    pair=st.booleans(),
+)
+def test_places_of_truncated_texts_are_those_in_the_whole_row(
+    counts: list[tuple[int, int]], max_length: int, overflow: bool, side: str, pair: bool
+) -> None:
+    words = {word: number for number, word in enumerate(["[UNK]", "[CLS]", "[SEP]", *(f"w{n}" for n in range(30))])}
+    raw = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    raw.post_processor = POST_PROCESSORS["template"]
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=raw, truncation_side=side)
+    first = [" ".join(f"w{n}" for n in range(a)) for a, _ in counts]
+    second = [" ".join(f"w{n}" for n in range(15, 15 + b)) for _, b in counts] if pair else None
+    whole = lists(Encoder(wrapped).tokenize(first, second).ids)
+    try:
+        got = Encoder(wrapped, Limits(max_length, overflow=overflow)).tokenize(first, second)
+    except ValueError:  # a pair that cannot be truncated
+        assume(False)
+    for ids, places, row in zip(lists(got.ids), lists(got.token_places), got.sample.tolist(), strict=True):
+        assert [whole[row][place] for place in places] == ids
+        assert places == sorted(set(places))
+
+
+def test_places_that_a_slow_tokenizer_does_not_return_are_refused(slow: PreTrainedTokenizerBase) -> None:
+    assert lists(Encoder(slow, Limits(9)).tokenize(["abc"]).token_places) == [[0, 1, 2, 3]]
+    for limits in (Limits(3), Limits(3, overflow=True)):
+        made = Encoder(slow, limits).tokenize(["abcdef"])
+        with pytest.raises(ValueError, match="the places that tokens had before truncation are unknown"):
+            _ = made.token_places
+        assert made.truncate(Limits(2)).ids.longest == 2

@@ -1,0 +1,349 @@
+"""`Documents`: rows of tokens without padding and gaps, as the collator, `pack_dataset` and the audit arrange them.
+
+`reading` makes them of given rows, `tokenization` of texts. NumPy only, so that a forked worker can use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._common.constants import IGNORED
+from .._common.errors import counted, value_error
+from ..packing import pack
+from ..ragged import Ragged, offsets_of, run_indices
+from .names import SUPERVISION
+
+Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    r"""Limit on the number of tokens in a row, including special tokens.
+
+    Args:
+        max_length (`int`, *optional*): maximal number of tokens; by default there is no limit.
+        truncation (`"longest_first"`, `"only_first"`, `"only_second"` or `"do_not_truncate"`, *optional*, defaults to
+            `"longest_first"`): as in transformers.
+        overflow (`bool`, *optional*, defaults to `False`): continue a longer text in further rows instead of leaving
+            out its rest.
+        stride (`int`, *optional*, defaults to 0): tokens shared by consecutive rows of one text, with `overflow`.
+        set_by (`str`, *optional*): origin of `max_length` in a collator: `"argument"`, `"tokenizer"`, `"model"` or
+            `"embedding"`.
+
+    Example:
+        >>> Limits(512).truncates, Limits(512, "do_not_truncate").truncates
+        (True, False)
+    """
+
+    max_length: int | None = None
+    truncation: Truncation = "longest_first"
+    overflow: bool = False
+    stride: int = 0
+    set_by: str | None = None
+
+    @property
+    def truncates(self) -> bool:
+        """True if rows are limited to `max_length`; False if that is `None`, or with `"do_not_truncate"`."""
+        return self.max_length is not None and self.truncation != "do_not_truncate"
+
+    def check_special_tokens(self, special: int) -> None:
+        r"""Raise if `max_length` is too small for the special tokens of a row, the stride and one more token.
+
+        The stride counts only with `overflow`. Nothing is checked if rows are not truncated.
+        """
+        stride = self.stride if self.overflow else 0
+        minimum = special + stride + 1
+        if not self.truncates or self.max_length is None or self.max_length >= minimum:
+            return
+        ways = [f"max_length={minimum} or more"]
+        if stride and self.max_length > special:
+            ways.append(f"stride={self.max_length - special - 1}")
+        if special:
+            ways.append("add_special_tokens=False")
+        raise value_error(
+            f"max_length must leave room for {counted(special, 'special token')}"
+            + (f", a stride of {stride}" if stride else "")
+            + " and one more token",
+            got=f"max_length={self.max_length}" + (f", stride={stride}" if stride else ""),
+            fix=", or ".join(ways),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    r"""Rows of documents before a collator arranges them, stored as `Ragged` columns with one value per token.
+
+    Rows are closed: they have no padding and no gaps, the tokens of a document are neighbors, and documents stand in
+    the order in which they begin. A row of a tokenized text is one document, and a given row may hold several.
+
+    Args:
+        columns (`dict` from `str` to `Ragged`): `"input_ids"`, and other columns of the same lengths.
+        sample (`np.ndarray` `(R,)` int64): index of the text or given row of each row; a long text may give several.
+        truncated (`int`, *optional*, defaults to 0): number of texts that lost tokens.
+        sizes (`Ragged`, *optional*): lengths of the documents in each row. A row without tokens has one of length 0.
+            `None` if no column says where documents begin: each row is one document.
+        boundaries (`tuple` of `str`, *optional*): names of the columns that say where documents begin.
+        places (`Ragged`, *optional*): index of each token in its document before truncation; `None` if no token was
+            removed. `token_places` returns them in any case.
+        places_unknown (`bool`, *optional*, defaults to `False`): True if a tokenizer with steps in Python truncated a
+            text, and does not return the places of its tokens.
+        moved (mapping from `str` to value, *optional*): further columns of any type whose values were moved with their
+            tokens, and their values at padding.
+        per_row (mapping from `str` to sequence, *optional*): other columns of the input, with one value for each row.
+        targets (`Ragged`, *optional*): separate token sequences to predict, one for each row; `None` if there are none.
+        targets_truncated (`int`, *optional*, defaults to 0): number of targets that lost tokens.
+        count (`int`, *optional*, defaults to 0): number of texts or given rows in the input of a collator.
+        from_texts (`bool`, *optional*, defaults to `False`): True if the input was texts.
+        unmasked (`int`, *optional*): index of a given row that begins or ends with padding ids, without a mask; `None`
+            if there is none.
+
+    Example:
+        >>> rows = Documents({"input_ids": Ragged.from_rows([[7, 8, 9], [5]])}, np.arange(2))
+        >>> rows.truncate(Limits(2)).ids.values
+        array([7, 8, 5])
+    """
+
+    columns: dict[str, Ragged]
+    sample: NDArray[np.int64]
+    truncated: int = 0
+    sizes: Ragged | None = None
+    boundaries: tuple[str, ...] = ()
+    places: Ragged | None = None
+    places_unknown: bool = False
+    moved: Mapping[str, Any] = field(default_factory=dict)
+    per_row: Mapping[str, Any] = field(default_factory=dict)
+    targets: Ragged | None = None
+    targets_truncated: int = 0
+    count: int = 0
+    from_texts: bool = False
+    unmasked: int | None = None
+
+    @property
+    def ids(self) -> Ragged:
+        """Token ids of the rows: the column `input_ids`."""
+        return self.columns["input_ids"]
+
+    @property
+    def token_type_ids(self) -> Ragged | None:
+        """Column `token_type_ids`; `None` if there is none."""
+        return self.columns.get("token_type_ids")
+
+    @property
+    def is_several(self) -> NDArray[np.bool_]:
+        """Mask `(R,)` that is True for rows with several documents."""
+        return np.zeros(len(self.ids), np.bool_) if self.sizes is None else self.sizes.lengths > 1
+
+    @property
+    def row_of_document(self) -> NDArray[np.int64]:
+        """Index `(D,)` of the row of each document."""
+        rows = np.arange(len(self.ids))
+        return rows if self.sizes is None else np.repeat(rows, self.sizes.lengths)
+
+    @property
+    def document_ids(self) -> Ragged:
+        """Number of each token's document in its row, counted from 0."""
+        if self.sizes is None:
+            return Ragged(np.zeros(len(self.ids.values), np.int64), self.ids.lengths)
+        return Ragged(np.repeat(self.sizes.counters().values, self.sizes.values), self.ids.lengths)
+
+    @property
+    def token_places(self) -> Ragged:
+        """Index of each token in its document, before truncation, counted from 0."""
+        if self.places_unknown:
+            raise value_error(
+                "the places that tokens had before truncation are unknown",
+                got="texts that a tokenizer with steps in Python truncated",
+                fix="a fast tokenizer, or tokenize first: dataset.map(collate.replace(max_length=None), batched=True)",
+            )
+        if self.places is not None:
+            return self.places
+        sizes = self.ids.lengths if self.sizes is None else self.sizes.values
+        return Ragged(run_indices(0, sizes), self.ids.lengths)
+
+    def positions(self, start: int) -> Ragged:
+        """Return the position of each token: the column `position_ids`, or counted from `start` in each document."""
+        if "position_ids" in self.columns:
+            return self.columns["position_ids"]
+        sizes = self.ids.lengths if self.sizes is None else self.sizes.values
+        return Ragged(run_indices(start, sizes), self.ids.lengths)
+
+    @property
+    def masks(self) -> list[str]:
+        """Names of the columns that mask the tokens to train on."""
+        return [name for name in SUPERVISION if name in self.columns]
+
+    def in_rows(self, column: Ragged) -> Ragged:
+        """Return a column of `split()`, one row for each document, as a column of these rows."""
+        return column if self.sizes is None else Ragged(column.values, self.ids.lengths)
+
+    def with_columns(self, **columns: Ragged) -> Documents:
+        """Return a copy of the rows with the given columns added or replaced."""
+        return replace(self, columns={**self.columns, **columns})
+
+    def take(self, rows: NDArray[np.int64]) -> Documents:
+        """Return the rows with the given indices, in this order."""
+        return replace(
+            self.with_row_values_of(rows),
+            columns={name: column.take(rows) for name, column in self.columns.items()},
+            sample=self.sample[rows],
+            sizes=None if self.sizes is None else self.sizes.take(rows),
+            places=None if self.places is None else self.places.take(rows),
+        )
+
+    def with_row_values_of(self, rows: NDArray[np.int64]) -> Documents:
+        """Return a copy whose values per row, `per_row` and `targets`, are those of the rows with the given indices."""
+        per_row = {name: repeated(values, rows) for name, values in self.per_row.items()}
+        return replace(self, per_row=per_row, targets=None if self.targets is None else self.targets.take(rows))
+
+    def split(self) -> Documents:
+        """Return one row for each document."""
+        if self.sizes is None:
+            return self
+        row, sizes = self.row_of_document, self.sizes.values
+        return replace(
+            self.with_row_values_of(row),
+            columns={name: Ragged(column.values, sizes) for name, column in self.columns.items()},
+            sample=self.sample[row],
+            sizes=None,
+            places=None if self.places is None else Ragged(self.places.values, sizes),
+        )
+
+    def supervise(
+        self, labels: Ragged, *, predicts_next: bool | None, shares_row: NDArray[np.bool_] | bool = True
+    ) -> tuple[Ragged, NDArray[np.bool_]]:
+        r"""Return labels with -100 at tokens that are no targets, and True for each document that may have a target.
+
+        Each row must be one document. A token is a target if it has a label, 1 in all masks of supervision, and a token
+        of its document before it, if its label is predicted from that token.
+
+        Args:
+            labels (`Ragged`): one label per token.
+            predicts_next (`bool`, *optional*): True if labels are predicted from the token before. `None` if that is
+                unknown: then exactly those that equal the ids of their own tokens are.
+            shares_row (`bool` or `np.ndarray` `(D,)` bool, *optional*, defaults to `True`): True for documents behind
+                padding, or other documents, in a batch. The first token of another document keeps its label, as in
+                transformers, although it is no target.
+
+        Example:
+            >>> rows = Documents({"input_ids": Ragged.from_rows([[5, 6, 7], [8, 9]])}, np.arange(2))
+            >>> labels, has_target = rows.supervise(Ragged.from_rows([[5, 6, 7], [1, -100]]), predicts_next=None)
+            >>> labels.values, has_target
+            (array([-100,    6,    7,    1, -100]), array([ True,  True]))
+        """
+        values, has_tokens = labels.values, labels.lengths > 0
+        for name in self.masks:
+            values = np.where(self.columns[name].values != 0, values, IGNORED)
+        first = labels.offsets[:-1][has_tokens]
+        starts = np.zeros(len(labels), np.bool_)  # documents whose first label is predicted from a token before it
+        if predicts_next is None:
+            starts[has_tokens] = (values[first] == self.ids.values[first]) & (values[first] != IGNORED)
+        elif predicts_next:
+            starts[has_tokens] = values[first] != IGNORED
+        count = labels.lengths if values is self.ids.values else np.diff(offsets_of(values != IGNORED)[labels.offsets])
+        has_target = count > (starts if predicts_next is not None else 0)
+        dropped = starts & shares_row
+        if dropped.any():
+            values = values.copy()
+            values[labels.offsets[:-1][dropped]] = IGNORED
+        elif values is labels.values:
+            return labels, has_target
+        return Ragged(values, labels.lengths), has_target
+
+    def truncate(self, limits: Limits, *, side: str = "right") -> Documents:
+        """Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`."""
+        limit, ids = limits.max_length, self.ids
+        if limit is None or not limits.truncates or ids.longest <= limit:
+            return self
+        parts: list[tuple[int, int, int]] = []
+        for row, (begin, length) in enumerate(zip(ids.offsets[:-1].tolist(), ids.lengths.tolist(), strict=True)):
+            windows = window_offsets(length, limit, limits.stride, side) if length else [(0, 0)]
+            windows = windows if limits.overflow else windows[:1]
+            parts += [(row, begin + start, begin + stop) for start, stop in windows]
+        of_row, starts, stops = np.array(parts, dtype=np.int64).reshape(-1, 3).T
+        picked, lengths = run_indices(starts, stops - starts), stops - starts
+        sizes = None
+        if self.sizes is not None:
+            document = np.repeat(np.arange(len(self.sizes.values)), self.sizes.values)[picked]
+            sizes = runs(document, lengths)
+        return replace(
+            self,
+            columns={name: Ragged(column.values[picked], lengths) for name, column in self.columns.items()},
+            sample=self.sample[of_row],
+            truncated=self.truncated + (0 if limits.overflow else int((ids.lengths > limit).sum())),
+            sizes=sizes,
+            places=None if self.places_unknown else Ragged(self.token_places.values[picked], lengths),
+        )
+
+
+def runs(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> Ragged:
+    r"""Return the lengths of the runs of equal numbers in each row; a row without numbers has one run of length 0.
+
+    Example:
+        >>> list(runs(np.array([4, 4, 7, 7, 7]), np.array([3, 0, 2])))
+        [array([2, 1]), array([0]), array([2])]
+    """
+    offsets = offsets_of(lengths)
+    begins = np.ones(len(numbers) + 1, np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=begins[1:-1])
+    begins[offsets] = True
+    starts = np.flatnonzero(begins)
+    sizes, count = starts[1:] - starts[:-1], np.searchsorted(starts, offsets)
+    count = count[1:] - count[:-1]
+    if not count.all():
+        sizes, count = np.insert(sizes, offsets_of(count)[:-1][count == 0], 0), np.maximum(count, 1)
+    return Ragged(sizes, count)
+
+
+def repeated(values: Any, rows: NDArray[np.int64]) -> Any:
+    """Return the values with the indices `rows` of a column with one value per row; an Arrow column stays one."""
+    if type(values).__module__.startswith("pyarrow"):
+        return values.take(rows)
+    return values[rows] if isinstance(values, np.ndarray) else [values[index] for index in rows.tolist()]
+
+
+def window_offsets(length: int, window: int, stride: int, side: str) -> list[tuple[int, int]]:
+    r"""Return the start and stop of each window over a sequence. Consecutive windows share `stride` tokens.
+
+    Example:
+        >>> window_offsets(10, 4, 1, "right"), window_offsets(10, 4, 0, "left")
+        ([(0, 4), (3, 7), (6, 10)], [(6, 10), (2, 6), (0, 2)])
+    """
+    step = window - stride
+    if side == "right":
+        offsets = [(start, min(start + window, length)) for start in range(0, length, step)]
+        return offsets[: [stop for _, stop in offsets].index(length) + 1]
+    offsets = [(max(stop - window, 0), stop) for stop in range(length, 0, -step)]
+    return offsets[: [start for start, _ in offsets].index(0) + 1]
+
+
+def pack_rows(
+    documents: Mapping[str, Ragged], capacity: int, *, seed: int | None = None, first_position: int = 0
+) -> dict[str, Ragged]:
+    r"""Pack tokenized documents into rows: one or more documents per row, with at most `capacity` tokens in total.
+
+    Example:
+        >>> rows = pack_rows({"input_ids": Ragged.from_rows([[5, 6], [7], [8, 9, 4]])}, 4)
+        >>> rows["input_ids"].pad(0)
+        array([[8, 9, 4, 7],
+               [5, 6, 0, 0]])
+        >>> rows["position_ids"].pad(0), rows["document_ids"].pad(-1)
+        (array([[0, 1, 2, 0],
+               [0, 1, 0, 0]]), array([[ 0,  0,  0,  1],
+               [ 0,  0, -1, -1]]))
+    """
+    ids = documents["input_ids"]
+    filled = np.flatnonzero(ids.lengths)
+    plan = pack(ids.lengths[filled], capacity, seed=seed)
+    index, place = plan.places(ids.offsets[:-1][filled])
+    lengths = plan.row_lengths
+    rows = {name: Ragged(column.values[index], lengths) for name, column in documents.items()}
+    if "position_ids" not in rows:
+        rows["position_ids"] = Ragged(place + first_position, lengths)
+    number = np.arange(len(plan.order)) - np.repeat(plan.row_offsets[:-1], np.diff(plan.row_offsets))
+    rows["document_ids"] = Ragged(np.repeat(number, plan.lengths[plan.order]), lengths)
+    return rows

@@ -1,0 +1,58 @@
+"""Columns of given rows by name: boundaries of documents, masks of supervision, values and indices of tokens.
+
+The tables stand here once. The collator, `pack_dataset`, the audit and `AttentionMask` read them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# Columns that say where documents begin, beside position ids that restart: a number for each token, or lengths of
+# documents (TRL), or their offsets (the keys of transformers' DataCollatorWithFlattening).
+NUMBERS, LENGTHS, OFFSETS = ("document_ids", "seq_idx"), ("seq_lengths",), ("cu_seq_lens_q", "cu_seq_lens_k")
+# Document numbers from an attention mask that isolates documents, see `reading.read_mask`.
+MASK_NUMBERS = "attention_mask (B, 1, T, T)"
+# Columns that are read away: closed rows have no padding, and `Documents.sizes` instead of boundaries.
+BOUNDARIES = ("attention_mask", *NUMBERS, MASK_NUMBERS, *LENGTHS, *OFFSETS)
+# Masks with 1 at the tokens to train on: of TRL, of `apply_chat_template`, and of other libraries.
+SUPERVISION = ("completion_mask", "assistant_masks", "assistant_tokens_mask", "loss_mask")
+
+
+class PerToken(NamedTuple):
+    """Column with one value per token, beside `input_ids` and labels.
+
+    `fill` is its value at padding. `in_batch` is False for columns that only label makers read. Packed rows keep the
+    columns with `packed`. Columns with `if_named` are read only if the forward of the model names them, or without one.
+    """
+
+    fill: int = 0
+    in_batch: bool = True
+    packed: bool = False
+    if_named: bool = False
+
+
+PER_TOKEN = {
+    "token_type_ids": PerToken(packed=True),
+    "position_ids": PerToken(packed=True),
+    "special_tokens_mask": PerToken(1, in_batch=False),
+    "word_ids": PerToken(-1, in_batch=False),
+    **dict.fromkeys(SUPERVISION, PerToken()),
+    # Inputs of Longformer, ERNIE, multimodal models, XLM and XLNet.
+    **dict.fromkeys(
+        ("global_attention_mask", "task_type_ids", "mm_token_type_ids", "langs"), PerToken(packed=True, if_named=True)
+    ),
+    "p_mask": PerToken(1, packed=True, if_named=True),
+}
+
+# Columns of indices of tokens in their row: answers to questions, and inputs of XLM, XLNet, GPT-2, Splinter and LUKE.
+TOKEN_INDICES = (
+    *("start_positions", "end_positions", "cls_index", "mc_token_ids", "question_positions"),
+    *("entity_start_positions", "entity_end_positions"),
+)
+
+# Text that `pack_dataset` stores as `attention_mask`. transformers' default_data_collator leaves texts out of a batch.
+# Other collators call `tokenizer.pad`, which adds a mask of ones to rows without a mask, but raises for this text.
+NO_MASK = (
+    "none: with a mask, packed documents would attend to each other; "
+    "use data_collator=transformers.default_data_collator"
+)

@@ -1,0 +1,72 @@
+"""Tokenizer objects that users may change after a collator copied them, which has no effect on the copy."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .._common.errors import shorten
+from .loading import SharedTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+_WATCHED = (
+    *("model_max_length", "padding_side", "truncation_side", "split_special_tokens", "pad_token", "unk_token"),
+    *("bos_token", "eos_token", "cls_token", "sep_token", "mask_token"),
+)
+
+
+def watched(tokenizer: Any, copied: PreTrainedTokenizerBase, padding_side: str | None) -> list[WatchedTokenizer]:
+    """Return the watched objects of a collator: the given tokenizer, unless it is a name, and the private copy of it.
+
+    `padding_side` is the collator's own, if it has one.
+    """
+    in_use = {"pad_token": copied.pad_token, "padding_side": padding_side or copied.padding_side}
+    given = [] if isinstance(tokenizer, str | os.PathLike | SharedTokenizer) else [tokenizer]
+    return [WatchedTokenizer(source, in_use) for source in (copied, *given)]
+
+
+class WatchedTokenizer:
+    r"""Settings of a tokenizer object when a collator copied it, to notice changes that have no effect on the copy.
+
+    Holds only a weak reference to the tokenizer, where its type allows one. `in_use` are settings that the collator
+    uses instead of the tokenizer's; a change to one of these needs no notice.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> from hf_posenc.tokenization import private_copy
+        >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
+        >>> watched = WatchedTokenizer(mine, {})
+        >>> mine.padding_side = "left"
+        >>> watched.changes()
+        ["padding_side='left' instead of 'right'"]
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | Tokenizer, in_use: Mapping[str, Any]) -> None:
+        self._in_use = in_use
+        try:
+            self._tokenizer: Callable[[], Any] = weakref.ref(tokenizer)
+        except TypeError:  # tokenizers.Tokenizer before 0.23
+            self._tokenizer = lambda: tokenizer
+        self._before = self._settings()
+
+    def changes(self) -> list[str]:
+        """Return the settings that differ now, as text."""
+        now = self._settings() or self._before
+        return [
+            f"{name}={shorten(value)} instead of {shorten(self._before[name])}"
+            for name, value in now.items()
+            if value not in (self._before[name], self._in_use.get(name, self._before[name]))
+        ]
+
+    def _settings(self) -> dict[str, Any]:
+        tokenizer = self._tokenizer()
+        if tokenizer is None:  # deleted
+            return {}
+        if not hasattr(tokenizer, "padding_side"):
+            return {"vocabulary size": tokenizer.get_vocab_size()}
+        return {"vocabulary size": len(tokenizer), **{name: getattr(tokenizer, name) for name in _WATCHED}}
