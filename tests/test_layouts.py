@@ -57,6 +57,7 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="only the tokens with 1 in")
         yield
+    datasets.enable_progress_bars()
 
 
 def rows_of(given_documents: list[Document], boundaries: str, mask: str | None) -> list[dict[str, Any]]:
@@ -509,9 +510,9 @@ def test_two_numberings_in_one_row_are_refused() -> None:
 def test_a_column_with_a_value_per_token_that_no_model_takes_is_named_once() -> None:
     spec = ModelSpec(accepts=("input_ids", "attention_mask", "labels"), shifts_labels=True, is_causal=True)
     collate = C(WORDS, model=spec, labels="causal_lm")
-    row = {"input_ids": [5, 6, 7, 8], "segment_ids": [0, 0, 1, 1], "weights": [1, 1, 0, 0], "topic": 3}
+    row = {"input_ids": [5, 6, 7, 8], "sequence_id": [1, 0, 1, 1], "weights": [1, 1, 0, 0], "topic": 3, "row_id": 7}
     with pytest.warns(
-        UserWarning, match=r"columns \['segment_ids', 'weights', 'topic'\] are not in the batch"
+        UserWarning, match=r"columns \['sequence_id', 'weights', 'topic'\] are not in the batch"
     ) as warned:
         collate([row])
     assert len(warned) == 1

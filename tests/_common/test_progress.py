@@ -13,6 +13,7 @@ from hf_posenc._common.compat import progress_bar
 
 
 def test_a_progress_bar_waits_two_seconds_and_is_hidden_with_those_of_datasets() -> None:
+    datasets.enable_progress_bars()
     with progress_bar("Batches", 3) as bar:
         assert not bar.disable
         assert (bar.total, bar.delay) == (3, 2)

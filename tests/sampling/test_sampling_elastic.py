@@ -138,7 +138,8 @@ def train_in_two_processes(folder: Path, part: int) -> None:
 def start_two_processes(folder: Path, part: int) -> None:
     script = folder / "work.py"
     script.write_text(
-        f"""import sys
+        f"""import os
+import sys
 from pathlib import Path
 
 import torch
@@ -148,7 +149,9 @@ from test_sampling_elastic import train_in_two_processes
 
 if __name__ == "__main__":
     train_in_two_processes(Path({str(folder)!r}), {part})
-    torch.distributed.destroy_process_group()  # otherwise gloo may abort at exit
+    torch.distributed.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # threads of gloo may abort the process at exit
 """
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]

@@ -895,6 +895,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     script.write_text(
         textwrap.dedent(
             f"""
+            import os
             import sys
             from pathlib import Path
 
@@ -905,7 +906,9 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
             if __name__ == "__main__":
                 work(Path({str(folder)!r}))
-                torch.distributed.destroy_process_group()  # otherwise gloo may abort at exit
+                torch.distributed.destroy_process_group()
+                sys.stdout.flush()
+                os._exit(0)  # threads of gloo may abort the process at exit
             """
         )
     )

@@ -229,7 +229,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script.write_text(
         textwrap.dedent(
             f"""
-            import sys, torch, warnings
+            import os, sys, torch, warnings
             from pathlib import Path
 
             sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
@@ -238,7 +238,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
             if __name__ == "__main__":
                 train_everything(Path({str(folder)!r}))
-                torch.distributed.destroy_process_group()  # otherwise gloo may abort at exit
+                torch.distributed.destroy_process_group()
+                sys.stdout.flush()
+                os._exit(0)  # threads of gloo may abort the process at exit
             """
         )
     )
