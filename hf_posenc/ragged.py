@@ -207,7 +207,7 @@ class Ragged:
 
     def pad(
         self,
-        fill: int,
+        fill: Any,
         width: int | None = None,
         *,
         side: PaddingSide = "right",
@@ -216,7 +216,7 @@ class Ragged:
         r"""Return the rows as one array `(B, T)`, padded with `fill`; or `(B, T, D)` if `values` are vectors `(N, D)`.
 
         Args:
-            fill (`int`): the value of padding.
+            fill (`int`, or vector (D,)): the value of padding.
             width (`int`, *optional*): T; by default the length of the longest row.
             side (`"left"` or `"right"`, *optional*, defaults to `"right"`): the side of each row that is padded.
             inside (`np.ndarray` `(B, T)` bool, *optional*): the result of `self.inside(width, side=side)`, which only
@@ -235,8 +235,9 @@ class Ragged:
         """
         width = self._checked_width(width)
         shape, dtype = (len(self), width, *self.values.shape[1:]), self.values.dtype
-        out = np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
-        if fill == 0 and not self.values[:2].any() and not self.values.any():
+        is_zero = isinstance(fill, int) and fill == 0
+        out = np.zeros(shape, dtype) if is_zero else np.full(shape, fill, dtype)
+        if is_zero and not self.values[:2].any() and not self.values.any():
             return out  # fast for token types of single texts, all 0: np.zeros writes no memory
         if len(self.values) < _SHORT_ROW * len(self):
             out[self.inside(width, side=side) if inside is None else inside] = self.values

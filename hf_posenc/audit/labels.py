@@ -26,6 +26,7 @@ from ..documents import (
     number_tokens,
     read_documents,
     read_mask,
+    refuse_foreign_names,
 )
 from ..ragged import Ragged, offsets_of
 from ..tokenization import number_of_ids, private_copy
@@ -164,13 +165,13 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         for columns, is_packed in _chunks(dataset, padding):
             ids, given = columns["input_ids"], columns.get("labels", columns["input_ids"])
             numbers, kinds = first + np.arange(len(ids)), _kinds(given, ids, padding)
-            if not kinds["of tokens"].all():  # messages have the numbers of the rows in the data set
+            if not kinds["of tokens"].all():  # raises with the numbers of the rows in the data set
                 number_tokens({**columns, "labels": ids}, first_row=first, is_packed=is_packed)
             for is_own in (True, False):
                 which = kinds["of tokens"] == is_own
                 if is_own:
                     of_rows = {name: column.filter(which) for name, column in columns.items()}
-                else:  # labels of classes, of masked tokens and of targets are counted without tokens and masks
+                else:  # a second pass, without tokens and masks: labels of classes, of masked tokens and of targets
                     alone = given.filter(which)
                     of_rows = {"input_ids": Ragged(np.full_like(alone.values, IGNORED), alone.lengths), "labels": alone}
                 if which.any():
@@ -205,6 +206,7 @@ def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[dict[str, Ragge
             del batch["position_ids"]
         batch = batch if is_arrow else columns_of_batch(batch)
         columns = {name: _ragged(column, name, first) for name, column in batch.items()}
+        refuse_foreign_names({name: table[name] for name in names}, columns["input_ids"].lengths, first_row=first)
         if "labels" in columns and len(columns["labels"]) != len(columns["input_ids"]):
             got = f"{len(columns['input_ids'])} and {len(columns['labels'])}"
             raise value_error("columns must have equal numbers of rows", got=got)

@@ -176,6 +176,13 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     return Ragged.from_rows(rows, name="labels", mask=True)
 
 
+def has_one_per_token(values: Values, lengths: NDArray[np.int64]) -> bool:
+    """Return True if each row of a column is a sequence with one value per token."""
+    rows = as_list(values)
+    sizes = [len(row) if hasattr(row, "__len__") and getattr(row, "ndim", 1) != 0 else -1 for row in rows]
+    return bool(np.array_equal(sizes, lengths))
+
+
 def _as_lists(value: Any) -> Any:
     """Return `value.tolist()` if `value` is a NumPy array of dtype object, otherwise `value` itself."""
     return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value

@@ -39,6 +39,7 @@ from .warn import (
     masks_warning,
     numbering_warning,
     truncation_warning,
+    unmarked_warning,
     unmasked_warning,
     warn_of_columns,
     warn_of_pieces,
@@ -65,8 +66,8 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     The type of the input decides the type of the output:
 
-    - A sequence (texts, pairs as tuples, row dicts or token ids) returns a padded `Batch`, for `Trainer`, a
-      `DataLoader` or a notebook.
+    - A sequence (texts, pairs as tuples, conversations, row dicts or token ids) returns a padded `Batch`, for
+      `Trainer`, a `DataLoader` or a notebook.
     - A mapping of columns returns a mapping of columns, and a `pyarrow.Table` or a data frame returns a table, for
       `dataset.map(collate, batched=True)`, `with_transform` and Ray's `map_batches`.
 
@@ -93,8 +94,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             numbering, and rows are truncated to its limit. Settings that the model would silently ignore (a mask,
             labels, packing) raise here. Wrapped models are unwrapped. The attribute `model` is a `ModelSpec`, which
             does not hold the weights.
-        text_column, text_pair_column, text_target_column (`str`, *optional*): names of the columns with the texts, the
-            second texts of pairs, and the targets, the texts to predict. By default `"text"`, no pairs and no targets.
+        text_column, text_pair_column, text_target_column (`str`, *optional*): names of the columns with the texts or
+            conversations, the second texts of pairs, and the targets, the texts to predict. By default `"text"`, no
+            pairs and no targets. Conversations are lists of messages, which the tokenizer's chat template renders.
             The ids of a target become `labels`. `decoder_input_ids` are the labels shifted right: if `model` does not
             make them, the collator does, with a `decoder_attention_mask`. If `model` is an encoder-decoder with a
             language modeling head, the labels of tokenized rows are targets too.
@@ -329,7 +331,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             A `dict` of NumPy arrays, or of lists of arrays if rows differ in length; a `pyarrow.Table` for a table or a
             data frame. The columns are `tokenizer.model_input_names`, `length`, and columns with one value per token
             that tokenized rows have; also `labels` of targets, and with `return_overflowing_tokens`
-            `overflow_to_sample_mapping`. Labels made from ids are not stored as columns; `batch` makes them.
+            `overflow_to_sample_mapping`. Rows with boundaries of documents get `document_ids` and `position_ids`.
+            Labels made from ids are not stored, unless rows have masks such as `completion_mask`; `batch` makes them.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.
@@ -638,8 +641,10 @@ class DataCollatorWithPositionalEncoding(Processor):
                 self._warnings.once(kind, truncation_warning(config, kind, truncated, tokenized.count, name))
         if changes := [change for tokenizer in self._watched for change in tokenizer.changes()]:
             self._warnings.once("tokenizer", changed_tokenizer_warning(changes[0]))
+        if tokenized.from_conversations and config.predicts_next and not tokenized.masks:
+            self._warnings.once("conversations", unmarked_warning(config))
         if tokenized.unmasked is not None:
-            self._warnings.once("no mask", unmasked_warning(config, tokenized))
+            self._warnings.once("no mask", unmasked_warning(config, *tokenized.unmasked))
         return tokenized
 
     def _collate(self, source: Any) -> Batch:

@@ -16,7 +16,7 @@ from .._common.errors import explain, require_one_split, type_error
 from ..documents import LENGTHS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
-from .inputs import as_list
+from .inputs import LABEL_COLUMNS, as_list, label_names
 from .other_columns import name_taken, padded_indices
 from .pipeline import tokenize
 
@@ -50,8 +50,15 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
         per_token["attention_mask"] = Ragged(rows.document_ids.values + 1, ids.lengths)
     else:  # a mask would let packed documents attend to each other
         per_token["document_ids"] = rows.document_ids
+        per_token["position_ids"] = rows.positions(config.first_position)  # a column that Trainer keeps, as `labels` is
+    given = [name for name in LABEL_COLUMNS if name in rows.columns]
+    if rows.masks and config.predicts_next and config.label_maker is not None and not label_names(rows.per_row):
+        documents, shares_row = rows.split(), rows.is_several[rows.row_of_document]
+        labels = documents.columns[given[0]] if given else config.label_maker(documents)[1]
+        labels, _ = documents.supervise(labels, predicts_next=True, shares_row=shares_row)
+        per_token[given[0] if given else "labels"] = rows.in_rows(labels)
     listed = [name for name in config.names if name in per_token]
-    other_names = [name for name in per_token if name not in (*listed, "token_type_ids", "input_ids")]
+    other_names = [name for name in per_token if name not in (*listed, "input_ids")]
     columns = {name: padded(name, per_token[name]) for name in (*listed, *other_names)}
     if rows.targets is not None:
         columns["labels"] = rows.targets
@@ -63,7 +70,7 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
         if name in columns or (name == "length" and rows.from_texts):
             raise ValueError(name_taken(name, rows))
     for name in TOKEN_INDICES:  # they move with their tokens
-        if name in rows.per_row and not rows.from_texts:
+        if name in rows.per_row and not rows.from_texts and config.takes(name):
             array = as_array(name, as_list(rows.per_row[name]))
             if array is not None:
                 width, side = (ids.lengths, "right") if length is None else (length, config.side)
@@ -74,6 +81,8 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
 
 def _boundaries(rows: Documents) -> dict[str, Column]:
     """Return the given columns of the lengths or offsets of documents, for the documents after truncation."""
+    if rows.from_texts:
+        return {}
     sizes = Ragged(rows.ids.lengths, np.ones(len(rows.ids), np.int64)) if rows.sizes is None else rows.sizes
     columns: dict[str, Column] = {name: sizes for name in LENGTHS if name in rows.per_row}
     if not rows.per_row.keys().isdisjoint(OFFSETS):

@@ -6,7 +6,6 @@ The input is read and checked, never tokenized or modified.
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, require_one_split, shorten, type_error, value_error
+from ..documents import FOREIGN_IDS
 from ..ragged import Ragged, lock_free_cache
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ class Given:
         texts (`list`, *optional*): checked texts, each a `str` or a list of words; `None` for tokenized rows.
         pairs (`list`, *optional*): the second text of each pair; `None` if the texts are not pairs.
         targets (`list`, *optional*): the texts to predict; `None` if there are none.
-        columns (`dict` from `str` to sequence): all columns of the input by name, including the text columns. Columns
-            of a table are Arrow columns.
+        columns (`dict` from `str` to sequence): all columns of the input by name, including the text columns, but no
+            conversations. Columns of a table are Arrow columns.
+        conversations (`list`, *optional*): a list of messages for each row; `None` if the input has none.
     """
 
     count: int
@@ -46,6 +47,7 @@ class Given:
     pairs: list[Any] | None
     targets: list[Any] | None
     columns: dict[str, Values]
+    conversations: list[Any] | None = None
 
 
 class DatasetRows(Sequence[Any]):
@@ -113,6 +115,8 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
         return _read_row_dicts(rows, settings)
     # An empty list may be a text or ids, so the first row that is not empty decides.
     first = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
+    if _is_conversation(first):
+        return Given(len(rows), None, None, None, {}, _conversations(rows, settings.text_column))
     if _is_row_of_ids(first):
         for index, row in enumerate(rows):
             if isinstance(row, (str, dict)):
@@ -196,6 +200,13 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: in
         mask = columns.get("attention_mask")
         if isinstance(mask, Mapping) or getattr(mask, "ndim", 2) == 4:  # it has no value per token
             columns, _ = read_mask(columns, padding_id)
+    for name, value in columns.items():
+        if isinstance(value, int | float | np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
+            raise type_error(
+                f"column '{name}' is a single value, and a column has one for each row",
+                got=shorten(value),
+                fix="a list with one value for each row, or leave it out",
+            )
     lists = {name: value if is_arrow(value) else as_list(value) for name, value in columns.items()}
     lengths = {name: len(value) for name, value in lists.items()}
     if len(set(lengths.values())) > 1:
@@ -213,10 +224,19 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
         name = getattr(settings, argument)
         if name is not None and name not in columns:
             first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
-            if names := _other_texts(name, first, settings):
+            if {"role", "content"} <= first.keys():
+                fix = "collate([conversation]), a list of conversations"
+            elif names := _other_texts(name, first, settings):
                 fix = f"{argument}={names[0]!r}"
+            elif ids := [key for key, value in first.items() if _is_foreign_ids(key, value)]:
+                raise value_error(
+                    f"column '{ids[0]}' has token ids, which are read from 'input_ids'",
+                    got=f"columns {sorted(columns, key=str)}",
+                    fix=f"dataset.rename_column('{ids[0]}', 'input_ids')"
+                    + (": each answer of a pair is a row of its own" if "_" in ids[0] else ""),
+                )
             elif names := [key for key, value in first.items() if _is_conversation(value)]:
-                fix = _tokenize_conversations(names[0])
+                fix = f"{argument}={names[0]!r}"
             else:
                 fix = (
                     "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
@@ -225,9 +245,13 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
             raise value_error(
                 f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}", fix=fix
             )
+    texts_ = as_list(columns[settings.text_column])
+    if len(texts_) and _is_conversation(next(iter(texts_))):
+        others = {name: values for name, values in columns.items() if name != settings.text_column}
+        return Given(count, None, None, targets, others, _conversations(texts_, settings.text_column))
     pair = settings.text_pair_column
     seconds = None if pair is None else as_list(columns[pair])
-    texts, pairs = _texts_and_pairs(as_list(columns[settings.text_column]), seconds, settings)
+    texts, pairs = _texts_and_pairs(texts_, seconds, settings)
     return Given(count, texts, pairs, targets, columns)
 
 
@@ -240,16 +264,29 @@ def _other_texts(name: str, first: Mapping[str, Any], settings: Settings) -> lis
     return [*difflib.get_close_matches(name, texts, n=1), *texts]
 
 
+def _is_foreign_ids(name: object, value: object) -> bool:
+    """Return True for token ids under a name that other libraries use, such as `tokens` or `chosen_input_ids`."""
+    is_named = name in FOREIGN_IDS or str(name).startswith(("chosen_", "rejected_", "prompt_"))
+    row = value.tolist() if hasattr(value, "tolist") else value
+    is_list = isinstance(row, list) and len(row) > 0 and all(type(token) is int for token in row)
+    return is_named and is_list and not str(name).endswith("mask")
+
+
 def _is_conversation(value: object) -> bool:
     """Return True for a list of messages, such as `[{"role": "user", "content": "..."}]`."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and "role" in value[0]
 
 
-def _tokenize_conversations(column: str | None) -> str:
-    """Return the advice for conversations in a column of a data set, or in a list if `column` is None."""
-    if column is None:
-        return "[tokenizer.apply_chat_template(each, return_dict=True) for each in conversations]"
-    return f"dataset.map(lambda row: tokenizer.apply_chat_template(row[{json.dumps(column)}], return_dict=True))"
+def _conversations(rows: Values, column: str) -> list[Any]:
+    """Return the conversations of a column; raise a `TypeError` if a row is something else."""
+    for index, row in enumerate(rows):
+        if not _is_conversation(row):
+            raise type_error(
+                f"row {index} of column '{column}' is {type(row).__name__}, expected a list of messages like row 0",
+                got=shorten(row),
+                fix='[{"role": "user", "content": "..."}, ...] in every row',
+            )
+    return list(rows)
 
 
 def _checked(rows: Values, column: str, words: bool, drop: str | None = None) -> list[Any]:
@@ -297,8 +334,6 @@ def _wrong_text(rows: Values, column: str, drop: str | None) -> str:
         fix = 'text.decode("utf-8")'
     elif type(first).__name__ == "Series":
         fix = 'frame.to_dict("records") in pandas, frame.to_dicts() in polars; or dataset.with_format(None)'
-    elif _is_conversation(first):
-        fix = _tokenize_conversations(column if drop is None else None)
     elif isinstance(first, (list, tuple, np.ndarray)) and (drop is None or not _is_row_of_ids(first)):
         fix = (
             "is_split_into_words=True for lists of words; tokenizer.convert_tokens_to_ids(row) for lists of tokens; "

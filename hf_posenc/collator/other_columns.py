@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from .._common.errors import explain, shorten, value_error
 from ..documents import LENGTHS, OFFSETS, SUPERVISION, TOKEN_INDICES, Documents
-from .arrays import as_array, stored_embeddings, to_float32
+from ..ragged import Ragged
+from .arrays import as_array, has_one_per_token, stored_embeddings, to_float32
 from .config import Config
 from .inputs import LABEL_COLUMNS, Values, as_list
 
@@ -45,12 +46,26 @@ def other_columns(
             if not config.embeds:
                 embeddings = stored_embeddings(as_list(rows.per_row[name]), rows.ids.lengths)
                 columns[name] = embeddings.pad(0, inside.shape[1], side=config.side, inside=inside)
+        elif config.takes(name) and (of_tokens := _of_tokens(rows, as_list(rows.per_row[name]))) is not None:
+            array = of_tokens.pad(0, inside.shape[1], side=config.side, inside=inside)
+            columns[name] = _for_model(config, name, array)
         elif config.takes(name) and (values := as_array(name, as_list(rows.per_row[name]))) is not None:
             if name in TOKEN_INDICES:
                 keeps_0, width = "question_positions" in rows.per_row, inside.shape[1]
                 values = padded_indices(values, rows.ids.lengths, width, config.side, keeps_0=keeps_0)
             columns[name] = _for_model(config, name, values)
     return columns
+
+
+def _of_tokens(rows: Documents, values: Values) -> Ragged | None:
+    """Return a column of numbers with one value per token in rows of several lengths; `None` for another column."""
+    if rows.ids.shortest == rows.ids.longest or not has_one_per_token(values, rows.ids.lengths):
+        return None
+    try:
+        flat = np.concatenate([np.asarray(row) for row in values if len(row)])
+    except ValueError:  # values of several shapes
+        return None
+    return Ragged(flat, rows.ids.lengths) if flat.dtype.kind in "iufb" else None
 
 
 def _for_model(config: Config, name: str, array: NDArray[Any]) -> NDArray[Any]:

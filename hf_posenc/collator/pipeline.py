@@ -29,6 +29,10 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
     `empty="keep"`), and for rows that are too long if truncation is off.
     """
     given = read(rows_or_columns, config.settings, config.tokenizer.pad_token_id)
+    if given.conversations is not None:
+        from .conversations import tokenize_conversations
+
+        given = tokenize_conversations(config, given)
     if given.texts is not None:
         if config.settings.is_split_into_words:
             _check_words(config, given.texts)
@@ -47,9 +51,14 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
         from .targets import read_targets
 
         targets, columns, truncated = read_targets(config, given, columns)
-    is_from_texts = given.texts is not None
     rows = replace(
-        rows, per_row=columns, targets=targets, targets_truncated=truncated, count=given.count, from_texts=is_from_texts
+        rows,
+        per_row=columns,
+        targets=targets,
+        targets_truncated=truncated,
+        count=given.count,
+        from_texts=given.texts is not None,
+        from_conversations=given.conversations is not None,
     )
     return rows.with_row_values_of(rows.sample) if not np.array_equal(rows.sample, np.arange(given.count)) else rows
 

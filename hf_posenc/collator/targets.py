@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .._common.constants import IGNORED
 from .._common.errors import value_error
 from ..documents import Documents
-from ..ragged import Ragged, offsets_of, round_up, run_indices
+from ..ragged import Ragged, offsets_of, round_up
 from .arrays import given_labels
 from .config import Config
 from .fit import check_label_values
@@ -45,7 +45,7 @@ def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any
             row_labels = given
         if config.label_maker is not None or config.predicts_next is False:
             _check_labels(config, names[0], labels, documents)
-    if config.label_maker is not None:
+    if config.label_maker is not None and labels is None:
         ids, labels = config.label_maker(documents)
         if ids is not documents.ids:
             rows = rows.with_columns(input_ids=rows.in_rows(ids))
@@ -72,16 +72,19 @@ def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any
 
 
 def _check_labels(config: Config, name: str, labels: Ragged | None, documents: Documents) -> None:
-    """Raise a `ValueError` for given labels if the collator makes labels, or if a model would only copy them."""
-    is_copied = labels is not None and _are_own_tokens(labels, documents)
+    """Raise a `ValueError` for given labels that the collator would make otherwise, or that a model would only copy."""
     if config.label_maker is not None:
+        is_own = labels is not None and (labels.values == documents.ids.values) | (labels.values == IGNORED)
+        if config.predicts_next and np.all(is_own):  # as `map` stores them for masks of supervision
+            return
+        is_copied = labels is not None and _are_own_tokens(labels, documents)
         raise value_error(
             f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",
             got=f"column '{name}'" + (", the tokens themselves: labels for causal models" if is_copied else ""),
             fix=f"dataset.remove_columns('{name}')"
             + (", or pack_dataset(..., labels=None)" if is_copied else ", or labels=None to use them"),
         )
-    if is_copied and config.predicts_next is False:
+    if labels is not None and _are_own_tokens(labels, documents):
         raise value_error(
             "the labels of these rows are their own tokens, which the model sees: it would learn to copy them",
             got=f"column '{name}' for a model that does not predict the next token",
@@ -128,7 +131,9 @@ def supervised_rows(
         return kept
     row, name = int(is_kept.argmin()), "max_target_length" if config.has_targets else "max_length"
     limit = (config.target_limits if config.has_targets else config.limits).max_length
-    no_target = "-100" if config.has_targets or kind is None else "-100, or of the first token of a document"
+    no_target = "-100, or of the first token of a document"
+    if config.has_targets or config.predicts_next is False:
+        no_target = "-100"
     raise value_error(
         f"row {rows.sample[row]} has nothing to learn: its {labels[row]} labels are all {no_target}"
         if settings.unsupervised != "drop"
@@ -196,21 +201,17 @@ def close_targets(targets: Ragged) -> Ragged:
 
 def truncate_targets(config: Config, targets: Ragged) -> tuple[Ragged, int]:
     """Return targets truncated to their limit, on the tokenizer's side, and the number of targets that lost tokens."""
-    limits, side = config.target_limits, config.tokenizer.truncation_side
-    limit = limits.max_length
-    is_long = targets.lengths > (2**62 if limit is None else limit)
-    if limit is None or not is_long.any():
-        return targets, 0
-    if not limits.truncates:
-        row, model = int(is_long.argmax()), config.limited_by("max_target_length")
+    limits = config.target_limits
+    if limits.max_length is not None and targets.longest > limits.max_length and not limits.truncates:
+        row, model = int((targets.lengths > limits.max_length).argmax()), config.limited_by("max_target_length")
         raise value_error(
-            f"the target of row {row} has {targets.lengths[row]} tokens, limit {limit}",
+            f"the target of row {row} has {targets.lengths[row]} tokens, limit {limits.max_length}",
             got="truncation off" + (f", and {model} takes no more" if model is not None else ""),
             fix="truncation=True, or drop such rows first",
         )
-    lengths = np.minimum(targets.lengths, limit)
-    starts = targets.offsets[:-1] + (targets.lengths - lengths if side == "left" else 0)
-    return Ragged(targets.values[run_indices(starts, lengths)], lengths), int(np.count_nonzero(is_long))
+    rows = Documents({"input_ids": targets}, np.arange(len(targets)))
+    rows = rows.truncate(limits, side=config.tokenizer.truncation_side)
+    return rows.ids, rows.truncated
 
 
 def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int) -> dict[str, NDArray[Any]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,10 @@ from ..documents import (
     Documents,
     read_documents,
     read_mask,
+    refuse_foreign_names,
 )
 from ..ragged import Ragged
-from .arrays import as_array, given_labels
+from .arrays import as_array, given_labels, has_one_per_token
 from .config import Config
 from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names
 
@@ -49,6 +48,7 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     is_packed |= MASK_NUMBERS in columns
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     check_ids(config, ids)
+    refuse_foreign_names(columns, ids.lengths, named=config.accepts or ())
     per_token: dict[str, Ragged] = {}
     further = [name for name, column in PER_TOKEN.items() if not column.if_named or config.takes(name)]
     for name in (*BOUNDARIES, *further):
@@ -56,8 +56,11 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
             per_token[name] = _ragged(name, values)
         if name not in (*LENGTHS, *OFFSETS):  # after truncation, `map` stores other ones
             columns.pop(name, None)
+    mask = per_token.get("attention_mask")
+    if mask is not None and config.accepts is not None and "global_attention_mask" in config.accepts:
+        _check_no_global_attention(mask)
     for name in [] if config.has_targets else label_names(columns):
-        if _has_one_per_token(columns[name], ids.lengths):
+        if has_one_per_token(columns[name], ids.lengths):
             labels = given_labels(columns[name], ids.lengths, name=name)
             if isinstance(labels, Ragged):
                 per_token[name] = labels
@@ -95,13 +98,6 @@ def _truncated(config: Config, rows: Documents) -> Documents:
     return rows.truncate(config.limits, side=config.tokenizer.truncation_side)
 
 
-def _has_one_per_token(values: Values, lengths: NDArray[np.int64]) -> bool:
-    """Return True if each row of a column is a sequence with one value per token."""
-    rows = as_list(values)
-    sizes = [len(row) if hasattr(row, "__len__") and getattr(row, "ndim", 1) != 0 else -1 for row in rows]
-    return bool(np.array_equal(sizes, lengths))
-
-
 def _moved(
     columns: dict[str, Values], ids: Ragged, index: NDArray[np.int64]
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -112,22 +108,27 @@ def _moved(
     """
     is_padding = np.ones(len(ids.values), np.bool_)
     is_padding[index] = False
-    bounds = list(pairwise(ids.offsets.tolist()))
     moved, fills = {}, {}
     for name, values in columns.items():
         rows = as_list(values)
         if name in (*LENGTHS, *OFFSETS, *LABEL_COLUMNS, *TOKEN_INDICES) or name.startswith("decoder_"):
             continue
-        if not _has_one_per_token(rows, ids.lengths) or any(isinstance(row, str) for row in rows):
+        if not has_one_per_token(rows, ids.lengths) or any(isinstance(row, str) for row in rows):
             continue
-        flat = np.empty(len(ids.values), object)
-        flat[:] = [value for row in rows for value in row]
-        at_padding = [{repr(value) for value in flat[start:stop][is_padding[start:stop]]} for start, stop in bounds]
-        if max(map(len, at_padding)) > 1:
-            continue
-        fills[name] = flat[is_padding.argmax()] if len(set().union(*at_padding)) == 1 else 0
-        with contextlib.suppress(ValueError):  # values of several shapes stay objects
+        try:
             flat = np.concatenate([np.asarray(row) for row in rows if len(row)])
+        except ValueError:  # values of several shapes
+            flat = np.empty(0, object)
+        if flat.dtype.kind not in "iufb" or len(flat) != len(ids.values):
+            flat = np.empty(len(ids.values), object)
+            flat[:] = [value for row in rows for value in row]
+        padding, row_of = flat[is_padding], np.repeat(np.arange(len(ids)), ids.lengths)[is_padding]
+        is_first = np.append(True, np.diff(row_of) != 0)[: len(row_of)]
+        of_row = padding[np.maximum.accumulate(np.where(is_first, np.arange(len(row_of)), 0))]
+        if not np.array_equal(padding, of_row):
+            continue
+        is_one = len(padding) > 0 and np.array_equal(padding, padding[:1].repeat(len(padding), axis=0))
+        fills[name] = padding[0] if is_one else 0
         moved[name] = flat[index]
     return moved, fills
 
@@ -252,8 +253,8 @@ def check_positions(config: Config, rows: Documents) -> None:
     )
 
 
-def _unmasked_row(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> int | None:
-    """Return the index of the first tokenized row that begins or ends with padding ids without a mask, or `None`.
+def _unmasked_row(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> tuple[int, list[int]] | None:
+    """Return the first tokenized row that begins or ends with padding ids without a mask, and its number; or `None`.
 
     Return `None` too if padding has the id of another special token, such as eos, which may end a text.
     """
@@ -263,15 +264,29 @@ def _unmasked_row(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> 
         return None
     is_padding = np.append(ids.values == config.fills["input_ids"], False)
     is_unmasked = (ids.lengths > 0) & (is_padding[ids.offsets[:-1]] | is_padding[ids.offsets[1:] - 1])
-    return int(is_unmasked.argmax()) if is_unmasked.any() else None
+    row = int(is_unmasked.argmax()) if is_unmasked.any() else None
+    return None if row is None else (row, ids[row].tolist())
+
+
+def _check_no_global_attention(mask: Ragged) -> None:
+    """Raise a `ValueError` for 2 in an attention mask: it is no document for a model with global attention."""
+    if (mask.values > 1).any():
+        row = int(np.searchsorted(mask.offsets, int((mask.values > 1).argmax()), side="right")) - 1
+        raise value_error(
+            "this model takes global_attention_mask, so attention_mask must be 0 or 1",
+            got=f"row {row}: {shorten(mask[row].tolist())}",
+            fix="a column global_attention_mask with 1 at global tokens; document_ids for numbers of documents",
+        )
 
 
 def _check_not_hidden(config: Config, ids: Ragged, rows: Documents, per_token: dict[str, Ragged]) -> None:
     """Raise a `ValueError` if a row has tokens but its `attention_mask` is 0 at all of them: 0 and 1 may be swapped."""
     mask = per_token.get("attention_mask")
+    if mask is None:
+        return
     given, seen = (each.where(each.values != config.fills["input_ids"]).lengths for each in (ids, rows.ids))
     wrong = np.flatnonzero((given > 0) & (seen == 0))
-    if mask is not None and len(wrong):
+    if len(wrong):
         row = int(wrong[0])
         raise value_error(
             f"attention_mask is 0 at all {given[row]} tokens of row {row}, and 0 means padding",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -108,8 +108,14 @@ def masks_warning(config: Config, tokenized: Documents) -> str | None:
     """Return the warning that masks of supervision decide which tokens are trained on, or that they are not read."""
     if tokenized.from_texts:
         names = [name for name in SUPERVISION if name in tokenized.per_row]
-        return masks_of_texts_message(names) if names else None
-    if not tokenized.masks:
+        message = explain(
+            f"columns {names} came with texts and are not read: they have values of tokens, and there are none yet",
+            got="texts; this warning is given once",
+            fix="tokenizer.apply_chat_template(..., return_dict=True, return_assistant_tokens_mask=True), or rows of "
+            f"input_ids; or dataset.remove_columns({names})",
+        )
+        return message if names else None
+    if not tokenized.masks or tokenized.from_conversations:
         return None
     documents = tokenized.split()
     labels = next((documents.columns[name] for name in LABEL_COLUMNS if name in documents.columns), None)
@@ -126,13 +132,20 @@ def supervision_message(documents: Documents, labels: Ragged | None, predicts_ne
 
     Each row of `documents` is one document. The share of targets is named if the labels are known.
     """
-    names, share = documents.masks, ""
+    names, share, got = documents.masks, "", "the first rows; this warning is given once"
+    if "loss_mask" in names:
+        mask = documents.columns["loss_mask"]
+        last = mask.values[mask.offsets[1:][mask.lengths > 0] - 1]
+        got = (
+            f"rows with 0 at the last token of {np.count_nonzero(last == 0)} of {len(last)} documents. 1 marks "
+            "the token to be learnt itself; in verl before 0.5 and NeMo it marks the token before"
+        )
     if labels is not None:
         targets, _ = documents.supervise(labels, predicts_next=predicts_next)
         share = f": {np.count_nonzero(targets.values != IGNORED) / max(1, len(targets.values)):.0%} of the tokens"
     return explain(
         f"only the tokens with 1 in {' and '.join(map(repr, names))} are trained on{share}",
-        got="the first rows; this warning is given once",
+        got=got,
         fix=f"dataset.remove_columns({names}) to train on all tokens",
     )
 
@@ -146,25 +159,22 @@ def unread_masks_message(names: Sequence[str], labels: object) -> str:
     )
 
 
-def masks_of_texts_message(names: Sequence[str]) -> str:
-    """Return the warning that masks of supervision came with texts, which have no tokens yet."""
+def unmarked_warning(config: Config) -> str:
+    """Return the warning that labels are made for all tokens of conversations."""
     return explain(
-        f"columns {list(names)} came with texts and are not read: they have a value for each token, and tokens do not "
-        "exist yet",
-        got="texts; this warning is given once",
-        fix="tokenizer.apply_chat_template(..., return_dict=True, return_assistant_tokens_mask=True), or rows of "
-        f"input_ids; or dataset.remove_columns({list(names)})",
+        "all tokens of conversations are trained on, also what users say: the chat template does not mark what the "
+        "assistant says",
+        got=f"labels={config.settings.labels!r}; this warning is given once",
+        fix="a chat template with {% generation %} and {% endgeneration %} around it, or rows with completion_mask",
     )
 
 
-def unmasked_warning(config: Config, tokenized: Documents) -> str:
+def unmasked_warning(config: Config, row: int, ids: list[int]) -> str:
     """Return the warning that a tokenized row begins or ends with padding ids, and no mask says that they are."""
-    row, ids = tokenized.unmasked, tokenized.ids
-    assert row is not None
     return explain(
         f"row {row} begins or ends with the padding id {config.fills['input_ids']}, and the rows have no "
         "attention_mask: padding counts as tokens",
-        got=f"input_ids {shorten(ids.values[ids.offsets[row] : ids.offsets[row + 1]].tolist())}",
+        got=f"input_ids {shorten(ids)}",
         fix="keep the tokenizer's column attention_mask, or leave the padding out of the rows",
     )
 
@@ -178,6 +188,13 @@ def numbering_warning(tokenizer: PreTrainedTokenizerBase) -> str:
     )
 
 
+def _numbers_rows(name: object, values: Any) -> bool:
+    """Return True for a column of row numbers: one value per row, and a usual name."""
+    first = None if values is None else next(iter(values), None)
+    is_scalar = isinstance(first, str) or not hasattr(first, "__len__")
+    return values is not None and is_scalar and bool(_NUMBERS_ROWS.fullmatch(str(name)))
+
+
 def warn_of_columns(
     config: Config, tokenized: Documents, arrays: Arrays, history: Warnings, *, is_training: bool
 ) -> None:
@@ -189,12 +206,10 @@ def warn_of_columns(
     settings, model = config.settings, config.model
     read = {settings.text_column, settings.text_pair_column, settings.text_target_column, *NOT_COPIED, *arrays}
     read |= {"inputs_embeds", "overflow_to_sample_mapping"}
-    if tokenized.from_texts:  # those of texts say nothing about tokens
-        read -= {*LENGTHS, *OFFSETS}
-    if tokenized.from_texts:
-        read |= {*SUPERVISION}  # named by `masks_warning`
-    given = [*tokenized.per_row, *tokenized.moved]
-    unread = [name for name in given if name not in read and not _NUMBERS_ROWS.fullmatch(str(name))]
+    if tokenized.from_texts:  # lengths say nothing about tokens; masks are named by `masks_warning`
+        read = (read - {*LENGTHS, *OFFSETS}) | {*SUPERVISION}
+    unread = [name for name in (*tokenized.per_row, *tokenized.moved) if name not in read]
+    unread = [name for name in unread if not _numbers_rows(name, tokenized.per_row.get(name))]
     if unread:
         reason = "texts, empty lists, or None in every row, which no tensor can hold"
         if settings.packing:

@@ -306,8 +306,8 @@ class _Shard:
 
     def _block(self, documents: Documents, rows: TokenDocuments, bad: Bad) -> _Block:
         job, columns, sample = self._job, {"input_ids": rows.ids}, rows.sample
-        if job.text_pair_column is not None and rows.token_type_ids is not None:
-            columns["token_type_ids"] = rows.token_type_ids
+        if job.text_pair_column is not None and "token_type_ids" in rows.columns:
+            columns["token_type_ids"] = rows.columns["token_type_ids"]
         self._counts["cut"] += rows.truncated
         if bad:
             if job.on_bad_row == "error":

@@ -4,9 +4,9 @@ from .documents import Truncation as Truncation
 from .documents import pack_rows as pack_rows
 from .documents import window_offsets as window_offsets
 from .names import BOUNDARIES as BOUNDARIES
+from .names import FOREIGN_IDS as FOREIGN_IDS
 from .names import LENGTHS as LENGTHS
 from .names import MASK_NUMBERS as MASK_NUMBERS
-from .names import NO_MASK as NO_MASK
 from .names import NUMBERS as NUMBERS
 from .names import OFFSETS as OFFSETS
 from .names import PER_TOKEN as PER_TOKEN
@@ -15,8 +15,11 @@ from .names import TOKEN_INDICES as TOKEN_INDICES
 from .reading import columns_of_batch as columns_of_batch
 from .reading import documents_by_positions as documents_by_positions
 from .reading import is_no_mask as is_no_mask
+from .reading import mask_of_texts as mask_of_texts
+from .reading import no_mask as no_mask
 from .reading import number_tokens as number_tokens
 from .reading import read_documents as read_documents
 from .reading import read_mask as read_mask
+from .reading import refuse_foreign_names as refuse_foreign_names
 
 __all__: list[str]

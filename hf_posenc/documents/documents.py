@@ -87,7 +87,8 @@ class Documents:
         truncated (`int`, *optional*, defaults to 0): number of texts that lost tokens.
         sizes (`Ragged`, *optional*): lengths of the documents in each row. A row without tokens has one of length 0.
             `None` if no column says where documents begin: each row is one document.
-        boundaries (`tuple` of `str`, *optional*): names of the columns that say where documents begin.
+        boundaries (`tuple` of `str`, *optional*): names of the columns that separate documents: `position_ids` only if
+            they restart.
         places (`Ragged`, *optional*): index of each token in its document before truncation; `None` if no token was
             removed. `token_places` returns them in any case.
         places_unknown (`bool`, *optional*, defaults to `False`): True if a tokenizer with steps in Python truncated a
@@ -98,9 +99,10 @@ class Documents:
         targets (`Ragged`, *optional*): separate token sequences to predict, one for each row; `None` if there are none.
         targets_truncated (`int`, *optional*, defaults to 0): number of targets that lost tokens.
         count (`int`, *optional*, defaults to 0): number of texts or given rows in the input of a collator.
-        from_texts (`bool`, *optional*, defaults to `False`): True if the input was texts.
-        unmasked (`int`, *optional*): index of a given row that begins or ends with padding ids, without a mask; `None`
-            if there is none.
+        from_texts, from_conversations (`bool`, *optional*, defaults to `False`): True if the input was texts, or lists
+            of messages.
+        unmasked (pair of `int` and `list`, *optional*): index and ids of a given row that begins or ends with padding
+            ids, without a mask; `None` if there is none.
 
     Example:
         >>> rows = Documents({"input_ids": Ragged.from_rows([[7, 8, 9], [5]])}, np.arange(2))
@@ -121,17 +123,13 @@ class Documents:
     targets_truncated: int = 0
     count: int = 0
     from_texts: bool = False
-    unmasked: int | None = None
+    from_conversations: bool = False
+    unmasked: tuple[int, list[int]] | None = None
 
     @property
     def ids(self) -> Ragged:
         """Token ids of the rows: the column `input_ids`."""
         return self.columns["input_ids"]
-
-    @property
-    def token_type_ids(self) -> Ragged | None:
-        """Column `token_type_ids`; `None` if there is none."""
-        return self.columns.get("token_type_ids")
 
     @property
     def is_several(self) -> NDArray[np.bool_]:
@@ -179,7 +177,7 @@ class Documents:
 
     def in_rows(self, column: Ragged) -> Ragged:
         """Return a column of `split()`, one row for each document, as a column of these rows."""
-        return column if self.sizes is None else Ragged(column.values, self.ids.lengths)
+        return Ragged(column.values, self.ids.lengths)
 
     def with_columns(self, **columns: Ragged) -> Documents:
         """Return a copy of the rows with the given columns added or replaced."""
@@ -225,9 +223,9 @@ class Documents:
             labels (`Ragged`): one label per token.
             predicts_next (`bool`, *optional*): True if labels are predicted from the token before. `None` if that is
                 unknown: then exactly those that equal the ids of their own tokens are.
-            shares_row (`bool` or `np.ndarray` `(D,)` bool, *optional*, defaults to `True`): True for documents behind
-                padding, or other documents, in a batch. The first token of another document keeps its label, as in
-                transformers, although it is no target.
+            shares_row (`bool` or `np.ndarray` `(D,)` bool, *optional*, defaults to `True`): True if padding or another
+                document stands before the document in its row: its first label then becomes -100. Otherwise the label
+                is kept, as in transformers, although it is no target.
 
         Example:
             >>> rows = Documents({"input_ids": Ragged.from_rows([[5, 6, 7], [8, 9]])}, np.arange(2))

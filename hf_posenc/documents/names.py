@@ -12,7 +12,7 @@ from typing import NamedTuple
 NUMBERS, LENGTHS, OFFSETS = ("document_ids", "seq_idx"), ("seq_lengths",), ("cu_seq_lens_q", "cu_seq_lens_k")
 # Document numbers from an attention mask that isolates documents, see `reading.read_mask`.
 MASK_NUMBERS = "attention_mask (B, 1, T, T)"
-# Columns that are read away: closed rows have no padding, and `Documents.sizes` instead of boundaries.
+# Columns that `read_documents` replaces: closed rows have no padding, and `Documents.sizes` instead of boundaries.
 BOUNDARIES = ("attention_mask", *NUMBERS, MASK_NUMBERS, *LENGTHS, *OFFSETS)
 # Masks with 1 at the tokens to train on: of TRL, of `apply_chat_template`, and of other libraries.
 SUPERVISION = ("completion_mask", "assistant_masks", "assistant_tokens_mask", "loss_mask")
@@ -50,9 +50,15 @@ TOKEN_INDICES = (
     *("entity_start_positions", "entity_end_positions"),
 )
 
-# Text that `pack_dataset` stores as `attention_mask`. transformers' default_data_collator leaves texts out of a batch.
-# Other collators call `tokenizer.pad`, which adds a mask of ones to rows without a mask, but raises for this text.
-NO_MASK = (
-    "none: with a mask, packed documents would attend to each other; "
-    "use data_collator=transformers.default_data_collator"
-)
+# Names that other libraries give to what is read here under another name: MosaicML, torchtune, OLMo-core, unsloth,
+# NeMo, datatrove, nanotron, verl, T5X and others.
+_FOREIGN = {
+    "document_ids": "sequence_id sequence_ids segment_ids segment_id document_id doc_ids doc_id packed_seq_ids",
+    "seq_lengths": "seq_lens seq_len seqlens doc_lens doc_lengths packed_seq_lengths sequence_lengths",
+    "cu_seq_lens_q": "cu_seqlens cu_seqlens_q cu_seq_lens cu_doc_lens seq_start_id",
+    "position_ids": "positions position input_pos pos_ids position_id",
+    "loss_mask": "label_mask labels_mask response_mask answer_mask target_mask action_mask train_mask",
+}
+FOREIGN = {name: ours for ours, names in _FOREIGN.items() for name in names.split()}
+# Names of token ids, where there are no `input_ids`.
+FOREIGN_IDS = ("tokens", "token_ids", "input_tokens", "ids", "text_ids", "input")

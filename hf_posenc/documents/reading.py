@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from .._common.errors import shorten, value_error
 from ..ragged import Ragged, offsets_of, run_indices
 from .documents import Documents, runs
-from .names import BOUNDARIES, LENGTHS, MASK_NUMBERS, NO_MASK, NUMBERS, OFFSETS, SUPERVISION
+from .names import BOUNDARIES, FOREIGN, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, SUPERVISION
 
 
 def read_documents(
@@ -66,6 +67,88 @@ def read_documents(
     return Documents(kept, sample, sizes=sizes, boundaries=names), None if is_same else index
 
 
+def refuse_foreign_names(
+    columns: Mapping[str, Any], lengths: NDArray[np.int64], *, first_row: int = 0, named: Collection[str] = ()
+) -> None:
+    r"""Raise `ValueError` for a column that is read under another name, such as `seq_lens`: the message renames it.
+
+    A column is refused if its values have the form of what its name says in every row: numbers of documents that never
+    fall, but to padding at the end; lengths that add up to the row; offsets; positions that rise by one or restart;
+    zeros and ones. Other columns may have these names.
+
+    Args:
+        columns (mapping from `str` to sequence): columns with one value per row, as lists, arrays or Arrow columns.
+        lengths (`np.ndarray` `(R,)` int64): number of tokens in each row.
+        first_row (`int`, *optional*, defaults to 0): number of the first row, for the message.
+        named (names, *optional*): arguments of the model, which are never refused.
+
+    Example:
+        >>> refuse_foreign_names({"seq_lens": [[2, 1]], "positions": [[7, 3, 9]]}, np.array([3]))
+        Traceback (most recent call last):
+        ValueError: column 'seq_lens' has lengths of documents, which are read from 'seq_lengths'
+          got: row 0: [2, 1], in a row of 3 tokens
+          fix: dataset.rename_column('seq_lens', 'seq_lengths'); or dataset.remove_columns('seq_lens')
+    """
+    names, real = [name for name in FOREIGN if name in columns and name not in named], lengths
+    if (
+        names
+        and "attention_mask" in columns
+        and (mask := _integers("attention_mask", columns["attention_mask"])) is not None
+    ):
+        real = mask.where(mask.values != 0).lengths if np.array_equal(mask.lengths, lengths) else lengths
+    for name in names:
+        ours, rows = FOREIGN[name], _integers(name, columns[name])
+        if rows is None or len(rows) != len(lengths) or rows.longest < 2:
+            continue
+        values, per_token = rows.values, np.array_equal(rows.lengths, lengths)
+        is_first = np.zeros(len(values), np.bool_)
+        is_first[rows.offsets[:-1][rows.lengths > 0]] = True
+        step = np.diff(values, prepend=0)[~is_first]
+        first, last, total = (
+            np.array([pick(row) if len(row) else -1 for row in rows])
+            for pick in (lambda row: row[0], lambda row: row[-1], np.sum)
+        )
+        adds_up = ((total == lengths) | (total == real)).all()
+        ends = ((last < lengths) if name == "seq_start_id" else (last == lengths) | (last == real)).all()
+        restarts = values[~is_first] == np.repeat(first, rows.lengths)[~is_first]
+        kind, fits = {
+            "document_ids": ("numbers of documents", per_token and all(map(_never_falls, rows))),
+            "seq_lengths": ("lengths of documents", (values >= 0).all() and adds_up),
+            "cu_seq_lens_q": ("offsets of documents", (first == 0).all() and (step > 0).all() and ends),
+            "position_ids": ("positions of tokens", per_token and ((step == 1) | restarts).all()),
+            "loss_mask": ("a mask of the tokens to train on", per_token and np.isin(values, (0, 1)).all()),
+        }[ours]
+        if not fits or not len(values):
+            continue
+        row, fix = int(rows.lengths.argmax()), f"dataset.rename_column('{name}', '{ours}')"
+        if name == "seq_start_id":  # the end is missing
+            fix = (
+                f"dataset.map(lambda row: {{'{ours}': [*row['{name}'], len(row['input_ids'])]}}, "
+                f"remove_columns='{name}')"
+            )
+        elif name.startswith("segment_id"):
+            fix += ", or 'token_type_ids' if they are BERT's segments"
+        raise value_error(
+            f"column '{name}' has {kind}, which are read from '{ours}'",
+            got=f"row {first_row + row}: {shorten(rows[row].tolist())}, in a row of {lengths[row]} tokens",
+            fix=f"{fix}; or dataset.remove_columns('{name}')",
+        )
+
+
+def _never_falls(numbers: NDArray[np.int64]) -> bool:
+    """Return True if numbers never fall, but to padding at the end: 0 or -1."""
+    tokens = numbers[: len(np.trim_zeros(np.maximum(numbers, 0), "b"))] if numbers.max(initial=0) > 0 else numbers
+    return bool((np.diff(tokens) >= 0).all())
+
+
+def _integers(name: str, values: Any) -> Ragged | None:
+    """Return a column of lists of integers; `None` if it is another one."""
+    try:
+        return Ragged.from_rows(values.to_pylist() if hasattr(values, "to_pylist") else values, name=name, mask=True)
+    except (TypeError, ValueError):
+        return None
+
+
 def number_tokens(
     columns: Mapping[str, Ragged], *, first_row: int = 0, is_packed: bool = False
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
@@ -92,9 +175,9 @@ def number_tokens(
         is_token = columns["attention_mask"].values != 0
     if "attention_mask" in columns and (columns["attention_mask"].values.astype(np.uint64) > 1).any():
         _check_numbered_mask(columns["attention_mask"], first_row)
-        numbered["attention_mask"] = columns["attention_mask"]
-    for name, column in numbered.items():
-        if name != "attention_mask" and column.values.min(initial=0) < 0:  # a negative number marks padding, too
+        numbered["attention_mask"] = Ragged(columns["attention_mask"].values - 1, ids.lengths)
+    for column in numbered.values():
+        if column.values.min(initial=0) < 0:  # a negative number marks padding, too
             is_token = (column.values >= 0) if is_token is None else is_token & (column.values >= 0)
     lengths = ids.lengths if is_token is None else ids.where(is_token).lengths
 
@@ -151,9 +234,7 @@ def _close(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDAr
 def _without_padding_at_end(numbers: NDArray[np.int64], ids: Ragged, padding_id: int) -> NDArray[np.int64]:
     """Return document numbers with -1 at the last documents of each row whose ids are all `padding_id`."""
     sizes = runs(numbers, ids.lengths)
-    is_token = np.append(0, np.cumsum(ids.values != padding_id))
-    ends = offsets_of(sizes.values)
-    is_padding = is_token[ends[1:]] == is_token[ends[:-1]]
+    is_padding = np.diff(offsets_of(ids.values == padding_id)[offsets_of(sizes.values)]) == sizes.values
     keep = np.ones(len(is_padding), np.bool_)
     for start, stop in pairwise(sizes.offsets.tolist()):
         count = int(np.logical_and.accumulate(is_padding[start:stop][::-1]).sum())
@@ -314,20 +395,26 @@ def read_mask(columns: Mapping[str, Any], padding_id: int | None = None) -> tupl
     r"""Return columns whose `attention_mask`, if there is one, has a value per token; and True if they are packed rows.
 
     A mask `(B, 1, T, T)`, or a dict of such masks for kinds of layers, isolates documents: it is replaced by their
-    numbers, the column `MASK_NUMBERS`. The text `NO_MASK` is left out. Other masks are returned as they are.
+    numbers, the column `MASK_NUMBERS`. Texts of `no_mask` are replaced by a mask of padding. Others stay as they are.
 
     Example:
         >>> read_mask({"attention_mask": np.array([[[[0.0, -9.0], [-9.0, -9.0]]]])})
         ({'attention_mask (B, 1, T, T)': array([[ 0, -1]])}, True)
-        >>> read_mask({"attention_mask": [NO_MASK]}), read_mask({"attention_mask": [[1, 1, 0]]})
-        (({}, True), ({'attention_mask': [[1, 1, 0]]}, False))
+        >>> read_mask({"input_ids": [[5, 6, 0]], "attention_mask": [no_mask(2)]})[0]["attention_mask"].values
+        array([1, 1, 0])
     """
     columns = dict(columns)
     mask = columns.pop("attention_mask", None)
     if isinstance(mask, Mapping):
         mask = mask.get("full_attention", next(iter(mask.values()), None))
-    if mask is None or is_no_mask(mask):
-        return columns, mask is not None
+    if mask is None:
+        return columns, False
+    if is_no_mask(mask):
+        ids = columns.get("input_ids")
+        if ids is not None:
+            ids = ids.to_pylist() if hasattr(ids, "to_pylist") else ids
+            columns["attention_mask"] = mask_of_texts(mask, np.array([len(row) for row in ids], dtype=np.int64))
+        return columns, True
     if getattr(mask, "ndim", 2) != 4 or mask.shape[2] != mask.shape[3]:
         return {**columns, "attention_mask": mask}, False
     return {**columns, MASK_NUMBERS: documents_of_mask(mask, columns.get("input_ids"), padding_id)}, True
@@ -385,14 +472,37 @@ def documents_of_mask(mask: Any, ids: Any = None, padding_id: int | None = None)
 
 
 def is_no_mask(values: Any) -> bool:
-    r"""Return True if the column `attention_mask` of a packed data set has the text `NO_MASK` instead of masks.
+    r"""Return True if the column `attention_mask` of a packed data set has texts of `no_mask` instead of masks.
 
-    `pack_dataset` writes this text, because a mask of ones would not separate the documents of a row. `values` is the
-    column; only its first value is compared.
+    `pack_dataset` writes them, because a mask of ones would not separate the documents of a row. `values` is the
+    column; only its first value is read.
 
     Example:
-        >>> is_no_mask([NO_MASK]), is_no_mask([[1, 1, 0]])
+        >>> is_no_mask([no_mask(3)]), is_no_mask([[1, 1, 0]])
         (True, False)
     """
     first = next(iter(values), None) if getattr(values, "ndim", 1) and hasattr(values, "__iter__") else None
-    return type(first).__name__ in ("str", "str_", "StringScalar") and str(first) == NO_MASK
+    is_text = type(first).__name__ in ("str", "str_", "StringScalar")
+    return is_text and _NO_MASK.fullmatch(str(first)) is not None
+
+
+def no_mask(tokens: int) -> str:
+    """Return the text that stands in `attention_mask` of a packed row: it has the number of tokens before padding."""
+    # transformers' default_data_collator leaves texts out of a batch. Other collators call `tokenizer.pad`, which adds
+    # a mask of ones to rows without a mask, but raises for this text.
+    return (
+        "none: with a mask, packed documents would attend to each other; "
+        f"use data_collator=transformers.default_data_collator; tokens before padding: {tokens}"
+    )
+
+
+_NO_MASK = re.compile(no_mask(0).replace("0", "([0-9]+)"))
+
+
+def mask_of_texts(texts: Any, lengths: NDArray[np.int64]) -> Ragged:
+    """Return the mask of padding that the texts of `no_mask` say, for rows with the given lengths."""
+    counts = [
+        int(match[1]) if (match := _NO_MASK.fullmatch(str(text))) else length
+        for text, length in zip(texts, lengths.tolist(), strict=True)
+    ]
+    return Ragged((run_indices(0, lengths) < np.repeat(counts, lengths)).astype(np.int64), lengths)

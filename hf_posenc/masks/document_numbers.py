@@ -44,6 +44,8 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
         inputs["attention_mask"] = np.array(inputs["attention_mask"])
     inputs, is_packed = read_mask(inputs)
     inputs.pop("input_ids", None)
+    if isinstance(inputs.get("attention_mask"), Ragged):  # of the texts of `pack_dataset`
+        inputs["attention_mask"] = inputs["attention_mask"].pad(0)
     if MASK_NUMBERS in inputs:
         mask = batch["attention_mask"]
         layer_mask = next(iter(mask.values())) if isinstance(mask, Mapping) else mask  # of one kind of layer

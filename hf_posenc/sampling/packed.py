@@ -18,15 +18,17 @@ from .._common.integers import as_integer
 from ..collator.warn import supervision_message, unread_masks_message
 from ..documents import (
     BOUNDARIES,
-    NO_MASK,
     PER_TOKEN,
     SUPERVISION,
     TOKEN_INDICES,
     Documents,
     Limits,
     is_no_mask,
+    mask_of_texts,
+    no_mask,
     pack_rows,
     read_documents,
+    refuse_foreign_names,
 )
 from ..ragged import Ragged
 from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, list_lengths, require_rows
@@ -86,7 +88,8 @@ def pack_dataset(
             argument: the number of each token's document in its row, counted from 0, and -1 at padding.
         pad_token_id (`int`, *optional*, defaults to 0): token id of the padding at the end of a row. Labels are -100
             there.
-        first_position (`int`, *optional*, defaults to 0): position of a document's first token, and of padding.
+        first_position (`int`, *optional*, defaults to 0): position of a document's first token. Padding is numbered as
+            one more document.
         window (`int`, *optional*, defaults to 10,000): number of rows of `dataset` that are packed together. For a
             stream, this many rows are read before the first packed row.
         seed (`int`, *optional*, defaults to 0): random seed to shuffle the packed rows of each window.
@@ -110,7 +113,7 @@ def pack_dataset(
         >>> for row in sorted(packed, key=lambda row: row["input_ids"]):
         ...     print(row["input_ids"], row["position_ids"], row["labels"])
         [5, 6, 7, 4] [0, 1, 2, 0] [-100, 6, 7, -100]
-        [8, 9, 0, 0] [0, 1, 0, 0] [-100, 9, -100, -100]
+        [8, 9, 0, 0] [0, 1, 0, 1] [-100, 9, -100, -100]
     """
     capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
     window = as_integer(window, "window", minimum=1, example=10_000)
@@ -223,6 +226,11 @@ def _read_documents(table: Any, column: str, first_row: int, *, labels: str | No
             )
         lengths = list_lengths(values, name, range(first_row, first_row + len(table)))
         columns["input_ids" if name == column else name] = Ragged(_flat(table, name), lengths)
+    given = {name: table.column(name) for name in table.column_names}
+    refuse_foreign_names(given, columns["input_ids"].lengths, first_row=first_row)
+    if is_packed:
+        lengths = columns["input_ids"].lengths
+        columns["attention_mask"] = mask_of_texts(table.column("attention_mask").to_pylist(), lengths)
     documents, _ = read_documents(columns, first_row=first_row, is_packed=is_packed)
     documents = documents.split()
     if labels is not None:
@@ -248,8 +256,12 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
     for name in _COLUMNS:
         if name in rows:
             narrow = Ragged(rows[name].values.astype(np.int32), rows[name].lengths)
-            arrays[name] = pa.ListArray.from_arrays(offsets, narrow.pad(fills.get(name, 0), capacity).ravel())
-    arrays["attention_mask"] = pa.repeat(NO_MASK, count)
+            padded = narrow.pad(fills.get(name, 0), capacity)
+            if name == "position_ids":  # one more document: kernels would take each 0 for a document
+                behind = np.arange(capacity, dtype=np.int32) - narrow.lengths[:, None].astype(np.int32)
+                padded = np.where(behind < 0, padded, behind + np.int32(fills[name]))
+            arrays[name] = pa.ListArray.from_arrays(offsets, padded.ravel())
+    arrays["attention_mask"] = pa.array(map(no_mask, rows["input_ids"].lengths.tolist()), pa.string(), size=count)
     return pa.table(arrays)
 
 

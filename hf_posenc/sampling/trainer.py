@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader
 from .._common.compat import loss_shifts_labels, other_sampling
 from .._common.constants import IGNORED
 from .._common.errors import explain, shorten, type_error, unknown_keyword, value_error, warn
+from ..collator import DataCollatorWithPositionalEncoding
+from ..documents import BOUNDARIES, PER_TOKEN
 from ..models import ModelSpec
 from ..ragged import lock_free_cache
 from .lengths import is_dataset, require_rows
@@ -99,6 +101,7 @@ class TokenBudgetMixin:
         add_callback: Callable[[Any], None]
         remove_callback: Callable[[Any], None]
         _remove_unused_columns: Callable[..., Any]
+        _signature_columns: list[str]
         _get_collator_with_removed_columns: Callable[..., Any]
 
     _labels_of_step: torch.Tensor | None = None  # of all processes and accumulated batches
@@ -139,6 +142,12 @@ class TokenBudgetMixin:
                         fix=f"class {type(self).__name__}({bases}, token_budget={kwargs[name]!r}): ...",
                     )
             super().__init__(*args, **kwargs)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Keep the columns of tokenized rows that the collator reads, although the model does not name them."""
+        super()._set_signature_columns_if_needed()  # type: ignore[misc]
+        if isinstance(self.data_collator, DataCollatorWithPositionalEncoding):
+            self._signature_columns = [*dict.fromkeys([*self._signature_columns, *PER_TOKEN, *BOUNDARIES])]
 
     def get_train_dataloader(self) -> Any:
         """Return the training `DataLoader`, with batches within the token budget, prepared by `accelerator.prepare`."""

@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import nn
 
-from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding
+from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, PositionalEmbedding
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a", "unsurprisingly, so"]
@@ -317,3 +317,43 @@ def test_a_table_of_many_megabytes_is_pickled_as_its_digest(wordpiece) -> None:
     table = nn.Embedding.from_pretrained(torch.randn(30_000, 300))
     assert len(pickle.dumps(C(wordpiece, embedding=table))) < 2**20
     assert len(pickle.dumps(C(wordpiece, embedding=table, store_embeddings=True))) > table.weight.nbytes
+
+
+def test_labels_that_came_with_masks_of_supervision_are_stored_as_a_batch_has_them(wordpiece) -> None:
+    collate = C(wordpiece, labels="causal_lm")
+    rows = {"input_ids": [[5, 6, 7, 8]], "labels": [[-100, -100, 7, 8]], "completion_mask": [[1, 1, 1, 0]]}
+    with warnings.catch_warnings(action="ignore"):
+        stored = collate(rows)
+        batch = collate.batch(rows)
+    assert [row.tolist() for row in stored["labels"]] == batch["labels"].tolist() == [[-100, -100, 7, -100]]
+
+
+def test_token_types_that_the_tokenizer_does_not_return_are_stored_without_padding(word_level) -> None:
+    word_level.model_input_names = ["input_ids", "attention_mask"]
+    padded = {"input_ids": [[0, 5, 6]], "attention_mask": [[0, 1, 1]], "token_type_ids": [[0, 0, 1]]}
+    stored = datasets.Dataset.from_dict(padded).map(C(word_level), batched=True)
+    assert stored["input_ids"][0] == [5, 6]
+    assert stored["token_type_ids"][0] == [0, 1]
+
+
+def test_indices_that_the_model_does_not_take_are_left_alone(wordpiece) -> None:
+    spec = ModelSpec(accepts=("input_ids", "attention_mask"))
+    stored = C(wordpiece, model=spec)({"input_ids": [[5, 6, 7]], "start_positions": [250]})
+    assert list(stored["start_positions"]) == [250]
+
+
+def test_columns_with_one_value_per_token_are_padded_with_and_without_padding_in_the_rows(wordpiece) -> None:
+    rows = [{"input_ids": [5, 6, 7], "weight": [0.5, 1.0, 2.0]}, {"input_ids": [8, 9], "weight": [3.0, 4.0]}]
+    padded = [
+        {"input_ids": [5, 6, 7, 0], "weight": [0.5, 1.0, 2.0, 0.0], "attention_mask": [1, 1, 1, 0]},
+        {"input_ids": [0, 8, 9], "weight": [0.0, 3.0, 4.0], "attention_mask": [0, 1, 1]},
+    ]
+    for given in (rows, padded):
+        assert C(wordpiece)(given)["weight"].tolist() == [[0.5, 1, 2], [3, 4, 0]]
+        assert C(wordpiece, padding_side="left")(given)["weight"].tolist() == [[0.5, 1, 2], [0, 3, 4]]
+    boxes = [
+        {**row, "bbox": [[9, n, n, n] if m else [7] * 4 for n, m in enumerate(row["attention_mask"])]} for row in padded
+    ]
+    assert C(wordpiece)(boxes)["bbox"][1].tolist() == [[9, 1, 1, 1], [9, 2, 2, 2], [7, 7, 7, 7]]
+    vector = {"input_ids": [5, 6, 0, 0], "attention_mask": [1, 1, 0, 0], "vector": [3, 1, 2, 4]}  # not of tokens
+    assert C(wordpiece)([vector])["vector"].tolist() == [[3, 1, 2, 4]]

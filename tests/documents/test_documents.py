@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc._common.constants import IGNORED
-from hf_posenc.documents import NO_MASK, Documents, Limits, is_no_mask, pack_rows, read_documents, window_offsets
+from hf_posenc.documents import Documents, Limits, is_no_mask, no_mask, pack_rows, read_documents, window_offsets
 from hf_posenc.ragged import Ragged
 from hf_posenc.tokenization import Encoder
 
@@ -196,8 +196,8 @@ def test_a_seed_shuffles_packed_rows() -> None:
 
 
 def test_only_the_text_of_packed_rows_means_that_there_is_no_mask() -> None:
-    assert is_no_mask([NO_MASK])
-    assert is_no_mask(np.array([NO_MASK]))
+    assert is_no_mask([no_mask(7)])
+    assert is_no_mask(np.array([no_mask(0)]))
     assert not any(is_no_mask(values) for values in (["another text"], [[1, 0]], [], np.array(1), None))
 
 
@@ -303,8 +303,8 @@ def test_special_tokens_truncation_and_overflow_are_those_of_tokenizers(
         return
     got = Encoder(wrapped, limits, add_special_tokens=add).tokenize(first, second)
     assert lists(got.ids) == ids
-    assert got.token_type_ids is not None
-    assert lists(got.token_type_ids) == types
+    assert got.columns.get("token_type_ids") is not None
+    assert lists(got.columns.get("token_type_ids")) == types
     assert got.sample.tolist() == sample
     whole = Encoder(wrapped, add_special_tokens=add).tokenize(first, second).ids.lengths
     assert got.truncated == (0 if stride is not None else int((whole > max_length).sum()))
@@ -336,7 +336,7 @@ def test_a_slow_tokenizer_counts_truncated_texts_and_adds_no_types_of_its_own(sl
     got = Encoder(slow, Limits(4)).tokenize(["abcdef", "a", "abcde"])
     assert lists(got.ids) == slow(["abcdef", "a", "abcde"], truncation=True, max_length=4)["input_ids"]
     assert got.truncated == 2
-    assert got.token_type_ids is None
+    assert got.columns.get("token_type_ids") is None
 
 
 @pytest.mark.parametrize("add", [True, False])
@@ -351,8 +351,8 @@ def test_a_slow_tokenizer_splits_long_lists_of_words(slow: PreTrainedTokenizerBa
     want = [[*bare[start : start + size], *end] for start in range(0, len(bare), size)]
     assert lists(got.ids) == [*want, [*bare[:1], *end]]
     assert got.sample.tolist() == [0] * len(want) + [1]
-    assert got.token_type_ids is not None
-    assert not got.token_type_ids.values.any()
+    assert got.columns.get("token_type_ids") is not None
+    assert not got.columns.get("token_type_ids").values.any()
 
 
 # ------------------------------------------------------------------------------------------------------------- refusal

@@ -646,8 +646,31 @@ def test_the_documents_are_those_that_the_collator_packs(word_level: Any) -> Non
     )
     assert sorted(packed.column_names) == sorted([*batch, "attention_mask"])
     names = sorted(batch)
+    columns = {name: torch.tensor(packed[name][:]) for name in names}
+    for each in (batch, columns):  # numbered as one more document by pack_dataset
+        each["position_ids"] = each["position_ids"].masked_fill(each["document_ids"] < 0, -1)
     theirs = sorted(zip(*(batch[name].tolist() for name in names), strict=True))
-    assert sorted(zip(*(packed[name][:] for name in names), strict=True)) == theirs
+    assert sorted(zip(*(columns[name].tolist() for name in names), strict=True)) == theirs
+
+
+def test_padding_is_numbered_as_one_more_document_and_read_as_padding(word_level: Any) -> None:
+    """Kernels that take each 0 of the positions for a document see one more, and not one for each token."""
+    rows = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7], [8, 9], [4]]})
+    for first in (0, 2):
+        packed = pack_dataset(rows, 12, first_position=first)
+        (positions,) = packed["position_ids"]
+        assert [position - first for position in positions] == [0, 1, 2, 0, 1, 0, *range(6)]
+    collate = DataCollatorWithPositionalEncoding(word_level, labels="causal_lm", return_tensors="np")
+    for labels in ("causal_lm", None):
+        packed = pack_dataset(rows, 12, labels=labels)
+        for layout in ({}, {"packing": True, "max_length": 12}, {"packing": "flat"}):
+            batch = collate.replace(**layout)(list(packed))
+            ids = batch["input_ids"].ravel()
+            assert sorted(ids[ids > 0].tolist()) == [4, 5, 6, 7, 8, 9]
+            assert sorted(batch["labels"][batch["labels"] != -100].tolist()) == [6, 7, 9]
+        again = pack_dataset(packed, 12)
+        assert again["position_ids"][:] == packed["position_ids"][:]
+        assert AttentionMask.from_batch({**packed.with_format("torch")[:]}).documents[0].tolist()[-6:] == [-1] * 6
 
 
 def test_documents_that_are_too_long_are_refused_cut_or_split() -> None:

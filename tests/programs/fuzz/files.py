@@ -97,7 +97,7 @@ def watched(folder: Path) -> Iterator[None]:
         str(folder.resolve()),
         f"{os.path.realpath(tempfile.gettempdir())}/hf_posenc-",
         f"{os.path.realpath(tempfile.gettempdir())}/tmp",
-        *map(os.path.realpath, libraries),
+        *map(os.path.realpath, [*libraries, *filter(None, [sys.pycache_prefix])]),
         *("/dev/null", "/proc/self", "/sys", "/usr", "/lib", str(Path.home() / ".cache")),
     )
     try:

@@ -1,0 +1,116 @@
+"""Conversations: the rows that `tokenizer.apply_chat_template` gives, in every input and layout."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import datasets
+import pytest
+
+from hf_posenc import DataCollatorWithPositionalEncoding as C
+from hf_posenc import audit, pack_dataset
+
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
+MARKED = (
+    "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}{{ m.content }}{{ eos_token }}"
+    "{% endgeneration %}{% else %}{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+)
+CONVERSATIONS = [
+    [{"role": "user", "content": "I ride"}, {"role": "assistant", "content": "a bike"}],
+    [
+        *({"role": "user", "content": "hello"}, {"role": "assistant", "content": "she said hello"}),
+        *({"role": "user", "content": "again"}, {"role": "assistant", "content": "hello"}),
+    ],
+]
+
+
+@pytest.fixture
+def tokenizer(byte_bpe: Any) -> Any:
+    byte_bpe.chat_template = MARKED
+    byte_bpe.pad_token = "!"
+    return byte_bpe
+
+
+def rows_of(tokenizer: Any) -> list[dict[str, Any]]:
+    settings = {"return_dict": True, "return_assistant_tokens_mask": True}
+    return [dict(tokenizer.apply_chat_template(each, **settings)) for each in CONVERSATIONS]
+
+
+LAYOUTS: list[dict[str, Any]] = [
+    *({}, {"padding_side": "left"}, {"packing": True, "max_length": 99}, {"packing": "flat"}, {"max_length": 14})
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_conversation_is_the_row_of_its_chat_template(tokenizer: Any, layout: dict[str, Any]) -> None:
+    collate = C(tokenizer, labels="causal_lm", text_column="messages", unsupervised="keep", **layout)
+    rows = rows_of(tokenizer)
+    with warnings.catch_warnings(action="ignore"):
+        wanted = collate(rows)
+    for given in (
+        CONVERSATIONS,
+        [{"messages": each} for each in CONVERSATIONS],
+        datasets.Dataset.from_dict({"messages": CONVERSATIONS}),
+    ):
+        batch = collate.batch(given[:] if isinstance(given, datasets.Dataset) else given)
+        assert list(batch) == list(wanted)
+        for name, values in wanted.items():
+            assert batch[name] == values if isinstance(values, int) else batch[name].equal(values), name
+    assert collate.replace(labels="causal_lm").decode(
+        [[token for token in row if token >= 0] for row in wanted["labels"].tolist()]
+    ) != [""] * len(wanted["labels"])
+
+
+def test_mapped_conversations_are_packed_and_counted_as_any_rows(tokenizer: Any) -> None:
+    collate = C(tokenizer, labels="causal_lm", text_column="messages")
+    data = datasets.Dataset.from_dict({"messages": CONVERSATIONS})
+    stored = data.map(collate, batched=True, batch_size=1, remove_columns="messages")
+    assert stored.column_names == ["input_ids", "attention_mask", "assistant_masks", "labels", "length"]
+    batch = collate(CONVERSATIONS)
+    with warnings.catch_warnings(action="ignore"):
+        assert collate(list(stored))["labels"].equal(batch["labels"])
+        packed = pack_dataset(stored, 64)
+    targets = sorted(batch["labels"][batch["labels"] != -100].tolist())
+    assert sorted(label for row in packed["labels"] for label in row if label != -100) == targets
+    assert audit.labels([batch], tokenizer).trained == len(targets)
+
+
+def test_a_template_without_marks_is_named_once_if_labels_are_made(tokenizer: Any) -> None:
+    tokenizer.chat_template = PLAIN
+    collate = C(tokenizer, labels="causal_lm")
+    with pytest.warns(UserWarning, match="all tokens of conversations are trained on") as warned:
+        batch, _ = [collate(CONVERSATIONS) for _ in range(2)]
+    assert len(warned) == 1
+    assert (batch["labels"] != -100).sum() == batch["attention_mask"].sum()
+    assert "labels" not in C(tokenizer)(CONVERSATIONS)
+
+
+def test_tools_go_to_the_template(tokenizer: Any) -> None:
+    tokenizer.chat_template = "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}" + PLAIN
+    tool = {"type": "function", "function": {"name": "ride", "description": "", "parameters": {}}}
+    rows = [{"messages": each, "tools": [tool] * number} for number, each in enumerate(CONVERSATIONS)]
+    batch = C(tokenizer, text_column="messages")(rows)
+    want = [tokenizer.apply_chat_template(row["messages"], tools=row["tools"] or None)["input_ids"] for row in rows]
+    assert [row[: len(ids)].tolist() for row, ids in zip(batch["input_ids"], want, strict=True)] == want
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([CONVERSATIONS[0], "a text"], "row 1 of column 'text' is str, expected a list of messages"),
+        ([CONVERSATIONS[0], None], "row 1 of column 'text' is NoneType, expected a list of messages"),
+        ([CONVERSATIONS[0], []], "row 1 of column 'text' is list, expected a list of messages"),
+    ],
+)
+def test_rows_that_are_no_conversations_are_refused(tokenizer: Any, rows: list[Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        C(tokenizer)(rows)
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused(tokenizer: Any) -> None:
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match="conversations need a chat template"):
+        C(tokenizer)(CONVERSATIONS)
+    with pytest.raises(ValueError, match=r"a list of conversations"):
+        C(tokenizer)(CONVERSATIONS[0])
