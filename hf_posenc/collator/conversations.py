@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from .._common.errors import value_error
 from .config import Config
@@ -25,9 +29,9 @@ def tokenize_conversations(config: Config, given: Given) -> Given:
         )
     assert given.conversations is not None
     columns = dict(given.columns)
-    tools = as_list(columns.pop("tools", None) or [None] * given.count)
+    tools = _without_arrays(as_list(columns.pop("tools", [None] * given.count)))
     rows: dict[str, list[list[int]]] = {"input_ids": []}
-    for conversation, row_tools in zip(given.conversations, tools, strict=True):
+    for conversation, row_tools in zip(_without_arrays(given.conversations), tools, strict=True):
         template = tokenizer.get_chat_template(None, row_tools or None)
         is_marked = tokenizer.is_fast and re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
         made = tokenizer.apply_chat_template(
@@ -41,3 +45,12 @@ def tokenize_conversations(config: Config, given: Given) -> Given:
         if is_marked:
             rows.setdefault("assistant_masks", []).append(list(made["assistant_masks"]))
     return replace(given, columns={**columns, **rows})
+
+
+def _without_arrays(value: Any) -> Any:
+    """Return messages or tools with lists in place of the arrays of pandas, which a chat template cannot test."""
+    if isinstance(value, Mapping):
+        return {name: _without_arrays(part) for name, part in value.items()}
+    if isinstance(value, (list, np.ndarray)):
+        return [_without_arrays(part) for part in value]
+    return value

@@ -226,7 +226,10 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
             first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
             if {"role", "content"} <= first.keys():
                 fix = "collate([conversation]), a list of conversations"
-            elif names := _other_texts(name, first, settings):
+            elif names := [
+                *(key for key, value in first.items() if argument == "text_column" and _is_conversation(value)),
+                *_other_texts(name, first, settings),
+            ]:
                 fix = f"{argument}={names[0]!r}"
             elif ids := [key for key, value in first.items() if _is_foreign_ids(key, value)]:
                 raise value_error(
@@ -235,8 +238,6 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
                     fix=f"dataset.rename_column('{ids[0]}', 'input_ids')"
                     + (": each answer of a pair is a row of its own" if "_" in ids[0] else ""),
                 )
-            elif names := [key for key, value in first.items() if _is_conversation(value)]:
-                fix = f"{argument}={names[0]!r}"
             else:
                 fix = (
                     "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
@@ -273,18 +274,24 @@ def _is_foreign_ids(name: object, value: object) -> bool:
 
 
 def _is_conversation(value: object) -> bool:
-    """Return True for a list of messages, such as `[{"role": "user", "content": "..."}]`."""
-    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and "role" in value[0]
+    """Return True for a list of messages, such as `[{"role": "user", "content": "..."}]`, or pandas' array of them."""
+    return isinstance(value, (list, np.ndarray)) and len(value) > 0 and isinstance(value[0], Mapping)
 
 
 def _conversations(rows: Values, column: str) -> list[Any]:
-    """Return the conversations of a column; raise a `TypeError` if a row is something else."""
+    """Return the conversations of a column; raise a `TypeError` or `ValueError` if a row is something else."""
     for index, row in enumerate(rows):
         if not _is_conversation(row):
             raise type_error(
                 f"row {index} of column '{column}' is {type(row).__name__}, expected a list of messages like row 0",
                 got=shorten(row),
                 fix='[{"role": "user", "content": "..."}, ...] in every row',
+            )
+        if not all(isinstance(message, Mapping) and "role" in message for message in row):
+            raise value_error(
+                f"row {index} of column '{column}' has a message without 'role'",
+                got=shorten(row[0]),
+                fix='{"role": "user", "content": "..."}, keys that other libraries name "from" and "value"',
             )
     return list(rows)
 

@@ -67,6 +67,8 @@ def test_mapped_conversations_are_packed_and_counted_as_any_rows(tokenizer: Any)
     data = datasets.Dataset.from_dict({"messages": CONVERSATIONS})
     stored = data.map(collate, batched=True, batch_size=1, remove_columns="messages")
     assert stored.column_names == ["input_ids", "attention_mask", "assistant_masks", "labels", "length"]
+    of_pandas = data.with_format("pandas").map(collate, batched=True, remove_columns="messages")
+    assert of_pandas.with_format(None)[:] == stored[:]
     batch = collate(CONVERSATIONS)
     with warnings.catch_warnings(action="ignore"):
         assert collate(list(stored))["labels"].equal(batch["labels"])
@@ -92,6 +94,8 @@ def test_tools_go_to_the_template(tokenizer: Any) -> None:
     rows = [{"messages": each, "tools": [tool] * number} for number, each in enumerate(CONVERSATIONS)]
     batch = C(tokenizer, text_column="messages")(rows)
     want = [tokenizer.apply_chat_template(row["messages"], tools=row["tools"] or None)["input_ids"] for row in rows]
+    of_pandas = C(tokenizer, text_column="messages").batch(datasets.Dataset.from_list(rows).with_format("pandas")[:])
+    assert of_pandas["input_ids"].equal(batch["input_ids"])
     assert [row[: len(ids)].tolist() for row, ids in zip(batch["input_ids"], want, strict=True)] == want
 
 
@@ -106,6 +110,13 @@ def test_tools_go_to_the_template(tokenizer: Any) -> None:
 def test_rows_that_are_no_conversations_are_refused(tokenizer: Any, rows: list[Any], words: str) -> None:
     with pytest.raises(TypeError, match=words):
         C(tokenizer)(rows)
+
+
+def test_the_keys_of_messages_and_their_column_are_named(tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match=r"row 0 of column 'text' has a message without 'role'\n.*\n.*\"from\""):
+        C(tokenizer)([[{"from": "human", "value": "I ride"}]])
+    with pytest.raises(ValueError, match="fix: text_column='messages'"):
+        C(tokenizer)([{"prompt": "I ride", "messages": CONVERSATIONS[0]}])
 
 
 def test_a_tokenizer_without_a_chat_template_is_refused(tokenizer: Any) -> None:
