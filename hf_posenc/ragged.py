@@ -152,6 +152,10 @@ class Ragged:
         for start, stop in pairwise(self.offsets.tolist()):
             yield self.values[start:stop]
 
+    def row_of(self, place: int) -> int:
+        """Return the index of the row that has `values[place]`."""
+        return int(np.searchsorted(self.offsets, place, side="right")) - 1
+
     def take(self, rows: NDArray[np.int64]) -> Ragged:
         r"""Return a new `Ragged` of the rows with the indices `rows`, in this order; an index may be repeated.
 

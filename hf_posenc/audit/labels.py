@@ -250,9 +250,8 @@ def _ragged(column: Any, name: str, first: int) -> Ragged:
     try:
         return Ragged.from_rows(list(column), name=name, mask=name not in _IDS)
     except (TypeError, ValueError):
-        Ragged.from_rows(
-            [[]] * first + list(column), name=name, mask=name not in _IDS
-        )  # raises with the number of the row
+        rows = [[]] * first + list(column)  # so that the message has the number of the row
+        Ragged.from_rows(rows, name=name, mask=name not in _IDS)
         raise
 
 

@@ -23,7 +23,7 @@ from ..tokenization.serialized import calls_only_rust
 from ..tokenization.watching import WatchedTokenizer, watched
 from . import save
 from .batch import Batch, real_tokens
-from .columns import Column, features_of, removable, to_columns, to_mapping, to_table
+from .columns import Column, features_of, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import check_exchange
 from .fit import fit_batch, left_padding_warning
@@ -278,14 +278,15 @@ class DataCollatorWithPositionalEncoding(Processor):
             settings_ = self._config.settings
             for name in (settings_.text_column, settings_.text_pair_column, settings_.text_target_column):
                 carried.pop(str(name), None)
-        if is_lazy_batch(given) and np.array_equal(tokenized.sample, np.arange(tokenized.count)):
-            carried = {}
         columns = self._new_columns(tokenized)
-        columns |= {name: values for name, values in carried.items() if name not in columns}
-        if not isinstance(given, Mapping):
-            return to_table(columns)
-        result = to_mapping(columns)
-        return removable(result) if is_lazy_batch(given) and carried and tokenized.from_texts else result
+        carried = {name: values for name, values in carried.items() if name not in columns}
+        if is_lazy_batch(given):  # `map` adds its columns, but for those in its `remove_columns`
+            carried = {} if np.array_equal(tokenized.sample, np.arange(tokenized.count)) else carried
+            carried |= {name: columns.pop(name) for name in tokenized.moved}
+            given.update(to_mapping(carried))
+            carried = {}
+        columns |= carried
+        return to_mapping(columns) if isinstance(given, Mapping) else to_table(columns)
 
     def batch(self, given: Any) -> Batch:
         r"""Return a padded batch from rows or from columns.
@@ -331,8 +332,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             A `dict` of NumPy arrays, or of lists of arrays if rows differ in length; a `pyarrow.Table` for a table or a
             data frame. The columns are `tokenizer.model_input_names`, `length`, and columns with one value per token
             that tokenized rows have; also `labels` of targets, and with `return_overflowing_tokens`
-            `overflow_to_sample_mapping`. Rows with boundaries of documents get `document_ids` and `position_ids`.
-            Labels made from ids are not stored, unless rows have masks such as `completion_mask`; `batch` makes them.
+            `overflow_to_sample_mapping`. Rows with boundaries of documents get `document_ids` and `position_ids`, and
+            their `attention_mask`, if given, has the numbers 1, 2, ... of the documents. Labels made from ids are not
+            stored, unless rows have masks such as `completion_mask`; `batch` makes them.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.errors import explain, require_one_split, type_error
-from ..documents import LENGTHS, OFFSETS, TOKEN_INDICES, Documents
+from ..documents import LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
 from .inputs import LABEL_COLUMNS, as_list, label_names
@@ -46,11 +46,14 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
 
     per_token = dict(rows.columns)
     # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
-    if set(rows.boundaries) <= {"attention_mask"} and "position_ids" not in per_token:
-        per_token["attention_mask"] = Ragged(rows.document_ids.values + 1, ids.lengths)
-    else:  # a mask would let packed documents attend to each other
-        per_token["document_ids"] = rows.document_ids
+    is_separated = not set(rows.boundaries) <= {"attention_mask"} or "position_ids" in per_token
+    if is_separated:
+        names = ["document_ids", *(name for name in NUMBERS if name in rows.boundaries)]
+        per_token |= dict.fromkeys(names, rows.document_ids)
         per_token["position_ids"] = rows.positions(config.first_position)  # a column that Trainer keeps, as `labels` is
+    if not is_separated or not {"attention_mask", MASK_NUMBERS}.isdisjoint(rows.boundaries):
+        has_numbers = config.accepts is None or "global_attention_mask" not in config.accepts  # there, 2 is no document
+        per_token["attention_mask"] = Ragged(rows.document_ids.values * has_numbers + 1, ids.lengths)
     given = [name for name in LABEL_COLUMNS if name in rows.columns]
     if rows.masks and config.predicts_next and config.label_maker is not None and not label_names(rows.per_row):
         documents, shares_row = rows.split(), rows.is_several[rows.row_of_document]
@@ -74,8 +77,7 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
             array = as_array(name, as_list(rows.per_row[name]))
             if array is not None:
                 width, side = (ids.lengths, "right") if length is None else (length, config.side)
-                keeps_0 = "question_positions" in rows.per_row
-                columns[name] = padded_indices(array, ids.lengths, width, side, keeps_0=keeps_0)
+                columns[name] = padded_indices(rows, array, width, side)
     return {**columns, **_boundaries(rows), "length": ids.lengths}
 
 
@@ -187,7 +189,7 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
 
     tokenized = tokenize(config, first_rows(rows))
     columns = to_mapping({**tokenized.per_row, **to_columns(config, tokenized, None)})
-    removed = dropped & (tokenized.per_row.keys() - {"length", *TOKEN_INDICES})
+    removed = dropped & ((tokenized.per_row.keys() | tokenized.moved.keys()) - {"length", *TOKEN_INDICES})
     kept = {name: column for name, column in columns.items() if name not in removed}
     features = dict(datasets.Dataset.from_dict(kept).features)
     row_features = dict(getattr(rows, "features", None) or {})
@@ -199,19 +201,6 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
         shape = (config.fixed_length, config.embedder.ready().d_model)
         features["inputs_embeds"] = datasets.Array2D(shape=shape, dtype=dtype)
     return datasets.Features(features)
-
-
-def removable(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a `LazyBatch` of `datasets`, so that `datasets.map` drops those in its `remove_columns`.
-
-    If a function returns a plain `dict`, `map` keeps all columns in it.
-    """
-    import pyarrow as pa
-    from datasets.formatting.formatting import LazyBatch
-
-    batch = LazyBatch(pa.table({}), None)
-    batch.update(columns)
-    return batch
 
 
 def first_rows(rows: Any, count: int = 4) -> Any:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, require_one_split, shorten, type_error, value_error
-from ..documents import FOREIGN_IDS
 from ..ragged import Ragged, lock_free_cache
 
 if TYPE_CHECKING:
@@ -223,6 +222,8 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
     for argument in ("text_column", "text_pair_column"):  # the target column may be missing, as at inference
         name = getattr(settings, argument)
         if name is not None and name not in columns:
+            from ..documents import is_foreign_ids
+
             first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
             if {"role", "content"} <= first.keys():
                 fix = "collate([conversation]), a list of conversations"
@@ -231,7 +232,7 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
                 *_other_texts(name, first, settings),
             ]:
                 fix = f"{argument}={names[0]!r}"
-            elif ids := [key for key, value in first.items() if _is_foreign_ids(key, value)]:
+            elif ids := [key for key, value in first.items() if is_foreign_ids(key, value)]:
                 raise value_error(
                     f"column '{ids[0]}' has token ids, which are read from 'input_ids'",
                     got=f"columns {sorted(columns, key=str)}",
@@ -263,14 +264,6 @@ def _other_texts(name: str, first: Mapping[str, Any], settings: Settings) -> lis
         key for key, value in first.items() if isinstance(key, str) and isinstance(value, str) and key not in named
     ]
     return [*difflib.get_close_matches(name, texts, n=1), *texts]
-
-
-def _is_foreign_ids(name: object, value: object) -> bool:
-    """Return True for token ids under a name that other libraries use, such as `tokens` or `chosen_input_ids`."""
-    is_named = name in FOREIGN_IDS or str(name).startswith(("chosen_", "rejected_", "prompt_"))
-    row = value.tolist() if hasattr(value, "tolist") else value
-    is_list = isinstance(row, list) and len(row) > 0 and all(type(token) is int for token in row)
-    return is_named and is_list and not str(name).endswith("mask")
 
 
 def _is_conversation(value: object) -> bool:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from .._common.errors import explain, shorten, value_error
 from ..documents import LENGTHS, OFFSETS, SUPERVISION, TOKEN_INDICES, Documents
-from ..ragged import Ragged
-from .arrays import as_array, has_one_per_token, stored_embeddings, to_float32
+from .arrays import as_array, stored_embeddings, to_float32
 from .config import Config
 from .inputs import LABEL_COLUMNS, Values, as_list
 
@@ -36,6 +35,8 @@ def other_columns(
         if column.values.dtype.kind in "iufb":
             array = column.pad(fill, inside.shape[1], side=config.side, inside=inside)
             columns[name] = _for_model(config, name, array)
+        else:
+            as_array(name, list(column))  # raises for numbers beside other values
     for name in rows.per_row:
         if name in NOT_COPIED or (rows.from_texts and name in SUPERVISION):
             continue
@@ -46,26 +47,11 @@ def other_columns(
             if not config.embeds:
                 embeddings = stored_embeddings(as_list(rows.per_row[name]), rows.ids.lengths)
                 columns[name] = embeddings.pad(0, inside.shape[1], side=config.side, inside=inside)
-        elif config.takes(name) and (of_tokens := _of_tokens(rows, as_list(rows.per_row[name]))) is not None:
-            array = of_tokens.pad(0, inside.shape[1], side=config.side, inside=inside)
-            columns[name] = _for_model(config, name, array)
         elif config.takes(name) and (values := as_array(name, as_list(rows.per_row[name]))) is not None:
             if name in TOKEN_INDICES:
-                keeps_0, width = "question_positions" in rows.per_row, inside.shape[1]
-                values = padded_indices(values, rows.ids.lengths, width, config.side, keeps_0=keeps_0)
+                values = padded_indices(rows, values, inside.shape[1], config.side)
             columns[name] = _for_model(config, name, values)
     return columns
-
-
-def _of_tokens(rows: Documents, values: Values) -> Ragged | None:
-    """Return a column of numbers with one value per token in rows of several lengths; `None` for another column."""
-    if rows.ids.shortest == rows.ids.longest or not has_one_per_token(values, rows.ids.lengths):
-        return None
-    try:
-        flat = np.concatenate([np.asarray(row) for row in values if len(row)])
-    except ValueError:  # values of several shapes
-        return None
-    return Ragged(flat, rows.ids.lengths) if flat.dtype.kind in "iufb" else None
 
 
 def _for_model(config: Config, name: str, array: NDArray[Any]) -> NDArray[Any]:
@@ -73,15 +59,14 @@ def _for_model(config: Config, name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def padded_indices(
-    array: NDArray[np.int64], lengths: NDArray[np.int64], width: int | NDArray[np.int64], side: str, *, keeps_0: bool
+    rows: Documents, array: NDArray[np.int64], width: int | NDArray[np.int64], side: str
 ) -> NDArray[np.int64]:
-    """Return indices of tokens in rows that are padded to `width`; those beyond their row become `width`.
-
-    With `keeps_0`, 0 stays 0: Splinter pads its questions with it, and ignores an answer there.
-    """
+    """Return indices of tokens in rows that are padded to `width`; those beyond their row become `width`."""
+    lengths = rows.ids.lengths
     shift = (width - lengths if side == "left" else 0 * lengths).reshape(-1, *[1] * (array.ndim - 1))
     is_beyond = (array < 0) | (array >= lengths.reshape(shift.shape))
     beyond = np.broadcast_to(width, lengths.shape).reshape(shift.shape)
+    keeps_0 = "question_positions" in rows.per_row  # Splinter pads its questions with 0, and ignores an answer there
     return np.where((array == 0) & keeps_0, 0, np.where(is_beyond, beyond, array + shift))
 
 

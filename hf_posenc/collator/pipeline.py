@@ -164,7 +164,8 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
     if rows.sizes is not None:
         out["document_ids"] = pad("document_ids", rows.document_ids)
     for name, column in rows.columns.items():
-        if name not in out and name in PER_TOKEN and PER_TOKEN[name].in_batch and name != "token_type_ids":
+        is_read = name in PER_TOKEN and PER_TOKEN[name].in_batch and name not in rows.moved
+        if is_read and name not in out and name != "token_type_ids":
             out[name] = pad(name, column)
     if rows.targets is not None:
         from .targets import pad_targets

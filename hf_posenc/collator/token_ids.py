@@ -19,12 +19,13 @@ from ..documents import (
     SUPERVISION,
     TOKEN_INDICES,
     Documents,
+    is_no_mask,
     read_documents,
     read_mask,
     refuse_foreign_names,
 )
 from ..ragged import Ragged
-from .arrays import as_array, given_labels, has_one_per_token
+from .arrays import as_array, given_labels, has_one_per_token, numbers
 from .config import Config
 from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names
 
@@ -44,6 +45,7 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         check_ids(config, ids)
         rows, _ = read_documents({"input_ids": ids})
         return _truncated(config, replace(rows, unmasked=_unmasked_row(config, ids, {}))), columns
+    texts = {name: mask for name, mask in columns.items() if name == "attention_mask" and is_no_mask(mask)}
     columns, is_packed = read_mask(columns, config.tokenizer.pad_token_id)
     is_packed |= MASK_NUMBERS in columns
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
@@ -70,6 +72,9 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         is_packed=is_packed,
         padding_id=config.fills["input_ids"] if config.is_padding_unique else None,
     )
+    if texts:  # `map` stores them as they are
+        columns |= texts
+        rows = replace(rows, boundaries=tuple(name for name in rows.boundaries if name not in texts))
     if index is not None:
         _check_not_hidden(config, ids, rows, per_token)
     rows = replace(rows, unmasked=_unmasked_row(config, ids, per_token))
@@ -77,12 +82,9 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     if has_indices:
         given_places = np.arange(len(ids.values)) if index is None else index
         rows = rows.with_columns(**{_GIVEN: Ragged(given_places, rows.ids.lengths)})
-    if index is not None:
-        moved, fills = _moved(columns, ids, index)
-        rows = replace(
-            rows.with_columns(**{name: Ragged(moved[name], rows.ids.lengths) for name in moved}), moved=fills
-        )
-        columns = {name: values for name, values in columns.items() if name not in moved}
+    moved, fills = _moved(columns, ids, np.arange(len(ids.values)) if index is None else index)
+    rows = replace(rows.with_columns(**{name: Ragged(moved[name], rows.ids.lengths) for name in moved}), moved=fills)
+    columns = {name: values for name, values in columns.items() if name not in moved}
     rows = _truncated(config, _count_from_first(config, rows))
     if "position_ids" in rows.columns:
         check_positions(config, rows)
@@ -103,20 +105,21 @@ def _moved(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the values of the further columns with one per token, moved with their tokens; and those at padding.
 
-    Such a column has as many values as tokens in each row, and one value at all padding of a row: it is padded later
-    with this value, or with 0 if that differs from row to row.
+    A column with several values at the padding of a row has another meaning. One that differs by row is padded with 0.
     """
     is_padding = np.ones(len(ids.values), np.bool_)
     is_padding[index] = False
     moved, fills = {}, {}
     for name, values in columns.items():
+        is_list = not hasattr(values, "type") or hasattr(values.type, "value_type")  # of Arrow; texts stay encoded
+        if not is_list or name in (*LENGTHS, *OFFSETS, *LABEL_COLUMNS, *TOKEN_INDICES) or name.startswith("decoder_"):
+            continue
         rows = as_list(values)
-        if name in (*LENGTHS, *OFFSETS, *LABEL_COLUMNS, *TOKEN_INDICES) or name.startswith("decoder_"):
+        if not has_one_per_token(rows, ids.lengths) or any(isinstance(row, str | bytes | dict) for row in rows):
             continue
-        if not has_one_per_token(rows, ids.lengths) or any(isinstance(row, str) for row in rows):
-            continue
+        arrays = [numbers(row, at, name) if hasattr(row, "detach") else row for at, row in enumerate(rows)]  # tensors
         try:
-            flat = np.concatenate([np.asarray(row) for row in rows if len(row)])
+            flat = np.concatenate([np.asarray(row) for row in arrays if row is not None and len(row)])
         except ValueError:  # values of several shapes
             flat = np.empty(0, object)
         if flat.dtype.kind not in "iufb" or len(flat) != len(ids.values):
@@ -156,10 +159,9 @@ def _count_from_first(config: Config, rows: Documents) -> Documents:
 def _token_indices(
     config: Config, columns: dict[str, Values], ids: Ragged, rows: Documents, index: NDArray[np.int64] | None
 ) -> dict[str, Values]:
-    """Return the columns with indices of tokens, such as `start_positions`, moved with their tokens.
+    """Return columns of indices of tokens, such as `start_positions`, `(B,)` or `(B, n)`, moved with their tokens.
 
-    The result has integers `(B,)` or `(B, n)`. An index beyond its row stays beyond it, because models ignore it. Raise
-    a `ValueError` if a token is padding, was cut or packed, or its row became several rows; and for other values.
+    An index beyond its row stays beyond it. Raise for a token that is padding or was cut, and for a divided row.
     """
     indices: dict[str, Values] = {}
     for name in TOKEN_INDICES:
@@ -228,7 +230,7 @@ def check_positions(config: Config, rows: Documents) -> None:
     if not wrong.any():
         return
     place = int(wrong.argmax())
-    row = int(np.searchsorted(position_ids.offsets, place, side="right")) - 1
+    row = position_ids.row_of(place)
     at = (
         f"row {rows.sample[row]}, column {place - position_ids.offsets[row]} of 'position_ids' is {values[place]}, and "
     )
@@ -271,7 +273,7 @@ def _unmasked_row(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> 
 def _check_no_global_attention(mask: Ragged) -> None:
     """Raise a `ValueError` for 2 in an attention mask: it is no document for a model with global attention."""
     if (mask.values > 1).any():
-        row = int(np.searchsorted(mask.offsets, int((mask.values > 1).argmax()), side="right")) - 1
+        row = mask.row_of(int((mask.values > 1).argmax()))
         raise value_error(
             "this model takes global_attention_mask, so attention_mask must be 0 or 1",
             got=f"row {row}: {shorten(mask[row].tolist())}",
@@ -325,7 +327,7 @@ def check_ids(config: Config, ids: Ragged, name: str = "input_ids") -> None:
     smallest = int(ids.values.min())
     bad = ids.values < 0 if smallest < 0 or rows is None else ids.values >= rows
     at = int(np.flatnonzero(bad)[0])
-    row = int(np.searchsorted(ids.offsets, at, side="right")) - 1
+    row = ids.row_of(at)
     column = at - int(ids.offsets[row])
     raise value_error(
         f"row {row}, column {column} of '{name}' is {int(ids.values[at])}, which is no token id",

@@ -205,7 +205,7 @@ def warn_of_columns(
     """
     settings, model = config.settings, config.model
     read = {settings.text_column, settings.text_pair_column, settings.text_target_column, *NOT_COPIED, *arrays}
-    read |= {"inputs_embeds", "overflow_to_sample_mapping"}
+    read |= {"inputs_embeds", "overflow_to_sample_mapping", "attention_mask"}
     if tokenized.from_texts:  # lengths say nothing about tokens; masks are named by `masks_warning`
         read = (read - {*LENGTHS, *OFFSETS}) | {*SUPERVISION}
     unread = [name for name in (*tokenized.per_row, *tokenized.moved) if name not in read]

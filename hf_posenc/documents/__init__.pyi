@@ -3,8 +3,9 @@ from .documents import Limits as Limits
 from .documents import Truncation as Truncation
 from .documents import pack_rows as pack_rows
 from .documents import window_offsets as window_offsets
+from .foreign import is_foreign_ids as is_foreign_ids
+from .foreign import refuse_foreign_names as refuse_foreign_names
 from .names import BOUNDARIES as BOUNDARIES
-from .names import FOREIGN_IDS as FOREIGN_IDS
 from .names import LENGTHS as LENGTHS
 from .names import MASK_NUMBERS as MASK_NUMBERS
 from .names import NUMBERS as NUMBERS
@@ -20,6 +21,5 @@ from .reading import no_mask as no_mask
 from .reading import number_tokens as number_tokens
 from .reading import read_documents as read_documents
 from .reading import read_mask as read_mask
-from .reading import refuse_foreign_names as refuse_foreign_names
 
 __all__: list[str]

@@ -87,8 +87,7 @@ class Documents:
         truncated (`int`, *optional*, defaults to 0): number of texts that lost tokens.
         sizes (`Ragged`, *optional*): lengths of the documents in each row. A row without tokens has one of length 0.
             `None` if no column says where documents begin: each row is one document.
-        boundaries (`tuple` of `str`, *optional*): names of the columns that separate documents: `position_ids` only if
-            they restart.
+        boundaries (`tuple` of `str`, *optional*): names of the given columns of `BOUNDARIES`.
         places (`Ragged`, *optional*): index of each token in its document before truncation; `None` if no token was
             removed. `token_places` returns them in any case.
         places_unknown (`bool`, *optional*, defaults to `False`): True if a tokenizer with steps in Python truncated a

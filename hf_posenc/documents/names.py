@@ -49,16 +49,3 @@ TOKEN_INDICES = (
     *("start_positions", "end_positions", "cls_index", "mc_token_ids", "question_positions"),
     *("entity_start_positions", "entity_end_positions"),
 )
-
-# Names that other libraries give to what is read here under another name: MosaicML, torchtune, OLMo-core, unsloth,
-# NeMo, datatrove, nanotron, verl, T5X and others.
-_FOREIGN = {
-    "document_ids": "sequence_id sequence_ids segment_ids segment_id document_id doc_ids doc_id packed_seq_ids",
-    "seq_lengths": "seq_lens seq_len seqlens doc_lens doc_lengths packed_seq_lengths sequence_lengths",
-    "cu_seq_lens_q": "cu_seqlens cu_seqlens_q cu_seq_lens cu_doc_lens seq_start_id",
-    "position_ids": "positions position input_pos pos_ids position_id",
-    "loss_mask": "label_mask labels_mask response_mask answer_mask target_mask action_mask train_mask",
-}
-FOREIGN = {name: ours for ours, names in _FOREIGN.items() for name in names.split()}
-# Names of token ids, where there are no `input_ids`.
-FOREIGN_IDS = ("tokens", "token_ids", "input_tokens", "ids", "text_ids", "input")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .._common.errors import shorten, value_error
 from ..ragged import Ragged, offsets_of, run_indices
 from .documents import Documents, runs
-from .names import BOUNDARIES, FOREIGN, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, SUPERVISION
+from .names import BOUNDARIES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, SUPERVISION
 
 
 def read_documents(
@@ -51,108 +51,27 @@ def read_documents(
     """
     ids = columns["input_ids"]
     kept = {name: column for name, column in columns.items() if name not in BOUNDARIES}
-    numbers, names = number_tokens(columns, first_row=first_row, is_packed=is_packed)
+    boundaries = tuple(name for name in columns if name in BOUNDARIES)
+    numbers, is_separated = number_tokens(columns, first_row=first_row, is_packed=is_packed)
     sample = np.arange(len(ids), dtype=np.int64)
     if numbers is None:
-        return Documents(kept, sample), None
+        return Documents(kept, sample, boundaries=boundaries), None
     if padding_id is not None and not columns.keys().isdisjoint(OFFSETS):
         numbers = _without_padding_at_end(numbers, ids, padding_id)
     given = np.flatnonzero(numbers >= 0)
     lengths = ids.where(numbers >= 0).lengths
-    index, sizes = _close(numbers[given], lengths) if names else (np.arange(len(given)), None)
+    index, sizes = _close(numbers[given], lengths) if is_separated else (np.arange(len(given)), None)
     index = given[index]
     is_same = len(index) == len(ids.values) and bool((index == np.arange(len(index))).all())
     if not is_same:
         kept = {name: Ragged(column.values[index], lengths) for name, column in kept.items()}
-    return Documents(kept, sample, sizes=sizes, boundaries=names), None if is_same else index
-
-
-def refuse_foreign_names(
-    columns: Mapping[str, Any], lengths: NDArray[np.int64], *, first_row: int = 0, named: Collection[str] = ()
-) -> None:
-    r"""Raise `ValueError` for a column that is read under another name, such as `seq_lens`: the message renames it.
-
-    A column is refused if its values have the form of what its name says in every row: numbers of documents that never
-    fall, but to padding at the end; lengths that add up to the row; offsets; positions that rise by one or restart;
-    zeros and ones. Other columns may have these names.
-
-    Args:
-        columns (mapping from `str` to sequence): columns with one value per row, as lists, arrays or Arrow columns.
-        lengths (`np.ndarray` `(R,)` int64): number of tokens in each row.
-        first_row (`int`, *optional*, defaults to 0): number of the first row, for the message.
-        named (names, *optional*): arguments of the model, which are never refused.
-
-    Example:
-        >>> refuse_foreign_names({"seq_lens": [[2, 1]], "positions": [[7, 3, 9]]}, np.array([3]))
-        Traceback (most recent call last):
-        ValueError: column 'seq_lens' has lengths of documents, which are read from 'seq_lengths'
-          got: row 0: [2, 1], in a row of 3 tokens
-          fix: dataset.rename_column('seq_lens', 'seq_lengths'); or dataset.remove_columns('seq_lens')
-    """
-    names, real = [name for name in FOREIGN if name in columns and name not in named], lengths
-    if (
-        names
-        and "attention_mask" in columns
-        and (mask := _integers("attention_mask", columns["attention_mask"])) is not None
-    ):
-        real = mask.where(mask.values != 0).lengths if np.array_equal(mask.lengths, lengths) else lengths
-    for name in names:
-        ours, rows = FOREIGN[name], _integers(name, columns[name])
-        if rows is None or len(rows) != len(lengths) or rows.longest < 2:
-            continue
-        values, per_token = rows.values, np.array_equal(rows.lengths, lengths)
-        is_first = np.zeros(len(values), np.bool_)
-        is_first[rows.offsets[:-1][rows.lengths > 0]] = True
-        step = np.diff(values, prepend=0)[~is_first]
-        first, last, total = (
-            np.array([pick(row) if len(row) else -1 for row in rows])
-            for pick in (lambda row: row[0], lambda row: row[-1], np.sum)
-        )
-        adds_up = ((total == lengths) | (total == real)).all()
-        ends = ((last < lengths) if name == "seq_start_id" else (last == lengths) | (last == real)).all()
-        restarts = values[~is_first] == np.repeat(first, rows.lengths)[~is_first]
-        kind, fits = {
-            "document_ids": ("numbers of documents", per_token and all(map(_never_falls, rows))),
-            "seq_lengths": ("lengths of documents", (values >= 0).all() and adds_up),
-            "cu_seq_lens_q": ("offsets of documents", (first == 0).all() and (step > 0).all() and ends),
-            "position_ids": ("positions of tokens", per_token and ((step == 1) | restarts).all()),
-            "loss_mask": ("a mask of the tokens to train on", per_token and np.isin(values, (0, 1)).all()),
-        }[ours]
-        if not fits or not len(values):
-            continue
-        row, fix = int(rows.lengths.argmax()), f"dataset.rename_column('{name}', '{ours}')"
-        if name == "seq_start_id":  # the end is missing
-            fix = (
-                f"dataset.map(lambda row: {{'{ours}': [*row['{name}'], len(row['input_ids'])]}}, "
-                f"remove_columns='{name}')"
-            )
-        elif name.startswith("segment_id"):
-            fix += ", or 'token_type_ids' if they are BERT's segments"
-        raise value_error(
-            f"column '{name}' has {kind}, which are read from '{ours}'",
-            got=f"row {first_row + row}: {shorten(rows[row].tolist())}, in a row of {lengths[row]} tokens",
-            fix=f"{fix}; or dataset.remove_columns('{name}')",
-        )
-
-
-def _never_falls(numbers: NDArray[np.int64]) -> bool:
-    """Return True if numbers never fall, but to padding at the end: 0 or -1."""
-    tokens = numbers[: len(np.trim_zeros(np.maximum(numbers, 0), "b"))] if numbers.max(initial=0) > 0 else numbers
-    return bool((np.diff(tokens) >= 0).all())
-
-
-def _integers(name: str, values: Any) -> Ragged | None:
-    """Return a column of lists of integers; `None` if it is another one."""
-    try:
-        return Ragged.from_rows(values.to_pylist() if hasattr(values, "to_pylist") else values, name=name, mask=True)
-    except (TypeError, ValueError):
-        return None
+    return Documents(kept, sample, sizes=sizes, boundaries=boundaries), None if is_same else index
 
 
 def number_tokens(
     columns: Mapping[str, Ragged], *, first_row: int = 0, is_packed: bool = False
-) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Return the document number of each given token `(N,)`, negative at padding; and the names of the boundaries.
+) -> tuple[NDArray[np.int64] | None, bool]:
+    """Return the document number of each given token `(N,)`, negative at padding; and True if a column separates them.
 
     The numbers are `None` if all tokens of a row are one document. The arguments are those of `read_documents`.
     """
@@ -194,22 +113,21 @@ def number_tokens(
         if by_positions is not None:
             numbers["position_ids"] = by_positions
     if not numbers:
-        return (None if is_token is None else is_token.astype(np.int64) - 1), ()
+        return (None if is_token is None else is_token.astype(np.int64) - 1), False
     (name, first), *others = numbers.items()
     for second_name, second in others:
         _check_equal(name, first, second_name, second, lengths, first_row)
     if is_token is None:
-        return first, tuple(numbers)
+        return first, True
     out = np.full(len(ids.values), -1, np.int64)
     out[is_token] = first
-    return out, tuple(numbers)
+    return out, True
 
 
 def _close(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], Ragged]:
     """Return the index that brings the tokens of each document together, and the lengths of the documents of each row.
 
-    `numbers` `(N,)` are the document numbers of the tokens of rows with the given lengths. Documents stand in the order
-    in which they begin.
+    `numbers` `(N,)` are the document numbers of the tokens. Documents stand in the order in which they begin.
     """
     run_sizes = runs(numbers, lengths)
     starts = offsets_of(run_sizes.values)[:-1]
@@ -246,7 +164,7 @@ def _check_mask(name: str, mask: Ragged, first_row: int) -> None:
     """Raise `ValueError` if a mask of supervision has other values than 0 and 1."""
     is_wrong = (mask.values != 0) & (mask.values != 1)
     if is_wrong.any():
-        row = int(np.searchsorted(mask.offsets, int(is_wrong.argmax()), side="right")) - 1
+        row = mask.row_of(int(is_wrong.argmax()))
         raise value_error(
             f"{name} must be 1 at tokens to train on, and 0 at others",
             got=f"row {first_row + row}: {shorten(mask[row].tolist())}",
@@ -263,7 +181,7 @@ def _check_numbered_mask(mask: Ragged, first_row: int) -> None:
     is_wrong = (steps < 0) | (steps > 1)
     is_wrong[first] |= steps[first] != 1
     if is_wrong.any():
-        row = int(np.searchsorted(tokens.offsets, int(is_wrong.argmax()), side="right")) - 1
+        row = tokens.row_of(int(is_wrong.argmax()))
         raise value_error(
             "attention_mask must be 0 at padding, and 1 at tokens, or 1, 2, 3, ... at those of a row's documents",
             got=f"row {first_row + row}: {shorten(mask[row].tolist())}",

@@ -9,6 +9,7 @@ import json
 import pickle
 import warnings
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -357,3 +358,55 @@ def test_columns_with_one_value_per_token_are_padded_with_and_without_padding_in
     assert C(wordpiece)(boxes)["bbox"][1].tolist() == [[9, 1, 1, 1], [9, 2, 2, 2], [7, 7, 7, 7]]
     vector = {"input_ids": [5, 6, 0, 0], "attention_mask": [1, 1, 0, 0], "vector": [3, 1, 2, 4]}  # not of tokens
     assert C(wordpiece)([vector])["vector"].tolist() == [[3, 1, 2, 4]]
+
+
+_GIVEN: dict[str, tuple[list[int], list[int]]] = {  # of a padded row of two documents, and of a row of one
+    "document_ids": ([-1, 0, 0, 0, 1, 1, -1], [0, 0]),
+    "seq_idx": ([-1, 0, 0, 0, 1, 1, -1], [0, 0]),
+    "seq_lengths": ([3, 2], [2]),
+    "cu_seq_lens_q": ([0, 3, 5], [0, 2]),
+    "position_ids": ([0, 0, 1, 2, 0, 1, 0], [0, 1]),
+    "attention_mask": ([0, 1, 1, 1, 2, 2, 0], [1, 1]),
+}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"max_length": 4}, {"max_length": 4, "return_overflowing_tokens": True}], ids=str
+)
+@pytest.mark.filterwarnings("ignore:a batch has more rows than it was given")
+@pytest.mark.parametrize("names", [*_GIVEN, *combinations(_GIVEN, 2)], ids=str)
+def test_padded_rows_of_several_documents_are_read_again_after_map(
+    word_level, names: str | tuple[str, str], settings: dict[str, Any]
+) -> None:
+    rows = [
+        {"input_ids": [0, 5, 6, 7, 8, 9, 0], "attention_mask": [0, 1, 1, 1, 1, 1, 0], "n": 1},
+        {"input_ids": [8, 9], "attention_mask": [1, 1], "n": 2},
+    ]
+    for number, row in enumerate(rows):
+        row |= {name: _GIVEN[name][number] for name in ([names] if isinstance(names, str) else names)}
+    dataset = datasets.Dataset.from_list(rows)
+    collate = C(word_level, labels="causal_lm", unsupervised="keep", **settings)
+    want = collate(rows)["labels"]
+    for removed in ([], ["n"], ["attention_mask"], dataset.column_names):
+        for how in ({"batch_size": 1}, {}):
+            stored = dataset.map(collate, batched=True, remove_columns=removed, **how)
+            assert not {"n"} & {*removed} & {*stored.column_names}
+            assert torch.equal(collate.batch(stored[:])["labels"], want), (removed, how, stored.column_names)
+    assert torch.equal(collate.batch(dataset.with_format("numpy").map(collate, batched=True)[:])["labels"], want)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_further_values_of_tokens_are_truncated_and_removed_in_batches_with_and_without_padding(
+    word_level, size: int
+) -> None:
+    rows = {
+        "input_ids": [[5, 6, 7, 0], [8, 9], [8, 9, 4, 4], [3, 4, 5]],
+        "attention_mask": [[1, 1, 1, 0], [1, 1], [1, 1, 1, 1], [1, 1, 1]],
+        "weight": [[1.0, 2, 3, 0], [4, 5], [6, 7, 8, 9], [1, 2, 3]],
+    }
+    dataset, collate = datasets.Dataset.from_dict(rows), C(word_level, max_length=2)
+    stored = dataset.map(collate, batched=True, batch_size=size)
+    assert stored["weight"][:] == [[1, 2], [4, 5], [6, 7], [1, 2]]
+    removed = dataset.map(collate, batched=True, batch_size=size, remove_columns=["weight"])
+    assert removed.column_names == ["input_ids", "attention_mask", "length"]
+    assert "weight" not in collate.features(dataset, remove_columns=["weight"])

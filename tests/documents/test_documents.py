@@ -91,7 +91,7 @@ def test_rows_of_several_documents_are_split_at_restarting_positions_without_pad
     rows, index = read_documents({name: Ragged.from_rows(values) for name, values in given.items()})
     assert index is not None
     assert index.tolist() == [0, 1, 2, 4, 5, 6, 7]
-    assert rows.boundaries == ("position_ids",)
+    assert rows.boundaries == ("attention_mask",)
     rows = rows.split()
     assert lists(rows.ids) == [[5, 6], [7], [8, 9, 4, 3]]
     assert rows.sample.tolist() == [0, 0, 1]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hf_posenc import AttentionMask, ModelSpec, TokenBudgetMixin, audit, pack_dataset
 from hf_posenc import DataCollatorWithPositionalEncoding as C
-from hf_posenc.documents.names import FOREIGN
+from hf_posenc.documents.foreign import FOREIGN
 
 IDS = [5, 6, 7, 2, 8, 9, 2]
 VALUES: dict[str, Any] = {
