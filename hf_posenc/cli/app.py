@@ -5,7 +5,6 @@ The commands `check`, `labels`, `explore` and `version` are defined here, the ot
 
 from __future__ import annotations
 
-import glob
 import platform
 import shlex
 import warnings
@@ -13,7 +12,7 @@ import webbrowser
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -106,13 +105,15 @@ def labels(
     Such rows have no trained token, a truncated answer, or an end token that is not trained on, for example. If there
     are any, the exit status is 1. Without --tokenizer, end tokens and padding ids are not checked.
     """
-    from ..corpus.files import check_path
+    from ..corpus.reading import Reading, Streams, check_path, open_inputs
 
     check_path(data)
     from .. import audit
 
     try:
-        rows = _load_rows(data, split)
+        rows = open_inputs(data, Reading(split=split))
+        if isinstance(rows, Streams):
+            rows = [row for part in range(len(rows)) for _, table in rows.tables(part) for row in table.to_pylist()]
         if (first := next(iter(rows), None)) and "input_ids" not in first:
             option = f"--tokenizer {shlex.quote(tokenizer or 'NAME_OR_FOLDER')}"
             chosen = "" if split is None else f" --split {shlex.quote(split)}"
@@ -131,28 +132,6 @@ def labels(
     Screen().say(str(report))
     if report.problems:
         raise typer.Exit(1)
-
-
-def _load_rows(name: str, split: str | None = None) -> Any:
-    """Open what `save_to_disk` wrote, a Parquet, Arrow or JSON file, a folder of these, or a data set on the Hub."""
-    from ..corpus.files import format_of
-    from ..corpus.tables import from_hub, from_saved_folder, load_data
-
-    form, splits = format_of(name)[0], from_saved_folder(name, split)
-    if not splits and (form is not None or Path(name).expanduser().is_dir()):
-        import datasets
-
-        files = (
-            {"path": form, "data_files": glob.escape(name) if Path(name).expanduser().exists() else name}
-            if form
-            else {"path": name}
-        )
-        fix = "check the files and the split (--split)"
-        return load_data(name, lambda: datasets.load_dataset(**files, split=split or "train", streaming=True), fix=fix)
-    splits = splits or from_hub(name, None, split)
-    if len(splits) > 1:
-        raise value_error("read one split at a time", got=f"split={split!r}", fix="one of its names (--split)")
-    return splits[0].data
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:

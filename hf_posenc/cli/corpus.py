@@ -1,20 +1,14 @@
-"""`hf-posenc encode` writes a corpus to shards of token ids, and `hf-posenc verify` reads them again.
-
-The options of `encode` are the fields of `corpus.options.Options`.
-"""
+"""`hf-posenc encode` writes a data set of texts to shards of token ids, and `hf-posenc verify` compares them."""
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import Field
-from typing import Annotated, Any
+import json
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
-from .._common.errors import counted, value_error
-from ..corpus.options import choices_of, with_options
-from .progress import ProgressLine
+from ..corpus.reading import check_path
 from .terminal import Screen
 
 
@@ -27,6 +21,18 @@ class PlainHelp(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+_SampleBy = Literal["line", "paragraph", "document"]
+_OnBadRow = Literal["error", "skip"]
+_Engine = Literal["processes", "ray"]
+_NoLabels = Literal["error", "drop", "keep"]
+_Backend = Literal["auto", "fast", "tokenizers"]
+_OVERFLOW = "--return-overflowing-tokens"  # without an option that says no
+
+
+def _option(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text)
+
+
 def encode(
     inputs: Annotated[
         list[str],
@@ -36,79 +42,81 @@ def encode(
             show_default=False,
         ),
     ],
-    tokenizer: Annotated[
-        str, typer.Option("--tokenizer", "-t", metavar="NAME_OR_FOLDER", help="On the Hub, or a folder with one.")
-    ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Folder of the shards, or an address such as s3://...")
-    ],
-    **options: Any,
+    tokenizer: Annotated[str, _option("On the Hub, or a folder with one.", "--tokenizer", "-t")],
+    output: Annotated[str, _option("Folder of the shards, or an address such as s3://...", "--output", "-o")],
+    column: Annotated[list[str] | None, _option("A further column to copy; repeatable.")] = None,
+    format: Annotated[str | None, _option("text, json, csv, parquet, ...; by default by the suffixes.")] = None,
+    config: Annotated[str | None, _option("Configuration of a data set with several.")] = None,
+    split: Annotated[str | None, _option("Split of a data set; also train+test, train[:1%], or all.")] = None,
+    sample_by: Annotated[_SampleBy | None, _option("Documents of a text file; by default its lines.")] = None,
+    loading: Annotated[list[str] | None, _option("Further NAME=VALUE for load_dataset; repeatable.")] = None,
+    on_bad_row: Annotated[_OnBadRow, _option("Stop at a row without text or tokens, or list it.")] = "error",
+    shards: Annotated[int | None, _option("Number of shards; by default they have 4 to 64 MiB of input.")] = None,
+    workers: Annotated[int | None, _option("Number of processes; 0 works in this one.")] = None,
+    engine: Annotated[_Engine, _option("Processes of this machine, or tasks of Ray.")] = "processes",
+    address: Annotated[str | None, _option("Address of a Ray cluster; by default this machine.")] = None,
+    part: Annotated[str | None, _option("Write only the k-th of n parts, such as 3/8, for n machines.")] = None,
+    text_column: Annotated[str, _option("Column of the text.")] = "text",
+    text_pair_column: Annotated[str | None, _option("Column of the second text of a pair.")] = None,
+    text_target_column: Annotated[str | None, _option("Column of the text to predict: labels.")] = None,
+    is_split_into_words: Annotated[bool, _option("Texts are lists of words.", "--is-split-into-words")] = False,
+    max_length: Annotated[int | None, _option("Maximum tokens of a row; at most the tokenizer's limit.")] = None,
+    max_target_length: Annotated[int | None, _option("Maximum tokens of a target.")] = None,
+    truncation: Annotated[bool, _option("Truncate longer texts, or stop.")] = True,
+    return_overflowing_tokens: Annotated[bool, _option("Continue longer texts in further rows.", _OVERFLOW)] = False,
+    stride: Annotated[int, _option("Tokens that consecutive rows of a text share.")] = 0,
+    add_special_tokens: Annotated[bool, _option("Add the special tokens of the tokenizer.")] = True,
+    packing: Annotated[bool, _option("Put several documents into rows of --max-length.", "--packing")] = False,
+    labels: Annotated[Literal["causal_lm"] | None, _option("Store labels, too.")] = None,
+    unsupervised: Annotated[_NoLabels | None, _option("A row without a label: stop, drop or keep it.")] = None,
+    padding: Annotated[Literal["max_length"] | None, _option("Store rows padded to --max-length.")] = None,
+    pad_token: Annotated[str | None, _option("Padding token for a tokenizer without one.")] = None,
+    backend: Annotated[_Backend, _option("Library that makes the ids; all make the same.")] = "auto",
 ) -> None:
-    """Encode a corpus of any size to Parquet shards of token ids.
+    """Encode a data set of any size to Parquet shards of token ids.
 
     After a run was stopped or killed, the same command continues it.
-
-    The options are also arguments of `hf_posenc.corpus.encode`.
     """
-    if "-" in inputs:
-        raise value_error(
-            "standard input cannot be read a second time, so a run that was stopped could not continue in it",
-            got="-",
-            fix="hf-posenc encode FILE ..., with the text of the pipe in a file",
-        )
+    given = {name: value for name, value in locals().items() if value is not None}
+    for item in inputs:
+        check_path(item)  # before slow imports
+    arguments: dict[str, Any] = {}
+    for item in given.pop("loading", ()):
+        name, _, value = item.partition("=")
+        try:
+            arguments[name] = json.loads(value)
+        except ValueError:
+            arguments[name] = value
     screen = Screen()
-    line = ProgressLine(screen)
     try:
         from .. import corpus
 
-        with line, warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: line.message(str(message))
-            manifest = corpus.encode(inputs, tokenizer, output, progress=line, **options)
+        report = corpus.encode(columns=given.pop("column", ()), loading=arguments, **given)
     except KeyboardInterrupt:
-        screen.complain(f"stopped: {_finished(line)}; the same command continues where it was")
+        screen.complain("stopped; the same command continues where it was")
         raise typer.Exit(130) from None
-    except BaseException:
-        if line.finished:
-            screen.complain(f"note: {_finished(line)} and kept")
-        raise
-    screen.facts(line.summary(manifest.totals, output))
-
-
-def _finished(line: ProgressLine) -> str:
-    return f"{counted(line.finished, 'shard')} finished" if line.finished else "no shard is finished"
+    totals = report.totals
+    facts = {name: f"{totals[name]:,}" for name in ("documents", "rows", "tokens", "cut", "blank", "bad", "shards")}
+    facts["padding"] = f"{totals['padding']:.1%} in batches of 32 neighboring rows"
+    if report.finished:
+        facts["read back"] = f'datasets.load_dataset("{output}", split="train")'
+    else:
+        facts["finished"] = "no: shards of other parts are missing"
+    screen.facts(facts)
+    for row in report.bad_rows[:3]:
+        screen.complain(f"note: row {row['row']:,} was left out: {row['reason']}, {row['text']}")
 
 
 def verify(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder or address that `hf-posenc encode` wrote to.")],
 ) -> None:
-    """Read every file that `hf-posenc encode` wrote, and list the missing, damaged and unknown ones.
+    """Compare each shard with its stored checksum, and list the missing, damaged and unknown ones.
 
-    Each shard is compared with its stored checksum. The exit status is 0 if no file is listed, 1 if a file is listed or
-    the run never finished, 2 if the folder holds no output.
+    The exit status is 0 if no shard is listed, 1 if one is, and 2 if the job is not finished.
     """
     from .. import corpus
 
-    screen = Screen()
-    with ProgressLine(screen) as line:
-        report = corpus.verify(folder, line.checked)
-    screen.say(str(report))
-    if report.bad or not report.finished:
+    bad = corpus.verify(folder)
+    Screen().say("\n".join(bad) or f"{folder}: all shards are as they were written")
+    if bad:
         raise typer.Exit(1)
-
-
-def _option(option: Field[Any], hint: Any) -> Any:
-    """Return the annotation from which typer makes a command-line option."""
-    choices = choices_of(hint)
-    if option.name == "columns":
-        hint = list[str] | None
-    elif choices:
-        hint = str | None if option.default is None else str
-    described = typer.Option(
-        *filter(None, [option.metadata["flag"]]),
-        metavar="|".join(choices) or None,
-        help=option.metadata["help"],
-    )
-    return Annotated[hint, described]
-
-
-encode.__signature__ = with_options(encode, _option)  # type: ignore[attr-defined]

@@ -18,12 +18,12 @@ from ..documents import Documents
 from ..models import ModelSpec
 from ..positions import SinusoidalPositionalEncoding
 from ..ragged import lock_free_cache
+from ..tokenization.encoder import calls_only_rust
 from ..tokenization.loading import number_of_ids, sharing_copy, to_files
-from ..tokenization.serialized import calls_only_rust
 from ..tokenization.watching import WatchedTokenizer, watched
 from . import save
 from .batch import Batch, real_tokens
-from .columns import Column, features_of, to_columns, to_mapping, to_table
+from .columns import Column, check_repeated, features_of, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import check_exchange
 from .fit import fit_batch, left_padding_warning
@@ -286,7 +286,11 @@ class DataCollatorWithPositionalEncoding(Processor):
             given.update(to_mapping(carried))
             carried = {}
         columns |= carried
-        return to_mapping(columns) if isinstance(given, Mapping) else to_table(columns)
+        if isinstance(given, Mapping):
+            return to_mapping(columns)
+        if self.return_overflowing_tokens:
+            check_repeated(carried)
+        return to_table(columns)
 
     def batch(self, given: Any) -> Batch:
         r"""Return a padded batch from rows or from columns.

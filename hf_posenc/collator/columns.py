@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._common.errors import explain, require_one_split, type_error
+from .._common.errors import explain, in_bytes, require_one_split, type_error, value_error
 from ..documents import LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _one_at_a_time = threading.Lock()  # `_embed_rows` changes global state: training modes and the number of threads
 _IMPORTED_IN = os.getpid()
+_LARGEST = 1 << 30  # characters of repeated texts in a table
 
 Column = Ragged | NDArray[Any] | Sequence[Any]
 
@@ -139,6 +140,18 @@ class _Rows(list[Any]):
                 fix="collate.batch(dataset[:4]), which returns padded tensors",
             )
         )
+
+
+def check_repeated(columns: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if texts, repeated for each of their rows, would fill the memory as a column of a table."""
+    for name, values in columns.items():
+        size = sum(len(value) for value in values if isinstance(value, str)) if isinstance(values, list) else 0
+        if size > _LARGEST:
+            raise value_error(
+                f"column {name!r} repeats long texts for each of their rows, and a table would hold {in_bytes(size)}",
+                got=f"return_overflowing_tokens=True, {len(values):,} rows",
+                fix=f"dataset.with_format(None).map(collate, batched=True, remove_columns=[{name!r}])",
+            )
 
 
 def to_table(columns: Mapping[str, Column]) -> pa.Table:

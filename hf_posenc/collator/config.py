@@ -14,8 +14,8 @@ from .._common.errors import explain, value_error, warn
 from ..documents import NUMBERS, PER_TOKEN, Limits
 from ..models import ModelSpec
 from ..tokenization import Encoder
+from ..tokenization.encoder import calls_only_rust
 from ..tokenization.loading import private_copy, stated_limit
-from ..tokenization.serialized import calls_only_rust
 from .embed import Embedder
 from .fit import check_fit, decoder_start
 from .inputs import LABEL_COLUMNS

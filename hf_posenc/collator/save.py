@@ -21,9 +21,9 @@ from .._common.compat import leave_out_of_fingerprints
 from .._common.errors import shorten, type_error, unknown_keyword, value_error
 from .._common.files import atomic_write, path_inside, read_whole
 from ..models import ModelSpec
+from ..tokenization.encoder import calls_only_rust
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
 from ..tokenization.rust import to_json
-from ..tokenization.serialized import calls_only_rust
 from .embed import check_exchange, from_state
 from .settings import MaskedLM, MissingTable
 

@@ -1,7 +1,6 @@
-"""Tokenize whole corpora: text files and data sets of any size become Parquet shards; interrupted runs continue.
+"""Tokenize data sets of any size into Parquet shards: `datasets` reads, and processes or Ray write the shards.
 
-`encode` writes the shards, on one machine or on Ray, to a disk or an object store, reports its progress to a
-`Progress`, and returns a `Manifest`. `verify` checks the shards and returns a `Verification`.
+`encode` writes, continues interrupted runs, and returns a `Report`. `verify` compares the shards with their checksums.
 """
 
 import lazy_loader as _lazy_loader

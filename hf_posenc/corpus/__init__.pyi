@@ -1,10 +1,7 @@
-# The names of this room, each loaded on first use: a worker, which imports this package, needs none of them.
+# The names of this room, each loaded on first use.
 
-from .encode import Verification as Verification
 from .encode import encode as encode
 from .encode import verify as verify
-from .manifest import Manifest as Manifest
-from .options import Options as Options
-from .options import Progress as Progress
+from .output import Report as Report
 
 __all__: list[str]

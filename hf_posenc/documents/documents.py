@@ -297,9 +297,14 @@ def runs(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> Ragged:
 
 
 def repeated(values: Any, rows: NDArray[np.int64]) -> Any:
-    """Return the values with the indices `rows` of a column with one value per row; an Arrow column stays one."""
+    """Return the values with the indices `rows` of a column with one value per row; an Arrow column stays one.
+
+    Texts become a list: a long text, repeated for each of its rows, would fill the memory.
+    """
     if type(values).__module__.startswith("pyarrow"):
-        return values.take(rows)
+        if not str(values.type).endswith(("string", "string_view")):
+            return values.take(rows)
+        values = values.to_pylist()
     return values[rows] if isinstance(values, np.ndarray) else [values[index] for index in rows.tolist()]
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.compat import switch_mode
+from .._common.compat import has_own_call, switch_mode
 from .._common.errors import value_error
 from ..documents import Documents, Limits
 from ..ragged import Ragged, lock_free_cache, run_indices
@@ -21,8 +21,7 @@ from .backends import Backend, BackendName, DifferentIds, choose_backend
 from .call_encoder import CallEncoder, Text, check_surrogates
 from .pieces import LONG_TEXT, Pieces
 from .rust import TokenizersBackend, is_from_rust, to_json
-from .serialized import RustOnlyTokenizer, calls_only_rust
-from .template import Template, post_processor
+from .template import Template, has_template, post_processor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -34,7 +33,7 @@ class Encoder:
     Safe to use from several threads and in forked workers.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase` or `RustOnlyTokenizer`): a private copy, see `loading.private_copy`.
+        tokenizer (`PreTrainedTokenizerBase`): a private copy, see `loading.private_copy`.
         limits (`Limits`, *optional*): limit on the tokens of a row; by default none.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
         is_split_into_words (`bool`, *optional*, defaults to `False`): as in transformers.
@@ -43,8 +42,6 @@ class Encoder:
         targets (`bool`, *optional*, defaults to `False`): encode texts as `tokenizer(text_target=...)` does. For some
             translation models, these ids differ.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): see `choose_backend`.
-        dtype (NumPy type, *optional*, defaults to int64): dtype of the ids. A slow tokenizer, and a fast one with steps
-            in Python, always give int64.
 
     Raises:
         ValueError: if `word_ids` is True and the tokenizer is slow or adds steps in Python; if `backend` is `"fast"`
@@ -63,7 +60,7 @@ class Encoder:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer,
+        tokenizer: PreTrainedTokenizerBase,
         limits: Limits | None = None,
         *,
         add_special_tokens: bool = True,
@@ -71,12 +68,11 @@ class Encoder:
         word_ids: bool = False,
         targets: bool = False,
         backend: BackendName = "auto",
-        dtype: type[np.signedinteger[Any]] = np.int64,
     ) -> None:
-        self.tokenizer, self.dtype = tokenizer, dtype
+        self.tokenizer = tokenizer
         self.limits = limits or Limits()
         self.word_ids = word_ids
-        if targets and not isinstance(tokenizer, RustOnlyTokenizer):
+        if targets:
             switch_mode(tokenizer, targets=True)
         if word_ids and not tokenizer.is_fast:
             raise value_error(
@@ -87,11 +83,10 @@ class Encoder:
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.backend: Backend | None = None
         if calls_only_rust(tokenizer):
-            text = tokenizer.json if isinstance(tokenizer, RustOnlyTokenizer) else to_json(tokenizer.backend_tokenizer)
             self.backend = choose_backend(
-                text,
+                to_json(tokenizer.backend_tokenizer),
                 backend,
-                split_special_tokens=tokenizer.split_special_tokens,
+                split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),
                 is_split_into_words=is_split_into_words,
                 word_ids=word_ids,
             )
@@ -101,7 +96,6 @@ class Encoder:
             ]
             self._special = [template.special for template in self._templates]
         else:
-            assert not isinstance(tokenizer, RustOnlyTokenizer)
             if backend == "fast":
                 reason = f"{type(tokenizer).__name__}(...) takes steps of its own, in Python"
                 raise value_error("this tokenizer has no fast backend", got=reason, fix='backend="auto"')
@@ -127,24 +121,10 @@ class Encoder:
         sources = [texts] if pairs is None else [texts, pairs]
         return self._rows([self._columns(self.backend, source, shorten=pairs is None) for source in sources])
 
-    def tokenize_blocks(self, blocks: Iterator[str]) -> Documents:
-        r"""Tokenize and truncate one text that is given in blocks: `tokenize(["".join(blocks)])` in less memory.
-
-        The blocks are read and tokenized one after another. If truncation removes the end of the text, reading stops
-        soon after the last token that is kept. If `word_ids` is True, or `reason_not_cut` is not `None`, all blocks are
-        joined first, which needs more memory.
-        """
-        if self.backend is None or self.word_ids or self._pieces.reason is not None:
-            return self.tokenize(["".join(blocks)])
-        self.limits.check_special_tokens(self._special[False])
-        with _tokenizer_errors([]):
-            ids = self._pieces.tokenize(self.backend.tokenize, [blocks], self._enough)
-        return self._rows([{"input_ids": ids}])
-
     def _rows(self, columns: list[dict[str, Ragged]]) -> Documents:
         """Return truncated rows with special tokens."""
         template, side = self._templates[len(columns) - 1], self.tokenizer.truncation_side
-        return make_rows(columns, template, self.limits, side=side, types=self._has_types, dtype=self.dtype)
+        return make_rows(columns, template, self.limits, side=side, types=self._has_types)
 
     @property
     def _enough(self) -> int | None:
@@ -171,10 +151,10 @@ class Encoder:
         assert self.backend is not None
         return Pieces(self.backend.rust)
 
-    @property
-    def reason_not_cut(self) -> str | None:
-        """Reason why long texts are encoded whole, which needs much memory; `None` if they are encoded in pieces."""
-        return f"{type(self.tokenizer).__name__} is called for it" if self.backend is None else self._pieces.reason
+
+def calls_only_rust(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return True if calling `tokenizer` only runs its Rust tokenizer; a few model families add steps in Python."""
+    return bool(tokenizer.is_fast) and not has_own_call(tokenizer) and has_template(tokenizer.backend_tokenizer)
 
 
 @contextmanager
@@ -206,7 +186,6 @@ def make_rows(
     *,
     side: str,
     types: bool,
-    dtype: type[np.signedinteger[Any]] = np.int64,
 ) -> Documents:
     r"""Return rows of token ids with special tokens, truncated or split to the limit.
 
@@ -218,7 +197,6 @@ def make_rows(
         limits (`Limits`): limit on the tokens of a row.
         side (`"left"` or `"right"`): truncation side.
         types (`bool`): add the column `token_type_ids`.
-        dtype (NumPy type, *optional*, defaults to int64): dtype of the columns of the rows.
 
     Returns:
         `Documents`, with the rows in the same order as in `tokenizers`.
@@ -242,16 +220,16 @@ def make_rows(
             if parts.windows and not template.types_windows:
                 kinds[parts.windows[text] > 0, piece] = text
     row_lengths, lengths = lengths.sum(axis=1), lengths.ravel()
-    ids = np.repeat(tokens.ravel().astype(dtype), lengths)  # (N,), FIRST and SECOND at the tokens of texts
+    ids = np.repeat(tokens.ravel(), lengths)  # (N,), FIRST and SECOND at the tokens of texts
     inside = [ids == Template.FIRST - text for text in range(len(texts))]
     columns = {}
     for name in texts[0]:
-        values = ids if name == "input_ids" else np.full(len(ids), -1, dtype)
+        values = ids if name == "input_ids" else np.full(len(ids), -1)
         for text, here in enumerate(inside):
             values[here] = parts.of(text, texts[text][name])
         columns[name] = Ragged(values, row_lengths)
     if types:
-        flat = np.repeat(kinds.ravel().astype(dtype), lengths) if kinds.any() else np.zeros(len(ids), dtype)
+        flat = np.repeat(kinds.ravel(), lengths) if kinds.any() else np.zeros_like(ids)
         columns["token_type_ids"] = Ragged(flat, row_lengths)
     places = None
     if parts.starts:  # of each piece: its tokens before truncation, and the place of the first that is left

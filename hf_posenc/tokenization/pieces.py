@@ -94,54 +94,33 @@ class Pieces:
         self._longest = max(map(len, self._added | self._normalized), default=0)
         self._reach = _AROUND + 2 * self._longest
 
-    def of(self, text: str | Iterator[str], size: int) -> Iterator[str]:
+    def of(self, text: str, size: int) -> Iterator[str]:
         r"""Yield the pieces of a text. All but the last have at least `size` characters, and usually only a few more.
 
         If no cut is found in the `SEARCHED` (16,384) characters after the first `size`, the whole rest is one piece.
         """
-        blocks = iter([text]) if isinstance(text, str) else text
-        window, start, is_end = "", 0, False
-        while not is_end:
-            block = next(blocks, None)
-            is_end = block is None
-            window, start = window[start:] + (block or ""), 0
-            # `_cut` looks at characters far behind the place where it starts: the next block may have some of them.
-            last = len(window) - size - (0 if is_end else SEARCHED + self._reach)
-            while start < last:
-                cut = self._cut(window, start + size)
-                if cut is None:
-                    yield "".join([window[start:], *blocks])
-                    return
-                yield window[start:cut]
-                start = cut
-        yield window[start:]
+        start = 0
+        while start < len(text) - size and (cut := self._cut(text, start + size)) is not None:
+            yield text[start:cut]
+            start = cut
+        yield text[start:]
 
-    def tokenize(
-        self,
-        tokenize: Callable[[Sequence[Any]], Ragged],
-        texts: Sequence[str | Iterator[str] | Sequence[str]],
-        enough: int | None = None,
-    ) -> Ragged:
-        """Return the ids (int32) of texts, each tokenized in pieces; lists of words are not cut.
+    def tokenize(self, tokenize: Callable[[Sequence[Any]], Ragged], texts: Sequence[str | Sequence[str]]) -> Ragged:
+        """Return the ids of texts, each tokenized in pieces; lists of words are not cut.
 
-        `tokenize` returns the ids of a batch of texts. If `enough` is given, the pieces of a text that follow its first
-        `enough` ids may be left out.
+        `tokenize` returns the ids of a batch of texts.
         """
         values, lengths = bytearray(), np.zeros(len(texts), np.int64)
-
-        def numbered_pieces() -> Iterator[tuple[int, Any]]:
-            for row, text in enumerate(texts):
-                for piece in self.of(text, LONG_TEXT) if isinstance(text, str | Iterator) else [text]:
-                    yield row, piece
-                    if enough is not None and lengths[row] > enough:
-                        break
-
-        waiting = numbered_pieces()
+        waiting = (
+            (row, piece)
+            for row, text in enumerate(texts)
+            for piece in (self.of(text, LONG_TEXT) if isinstance(text, str) else [text])
+        )
         while batch := _next_pieces(waiting):
             ids = tokenize([piece for _, piece in batch])
-            values += ids.values.astype(np.int32).tobytes()
+            values += ids.values.astype(np.int32).tobytes()  # half the size, while there are many
             np.add.at(lengths, [row for row, _ in batch], ids.lengths)
-        return Ragged(np.frombuffer(values, np.int32), lengths)
+        return Ragged(np.frombuffer(values, np.int32).astype(np.int64), lengths)
 
     def prefix(self, tokenize: Callable[[Sequence[Any]], Ragged], text: Any, enough: int) -> Any:
         """Return a beginning of `text` with more than `enough` ids, which are the first ids of the whole `text`.

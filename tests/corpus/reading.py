@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from hf_posenc.corpus import Manifest, Progress, encode
+from hf_posenc.corpus import Report, encode
 
 _ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 BYTES = Tokenizer(models.BPE({letter: number for number, letter in enumerate(_ALPHABET)}, []))
@@ -20,63 +18,27 @@ BYTES.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex
 BYTES.decoder = decoders.ByteLevel()
 
 
-@dataclass
-class Read(Progress):
-    """The documents of a corpus in order; a bad one has an empty text, and its reason and first characters.
-
-    `begins` are the bytes or rows at which the documents begin, `lines` the lines of those that are in `rejected/`.
-    """
-
-    texts: list[str] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)
-    begins: list[int] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    bad: dict[int, str] = field(default_factory=dict)
-    excerpts: dict[int, str] = field(default_factory=dict)
-    carried: pa.Table = None
-    messages: list[str] = field(default_factory=list)
-    manifest: Manifest = None  # type: ignore[assignment]
-    shards: int = 0
-
-    @property
-    def blank(self) -> int:
-        """Number of blank lines or files."""
-        return self.manifest.totals["blank"]
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
+def table(output: Any) -> pa.Table:
+    """Return the rows of the shards."""
+    return pa.concat_tables([pq.read_table(file) for file in sorted(Path(output, "data").glob("*.parquet"))])
 
 
-def read(*inputs: Any, output: Path | None = None, **options: Any) -> Read:
-    """Encode inputs in this process, and return their documents."""
-    found = Read()
-    given = {"workers": 0, "on_bad_row": "keep-empty", "source_columns": True, **options}
+def texts(rows: pa.Table) -> list[str]:
+    """Return the texts of rows that were encoded with `BYTES`."""
+    return [BYTES.decode(ids) for ids in rows["input_ids"].to_pylist()]
+
+
+def read(inputs: Any, **settings: Any) -> tuple[list[str], pa.Table, Report]:
+    """Encode inputs in this process; return the texts, the rows and the report."""
     with tempfile.TemporaryDirectory() as folder:
-        out = output or Path(folder, "out")
-        found.manifest = encode(list(inputs), BYTES, out, progress=found, **given)
-        found.shards = len(found.manifest.shards)
-        files = [out / record["file"] for record in found.manifest.shards]
-        rows = pa.concat_tables([pq.read_table(file) for file in files])
-        entries = [
-            json.loads(line) for file in sorted(out.glob("rejected/*")) for line in file.read_bytes().splitlines()
-        ]
-    found.texts = [BYTES.decode(ids) for ids in rows["input_ids"].to_pylist()]
-    found.carried = rows.select(rows.column_names[rows.column_names.index("length") + 1 :])
-    found.lines = [entry["line"] for entry in entries if "line" in entry]
-    if given["source_columns"]:
-        found.sources, found.begins = rows["source"].to_pylist(), rows["row"].to_pylist()
-        empty = (row for row, text in enumerate(found.texts) if not text)  # those in `rejected/`
-        for row, entry in zip(empty, entries, strict=True):
-            assert entry["file"] == found.sources[row]
-            if entry["reason"] != "has no tokens":
-                found.bad[row] = entry["reason"]
-                found.excerpts[row] = entry.get("text", "")
-    return found
+        report = encode(inputs, BYTES, folder, **{"workers": 0, "progress": False, **settings})
+        rows = table(folder)
+    return texts(rows), rows, report
 
 
-def content(payload: bytes, kind: str = "txt", **options: Any) -> Read:
-    """Return the documents of a file with this content; `kind` is the extension of its name."""
+def content(payload: bytes | str, kind: str = "txt", **settings: Any) -> tuple[list[str], pa.Table, Report]:
+    """Encode a file with this content; `kind` is the suffix of its name."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"a.{kind}")
-        path.write_bytes(payload)
-        return read(path, **options)
+        path.write_bytes(payload.encode() if isinstance(payload, str) else payload)
+        return read(path, **settings)

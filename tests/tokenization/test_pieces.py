@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import random
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -164,26 +163,11 @@ def test_the_ids_of_the_pieces_are_those_of_the_whole(
 ) -> None:
     tokenizer = trained(normalizer, pre_tokenizer, added, model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_posenc.tokenization.pieces.SEARCHED", 40)  # so that a piece ends before the text is read
-        for given_text in (text, iter([text[start : start + 2 * size] for start in range(0, len(text), 2 * size)])):
-            pieces = list(Pieces(tokenizer).of(given_text, size))
-            assert "".join(pieces) == text
-            assert all(len(piece) >= size for piece in pieces[:-1])
-            assert ids(tokenizer, *pieces) == ids(tokenizer, text)
-
-
-def test_blocks_are_read_when_their_piece_is_made(wordpiece: Any) -> None:
-    text, read = "I ride bike, she said. " * 8_000, []
-
-    def blocks() -> Iterator[str]:
-        for start in range(0, len(text), 1_000):
-            read.append(start)
-            yield text[start : start + 1_000]
-
-    pieces = Pieces(wordpiece.backend_tokenizer).of(blocks(), 5_000)
-    made = [next(pieces), next(pieces)]
-    assert max(read) < 10_000 + 16_384 + 3_000
-    assert [*made, *pieces] == list(Pieces(wordpiece.backend_tokenizer).of(text, 5_000))
+        patch.setattr("hf_posenc.tokenization.pieces.SEARCHED", 40)
+        pieces = list(Pieces(tokenizer).of(text, size))
+    assert "".join(pieces) == text
+    assert all(len(piece) >= size for piece in pieces[:-1])
+    assert ids(tokenizer, *pieces) == ids(tokenizer, text)
 
 
 @pytest.mark.parametrize("name", ["byte_bpe", "unigram", "wordpiece"])
@@ -270,14 +254,7 @@ def test_rows_of_long_texts_are_those_of_transformers(
         pairs = tokenizer(texts, texts[::-1])["input_ids"]
 
     def rows(limits: Limits, *given: list[str]) -> Documents:
-        encoder = Encoder(private_copy(tokenizer), limits, backend=backend)
-        made = encoder.tokenize(*given)
-        if len(given) == 1:  # block by block, the same rows
-            blocks = (iter([text[:50], "", text[50:60], text[60:]]) for text in given[0])
-            singles = [encoder.tokenize_blocks(each) for each in blocks]
-            assert [row.tolist() for single in singles for row in single.ids] == [row.tolist() for row in made.ids]
-            assert sum(single.truncated for single in singles) == made.truncated
-        return made
+        return Encoder(private_copy(tokenizer), limits, backend=backend).tokenize(*given)
 
     assert [row.tolist() for row in rows(Limits(), texts).ids] == whole
     assert [row.tolist() for row in rows(Limits(9), texts).ids] == truncated
@@ -305,13 +282,6 @@ def test_a_text_is_read_only_until_it_has_more_tokens_than_it_keeps(wordpiece: A
 
 
 @pytest.mark.usefixtures("tiny")
-def test_blocks_are_read_only_until_they_have_more_tokens_than_are_kept(wordpiece: Any) -> None:
-    blocks = iter(["I ride bike, she said. " * 100] * 40)
-    assert Encoder(private_copy(wordpiece), Limits(20)).tokenize_blocks(blocks).truncated == 1
-    assert sum(1 for _ in blocks) > 20
-
-
-@pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", ["word_level", "wordpiece"])
 def test_a_long_text_is_truncated_to_any_length(name: str, request: pytest.FixtureRequest) -> None:
     tokenizer = request.getfixturevalue(name)
@@ -319,10 +289,9 @@ def test_a_long_text_is_truncated_to_any_length(name: str, request: pytest.Fixtu
     whole = tokenizer(text)["input_ids"]
     special = tokenizer.num_special_tokens_to_add()
     for length in range(special + 1, len(whole)):
-        encoder = Encoder(private_copy(tokenizer), Limits(length))
-        for rows in (encoder.tokenize([text]), encoder.tokenize_blocks(iter([text]))):
-            assert rows.ids.values.tolist() == tokenizer(text, truncation=True, max_length=length)["input_ids"]
-            assert rows.truncated == 1
+        rows = Encoder(private_copy(tokenizer), Limits(length)).tokenize([text])
+        assert rows.ids.values.tolist() == tokenizer(text, truncation=True, max_length=length)["input_ids"]
+        assert rows.truncated == 1
 
 
 @pytest.mark.usefixtures("tiny")
@@ -334,28 +303,6 @@ def test_long_lists_of_words_are_encoded_whole(wordpiece: Any, limits: Limits) -
     assert [row.tolist() for row in rows.ids] == wordpiece([words, ["a"]], is_split_into_words=True, **given)[
         "input_ids"
     ]
-
-
-@pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("name", ["slow", "wordpiece", "far"])
-def test_blocks_of_tokenizers_that_need_the_whole_text_are_joined(name: str, request: pytest.FixtureRequest) -> None:
-    """A slow tokenizer, the words of tokens, and a tokenizer for which no place to cut is known."""
-    tokenizer = request.getfixturevalue("wordpiece" if name == "far" else name)
-    if name == "far":
-        tokenizer.backend_tokenizer.normalizer = normalizers.Replace(Regex("I.*said"), "bike")
-    encoder = Encoder(private_copy(tokenizer), word_ids=name == "wordpiece")
-    text = "I ride bike, she said. " * 5
-    blocks, whole = encoder.tokenize_blocks(iter([text[:30], text[30:]])), encoder.tokenize([text])
-    assert {key: column.values.tolist() for key, column in blocks.columns.items()} == {
-        key: column.values.tolist() for key, column in whole.columns.items()
-    }
-    assert blocks.ids.values.tolist() == tokenizer(text)["input_ids"]
-    assert ("word_ids" in blocks.columns) == (name == "wordpiece")
-
-
-def test_a_lone_surrogate_in_blocks_is_refused(wordpiece: Any) -> None:
-    with pytest.raises(ValueError, match=r"(?s)the tokenizer raised an error.*surrogate"):
-        Encoder(private_copy(wordpiece)).tokenize_blocks(iter(["I ride", " bike \ud800"]))
 
 
 def test_a_lone_surrogate_far_inside_a_long_text_is_named(wordpiece: Any) -> None:

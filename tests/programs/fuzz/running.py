@@ -35,7 +35,6 @@ PARTS = {
     "settings": Part(collating.wrong_settings, 2),
     "rows": Part(collating.wrong_rows, 3),
     "collator folders": Part(files.damaged_collators, 1, True),
-    "corpus folders": Part(files.damaged_corpora, 1, True),
 }
 
 

@@ -1,0 +1,394 @@
+"""Inputs: `datasets` opens them, and they are divided into parts, one for each shard.
+
+Data sets, files of this machine and names on the Hub become one data set, whose parts are slices. Each file at an
+address such as `s3://` is a part: its task copies and reads it.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._common.errors import explain, message_of, shorten, type_error, value_error
+from .._common.files import no_such_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datasets import Dataset
+
+_BUILDERS = {  # suffixes of files, and the builders of `datasets` that read them
+    **{".txt": "text", ".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv"},
+    **{".parquet": "parquet", ".arrow": "arrow"},
+}
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+_ROWS, _BYTES = 10_000, 8 << 20  # largest table that is tokenized at once
+
+
+@dataclass(frozen=True)
+class Reading:
+    r"""Arguments of `load_dataset` for all inputs.
+
+    Args:
+        texts, columns (sequence of `str`): the columns to read; all if `texts` is empty.
+        format, config, split, num_proc (*optional*): as in `load_dataset`, where `format` is the first argument and
+            `config` the second.
+        options (mapping): `storage_options`.
+        arguments (mapping): further arguments.
+    """
+
+    texts: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    format: str | None = None
+    config: str | None = None
+    split: str | None = None
+    num_proc: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self, builder: str, suffix: str = "") -> dict[str, Any]:
+        """Return the arguments of `load_dataset` for a builder, with the defaults of this package."""
+        settings: dict[str, Any] = {}
+        if builder == "csv":  # pandas would read "NA" as a missing value, and "007" as a number
+            settings |= {"keep_default_na": False, "converters": dict.fromkeys(self.texts, str)}
+            settings |= {"sep": "\t"} if suffix == ".tsv" else {}
+        return {**settings, **self.arguments}
+
+    def chosen(self, rows: Any, schema: pa.Schema) -> Any:
+        """Return a table or data set with the columns to read.
+
+        Raise `ValueError` for a column that is missing, and `TypeError` for a text column that does not hold texts.
+        """
+        import pyarrow as pa
+
+        texts = [column.name for column in schema if str(column.type).endswith(("string", "string_view", "null"))]
+        for name in (*self.texts, *self.columns):
+            if name not in schema.names:
+                fix = f"text_column={texts[0]!r}" if texts and name == self.texts[0] else "the name of a column"
+                fix = "rows are tokenized already: encode reads texts" if "input_ids" in schema.names else fix
+                raise value_error(f"there is no column {name!r}", got=f"columns {', '.join(schema.names)}", fix=fix)
+            kind = schema.field(name).type
+            if name in self.texts and name not in texts and not pa.types.is_nested(kind):
+                raise type_error(
+                    f"the column {name!r} must hold texts",
+                    got=f"{kind}: `datasets` reads dates as timestamps, and values of several types as JSON",
+                    fix="texts in the file, or the data set after dataset.map(...) made texts of its values",
+                )
+        is_table, names = isinstance(rows, pa.Table), [*self.texts, *self.columns]
+        return rows if not self.texts else rows.select(names) if is_table else rows.select_columns(names)
+
+
+class Slices:
+    """Parts of a data set: `count` slices of about equal numbers of rows."""
+
+    def __init__(self, dataset: Dataset, count: int) -> None:
+        self._dataset = dataset.with_format("arrow")
+        self._bounds = [len(dataset) * number // count for number in range(count + 1)]
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def size(self, number: int) -> int:
+        """Return the number of rows of a part."""
+        return self._bounds[number + 1] - self._bounds[number]
+
+    def tables(self, number: int) -> Iterator[tuple[int, pa.Table]]:
+        """Yield tables of a part, with the number of their first row in the data set."""
+        start, stop = self._bounds[number : number + 2]
+        for first in range(start, stop, _ROWS):
+            yield from _small(first, self._dataset[first : min(first + _ROWS, stop)])
+
+    def alone(self, number: int) -> _SentSlice:
+        """Return a part that can be sent to another machine."""
+        import pyarrow as pa
+
+        start, stop = self._bounds[number : number + 2]
+        table, sink = self._dataset[start:stop], pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return _SentSlice(start, sink.getvalue().to_pybytes())
+
+
+@dataclass(frozen=True)
+class _SentSlice:
+    """One of the `Slices`, as bytes."""
+
+    first: int
+    content: bytes = field(repr=False)
+
+    def tables(self, number: int) -> Iterator[tuple[int, pa.Table]]:
+        import pyarrow as pa
+
+        return _small(self.first, pa.ipc.open_stream(self.content).read_all())
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Parts that are files at addresses; `sizes` are their bytes by name, `None` if not known."""
+
+    reading: Reading
+    sizes: Mapping[str, int | None]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def size(self, number: int) -> int:
+        """Return 1: the rows of a file are not known."""
+        return 1
+
+    def tables(self, number: int) -> Iterator[tuple[int, pa.Table]]:
+        """Yield tables of a file, with the number of their first row in the file."""
+        import datasets
+        import fsspec
+
+        name, first = list(self.sizes)[number], 0
+        builder, suffix = _builder_of(name, self.reading.format)
+        settings = self.reading.settings(builder, suffix)
+        with tempfile.TemporaryDirectory(prefix="hf-posenc-") as folder:
+            # A copy of this file: `datasets` 5.2 cannot stream texts from S3, to which it passes their encoding.
+            copy = str(Path(folder, re.sub(r"[?#].*", "", name.rsplit("/", 1)[-1]) or "file"))
+            system, path = fsspec.core.url_to_fs(name, **self.reading.options)
+            system.get_file(path, copy)
+            try:
+                stream = datasets.load_dataset(
+                    builder, data_files=glob.escape(copy), split="train", streaming=True, **settings
+                )
+                for table in stream.with_format("arrow").iter(batch_size=_ROWS):
+                    yield from _small(first, self.reading.chosen(table, table.schema))
+                    first += len(table)
+            except Exception as error:
+                if message_of(error) is not None:
+                    raise
+                raise _unreadable(builder, {copy: name}, settings, error) from error
+
+    def alone(self, number: int) -> Streams:
+        """Return the parts, which can be sent to another machine."""
+        return self
+
+
+def _small(first: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Yield slices of a table of about 8 MiB at most, with the numbers of their first rows."""
+    while len(table):
+        fits = max(1, len(table) * _BYTES // max(table.nbytes, _BYTES))
+        yield first, table.slice(0, fits)
+        table, first = table.slice(fits), first + fits
+
+
+def open_inputs(inputs: Any, reading: Reading) -> Dataset | Streams:
+    r"""Open the inputs of a job: one data set; or the files at addresses, to be streamed.
+
+    Raises:
+        FileNotFoundError: if nothing is found.
+        ValueError: if a file cannot be read, with its first bad line; if a column is missing; if a data set has several
+            splits; if some inputs are addresses and others are not.
+        TypeError: if a text column does not hold texts; for a stream.
+    """
+    import datasets
+
+    items = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    items = [os.fspath(item).removeprefix("file://") if isinstance(item, str | os.PathLike) else item for item in items]
+    addresses = [item for item in items if isinstance(item, str) and "://" in item]
+    if addresses:
+        if len(addresses) < len(items) or reading.config or reading.split:
+            rule = "inputs at addresses are streamed file by file, without other inputs, config and split"
+            fix = "two jobs; or datasets.load_dataset(...), whose result may be an input"
+            raise value_error(rule, got=shorten(items), fix=fix)
+        return Streams(reading, {name: size for item in addresses for name, size in _files_at(item, reading).items()})
+    parts, files = [], dict[tuple[str, str], list[str]]()
+    for item in items:
+        if not isinstance(item, str):
+            parts.append(_split_of(item, reading.split))
+        elif found := check_path(item) or (_inside(item) if reading.format else []):
+            for name in (name for name in found if Path(name).stat().st_size):  # `datasets` reads no empty files
+                files.setdefault(_builder_of(name, reading.format), []).append(name)
+        else:
+            parts.append(_folder_or_name(item, reading))
+    for (builder, suffix), names in files.items():
+        settings = {**reading.settings(builder, suffix), "split": reading.split or "train"}
+        settings["num_proc"] = min(reading.num_proc or 1, len(names)) if len(names) > 1 else None
+        parts.append(_loaded(builder, names, settings))
+    if not any(map(len, parts)):
+        raise value_error("there are no rows in the inputs", got=shorten(items), fix="check the paths and the split")
+    parts = [reading.chosen(part, part.features.arrow_schema) for part in parts]
+    parts = [part if part.features == parts[0].features else part.cast(parts[0].features) for part in parts]
+    return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+
+
+def check_path(name: str) -> list[str]:
+    """Return the files that a local path or pattern names; none for a folder, an address, and a name on the Hub.
+
+    Raise `FileNotFoundError` if there is no such file.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return [str(path)]
+    if path.is_dir() or "://" in name:
+        return []
+    found = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())  # noqa: PTH207
+    is_path = re.match(r"[./~\\]|[A-Za-z]:", name) or name.count("/") > 1 or _suffix(name) in _BUILDERS
+    if not found and (is_path or glob.has_magic(name)):
+        raise FileNotFoundError(no_such_file(name))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- kinds of inputs
+
+
+def _inside(folder: str) -> list[str]:
+    files = sorted(path for path in Path(folder).expanduser().rglob("*") if path.is_file())
+    return [str(path) for path in files if not path.name.startswith((".", "_"))]
+
+
+def _folder_or_name(item: str, reading: Reading) -> Dataset:
+    """Return a data set from a folder, or a name on the Hub."""
+    import datasets
+
+    folder = Path(item).expanduser()
+    path = str(folder) if folder.is_dir() else item
+    builders = {_BUILDERS[suffix] for name in _inside(path) if (suffix := _suffix(name)) in _BUILDERS}
+    is_saved = (folder / "state.json").exists() or (folder / "dataset_dict.json").exists()
+    if len(builders) > 1 and not is_saved and not (folder / "README.md").exists():  # `datasets` would read one format
+        fix = f"a pattern for each format: {shlex.quote(f'{item}/**/*.txt')}"
+        raise value_error(f"the folder {item} has files of several formats", got=", ".join(sorted(builders)), fix=fix)
+    try:
+        if is_saved:
+            return _split_of(datasets.load_from_disk(path), reading.split)
+        builder = str(datasets.load_dataset_builder(path, reading.config).info.builder_name)
+    except (datasets.exceptions.DatasetsError, OSError, json.JSONDecodeError) as error:
+        rule = f"`datasets` cannot open {item}" if folder.is_dir() else f"{item} is no local file, and not found"
+        raise FileNotFoundError(explain(rule, got=shorten(str(error)), fix="check the name, and format=")) from error
+    settings = reading.settings(builder) if builder in _BUILDERS.values() else dict(reading.arguments)
+    return _split_of(_loaded(path, None, {**settings, "name": reading.config}), reading.split)
+
+
+def _split_of(loaded: Any, split: str | None) -> Dataset:
+    """Return the rows that a split such as `"train[:10%]+test"` names; raise for several splits without one."""
+    import datasets
+
+    if isinstance(loaded, datasets.IterableDataset | datasets.IterableDatasetDict):
+        fix = "load_dataset(...) without streaming=True, or the addresses of its files"
+        raise type_error("a stream has no row numbers, by which a job continues", got=type(loaded).__name__, fix=fix)
+    splits = loaded if isinstance(loaded, dict) else {str(getattr(loaded, "split", None) or "train"): loaded}
+    if not all(isinstance(part, datasets.Dataset) for part in splits.values()):
+        raise type_error("inputs must be paths, addresses, names on the Hub or data sets", got=shorten(loaded))
+    if any(part.format["type"] == "custom" for part in splits.values()):
+        fix = "dataset.map(...) in place of the transform"
+        raise type_error("shards have the stored rows, and a transform changes them when they are read", fix=fix)
+    if split is None and len(splits) == 1:
+        return next(iter(splits.values()))
+    sizes = {name: len(part) for name, part in splits.items()}
+    spec = "+".join(sizes) if split == "all" else str(split)
+    try:
+        rows = datasets.ReadInstruction.from_spec(spec).to_absolute(sizes)
+    except ValueError as error:
+        got, fix = f"split={split!r} of {', '.join(sizes)}", f"split={next(iter(sizes))!r}, or split='all'"
+        raise value_error("a data set of several splits is read with the name of one", got=got, fix=fix) from error
+    return datasets.concatenate_datasets([splits[part.splitname].select(range(part.from_, part.to)) for part in rows])
+
+
+def _files_at(address: str, reading: Reading) -> dict[str, int | None]:
+    """Return the files that an address, a pattern or a folder names, with their bytes."""
+    import fsspec
+
+    if address.startswith("http"):
+        return {address: None}
+    system, path = fsspec.core.url_to_fs(address, **reading.options)
+    if glob.has_magic(path):
+        found = system.glob(path, detail=True)
+    elif system.isdir(path):
+        found = {name: info for name, info in system.find(path, detail=True).items() if _is_read(name, reading)}
+    else:
+        found = {path: system.info(path)} if system.exists(path) else {}
+    if not found:
+        raise FileNotFoundError(explain(f"there is no file at {address}", fix="check the address and storage_options"))
+    return {system.unstrip_protocol(name): info["size"] for name, info in sorted(found.items()) if info["size"]}
+
+
+def _is_read(name: str, reading: Reading) -> bool:
+    return reading.format is not None or _suffix(name) in _BUILDERS
+
+
+def _suffix(name: str) -> str:
+    path = Path(re.sub(r"[?#].*", "", name) if name.startswith("http") else name)
+    return path.with_suffix("").suffix if path.suffix in _COMPRESSED else path.suffix
+
+
+def _builder_of(name: str, format: str | None) -> tuple[str, str]:
+    """Return the builder of `datasets` for a file, and the suffix of its name."""
+    builder = format or _BUILDERS.get(_suffix(name))
+    if builder is None:
+        fix = f'format="text", or another: {", ".join(sorted({*_BUILDERS.values()}))}'
+        raise value_error(f"the format of {name} is not known", got=f"suffix {_suffix(name)!r}", fix=fix)
+    return builder, _suffix(name)
+
+
+# ---------------------------------------------------------------------------------------------------------- errors
+
+
+def _loaded(path: str, files: list[str] | None, settings: dict[str, Any]) -> Any:
+    """Return `load_dataset`; raise `ValueError` for a file that cannot be read, with the first bad line."""
+    import datasets
+
+    try:
+        return datasets.load_dataset(path, data_files=files and list(map(glob.escape, files)), **settings)
+    except Exception as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, OSError) and cause.errno is not None:  # such as a full disk
+            raise cause from error
+        raise _unreadable(path, {name: name for name in files or ()}, settings, error) from error
+
+
+def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, Any], error: Exception) -> ValueError:
+    """Return the error for files that `datasets` cannot read: it names the first bad file, and its line if known.
+
+    `files` are paths, and the names of the files in the message.
+    """
+    import datasets
+
+    ways = {"csv": '{"on_bad_lines": "skip"}', "parquet": "{...}", "arrow": "{...}"}
+    way = ways.get(builder, '{"encoding_errors": "replace"}')
+    fix = f"mend the file, or give an argument of load_dataset: loading={way}"
+    alone = {key: value for key, value in settings.items() if key not in ("num_proc", "split")}
+    for path, name in files.items():
+        line, cause = "", None
+        try:
+            if builder in ("text", "json"):
+                line, cause = _bad_line(path, is_json=builder == "json")
+            stream = datasets.load_dataset(
+                builder, data_files=glob.escape(path), split="train", streaming=True, **alone
+            )
+            for _ in stream.with_format("arrow").iter(10_000) if cause is None else ():
+                pass
+        except Exception as raised:
+            cause = raised
+        if cause is not None:
+            got = f"{type(cause).__name__}: {shorten(str(cause))}"
+            return value_error(f"{name}{line} cannot be read as {builder}", got=got, fix=fix)
+    got = f"{type(error).__name__}: {shorten(str(error.__cause__ or error))}"
+    if len(files) > 1:  # with other columns or types
+        fix = f"inputs=[load_dataset({builder!r}, data_files=name, split='train') for name in files]"
+    return value_error(f"{', '.join(files.values()) or builder} cannot be read together", got=got, fix=fix)
+
+
+def _bad_line(path: str, *, is_json: bool) -> tuple[str, Exception | None]:
+    """Return the number of the first line that is no UTF-8, or no JSON in a file of JSON lines, and the reason."""
+    import fsspec
+
+    with fsspec.open(path, "rb", compression="infer") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                if number == 1 and text.startswith("["):  # the whole file is a list
+                    return "", None
+                if text and is_json:
+                    json.dumps(json.loads(text), ensure_ascii=False).encode()  # raises for half a surrogate pair
+            except ValueError as error:
+                return f", line {number}", error
+    return "", None
