@@ -410,3 +410,14 @@ def test_further_values_of_tokens_are_truncated_and_removed_in_batches_with_and_
     removed = dataset.map(collate, batched=True, batch_size=size, remove_columns=["weight"])
     assert removed.column_names == ["input_ids", "attention_mask", "length"]
     assert "weight" not in collate.features(dataset, remove_columns=["weight"])
+
+
+def test_a_long_text_that_continues_in_further_rows_is_not_repeated_in_memory(wordpiece) -> None:
+    """Repeated for each of its rows, this text would have 45 GB."""
+    dataset = datasets.Dataset.from_dict({"text": ["I ride a bike to the sea, she said. " * 120_000, "a"], "n": [1, 2]})
+    collate = C(wordpiece, max_length=128, return_overflowing_tokens=True)
+    stored = dataset.map(collate, batched=True, remove_columns=["text"])
+    assert set(stored["overflow_to_sample_mapping"]) == {0, 1}
+    assert stored["n"][:2] == [1, 1]
+    with pytest.raises(ValueError, match=r"(?s)column 'text' repeats long texts.* GB.*remove_columns=\['text'\]"):
+        dataset.with_format("arrow").map(collate, batched=True)
