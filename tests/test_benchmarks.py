@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import BARS, STAGES
+from benchmarks.__main__ import BARS, PRINTED, STAGES, for_page
 from benchmarks.measuring import HEADER, Case, draw, must_equal, recorded, replace_tables, take_turns
 from PIL import Image, ImageChops, ImageStat
 
@@ -39,12 +39,15 @@ def test_a_different_output_ends_the_run() -> None:
 
 def test_the_page_has_a_section_with_a_table_for_every_stage() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    case = Case("rows", {"theirs": [10.0], "ours": [2.0]})
-    written = replace_tables(page, {name: [case] for name in STAGES})
-    assert written.count(" 5.0 (5.0 to 5.0) |") == len(STAGES)
-    assert re.findall(r"^## (.*)$", written, re.MULTILINE) == [*STAGES, "Other commands"]
+    case = Case("rows", {"theirs": [10.0], "ours": [2.0], "ours, one by one": [9.0]})
+    case_too = Case("rows, all threads", {"theirs": [10.0], "ours": [9.0]})
+    shown = [name for name in STAGES if name not in PRINTED]
+    written = replace_tables(page, for_page({name: [case, case_too] for name in STAGES}))
+    assert written.count(" 5.0 (5.0 to 5.0) |") == len(shown)
+    assert " 1.11 (" not in written.partition("## Learning")[0]
+    assert re.findall(r"^## (.*)$", written, re.MULTILINE) == [*shown, "Learning", "Load"]
     headers = [re.split(r" *\| *", line)[1:-1] for line in page.splitlines() if line.startswith("| comparison")]
-    assert headers == [list(HEADER)] * len(STAGES)
+    assert headers == [list(HEADER)] * len(shown)
     with pytest.raises(SystemExit, match="Gone"):
         replace_tables(page, {"Gone": [case]})
 

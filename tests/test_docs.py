@@ -1,5 +1,5 @@
-"""The documentation: its site builds, renders without a network, and lists every public name; its recipes for other
-trainers write what an independent reader reads.
+"""The documentation: its site builds, renders without a network, and lists every public name; its example for other
+trainers writes what an independent reader reads.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import functools
 import importlib.util
 import itertools
 import re
+import runpy
 import subprocess
 import sys
 import threading
@@ -22,7 +23,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import hf_posenc
-from hf_posenc import corpus as corpora
 
 REPO = Path(__file__).resolve().parent.parent
 installed = all(importlib.util.find_spec(name) for name in ("mkdocs", "material", "mkdocstrings_handlers"))
@@ -172,11 +172,8 @@ def test_the_files_for_other_trainers_hold_the_ids_of_the_tokenizer(
     some = np.random.default_rng(0)
     texts = [" ".join(f"word{word}" for word in some.integers(0, vocabulary, size)) for size in (3, 1, 9, 200)]
     Path("corpus.txt").write_text("\n".join(texts))
-    page = (REPO / "docs" / "corpora.md").read_text(encoding="utf-8")
-    section = page.partition("## Other trainers\n")[2].partition("\n## ")[0]
-    code = "".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
-    names = {"corpus": corpora, "texts": texts, "train_bpe": lambda *_, **__: tokenizer}
-    exec(code, names)
+    names = runpy.run_path(str(REPO / "examples" / "14_megatron.py"))
+    assert names["write"](Path("corpus.txt"), tokenizer, tmp_path)[0] == (np.uint16 if end == 3 else np.int32)
     ids = [[*tokenizer(text)["input_ids"], end] for text in texts]
     assert Indexed.read("megatron") == (ids, [0, 1, 2, 3, 4])
     assert np.memmap("train.bin", np.uint16 if end == 3 else np.int32).tolist() == list(itertools.chain(*ids))

@@ -208,3 +208,21 @@ def test_12_resumes_with_the_rows_that_were_left(tmp_path: Path) -> None:
     assert ours[:3] == ["the same rows"] * 3
     assert ours[3].startswith("refused: the stream has other rows")
     assert ours[4].startswith("refused: the state belongs to another plan")
+
+
+@pytest.mark.slow
+def test_13_trains_resumes_and_writes_the_texts_that_it_was_trained_on(tmp_path: Path) -> None:
+    out = run("13_train_and_generate.py", tmp_path, str(tmp_path))
+    assert float(re.findall(r"loss per label: ([\d.]+)", out)[0]) < 0.6
+    assert "[['<s>', 'bike', 'Ġride'], ['<pad>', '<s>', 'I']]" in out
+    assert "['bike ride I, she said', 'I ride bike']" in out
+    assert "[{'generated_text': ' I, she said'}]\n[{'generated_text': 'bike ride'}]" in out
+    again = run("13_train_and_generate.py", tmp_path, str(tmp_path))  # from its last checkpoint
+    assert re.findall("loss per label.*", again) == re.findall("loss per label.*", out)
+
+
+def test_14_writes_files_of_other_trainers_and_reads_the_first_document_back(tmp_path: Path) -> None:
+    out = run("14_megatron.py", tmp_path)
+    assert re.search(r"^\d+ tokens of uint16$", out, re.MULTILINE)
+    assert "the first document is read back: True" in out
+    assert "the files hold the same ids: True" in out

@@ -32,7 +32,6 @@ ids = np.array([[7, 6, 5, 4, 3, 2], [1, 2, 3, 0, 0, 0]])
 vectors = chance.normal(size=(5, d))
 x = chance.normal(size=(B, T, d)).astype(np.float32)
 weights = chance.dirichlet(np.ones(5), size=(2, 5))
-scores = chance.normal(size=(B, T, T))
 q = chance.normal(size=(B, 3, T, d))
 words = ["a", "king", "and", "a", "queen"]
 table = (chance.normal(size=(10, d)) / d**0.5).astype(np.float32)
@@ -54,11 +53,6 @@ def interleaved(count: int, width: int) -> Any:
     return angles[None].astype(np.float32)
 
 
-def halves(count: int, width: int) -> Any:
-    angles = np.arange(count)[:, None] / 10000 ** (np.arange(width // 2)[None] / (width // 2))
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
-
-
 def pca(points: Any) -> Any:
     """Return the coordinates along the two largest eigenvectors of the covariance."""
     values, directions = np.linalg.eigh(np.cov(points.T))
@@ -78,26 +72,17 @@ THEIRS: dict[str, Callable[[], Any]] = {
     "`combined_mask` of `create_masks`": lambda: np.maximum(
         (ids == 0).astype(np.float32)[:, None, None, :], 1 - np.tril(np.ones((T, T)))
     ),
-    "`src_mask` of `Batch`": lambda: (ids != 0)[:, None, :],
-    "`subsequent_mask(T)`": lambda: np.triu(np.ones((1, T, T)), k=1) == 0,
-    "`make_std_mask(ids, 0)`": lambda: (ids != 0)[:, None, :] & (np.triu(np.ones((1, T, T)), k=1) == 0),
     "`generate_square_subsequent_mask(T)`": lambda: nn.Transformer.generate_square_subsequent_mask(T),
-    "`masked_softmax(scores, lengths)`": lambda: softmax(
-        np.where(np.arange(T) < np.array([6, 3])[:, None, None], scores, -1e6)
-    ),
     "`scaled_dot_product_attention(q, k, v, mask)` with 1 for padding": lambda: (
         softmax(q @ q.swapaxes(-1, -2) / d**0.5 - 1e9 * (ids == 0)[:, None, None]) @ q
     ),
     "`get_angles(pos, i, d)`": lambda: get_angles(np.arange(P)[:, None], np.arange(d)[None], d),
     "`positional_encoding(P, d)`, sine and cosine in turn": lambda: interleaved(P, d),
-    "`positional_encoding(P, d)`, first all sines": lambda: halves(P, d),
     "`PositionalEncoding(d, dropout, max_len)(x)`": lambda: x + interleaved(1000, d)[:, :T],
-    "the same for `x` of shape `(T, B, d)`": lambda: x + interleaved(1000, d)[0, : x.shape[0], None],
     "`Embeddings`, then `PositionalEncoding`": lambda: table[ids] * d**0.5 + interleaved(T, d),
     '`pad_sequences(rows, 5, padding="post", truncating="post")`': lambda: [
         (row[:5] + [0] * 5)[:5] for row in ROWS_OF_IDS
     ],
-    "`d2l.plot` of columns 6 to 9": lambda: interleaved(P, d)[0, :, 6:10].T,
     "`plt.pcolormesh(pe[0])`, heat map of `P`": lambda: interleaved(P, d)[0],
     "distances between all rows of `pe`": lambda: np.linalg.norm(
         interleaved(P, d)[0][:, None] - interleaved(P, d)[0][None], axis=-1
@@ -113,8 +98,6 @@ def values(result: Any, theirs: str) -> Any:
     axes = result if isinstance(result, Axes) else getattr(result, "axes", [None])[-1]
     if not isinstance(axes, Axes):
         return np.asarray(result.detach())
-    if "d2l" in theirs:
-        return np.array([line.get_ydata() for line in axes.lines])
     if "PCA" in theirs:
         return np.asarray(axes.lines[0].get_xydata())
     images = [np.asarray(panel.images[0].get_array()) for panel in axes.figure.axes if panel.images]
@@ -125,10 +108,10 @@ def values(result: Any, theirs: str) -> Any:
 def test_a_line_of_the_table_gives_what_the_function_of_the_tutorial_gives(theirs: str) -> None:
     collate = DataCollatorWithPositionalEncoding(train_bpe(["I ride bike"], vocab_size=300, progress=False))
     names: dict[str, Any] = {name: getattr(hf_posenc, name) for name in hf_posenc.__all__}
+    names["padding_mask_from_ids"] = hf_posenc.masks.padding_mask_from_ids
     names |= {"torch": torch, "F": F, "B": B, "T": T, "P": P, "d": d, "dropout": 0.0, "rows": ROWS_OF_IDS}
     names |= {
         "ids": torch.from_numpy(ids),
-        "scores": torch.from_numpy(scores),
         **dict.fromkeys("qkv", torch.from_numpy(q)),
     }
     names |= {"lengths": torch.tensor([6, 3]), "x": torch.from_numpy(x), "embedding": embedding, "vectors": vectors}

@@ -258,8 +258,9 @@ def test_a_program_of_the_quickstart_runs_alone(program: str, tmp_path: Path, mo
 @pytest.mark.filterwarnings("ignore:only the tokens with 1 in")
 def test_a_row_of_each_format_in_the_quickstart_makes_the_batch_that_the_table_lists() -> None:
     tokenizer = train_bpe(["I ride bike", "bike ride I, she said"], vocab_size=300)
-    lines = re.findall(r"^\| [^|`]+ \| `(.+?)` \| (?:`(.+?)` )?\| (?:(`.+?) )?\|$", QUICKSTART, re.MULTILINE)
-    assert len(lines) == QUICKSTART.count("\n| ") - 1  # without the names of the columns
+    section = QUICKSTART.partition("\n## Formats of a row\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"^\| [^|`]+ \| `(.+?)` \| (?:`(.+?)` )?\| (?:(`.+?) )?\|$", section, re.MULTILINE)
+    assert len(lines) == section.count("\n| ") - 1  # without the names of the columns
     for row, settings, also in lines:
         collate = eval(f"Collator(tokenizer, {settings})", {"Collator": Collator, "tokenizer": tokenizer})
         batch = collate([ast.literal_eval(row)])

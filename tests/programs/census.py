@@ -24,7 +24,7 @@ import transformers
 
 from hf_posenc import AttentionMask, ModelSpec
 from hf_posenc.models import Probe
-from hf_posenc.testing import PackedLayout, PackingCheck, measure_packing
+from hf_posenc.testing import PackingCheck, measure_packing
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "isolation.md"
 ATTENTIONS = ("sdpa", "eager")
@@ -185,39 +185,42 @@ def census() -> tuple[Results, dict[type[Any], str], list[str]]:
     return results, {cls: reason for cls, reason in reasons.items() if cls not in results}, wrong
 
 
-def cell(layouts: Sequence[PackedLayout]) -> str:
-    """Return a cell of the table, for one layout of several classes with the same state."""
-    state, number, _ = max(layouts, key=lambda layout: layout.difference or 0.0)
-    text = {"isolated": "", "needs a kernel": "kernel"}.get(state, state)
-    return ", ".join(filter(None, [text, "" if number is None else f"{number:.1g}"]))
+# Classes that do not isolate in all layouts: the states of rows and of flat rows, and the words before the names.
+OTHERS = {
+    ("isolated", "impossible"): 'with `packing=True` only; `packing="flat"` is refused',
+    ("impossible", "isolated"): 'with `packing="flat"` only; `packing=True` is refused',
+    ("impossible", "needs a kernel"): "refused with `packing=True`; flat rows need a package that is missing here",
+    ("impossible", "impossible"): "refused in both layouts, because documents would see each other",
+}
 
 
 def tables(results: Results, reasons: dict[type[Any], str]) -> str:
-    """Return the results as Markdown: a list of the classes that isolate in all layouts, and a table of the others."""
-    groups: dict[tuple[str, ...], list[tuple[str, list[PackedLayout]]]] = {}
+    """Return the results as Markdown: lists of the classes that isolate in all layouts, in one, and in none."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    largest = 0.0
     for cls, checks in results.items():
-        layouts = [layout for check in checks for layout in (check.rows, check.flat)]
-        states = [layout.state for layout in layouts]
-        family = "" if set(states) == {"isolated"} else cls.__module__.split(".")[-2]
-        groups.setdefault((family, *(() if not family else states)), []).append((cls.__name__, layouts))
-    isolated = groups.pop(("",))
-    names = [name.removesuffix("ForCausalLM") + " (eager)" * (len(layouts) == 2) for name, layouts in isolated]
-    largest = cell([layout for _, layouts in isolated for layout in layouts])
+        (states,) = {(check.rows.state, check.flat.state) for check in checks}  # the same with each attention
+        name = cls.__name__.removesuffix("ForCausalLM")
+        if states == ("isolated", "isolated"):
+            name += " (eager)" * (len(checks) == 1)
+            largest = max(largest, *(part.difference or 0.0 for each in checks for part in (each.rows, each.flat)))
+        groups.setdefault(states, []).append(name)
+    isolated = groups.pop(("isolated", "isolated"))
     lines = ["## Isolated in all layouts", ""]
-    lines += [f"{len(names)} classes; the largest difference is {largest}. Names without `ForCausalLM`; (eager) marks"]
-    lines += ["classes that have this attention only:", ""]
-    lines += [textwrap.fill(", ".join(sorted(names, key=str.lower)) + ".", 140), "", "## Other classes", ""]
-    lines += ["| class | sdpa, rows | sdpa, flat | eager, rows | eager, flat |", "|---|---|---|---|---|"]
-    for _, found in sorted(groups.items()):
-        cells = [cell(each) for each in zip(*(layouts for _, layouts in found), strict=True)]
-        lines.append(f"| {', '.join(name for name, _ in found)} | {' | '.join(['–'] * (4 - len(cells)) + cells)} |")
-    lines += [
-        "",
-        "## Not measured",
-        "",
-        *(f"- {cls.__name__}: {textwrap.shorten(reason, 120)}" for cls, reason in reasons.items()),
-    ]
+    lines += [f"{len(isolated)} classes; the largest difference is {largest:.1g}. Names without `ForCausalLM`;"]
+    lines += ["(eager) marks classes that have this attention only:", "", listed(isolated), "", "## Other classes", ""]
+    for states, sentence in OTHERS.items():
+        if names := groups.pop(states, []):
+            lines += [f"{len(names)} {sentence}:", "", listed(names), ""]
+    assert not groups, groups
+    names = ", ".join(cls.__name__ for cls in reasons)
+    lines += [textwrap.fill(f"Not measured, because they did not run on token ids alone: {names}.", 140)]
     return "\n".join(lines) + "\n"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in the order of the alphabet, in lines of at most 140 characters."""
+    return textwrap.fill(", ".join(sorted(names, key=str.lower)) + ".", 140)
 
 
 def script(cls: type[Any]) -> str:

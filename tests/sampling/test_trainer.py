@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,7 @@ def test_rows_that_are_left_out_are_named_because_predictions_have_none_of_them(
     model = transformers.BertForTokenClassification(config)
     labels = [[-100] * 3 if number % 3 == 1 else [1] * 3 for number in range(6)]
     rows = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7]] * 6, "labels": labels})
-    collate = C(wordpiece, model=model, unsupervised="drop")
+    collate = C(wordpiece, model=model, on_no_labels="skip")
     trainer = Trainer(model=model, args=_arguments(tmp_path, per_device_eval_batch_size=4), data_collator=collate)
     with pytest.warns(UserWarning, match=r"left out[\s\S]*Trainer.predict returns fewer rows"):
         assert len(trainer.predict(rows).predictions) == 4
@@ -349,32 +350,31 @@ def test_a_table_on_an_accelerator_is_refused_with_the_setting_for_pinning(wordp
 
 # -------------------------------------------------------------------------------------------- the script of the guide
 
-GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "trainer.md").read_text(encoding="utf-8")
-SCRIPT = GUIDE.partition("## One whole script\n")[2].partition("```python\n")[2].partition("```")[0]
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "13_train_and_generate.py"
 
 
-def test_the_script_of_the_guide_continues_after_a_stop_to_the_same_weights(
+def test_the_example_of_a_whole_run_continues_after_a_stop_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, weights = Trainer.training_step, []
+    train = runpy.run_path(str(SCRIPT))["train"]
 
     def stop_at_step_30(self: Any, *args: Any) -> Any:
         if self.state.global_step == 30:
             raise KeyboardInterrupt
         return step(self, *args)
 
-    for folder, stops in (("whole", False), ("stopped", True), ("stopped", False)):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        monkeypatch.chdir(tmp_path / folder)
+    for name, stops in (("whole", False), ("stopped", True), ("stopped", False)):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
         monkeypatch.setattr(Trainer, "training_step", stop_at_step_30 if stops else step)
-        names: dict[str, Any] = {"__name__": "__main__"}
         if stops:
             with pytest.raises(KeyboardInterrupt):
-                exec(SCRIPT, names)
+                train(folder)
         else:
-            exec(SCRIPT, names)
-            weights.append(names["model"].state_dict())
-    assert (tmp_path / "stopped" / "output" / "checkpoint-20").is_dir()
+            train(folder)
+            weights.append(transformers.AutoModelForCausalLM.from_pretrained(folder / "trained").state_dict())
+    assert (tmp_path / "stopped" / "checkpoints" / "checkpoint-20").is_dir()
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
@@ -383,10 +383,10 @@ def test_the_script_of_the_guide_continues_after_a_stop_to_the_same_weights(
     [{}, {"packing": True}, {"packing": "flat"}, {"packing": "flat", "padding": False}, {"padding": "max_length"}],
     ids=str,
 )
-def test_the_line_of_the_guide_makes_prompts_of_every_saved_collator(
+def test_the_line_of_the_example_makes_prompts_of_every_saved_collator(
     settings: dict[str, Any], byte_bpe, tmp_path: Path
 ) -> None:
-    (line,) = re.findall(r"collate\.replace\(.*?\n\)", SCRIPT, re.DOTALL)
+    (line,) = re.findall(r"prompts = (collate\.replace\(.*\))", SCRIPT.read_text(encoding="utf-8"))
     config = transformers.GPT2Config(vocab_size=len(byte_bpe), n_embd=16, n_layer=1, n_head=2, n_positions=32)
     model = transformers.GPT2LMHeadModel(config).eval()
     made = C(byte_bpe, model=model, labels="causal_lm", pad_token="eos", **{"max_length": 16, **settings})

@@ -30,7 +30,8 @@ from torch.utils.data import BatchSampler
 from transformers import trainer_pt_utils
 
 from hf_posenc import DataCollatorWithPositionalEncoding as Collator
-from hf_posenc import PackingPlan, pack, plan_batches, train_bpe
+from hf_posenc import pack, plan_batches, train_bpe
+from hf_posenc.packing import PackingPlan
 
 from .measuring import docstrings
 
@@ -166,7 +167,7 @@ def score(
     model, is_causal = made(labels, len(tokenizer)), labels == "causal_lm"
     if change is not None:
         change(model)
-    collate = Collator(tokenizer, model=model, labels=labels, seed=0, unsupervised="keep")
+    collate = Collator(tokenizer, model=model, labels=labels, seed=0, on_no_labels="keep")
     steps = [
         step for epoch in range(EPOCHS[corpus]) for step in PLANS[plan](lengths, BUDGETS[corpus], 100 * epoch + seed)
     ]

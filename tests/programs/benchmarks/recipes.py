@@ -296,24 +296,16 @@ def learned_gain(results: Results, cell: Cell) -> tuple[float, bool]:
 
 
 def table(results: Results) -> str:
-    """Return the Markdown table of the comparison: scores at the chosen rates, differences and verdicts."""
-    lines = [
-        "| family, task, width | none | learned | default | difference | default is |",
-        "|---|---|---|---|---|---|",
-    ]
-    for cell in CELLS:
-        family, task, width = cell
-        none, counts = learned_gain(results, cell)
-        stock, default = at_the_end(results, cell, "stock"), at_the_end(results, cell, "default")
-        mean, half, word = verdict(stock, default)
-        arms = [
-            f"{values.mean():.2f} at {chosen_rate(results, cell, arm):.0e}".replace("e-0", "e-")
-            for arm, values in (("stock", stock), ("default", default))
-        ]
-        lines.append(
-            f"| {family}, {task}, {width} | {none:.2f} | {' | '.join(arms)} | {mean:+.2f} ± {half:.2f} "
-            f"| {word if counts else f'({word})'} |"
-        )
+    """Return the Markdown table of the comparison, a row for each family and width: scores of both, and verdicts."""
+    lines = [f"| family, width | {' | '.join(TEST)} |", "|---" * (len(TEST) + 1) + "|"]
+    for family, width in dict.fromkeys((family, width) for family, _, width in CELLS):
+        cells = []
+        for cell in ((family, task, width) for task in TEST):
+            stock, default = at_the_end(results, cell, "stock"), at_the_end(results, cell, "default")
+            word = verdict(stock, default)[2]
+            shown = word if learned_gain(results, cell)[1] else f"({word})"
+            cells.append(f"{stock.mean():.2f}, {default.mean():.2f}: {shown}")
+        lines.append(f"| {family}, {width} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

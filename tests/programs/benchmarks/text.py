@@ -86,7 +86,7 @@ def contenders(tokenizer: Any, library: str) -> dict[str, Callable[[], Encode]]:
 
     return {
         "`tokenizer(...)`": lambda: lambda texts: tokenizer(texts, **settings),
-        "hf_posenc": lambda: DataCollatorWithPositionalEncoding(tokenizer, backend="fast"),
+        "hf_posenc": lambda: DataCollatorWithPositionalEncoding(tokenizer, backend="auto"),
         'hf_posenc, `backend="tokenizers"`': lambda: DataCollatorWithPositionalEncoding(
             tokenizer, backend="tokenizers"
         ),

@@ -175,13 +175,13 @@ FAMILIES = {
 }
 _PADDED = (
     *("padding", "padding_side", "pad_to_multiple_of", "truncation", "max_length", "return_overflowing_tokens"),
-    *("stride", "add_special_tokens", "empty", "return_tensors", "text_column", "is_split_into_words", "backend"),
+    *("stride", "add_special_tokens", "on_empty", "return_tensors", "text_column", "is_split_into_words", "backend"),
 )
 _TEXTS = ("text_column", "text_pair_column", "text_target_column")
 _LEARNING = (
     "labels",
     "packing",
-    "unsupervised",
+    "on_no_labels",
     "max_target_length",
     "look_ahead",
     "seed",

@@ -21,8 +21,8 @@ DEFAULTS: dict[str, Any] = {
     **{"text_column": "text", "text_pair_column": None, "text_target_column": None, "is_split_into_words": False},
     **{"padding": True, "padding_side": None, "pad_token": None, "pad_to_multiple_of": None, "truncation": True},
     **{"max_length": None, "max_target_length": None, "return_overflowing_tokens": False, "stride": 0},
-    **{"add_special_tokens": True, "empty": "error", "look_ahead": None, "packing": False, "labels": None},
-    **{"unsupervised": None, "seed": None, "convention": "vaswani", "embedding": None, "base": None, "scale": None},
+    **{"add_special_tokens": True, "on_empty": "error", "look_ahead": None, "packing": False, "labels": None},
+    **{"on_no_labels": None, "seed": None, "convention": "vaswani", "embedding": None, "base": None, "scale": None},
     **{"zero_padding": True, "return_tensors": "pt"},
 }
 _STRATEGIES = {True: "longest_first", False: "do_not_truncate", None: "do_not_truncate"}
@@ -249,7 +249,7 @@ class Reference:
     def batch(self, wanted: Wanted, others: dict[str, Any], targets: list[list[int]] | None) -> Wanted:
         """Fill in the expected batch of the rows, or the refusals."""
         rows, o = wanted.rows, self.o
-        if any(not _real(row) for row in rows) and o["empty"] == "error":
+        if any(not _real(row) for row in rows) and o["on_empty"] == "error":
             wanted.refusals.append("has no tokens")
         if self.limit is not None and max(len(row.ids) for row in rows) > self.limit:
             wanted.refusals.append("tokens, limit|cannot be truncated")
@@ -446,7 +446,7 @@ class Reference:
     def _supervised(self, wanted: Wanted, labels: list[Any], rows: list[Row]) -> list[bool]:
         """Return which rows are kept; rows whose labels are all -100 may be refused or left out."""
         everything = [True] * len(labels)
-        how = self.o["unsupervised"]
+        how = self.o["on_no_labels"]
         is_taken = self.family is None or "labels" in self.family.keys
         if self.o["labels"] == "masked_lm" or labels[0] is None or how == "keep" or not is_taken:
             return everything
@@ -454,9 +454,9 @@ class Reference:
         if how is None:
             shortest = 1 if self.o["packing"] and any(has) else 0
             has = [found or _real(row) <= shortest for found, row in zip(has, rows, strict=True)]
-        if all(has) or (how == "drop" and any(has)):
+        if all(has) or (how == "skip" and any(has)):
             return has
-        wanted.refusals.append("nothing to learn" if how != "drop" else "no row of the batch has a label")
+        wanted.refusals.append("nothing to learn" if how != "skip" else "no row of the batch has a label")
         return everything
 
     def _width(self, wanted: Wanted, rows: list[list[int]]) -> int:
