@@ -16,9 +16,17 @@ _MEANT = {
     "PositionalEncoding": "SinusoidalPositionalEncoding",
     "SinusoidalPositions": "use_sinusoidal_positions",
     "SinusoidalEncoding": "SinusoidalPositionalEncoding",
-    "SinusoidalPositionalEmbedding": "PositionalEmbedding",
+    "SinusoidalPositionalEmbedding": "SinusoidalPositionalEncoding",  # of diffusers: it adds positions only
     "PositionalEncodingCollator": "DataCollatorWithPositionalEncoding",
     "DataCollator": "DataCollatorWithPositionalEncoding",
+    "Collator": "DataCollatorWithPositionalEncoding as Collator",
+}
+# Names that are public in their room only.
+_ROOMS = {
+    **dict.fromkeys(("LearnedPositionalEncoding", "reorder_columns"), "positions"),
+    **dict.fromkeys(("position_ids_from_documents", "position_ids_from_lengths"), "positions"),
+    **dict.fromkeys(("additive_mask", "padding_mask_from_ids"), "masks"),
+    **dict.fromkeys(("BatchPlan", "PackingPlan"), "packing"),
 }
 
 
@@ -26,10 +34,11 @@ def __getattr__(name: str) -> object:
     try:
         return _attribute(name)
     except AttributeError:
-        if name not in _MEANT:
+        if name not in {**_MEANT, **_ROOMS}:
             raise
     from ._common.errors import explain
 
-    meant = _MEANT[name]
+    room = f".{_ROOMS[name]}" if name in _ROOMS else ""
     # An `AttributeError` would lose its message in `from hf_posenc import ...`.
-    raise ImportError(explain(f"hf_posenc has no name '{name}'", fix=f"from hf_posenc import {meant}"))
+    fix = f"from hf_posenc{room} import {_MEANT.get(name, name)}"
+    raise ImportError(explain(f"hf_posenc has no name '{name}'", fix=fix))

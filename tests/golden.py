@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from sinusoid_reference import DIGITS, place, radians, unit, value
 
-from hf_posenc.positions import CONVENTIONS, Convention, fixed_bases, frequencies, sinusoidal_encoding
+from hf_posenc import fixed_bases
+from hf_posenc.positions import CONVENTIONS, Convention, frequencies, sinusoidal_encoding
 
 FILE = Path(__file__).parent / "data" / "golden.json"
 POSITIONS = [0, 1, 2, 3, 8, 100, 511, 512, 131_071, 2**20, 2**24 + 1, 2**31 - 1, -1, -(2**20)]

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hf_posenc.positions import CONVENTIONS, Convention, fixed_bases
+from hf_posenc import fixed_bases
+from hf_posenc.positions import CONVENTIONS, Convention
 
 FIXED = fixed_bases(4, 5, 7)
 ALL = [*CONVENTIONS.values(), FIXED]

@@ -93,17 +93,17 @@ def forms(mask: AttentionMask) -> list[Any]:
 
 # The keys begin with the public name that the call uses.
 CALLS: dict[str, Callable[[Any], Any]] = {
-    "additive_mask": lambda _: hf_posenc.additive_mask(MASK.bool(), torch.float16, value=-10),
+    "additive_mask": lambda _: hf_posenc.masks.additive_mask(MASK.bool(), torch.float16, value=-10),
     "frequencies": lambda _: hf_posenc.frequencies(8),
     "pack": lambda _: list(hf_posenc.pack([3, 5, 2, 8], 10)),
     "pack_dataset": lambda _: hf_posenc.pack_dataset(ROWS, 8)[:],
     "padding_mask": lambda _: [hf_posenc.padding_mask(each, 5) for each in ([2, 1], np.array([2]), MASK.sum(1))],
-    "padding_mask_from_ids": lambda _: [hf_posenc.padding_mask_from_ids(each, 0) for each in (IDS, IDS.tolist())],
+    "padding_mask_from_ids": lambda _: [hf_posenc.masks.padding_mask_from_ids(each, 0) for each in (IDS, IDS.tolist())],
     "plan_batches": lambda _: list(hf_posenc.plan_batches([3, 5, 2, 8], 10)),
-    "position_ids_from_documents": lambda _: hf_posenc.position_ids_from_documents(DOCUMENTS),
-    "position_ids_from_lengths": lambda _: hf_posenc.position_ids_from_lengths([3, 1], padding_side="left"),
+    "position_ids_from_documents": lambda _: hf_posenc.positions.position_ids_from_documents(DOCUMENTS),
+    "position_ids_from_lengths": lambda _: hf_posenc.positions.position_ids_from_lengths([3, 1], padding_side="left"),
     "position_ids_from_mask": lambda _: hf_posenc.position_ids_from_mask(MASK, start=2),
-    "reorder_columns": lambda _: hf_posenc.reorder_columns("vaswani", "marian", 8),
+    "reorder_columns": lambda _: hf_posenc.positions.reorder_columns("vaswani", "marian", 8),
     "sinusoidal_encoding": lambda _: [hf_posenc.sinusoidal_encoding(each, 6) for each in (IDS, IDS / 3, [1, 2**40])],
     **{
         f"positional_encoding {kind}": lambda _, encoding=encoding: [encoding(X), encoding(X, position_ids=IDS)]
@@ -168,7 +168,10 @@ def test_another_default_device_changes_no_result(unigram, name: str) -> None:
 
 
 def test_every_public_name_is_called() -> None:
-    assert {name.partition(" ")[0].partition(".")[0] for name in CALLS} | set(NO_CALL) == set(hf_posenc.__all__)
+    assert {name.partition(" ")[0].partition(".")[0] for name in CALLS} | set(NO_CALL) == {
+        *hf_posenc.__all__,
+        *hf_posenc._ROOMS,
+    }
     assert not {*CALLS} & {*NO_CALL}
 
 

@@ -114,7 +114,7 @@ def test_packed_rows_of_every_kind_are_the_same_documents_in_every_layout(
     layout: str, each: list[Document], boundaries: str, data: st.DataObject
 ) -> None:
     mask = data.draw(st.none() | st.sampled_from(MASKS))
-    collate = C(WORDS, labels="causal_lm", unsupervised="keep", **LAYOUTS[layout])
+    collate = C(WORDS, labels="causal_lm", on_no_labels="keep", **LAYOUTS[layout])
     batch = collate(rows_of(each, boundaries, mask))
     want = expected(each, mask is not None)
     assert found(batch) == want
@@ -143,7 +143,7 @@ def test_pack_dataset_reads_packed_rows_of_every_kind_and_its_rows_are_read_agai
     mask = data.draw(st.none() | st.sampled_from(MASKS))
     dataset = datasets.Dataset.from_list(rows_of(each, boundaries, mask))
     packed = pack_dataset(dataset, CAPACITY, document_ids=True)
-    plain = C(WORDS, unsupervised="keep")
+    plain = C(WORDS, on_no_labels="keep")
     batch = plain([{name: row[name] for name in row if name != "attention_mask"} for row in packed])
     assert found(batch) == expected(each, mask is not None)
     again = pack_dataset(packed.remove_columns("document_ids"), CAPACITY)
@@ -179,7 +179,7 @@ def test_no_row_of_a_padded_batch_depends_on_another(
         {"input_ids": [5, 6, 7], "position_ids": data.draw(kinds)},
         {"input_ids": [8, 9, 4], "position_ids": data.draw(kinds)},
     ]
-    collate = C(WORDS, labels="causal_lm", unsupervised="keep", **LAYOUTS[layout])
+    collate = C(WORDS, labels="causal_lm", on_no_labels="keep", **LAYOUTS[layout])
     if data.draw(st.booleans()):
         collate = collate.replace(
             model=ModelSpec(**{**vars(spec), "first_position": 2, "shifts_labels": True, "is_causal": True})
@@ -344,7 +344,7 @@ def test_a_label_kind_that_reads_the_length_of_the_prompt_is_right_in_every_piec
     texts = [{"text": "w3 w4 w5 w6 w7 w8", "prompt_length": 4}]
     left = _words()
     left.truncation_side = "left"
-    settings_ = {"labels": "causal_lm", "unsupervised": "keep"}
+    settings_ = {"labels": "causal_lm", "on_no_labels": "keep"}
     ignored = warnings.catch_warnings(action="ignore")  # of the column, and of pieces
     with ignored:
         assert C(left, max_length=3, **settings_)(rows)["labels"].tolist() == [[-100, 6, 7]]
@@ -411,7 +411,7 @@ def test_documents_are_read_from_a_mask_of_four_dimensions(
     batch = {"input_ids": ids, "attention_mask": mask}
     found = AttentionMask.from_batch(batch).documents
     assert found.tolist() == [documents]
-    collate = C(WORDS, labels="causal_lm", unsupervised="keep")
+    collate = C(WORDS, labels="causal_lm", on_no_labels="keep")
     labels = collate([{"input_ids": ids[0].tolist(), "document_ids": documents}])["labels"]
     read = collate.batch(batch)["labels"]
     assert read.tolist() == labels.tolist()
@@ -429,7 +429,7 @@ def test_documents_are_read_from_a_mask_of_four_dimensions(
     ],
 )
 def test_rows_with_gaps_are_those_without(row: dict[str, Any], ids: list[int], labels: list[int]) -> None:
-    collate = C(WORDS, labels="causal_lm", unsupervised="keep")
+    collate = C(WORDS, labels="causal_lm", on_no_labels="keep")
     batch = collate([row])
     assert (batch["input_ids"].tolist(), batch["labels"].tolist()) == ([ids], [labels])
     assert (collate.replace(packing="flat")([row])["labels"] != -100).sum() == 3 + ("document_ids" in row)

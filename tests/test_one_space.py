@@ -71,7 +71,7 @@ def _models() -> dict[str, Any]:
 
 MODELS = _models()
 COLLATORS = {
-    (name, layout): C(TOKENIZERS["right"], model=MODELS[name], unsupervised="keep", **LAYOUTS[layout])
+    (name, layout): C(TOKENIZERS["right"], model=MODELS[name], on_no_labels="keep", **LAYOUTS[layout])
     for name in ("GPT-2", "Mistral with a window of 3", "BERT")
     for layout in LAYOUTS
     if (name, layout) != ("BERT", "flat")
@@ -283,7 +283,7 @@ def test_the_audit_of_a_batch_counts_the_targets_of_its_documents(
 ) -> None:
     given_rows = rows_of(rows, boundaries, "labels", draw)
     wanted = sum(label != IGNORED for row in rows for document in row for label in document.labels[1:])
-    collate = C(TOKENIZERS["right"], unsupervised="keep", **LAYOUTS[layout])
+    collate = C(TOKENIZERS["right"], on_no_labels="keep", **LAYOUTS[layout])
     assume(wanted > 0)
     assert audit.labels([collate(given_rows)], TOKENIZERS["right"]).trained == wanted
     assert audit.labels(given_rows, TOKENIZERS["right"]).trained == wanted

@@ -14,7 +14,8 @@ import transformers
 from installed import makes_masks_of_four_dimensions
 from torch import nn
 
-from hf_posenc import AttentionMask, position_ids_from_documents
+from hf_posenc import AttentionMask
+from hf_posenc.positions import position_ids_from_documents
 from hf_posenc.testing import assert_packed_equals_alone
 
 _SMALL: dict[str, Any] = {

@@ -50,28 +50,16 @@ app.command(epilog="Example: hf-posenc verify encoded")(verify)
 def check(
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="MODEL_OR_FOLDER", help="A folder with a model, or one on the Hub; with --texts, a tokenizer."
-        ),
+        typer.Argument(metavar="MODEL_OR_FOLDER", help="A folder with a model, or one on the Hub."),
     ],
-    texts: Annotated[
-        Path | None,
-        typer.Option(help="Compare the fast backend of the tokenizer with tokenizers on each line of this file."),
-    ] = None,
 ) -> None:
-    """Report how a model encodes positions, or with --texts compare two ways to tokenize a file.
+    """Report how a model encodes positions, and if it isolates packed documents.
 
     The report lists the model's tables of position vectors, each table's formula and error, and the effect of left
-    padding. Its last line states if the model isolates packed documents, in rows and in one flat row, with the largest
-    difference of an output, divided by the largest output.
-
-    With --texts, each line of a file is tokenized twice: with a fast library (gigatoken or nanotoken) and with the
-    tokenizers library. The lines with different token ids are counted. If there are any, the exit status is 1.
+    padding. Its last lines state if the model isolates packed documents, in rows and in one flat row, with the largest
+    difference of an output, divided by the largest output; and if they leak with TRL.
     """
     screen = Screen()
-    if texts is not None:
-        _compare_backends(model, texts, screen)
-        return
     from .. import audit
     from ..models import loaded_model
     from ..testing import measure_packing
@@ -82,7 +70,10 @@ def check(
     random = [table.name for table in report.tables if table.name in missing]
     if random:
         screen.say(f"  not in the checkpoint, so new random numbers: {', '.join(random)}")
-    screen.say(f"packed documents in {measure_packing(loaded)}")
+    packing = measure_packing(loaded)
+    screen.say(f"packed documents in {packing}")
+    with_trl = {"isolated": "are isolated", "needs a kernel": "need that kernel"}.get(packing.flat.state, "leak")
+    screen.say(f"with TRL's packing and padding_free, which send flat rows without a mask, documents {with_trl}")
 
 
 @app.command(epilog="Example: hf-posenc labels tokenized --tokenizer google-bert/bert-base-uncased")
@@ -134,13 +125,26 @@ def labels(
         raise typer.Exit(1)
 
 
-def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
-    """Compare the token ids of the fast backend with those of `tokenizers`, line by line of `file`."""
+@app.command(epilog="Example: hf-posenc check-tokenizer google-bert/bert-base-uncased my_texts.txt")
+def check_tokenizer(
+    tokenizer: Annotated[
+        str, typer.Argument(metavar="NAME_OR_FOLDER", help="A folder with a tokenizer, or on the Hub.")
+    ],
+    file: Annotated[Path, typer.Argument(metavar="TEXTS", help="A text file; each line is a text.")],
+) -> None:
+    """Tokenize each line of a file with the fast library of a tokenizer and with tokenizers, and compare the ids.
+
+    The lines with different token ids are counted. If there are any, the exit status is 1.
+    """
+    screen = Screen()
     if not file.exists():
         raise FileNotFoundError(no_such_file(str(file)))
     from ..tokenization import Encoder, FastBackend, private_copy
 
-    backend = Encoder(private_copy(tokenizer), backend="fast").backend
+    copy = private_copy(tokenizer)
+    backend = Encoder(copy).backend
+    if not isinstance(backend, FastBackend):
+        backend = Encoder(copy, backend="nanotoken").backend  # raises with the reason
     assert isinstance(backend, FastBackend)
     lines, different = 0, []
     with file.open(encoding="utf-8", errors="replace") as opened:

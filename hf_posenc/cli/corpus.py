@@ -24,8 +24,8 @@ class PlainHelp(TyperCommand):
 _SampleBy = Literal["line", "paragraph", "document"]
 _OnBadRow = Literal["error", "skip"]
 _Engine = Literal["processes", "ray"]
-_NoLabels = Literal["error", "drop", "keep"]
-_Backend = Literal["auto", "fast", "tokenizers"]
+_NoLabels = Literal["error", "skip", "keep"]
+_Backend = Literal["auto", "tokenizers", "nanotoken", "gigatoken"]
 _OVERFLOW = "--return-overflowing-tokens"  # without an option that says no
 
 
@@ -68,7 +68,7 @@ def encode(
     add_special_tokens: Annotated[bool, _option("Add the special tokens of the tokenizer.")] = True,
     packing: Annotated[bool, _option("Put several documents into rows of --max-length.", "--packing")] = False,
     labels: Annotated[Literal["causal_lm"] | None, _option("Store labels, too.")] = None,
-    unsupervised: Annotated[_NoLabels | None, _option("A row without a label: stop, drop or keep it.")] = None,
+    on_no_labels: Annotated[_NoLabels | None, _option("A row without a label: stop, skip or keep it.")] = None,
     padding: Annotated[Literal["max_length"] | None, _option("Store rows padded to --max-length.")] = None,
     pad_token: Annotated[str | None, _option("Padding token for a tokenizer without one.")] = None,
     backend: Annotated[_Backend, _option("Library that makes the ids; all make the same.")] = "auto",

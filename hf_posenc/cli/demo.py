@@ -98,7 +98,7 @@ def demo(
     screen.facts({"texts    ": f"{len(texts):,}, {amount}"})
     tokenizer_or_name, origin = trained_bpe(texts, vocab_size) if tokenizer is None else (tokenizer, "")
     collate = DataCollatorWithPositionalEncoding(
-        tokenizer_or_name, pad_token=pad_token, empty="keep", embedding=_D_MODEL
+        tokenizer_or_name, pad_token=pad_token, on_empty="keep", embedding=_D_MODEL
     )
     if collate.max_length is None or collate.max_length > MAX_LENGTH:
         collate = collate.replace(max_length=MAX_LENGTH)

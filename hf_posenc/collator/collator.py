@@ -38,6 +38,8 @@ from .warn import (
     left_out_warning,
     masks_warning,
     numbering_warning,
+    packed_warning,
+    packs_documents,
     truncation_warning,
     unmarked_warning,
     unmasked_warning,
@@ -119,11 +121,11 @@ class DataCollatorWithPositionalEncoding(Processor):
             rows that have a column `overflow_to_sample_mapping` keep its values. `Trainer.predict` needs rows that are
             not continued: tokenize with `dataset.map` first. A batch with more rows than it was given warns.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
-        empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row of
-            padding.
+        on_empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row
+            of padding.
         look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added if the forward of
-            `model` has this argument. Without `model` it is added except with `packing="flat"`. With targets the mask
-            is for the decoder, and its T is that of `labels`. A mask for more than 65,536 tokens raises.
+            `model` has this argument. Without `model` it is added except with `packing="flat"` and masked labels. With
+            targets the mask is for the decoder, and its T is that of `labels`. One for more than 65,536 tokens raises.
         packing (`bool` or `"flat"`, *optional*): `True` puts several documents into each row of `max_length` tokens.
             `position_ids` restart at each document, and `document_ids` number the documents. A `model` without a
             `document_ids` argument gets an `attention_mask` that isolates documents: (B, 1, T, T) in the model's dtype,
@@ -136,18 +138,18 @@ class DataCollatorWithPositionalEncoding(Processor):
             `assistant_tokens_mask` or `loss_mask`; and at the first token of a document behind padding or another
             document, if labels are predicted from the token before. `labels` says so, or else `model`. Without both,
             given labels that are the ids of their own tokens are.
-        unsupervised (`"error"`, `"drop"` or `"keep"`, *optional*): treatment of a row whose labels are all -100, for
-            example after truncation, or of one token if labels predict the next one. `"error"` raises, `"drop"` leaves
+        on_no_labels (`"error"`, `"skip"` or `"keep"`, *optional*): treatment of a row whose labels are all -100, for
+            example after truncation, or of one token if labels predict the next one. `"error"` raises, `"skip"` leaves
             it out and warns, and `"keep"` keeps it. By default such a row raises, unless `labels="masked_lm"` (a short
             row may have no masked token), or it has no tokens, or it is a packed document of one token beside others.
-        mlm_probability (`float`, *optional*, defaults to 0.15): share of tokens that `"masked_lm"` predicts.
+        mlm_probability (`float`, *optional*): share of tokens that `"masked_lm"` predicts, by default 0.15.
         seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
             `embedding` is a width, it also seeds the random numbers of the table.
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
-        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): library that makes the token ids. `"auto"` uses
-            nanotoken or gigatoken if the extra `fast` is installed and they support the tokenizer, and `tokenizers`
-            otherwise; `"fast"` raises if they cannot be used. All return the same ids, see
+        backend (`"auto"`, `"tokenizers"`, `"nanotoken"` or `"gigatoken"`, *optional*): library that makes token ids.
+            `"auto"` uses nanotoken or gigatoken if the extra `fast` is installed and they support the tokenizer, and
+            `tokenizers` otherwise. The name of a library raises if that cannot be used. All return the same ids, see
             `hf_posenc.tokenization.FastBackend`.
         return_tensors (`"pt"` or `"np"`, *optional*): return PyTorch tensors or NumPy arrays.
 
@@ -399,7 +401,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             `Batches`: an iterable of `Batch`, with the method `in_order(results)`. Each text is in exactly one batch.
 
         Raises:
-            ValueError: with `packing` or `unsupervised="drop"`, because a text may then have no row of its own. The
+            ValueError: with `packing` or `on_no_labels="skip"`, because a text may then have no row of its own. The
                 loop over the batches raises it for a row of more tokens than the budget, and for the bad rows that
                 `batch` refuses.
             TypeError: if `texts` is not an iterable, or `token_budget` or `window` is not an integer.
@@ -668,8 +670,16 @@ class DataCollatorWithPositionalEncoding(Processor):
         if not len(tokenized.ids):
             raise ValueError(empty_batch(source))
         arrays, left_out = arrange(self._config, tokenized)
+        if self.on_no_labels is not None and "labels" not in arrays:
+            raise value_error(
+                "on_no_labels is the treatment of rows without labels, and this batch has none at all",
+                got=f"on_no_labels={self.on_no_labels!r}, labels=None, and no column of labels",
+                fix='labels="causal_lm" or "masked_lm", or a column labels; or collate.replace(on_no_labels=None)',
+            )
+        if self.model is None and self.look_ahead is None and packs_documents(arrays):
+            self._warnings.once("packed", packed_warning(self._config))
         if left_out:
-            self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.ids)))
+            self._warnings.once("on_no_labels", left_out_warning(self._config, left_out, len(tokenized.ids)))
         is_divided = self.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count
         if is_divided and tokenized is not source:
             warn_of_pieces(self._config, tokenized)

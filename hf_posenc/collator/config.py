@@ -96,6 +96,7 @@ class Config:
         # True if labels are separate token sequences, as in translation.
         targets_by_model = model is not None and model.is_encoder_decoder and model.shifts_labels
         self.has_targets = self.target_encoder is not None or bool(targets_by_model and settings.labels is None)
+        self._check_targets()
         # First id of `decoder_input_ids`, if the collator makes them.
         self.decoder_start = decoder_start(model, tokenizer) if self.has_targets else None
         # True if each label is predicted from the token before it: the kind of labels says so, or else the model.
@@ -111,8 +112,16 @@ class Config:
         self.may_count_from_2 = model is None and settings.embedding is None and is_fairseq and is_theirs
         # Number of rows of the table or of the model's embedding.
         self.number_of_ids = _smallest(self.embedder.rows, None if model is None else model.num_embeddings)
-        by_default = settings.packing != "flat" if self.accepts is None else "look_ahead_mask" in self.accepts
-        self.has_look_ahead = by_default if settings.look_ahead is None else settings.look_ahead
+
+    @property
+    def has_look_ahead(self) -> bool:
+        """True if batches have a look-ahead mask."""
+        settings = self.settings
+        if settings.look_ahead is not None:
+            return settings.look_ahead
+        if self.accepts is not None:
+            return "look_ahead_mask" in self.accepts
+        return settings.packing != "flat" and settings.label_name != "masked_lm"  # masked models attend to all tokens
 
     def takes(self, name: str) -> bool:
         """Return True if the forward of the model has this argument, or without a model."""
@@ -195,6 +204,22 @@ class Config:
             self.limits.check_special_tokens(special)
             if is_padded and not is_flat:
                 self._check_multiple("max_length", limit)
+
+    def _check_targets(self) -> None:
+        """Raise a `ValueError` for settings of targets or labels where there can be none."""
+        settings = self.settings
+        if settings.max_target_length is not None and not self.has_targets:
+            raise value_error(
+                "max_target_length is a limit of targets, the texts to predict, and there are none",
+                got=f"max_target_length={settings.max_target_length}, text_target_column=None",
+                fix='text_target_column="target"; max_length limits texts',
+            )
+        if settings.on_no_labels is not None and not self.takes("labels"):
+            raise value_error(
+                "on_no_labels is the treatment of rows without labels, and the model takes no labels",
+                got=f"on_no_labels={settings.on_no_labels!r}",
+                fix="leave it out",
+            )
 
     def _check_multiple(self, name: str, limit: int | None) -> None:
         multiple = self.settings.pad_to_multiple_of

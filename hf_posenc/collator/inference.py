@@ -203,18 +203,18 @@ class Batches:
 
 
 def _check_rows_are_kept(config: Config) -> None:
-    """Raise a `ValueError` for `packing`, and for `unsupervised="drop"`: a text may then have no row of its own."""
+    """Raise a `ValueError` for `packing`, and for `on_no_labels="skip"`: a text may then have no row of its own."""
     if config.settings.packing:
         raise value_error(
             "packing puts several texts into one row, so that a text has no result of its own",
             got=f"packing={config.settings.packing!r}",
             fix="collate.replace(packing=False).batches(...)",
         )
-    if config.settings.unsupervised == "drop":
+    if config.settings.on_no_labels == "skip":
         raise value_error(
             "a text that is left out of its batch has no result",
-            got='unsupervised="drop"',
-            fix='collate.replace(unsupervised="keep").batches(...)',
+            got='on_no_labels="skip"',
+            fix='collate.replace(on_no_labels="keep").batches(...)',
         )
 
 

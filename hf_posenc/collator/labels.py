@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,9 @@ class MaskedLabels:
                 fix='labels="causal_lm", or tokenizer.add_special_tokens({"mask_token": "[MASK]"}) before',
             )
         labels = settings.labels
-        masking = labels if isinstance(labels, MaskedLM) else MaskedLM(settings.mlm_probability)
+        masking = labels if isinstance(labels, MaskedLM) else MaskedLM()
+        if settings.mlm_probability is not None:
+            masking = replace(masking, mlm_probability=settings.mlm_probability)
         self._seed = settings.seed
         self._whole_words = masking.whole_word_mask
         self._special = np.array(sorted(set(tokenizer.all_special_ids)), dtype=np.int64)

@@ -26,7 +26,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
     """Convert the input of a collator, rows or columns, to `Documents`, truncated to the limits of `config`.
 
     Texts are tokenized. Tokenized rows are checked and closed. Raise for invalid input, for rows without tokens (unless
-    `empty="keep"`), and for rows that are too long if truncation is off.
+    `on_empty="keep"`), and for rows that are too long if truncation is off.
     """
     given = read(rows_or_columns, config.settings, config.tokenizer.pad_token_id)
     if given.conversations is not None:
@@ -86,14 +86,14 @@ def _check_lengths(config: Config, rows: Documents) -> None:
         model = config.limited_by("max_length")
         raise value_error(
             f"row {int(rows.sample[lengths.argmax()])} has {longest} tokens, limit {limit}",
-            got=f"truncation={config.limits.truncation!r}" + (f", and {model} takes no more" if model else ""),
+            got=f"truncation={config.settings.truncation!r}" + (f", and {model} takes no more" if model else ""),
             fix="truncation=True, or truncation=True, return_overflowing_tokens=True to continue it in further rows",
         )
-    if config.settings.empty != "keep" and rows.ids.shortest == 0 and len(lengths):
+    if config.settings.on_empty != "keep" and rows.ids.shortest == 0 and len(lengths):
         raise value_error(
             f"row {int(rows.sample[lengths.argmin()])} has no tokens",
             got="an empty text, or one in which the tokenizer finds no token",
-            fix='drop such rows first, or empty="keep" for a row of padding',
+            fix='drop such rows first, or on_empty="keep" for a row of padding',
         )
 
 
@@ -103,7 +103,7 @@ def _check_lengths(config: Config, rows: Documents) -> None:
 def arrange(config: Config, rows: Documents) -> tuple[Arrays, int]:
     """Return the batch of `Documents` as arrays by name, padded or packed, and the number of rows left out of it.
 
-    With the setting `unsupervised="drop"`, rows (or packed documents) whose labels are all -100 are left out; otherwise
+    With the setting `on_no_labels="skip"`, rows (or packed documents) whose labels are all -100 are left out; otherwise
     none are. Raise a `ValueError` if the padded rows do not fit into memory.
     """
     try:

@@ -31,11 +31,11 @@ LabelName = Literal["causal_lm", "masked_lm"]
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "padding_side": (None, "left", "right"),
-    "empty": ("error", "keep"),
+    "on_empty": ("error", "keep"),
     "look_ahead": (None, True, False),
     "packing": (False, True, "flat"),
-    "unsupervised": (None, "error", "drop", "keep"),
-    "backend": ("auto", "fast", "tokenizers"),
+    "on_no_labels": (None, "error", "skip", "keep"),
+    "backend": ("auto", "tokenizers", "nanotoken", "gigatoken"),
     "return_tensors": ("pt", "np"),
 }
 _INTEGERS = {  # smallest value, and an example for the error message
@@ -155,12 +155,12 @@ class Settings:
     return_overflowing_tokens: bool = False
     stride: int = 0
     add_special_tokens: bool = True
-    empty: str = "error"
+    on_empty: str = "error"
     look_ahead: bool | None = None
     packing: bool | Literal["flat"] = False
     labels: LabelName | MaskedLM | None = None
-    unsupervised: Literal["error", "drop", "keep"] | None = None
-    mlm_probability: float = 0.15
+    on_no_labels: Literal["error", "skip", "keep"] | None = None
+    mlm_probability: float | None = None
     seed: int | None = None
     store_embeddings: bool = False
     backend: BackendName = "auto"
@@ -188,6 +188,8 @@ class Settings:
         """Raise for the first setting with a value that is not allowed."""
         for name, options in _CHOICES.items():
             value = getattr(self, name)
+            if name == "packing" and isinstance(value, str) and value == "padding_free":  # the name of TRL
+                raise value_error("packing must be one of False, True, 'flat'", got=repr(value), fix='packing="flat"')
             if not isinstance(value, str | bool | None) or value not in options:
                 raise ValueError(one_of(name, value, options))
         for name in ("text_column", "text_pair_column", "text_target_column"):
@@ -204,7 +206,8 @@ class Settings:
                 if self.labels is MaskedLM:  # type: ignore[comparison-overlap]
                     raise type_error("labels must be an instance of MaskedLM", got="the class", fix="labels=MaskedLM()")
                 raise ValueError(one_of("labels", self.labels, names))
-        _share("mlm_probability", self.mlm_probability)
+        if self.mlm_probability is not None:
+            object.__setattr__(self, "mlm_probability", _share("mlm_probability", self.mlm_probability))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type == "bool" and not isinstance(value, bool):
@@ -225,11 +228,13 @@ class Settings:
                 got=f"stride={self.stride}",
                 fix="return_overflowing_tokens=True",
             )
-        if isinstance(self.labels, MaskedLM) and self.mlm_probability != MaskedLM.mlm_probability:
+        if self.mlm_probability is not None and self.labels != "masked_lm":
+            share = f"mlm_probability={self.mlm_probability}"
+            of_masked = f"labels=MaskedLM({share}, ...)" if isinstance(self.labels, MaskedLM) else "leave it out"
             raise value_error(
-                "mlm_probability is a setting of MaskedLM if labels is one",
-                got=f"labels={self.labels}, mlm_probability={self.mlm_probability}",
-                fix=f"labels=MaskedLM(mlm_probability={self.mlm_probability}, ...)",
+                'mlm_probability is the share of tokens that labels="masked_lm" predicts',
+                got=f"labels={self.labels!r}, {share}",
+                fix=of_masked if self.labels is not None else f'labels="masked_lm", {share}',
             )
         if self.packing == "flat":
             if self.padding_side is not None:
@@ -296,8 +301,35 @@ def _name_of(setting: str, value: object, short: Mapping[Any, str], names: tuple
     return value
 
 
-# Keywords of other libraries, and the equivalents of this package.
+# Keywords of other libraries (transformers' collators, TRL's SFTConfig, axolotl), and the equivalents of this package.
+_BUDGET = "a Trainer with TokenBudgetMixin, whose batches have a limit of tokens"
+_BY_MASK = "a column completion_mask or assistant_masks in the rows: only tokens with 1 are trained on"
 _EQUIVALENTS = {
+    "empty": 'on_empty="keep"',
+    "unsupervised": 'on_no_labels="skip"',
+    "padding_free": 'packing="flat"',
+    "return_flash_attn_kwargs": 'packing="flat", whose batches have them',
+    "return_seq_idx": 'packing="flat", whose batches have seq_idx',
+    "return_position_ids": "leave it out: position_ids are in every batch, unless the model takes none",
+    "position_ids_start": "model=..., whose numbering the position_ids have",
+    "separator_id": "leave it out: labels are -100 at the first token of each document",
+    "packing_strategy": "packing=True, which fills rows by first-fit decreasing",
+    "sample_packing": "packing=True, max_length=2048",
+    "sequence_len": "max_length=2048",
+    "eval_packing": "a second collator for the evaluation: collate.replace(packing=False)",
+    "max_tokens": _BUDGET,
+    "token_budget": _BUDGET,
+    "text": 'text_column="text", the name of the column',
+    "dataset_text_field": 'text_column="text", the name of the column',
+    "assistant_only_loss": _BY_MASK,
+    "completion_only_loss": _BY_MASK,
+    "train_on_inputs": _BY_MASK,
+    "chat_template": "tokenizer.chat_template = ... before",
+    "chat_template_path": "tokenizer.chat_template = ... before",
+    "eos_token": "tokenizer.eos_token = ... before; a post-processor of the tokenizer appends it to each text",
+    "dataset_num_proc": "dataset.map(collate, batched=True, num_proc=...)",
+    "shuffle_dataset": "dataset.shuffle(seed=0), or the seed of TrainingArguments",
+    "tf_experimental_compile": "leave it out: batches are tensors of torch",
     "d_model": "embedding=512, an int, makes a table of that width",
     "embedding_dim": "embedding=512, an int, makes a table of that width",
     "hidden_size": "embedding=512, an int, makes a table of that width",

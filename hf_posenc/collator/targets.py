@@ -22,7 +22,7 @@ from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names
 def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any] | None, int]:
     """Return rows with the column `labels` if there is one label per token, labels of rows, and the number of rows.
 
-    Labels are -100 at tokens that are no targets. With the setting `unsupervised="drop"`, rows without a target are
+    Labels are -100 at tokens that are no targets. With the setting `on_no_labels="skip"`, rows without a target are
     left out. The number is that of the rows before.
     """
     names = [*label_names(rows.per_row), *(name for name in LABEL_COLUMNS if name in rows.columns)]
@@ -109,25 +109,25 @@ def supervised_rows(
 ) -> NDArray[np.int64] | None:
     """Return the indices of the rows, or packed documents, to keep in a batch; `None` if all are kept.
 
-    The setting `unsupervised` applies to rows without a target: `"drop"` leaves them out, `"keep"` keeps them, and
+    The setting `on_no_labels` applies to rows without a target: `"skip"` leaves them out, `"keep"` keeps them, and
     `"error"` raises a `ValueError`. By default such a row raises too, unless it has masked labels or no tokens, or is a
-    packed document of one token beside others with targets. `"drop"` also raises if no row is left. `labels` are the
+    packed document of one token beside others with targets. `"skip"` also raises if no row is left. `labels` are the
     numbers of labels of the rows.
     """
     settings, kind = config.settings, config.label_kind
     default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
     is_read = config.accepts is None or "labels" in config.accepts
-    if has_target.all() or not is_read or (settings.unsupervised or default) == "keep":
+    if has_target.all() or not is_read or (settings.on_no_labels or default) == "keep":
         return None
     is_kept = has_target
-    if settings.unsupervised is None:
-        is_kept = has_target | (rows.ids.lengths == 0)  # rows of padding, for empty="keep"
+    if settings.on_no_labels is None:
+        is_kept = has_target | (rows.ids.lengths == 0)  # rows of padding, for on_empty="keep"
         if settings.packing and has_target.any():
             is_kept |= rows.ids.lengths == 1
     kept = np.flatnonzero(is_kept)
     if len(kept) == len(is_kept):
         return None
-    if settings.unsupervised == "drop" and len(kept):
+    if settings.on_no_labels == "skip" and len(kept):
         return kept
     row, name = int(is_kept.argmin()), "max_target_length" if config.has_targets else "max_length"
     limit = (config.target_limits if config.has_targets else config.limits).max_length
@@ -136,10 +136,10 @@ def supervised_rows(
         no_target = "-100"
     raise value_error(
         f"row {rows.sample[row]} has nothing to learn: its {labels[row]} labels are all {no_target}"
-        if settings.unsupervised != "drop"
+        if settings.on_no_labels != "skip"
         else "no row of the batch has a label other than -100, so none would be left",
         got=f"{len(is_kept) - len(kept)} such rows of {len(is_kept)}; {name}={limit}",
-        fix=f'a larger {name}, if it truncated the labels; unsupervised="drop" leaves such rows out, "keep" keeps them',
+        fix=f'a larger {name}, if it truncated the labels; on_no_labels="skip" leaves such rows out, "keep" keeps them',
     )
 
 

@@ -70,6 +70,23 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
     )
 
 
+def packs_documents(arrays: Arrays) -> bool:
+    """Return True if a row of a batch has several documents."""
+    numbers = arrays.get("document_ids", arrays.get("seq_idx"))
+    return numbers is not None and int(numbers.max(initial=0)) > 0
+
+
+def packed_warning(config: Config) -> str:
+    """Return the message for packed documents without a model that says how they are kept apart."""
+    packing = config.settings.packing
+    return explain(
+        "packed documents attend to each other, unless the model gets a mask or positions that keep them apart",
+        got=f"packing={packing!r}, model=None" if packing else "rows of several documents, model=None",
+        fix="model=model, which fits the batch to it; or look_ahead=False, and "
+        "AttentionMask.from_batch(batch).for_hf(model) in your own loop",
+    )
+
+
 def warn_of_pieces(config: Config, tokenized: Documents) -> None:
     """Warn that a batch has more rows than it was given, but not of plain texts that the batch numbers.
 
@@ -99,8 +116,8 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
     unit = "documents" if config.settings.packing else f"of {count} rows"
     return explain(
         f"{left_out} {unit} were left out: their labels are all -100",
-        got='unsupervised="drop", so Trainer.predict returns fewer rows; this warning is given once',
-        fix='unsupervised="error" names the row; "keep" keeps such rows',
+        got='on_no_labels="skip", so Trainer.predict returns fewer rows; this warning is given once',
+        fix='on_no_labels="error" names the row; "keep" keeps such rows',
     )
 
 

@@ -34,7 +34,7 @@ _MIN_BYTES, _MAX_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
 _LIBRARIES = ("hf-posenc", "tokenizers", "transformers", "datasets", "pyarrow", "numpy")
 _OF_BATCHES = ("embedding", "look_ahead", "mlm_probability", "return_tensors", "seed", "store_embeddings")
 _OF_PADDING = ("padding_side", "pad_to_multiple_of")
-_NOT_RECORDED = ("backend", "empty", "padding", *_OF_BATCHES)
+_NOT_RECORDED = ("backend", "on_empty", "padding", *_OF_BATCHES)
 
 
 def encode(
@@ -239,12 +239,12 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
         if name in settings:
             fix = f"DataCollatorWithPositionalEncoding(tokenizer, {name}=...), which makes batches of the shards"
             raise value_error(f"{name} has no effect on stored rows", got=f"{name}={shorten(settings[name])}", fix=fix)
-    if "empty" in settings:
-        raise value_error("on_bad_row is the treatment of empty texts", got="empty=", fix='on_bad_row="skip"')
+    if "on_empty" in settings:
+        raise value_error("on_bad_row is the treatment of empty texts", got="on_empty=", fix='on_bad_row="skip"')
     collate: DataCollatorWithPositionalEncoding
     is_collator = isinstance(tokenizer, DataCollatorWithPositionalEncoding)
     packing = settings.pop("packing", tokenizer.packing if is_collator else False)
-    made = {**settings, "empty": "keep", "packing": False, "padding": "max_length" if is_padded else False}
+    made = {**settings, "on_empty": "keep", "packing": False, "padding": "max_length" if is_padded else False}
     if is_collator:
         of_batches = {"store_embeddings": False, **({} if is_padded else dict.fromkeys(_OF_PADDING))}
         collate = tokenizer.replace(**of_batches, **made)

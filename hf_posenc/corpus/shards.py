@@ -36,7 +36,7 @@ class Job:
 
     Args:
         output (`Output`): the output.
-        collate (`DataCollatorWithPositionalEncoding`): tokenizes, with `empty="keep"`.
+        collate (`DataCollatorWithPositionalEncoding`): tokenizes, with `on_empty="keep"`.
         texts, columns (sequence of `str`): the columns with texts, and the columns to copy.
         on_bad_row (`"error"` or `"skip"`): treatment of rows without text or tokens.
         is_text (`bool`): True if all inputs are text files, whose blank lines are no bad rows.

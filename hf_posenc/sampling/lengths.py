@@ -34,7 +34,7 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
         raise type_error(
             "batches cannot be planned for a data set without a length",
             got=type(dataset).__name__,
-            fix="stream_batches(stream, token_budget); pack_dataset(stream, capacity) for a datasets.IterableDataset",
+            fix="stream_batches(stream, token_budget); pack_dataset(stream, max_length) for a datasets.IterableDataset",
         )
     if is_dataset(dataset):
         return _of_arrow(dataset, column)

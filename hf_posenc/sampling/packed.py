@@ -41,7 +41,7 @@ _COLUMNS = ("input_ids", *(name for name, column in PER_TOKEN.items() if column.
 
 def pack_dataset(
     dataset: Any,
-    capacity: int,
+    max_length: int,
     *,
     column: str = "input_ids",
     too_long: TooLong = "error",
@@ -53,7 +53,7 @@ def pack_dataset(
     seed: int = 0,
     num_proc: int | None = None,
 ) -> Any:
-    r"""Pack the documents of a tokenized data set into rows of exactly `capacity` tokens.
+    r"""Pack the documents of a tokenized data set into rows of exactly `max_length` tokens.
 
     Pass the packed rows to `Trainer(..., data_collator=transformers.default_data_collator)`. Their columns are
     `input_ids`, `position_ids`, `attention_mask` and, depending on the arguments, `labels` and `document_ids`.
@@ -75,10 +75,10 @@ def pack_dataset(
             several documents, if a column separates them: `document_ids`, `seq_idx`, `seq_lengths` (of TRL),
             `cu_seq_lens_q`, or `position_ids` that restart. Padding (0 in `attention_mask`) and rows without tokens are
             left out.
-        capacity (`int`): number of tokens in a packed row.
+        max_length (`int`): number of tokens in a packed row.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
         too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): treatment of a document
-            longer than `capacity`: raise `ValueError`; truncate it, with a warning; or split it into several documents.
+            longer than `max_length`: raise `ValueError`; truncate it, with a warning; or split it into several.
         labels (`"causal_lm"` or `None`, *optional*, defaults to `"causal_lm"`): `"causal_lm"` uses the `labels` of the
             data set, or its tokens if it has none. The first label of a document is -100 if it is the id of its token,
             because a causal model would predict it from the last token of another document. `None` makes no labels,
@@ -115,7 +115,7 @@ def pack_dataset(
         [5, 6, 7, 4] [0, 1, 2, 0] [-100, 6, 7, -100]
         [8, 9, 0, 0] [0, 1, 0, 1] [-100, 9, -100, -100]
     """
-    capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
+    max_length = as_integer(max_length, "max_length", minimum=1, example=2048)
     window = as_integer(window, "window", minimum=1, example=10_000)
     seed = as_integer(seed, "seed", minimum=0, example=0)
     if too_long not in ("error", "truncate", "split"):
@@ -139,9 +139,9 @@ def pack_dataset(
         # Otherwise rows may contain several documents.
         is_checked = not ({"position_ids", *BOUNDARIES} - {"attention_mask"}) & set(names)
         if is_checked:
-            _check_lengths(dataset, names, column, capacity, too_long)
+            _check_lengths(dataset, names, column, max_length, too_long)
     pack_window = _PackWindow(
-        capacity, column, too_long, labels, document_ids, pad_token_id, first_position, seed, is_checked
+        max_length, column, too_long, labels, document_ids, pad_token_id, first_position, seed, is_checked
     )
     packed = dataset.with_format("arrow").map(
         pack_window,
@@ -163,7 +163,7 @@ class _PackWindow:
     the packed rows increases `format_version`, so that `datasets` does not return rows of an older version.
     """
 
-    capacity: int
+    max_length: int
     column: str
     too_long: TooLong
     labels: Literal["causal_lm"] | None
@@ -180,19 +180,19 @@ class _PackWindow:
         `indices` are the row numbers of the table in the data set, for error messages.
         """
         rows = _read_documents(table, self.column, indices[0] if len(indices) else 0, labels=self.labels)
-        if not self.is_checked and rows.ids.longest > self.capacity:
+        if not self.is_checked and rows.ids.longest > self.max_length:
             numbers = [indices[row] for row in rows.sample.tolist()]
-            _report_long(rows.ids.lengths, self.capacity, self.too_long, numbers, counted=False)
-        rows = rows.truncate(Limits(self.capacity, overflow=self.too_long == "split"))
+            _report_long(rows.ids.lengths, self.max_length, self.too_long, numbers, counted=False)
+        rows = rows.truncate(Limits(self.max_length, overflow=self.too_long == "split"))
         columns = {name: rows.columns[name] for name in _COLUMNS if name in rows.columns and name != "position_ids"}
         if "labels" in columns:
             columns["labels"], _ = rows.supervise(columns["labels"], predicts_next=None if self.labels else False)
-        packed = pack_rows(columns, self.capacity, seed=self.seed, first_position=self.first_position)
+        packed = pack_rows(columns, self.max_length, seed=self.seed, first_position=self.first_position)
         if not self.document_ids:
             del packed["document_ids"]
         fills = {name: column.fill for name, column in PER_TOKEN.items()}
         fills |= {"input_ids": self.pad_token_id, "labels": IGNORED, "position_ids": self.first_position}
-        return _to_arrow(packed, {**fills, "document_ids": -1}, self.capacity)
+        return _to_arrow(packed, {**fills, "document_ids": -1}, self.max_length)
 
     def features(self, names: list[str]) -> Any:
         """Return the `datasets.Features` (column types) of the packed rows, for an input with columns `names`.
@@ -240,25 +240,25 @@ def _read_documents(table: Any, column: str, first_row: int, *, labels: str | No
     return documents
 
 
-def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> Any:
-    """Return the columns `rows` as a `pyarrow.Table`; each row is padded at the end to `capacity` values."""
+def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], max_length: int) -> Any:
+    """Return the columns `rows` as a `pyarrow.Table`; each row is padded at the end to `max_length` values."""
     import pyarrow as pa
 
     count = len(rows["input_ids"])
-    if count * capacity > np.iinfo(np.int32).max:  # of Arrow's offsets
+    if count * max_length > np.iinfo(np.int32).max:  # of Arrow's offsets
         raise value_error(
-            f"a window of {count} rows of {capacity} tokens is more than Arrow's lists hold",
-            got=f"{count * capacity} values",
+            f"a window of {count} rows of {max_length} tokens is more than Arrow's lists hold",
+            got=f"{count * max_length} values",
             fix="a smaller window=10_000",
         )
-    offsets = np.arange(count + 1, dtype=np.int32) * capacity
+    offsets = np.arange(count + 1, dtype=np.int32) * max_length
     arrays = {}
     for name in _COLUMNS:
         if name in rows:
             narrow = Ragged(rows[name].values.astype(np.int32), rows[name].lengths)
-            padded = narrow.pad(fills.get(name, 0), capacity)
+            padded = narrow.pad(fills.get(name, 0), max_length)
             if name == "position_ids":  # one more document: kernels would take each 0 for a document
-                behind = np.arange(capacity, dtype=np.int32) - narrow.lengths[:, None].astype(np.int32)
+                behind = np.arange(max_length, dtype=np.int32) - narrow.lengths[:, None].astype(np.int32)
                 padded = np.where(behind < 0, padded, behind + np.int32(fills[name]))
             arrays[name] = pa.ListArray.from_arrays(offsets, padded.ravel())
     arrays["attention_mask"] = pa.array(map(no_mask, rows["input_ids"].lengths.tolist()), pa.string(), size=count)
@@ -282,10 +282,10 @@ def _column_names(dataset: Any, column: str) -> list[str]:
     return list(names)
 
 
-def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
-    """Raise or warn, depending on `too_long`, if rows of `column` have more than `capacity` tokens."""
+def _check_lengths(dataset: Any, names: list[str], column: str, max_length: int, too_long: TooLong) -> None:
+    """Raise or warn, depending on `too_long`, if rows of `column` have more than `max_length` tokens."""
     lengths = lengths_of(dataset, column)
-    if int(lengths.max(initial=0)) <= capacity:
+    if int(lengths.max(initial=0)) <= max_length:
         return
     if "attention_mask" in names:  # padded rows have fewer tokens than values
         table = dataset.select_columns("attention_mask").with_format("arrow")[:]
@@ -293,25 +293,25 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
             mask = Ragged(_flat(table, "attention_mask"), list_lengths(table["attention_mask"], "attention_mask"))
             ids = Ragged(np.zeros(int(lengths.sum()), np.int64), lengths)
             lengths = read_documents({"input_ids": ids, "attention_mask": mask})[0].split().ids.lengths
-    if int(lengths.max(initial=0)) > capacity:
-        _report_long(lengths, capacity, too_long, range(len(lengths)), counted=True)
+    if int(lengths.max(initial=0)) > max_length:
+        _report_long(lengths, max_length, too_long, range(len(lengths)), counted=True)
 
 
 def _report_long(
-    lengths: NDArray[np.int64], capacity: int, too_long: TooLong, numbers: Sequence[int], *, counted: bool
+    lengths: NDArray[np.int64], max_length: int, too_long: TooLong, numbers: Sequence[int], *, counted: bool
 ) -> None:
-    """Raise `ValueError` or warn because at least one document has more than `capacity` tokens."""
-    beyond = int((lengths > capacity).sum())
+    """Raise `ValueError` or warn because at least one document has more than `max_length` tokens."""
+    beyond = int((lengths > max_length).sum())
     if too_long == "error":
         longest = int(lengths.argmax())
         raise value_error(
-            f"document {numbers[longest]} has {lengths[longest]} tokens, a row holds {capacity}",
-            got=f"{beyond} of {len(lengths)} documents longer than the capacity",
+            f"document {numbers[longest]} has {lengths[longest]} tokens, a row holds {max_length}",
+            got=f"{beyond} of {len(lengths)} documents longer than max_length",
             fix='too_long="split" or too_long="truncate"',
         )
     if too_long == "truncate":
         subject = f"{beyond} of {len(lengths)} documents were" if counted else "documents of the stream are"
-        warn(f"{subject} truncated to {capacity} tokens")
+        warn(f"{subject} truncated to {max_length} tokens")
 
 
 def _flat(table: Any, name: str) -> NDArray[Any]:

@@ -1,6 +1,6 @@
 """Backends that compute token ids: `tokenizers`, or a faster library that returns the same ids.
 
-The backend `"fast"` is nanotoken for WordPiece and gigatoken for BPE. Its ids are compared with those of `tokenizers`
+The faster libraries are nanotoken for WordPiece and gigatoken for BPE. Its ids are compared with those of `tokenizers`
 when a tokenizer is loaded, on difficult texts; if they differ, the fast backend is not used for this tokenizer. During
 use, one text in several thousand is compared; if its ids differ, `DifferentIds` is raised. Texts that these libraries
 are known to encode differently, because of their added tokens, are encoded with `tokenizers`.
@@ -17,7 +17,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -35,7 +35,7 @@ from .fast_support import (
 )
 from .rust import TokenizersBackend, is_from_rust
 
-BackendName = Literal["auto", "fast", "tokenizers"]
+BackendName = Literal["auto", "tokenizers", "nanotoken", "gigatoken"]
 
 # Longer texts are not compared during use, because `tokenizers` needs seconds for some of them.
 _LONGEST_COMPARED = 100_000
@@ -215,8 +215,8 @@ def choose_backend(
     word_ids: bool = False,
 ) -> Backend:
     r"""Return the backend that encodes texts for a tokenizer; log its name unless `backend` is `"tokenizers"`."""
-    if backend not in ("auto", "fast", "tokenizers"):
-        raise ValueError(one_of("backend", backend, ("auto", "fast", "tokenizers")))
+    if backend not in get_args(BackendName):
+        raise ValueError(one_of("backend", backend, get_args(BackendName)))
     if backend != "tokenizers":
         settings = {
             "split_special_tokens=True": split_special_tokens,
@@ -225,14 +225,16 @@ def choose_backend(
         }
         reason = next((name for name, is_set in settings.items() if is_set), None)
         result = _fast(text) if reason is None else Unsupported(reason)
-        if isinstance(result, FastBackend):
+        if isinstance(result, FastBackend) and backend in ("auto", result.name.split()[0]):
             _log.info("token ids come from %s", result.name)
             return result
-        if backend == "fast":
-            rule = "this tokenizer has no fast backend"
+        if backend != "auto":
+            rule, got = f"{backend} cannot make the ids of this tokenizer", str(result)
             if isinstance(result, ImportError):
-                raise ImportError(explain(rule, got=str(result), fix=pip_install("nanotoken", "gigatoken")))
-            raise value_error(rule, got=str(result), fix='backend="auto"')
+                raise ImportError(explain(rule, got=got, fix=pip_install("nanotoken", "gigatoken")))
+            if isinstance(result, FastBackend):
+                got = f"a tokenizer for {result.name}"
+            raise value_error(rule, got=got, fix='backend="auto"')
         _log.info("token ids come from tokenizers, because there is no fast backend: %s", result)
     key = hashlib.sha256(text.encode()).digest(), split_special_tokens, is_split_into_words
     parsed = _parsed.get(key)

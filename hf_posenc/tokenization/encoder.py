@@ -41,12 +41,12 @@ class Encoder:
             word; -1 at special tokens.
         targets (`bool`, *optional*, defaults to `False`): encode texts as `tokenizer(text_target=...)` does. For some
             translation models, these ids differ.
-        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): see `choose_backend`.
+        backend (`"auto"` or the name of a library, *optional*): see `choose_backend`.
 
     Raises:
-        ValueError: if `word_ids` is True and the tokenizer is slow or adds steps in Python; if `backend` is `"fast"`
-            and this tokenizer has no fast backend.
-        ImportError: if `backend` is `"fast"` and its library is not installed.
+        ValueError: if `word_ids` is True and the tokenizer is slow or adds steps in Python; if `backend` is a library
+            that cannot make the ids of this tokenizer.
+        ImportError: if `backend` is a library that is not installed.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -96,9 +96,9 @@ class Encoder:
             ]
             self._special = [template.special for template in self._templates]
         else:
-            if backend == "fast":
+            if backend not in ("auto", "tokenizers"):
                 reason = f"{type(tokenizer).__name__}(...) takes steps of its own, in Python"
-                raise value_error("this tokenizer has no fast backend", got=reason, fix='backend="auto"')
+                raise value_error(f"{backend} cannot make the ids of this tokenizer", got=reason, fix='backend="auto"')
             if word_ids:
                 raise value_error(
                     "whole_word_mask needs the words of tokens, and this tokenizer does not return them",

@@ -339,7 +339,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         for rows, row, kind in (([["I", "ride"], "bike"], 1, "str"), ([["I", None]], 0, "list"))
     ),
     *(
-        ({}, rows, ValueError, 'row 3 has no tokens(?s:.*)empty="keep"')
+        ({}, rows, ValueError, 'row 3 has no tokens(?s:.*)on_empty="keep"')
         for rows in (["a", "b", "c", ""], [[5], [6], [7], []], [{"text": text} for text in ("a", "b", "c", "")])
     ),
     # ids and values per token
@@ -544,7 +544,7 @@ def test_a_batch_of_empty_columns_is_refused_and_columns_stay_empty(wordpiece) -
 @pytest.mark.parametrize("rows", [["", "a"], ["a", ""], ["", ""], [[], [5]], [[5], []]])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_row_without_tokens_may_be_kept_as_padding(word_level, rows: list, side: str) -> None:
-    batch = C(word_level, empty="keep", padding_side=side)(rows)
+    batch = C(word_level, on_empty="keep", padding_side=side)(rows)
     assert batch["attention_mask"].sum(1).tolist() == [int(bool(row)) for row in rows]
     assert batch["input_ids"].shape == (2, 1)
     assert batch["position_ids"].tolist() == [[0], [0]]
@@ -1107,7 +1107,7 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"labels": MaskedLM}, TypeError, r"(?s)instance of MaskedLM.*fix: labels=MaskedLM\(\)"),
         ({"conventoin": "marian"}, TypeError, r"(?s)conventoin.*PositionalEmbedding\(table, convention=...\)"),
         ({"labels": "causal"}, ValueError, "(?s)labels must be one of.*labels='causal_lm'"),
-        ({"empty": "drop"}, ValueError, "empty must be one of 'error', 'keep'"),
+        ({"on_empty": "drop"}, ValueError, "on_empty must be one of 'error', 'keep'"),
         ({"return_tensors": "tf"}, ValueError, "return_tensors must be one of 'pt', 'np'"),
         ({"convention": "marian"}, TypeError, r"(?s)convention.*PositionalEmbedding\(table, convention=...\)"),
         ({"is_split_into_words": "yes"}, TypeError, "is_split_into_words must be True or False"),
@@ -1116,7 +1116,7 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         (
             {"labels": MaskedLM(mlm_probability=0.3), "mlm_probability": 0.4},
             ValueError,
-            "mlm_probability is a setting of MaskedLM if labels is one",
+            "mlm_probability is the share of tokens",
         ),
         ({"packing": True, "padding": False}, ValueError, "packed rows are padded"),
         ({"text_target_column": "t", "labels": "causal_lm"}, ValueError, "labels come either from"),
@@ -1258,10 +1258,12 @@ def test_numbers_of_numpy_are_as_good_as_those_of_python(bert_folder: Path) -> N
         max_length=np.int64(8),
         pad_to_multiple_of=np.int32(4),
         embedding=np.int64(6),
+        labels="masked_lm",
         mlm_probability=np.float64(0.3),
+        seed=np.int64(0),
     )
     pythons = DataCollatorWithPositionalEncoding(
-        bert_folder, max_length=8, pad_to_multiple_of=4, embedding=6, mlm_probability=0.3
+        bert_folder, max_length=8, pad_to_multiple_of=4, embedding=6, labels="masked_lm", mlm_probability=0.3, seed=0
     )
     assert numpys == pythons
     assert json.dumps(numpys.settings()) == json.dumps(pythons.settings())
@@ -1294,19 +1296,19 @@ def test_a_mask_of_true_and_false_will_do(bert) -> None:
 
 
 def test_rows_without_tokens_need_no_padding(word_level) -> None:
-    batch = C(word_level, padding=False, empty="keep")(["", ""])
+    batch = C(word_level, padding=False, on_empty="keep")(["", ""])
     assert {name: tuple(value.shape) for name, value in batch.items()} == {
         "input_ids": (2, 0),
         "attention_mask": (2, 0),
         "position_ids": (2, 0),
         "look_ahead_mask": (2, 1, 0, 0),
     }
-    flat = C(word_level, packing="flat", look_ahead=True, empty="keep")([""])
+    flat = C(word_level, packing="flat", look_ahead=True, on_empty="keep")([""])
     assert tuple(flat["look_ahead_mask"].shape) == (1, 1, 0, 0)
 
 
 def test_rows_without_tokens_are_padded_to_a_multiple_too(word_level) -> None:
-    batch = C(word_level, pad_to_multiple_of=8, empty="keep")(["", ""])
+    batch = C(word_level, pad_to_multiple_of=8, on_empty="keep")(["", ""])
     assert batch["input_ids"].shape == (2, 8)
 
 

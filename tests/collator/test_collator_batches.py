@@ -198,7 +198,7 @@ def test_empty_texts_are_refused_by_number_or_kept(word_level) -> None:
     batches = C(word_level).batches(texts, 64, window=3)
     with pytest.raises(ValueError, match="row 1 has no tokens"):
         list(batches)
-    kept = C(word_level, empty="keep").batches(texts, 2, window=3)
+    kept = C(word_level, on_empty="keep").batches(texts, 2, window=3)
     assert kept.in_order(batch["attention_mask"].sum(1) for batch in kept).tolist() == [2, 0, 1, 0, 1]
 
 
@@ -208,7 +208,7 @@ def test_empty_texts_are_refused_by_number_or_kept(word_level) -> None:
 @pytest.mark.parametrize("window", [2, 100])
 def test_the_rows_of_a_long_text_stay_together_and_name_their_text(word_level, window: int) -> None:
     texts = ["I ride bike and she said so", "I", "", "bike ride I she", "she said"]
-    collate = C(word_level, max_length=3, return_overflowing_tokens=True, stride=1, empty="keep")
+    collate = C(word_level, max_length=3, return_overflowing_tokens=True, stride=1, on_empty="keep")
     want = collate(texts)
     batches = collate.batches(texts, 6, window=window)
     made = list(batches)
@@ -310,8 +310,8 @@ def test_settings_that_part_rows_from_texts_are_refused(wordpiece) -> None:
         collate = C(wordpiece, packing=packing, max_length=64)
         with pytest.raises(ValueError, match=r"packing puts several texts(.|\n)*replace\(packing=False\)"):
             collate.batches(["I"], 64)
-    with pytest.raises(ValueError, match=r"left out of its batch(.|\n)*unsupervised"):
-        C(wordpiece, unsupervised="drop").batches(["I"], 64)
+    with pytest.raises(ValueError, match=r"left out of its batch(.|\n)*on_no_labels"):
+        C(wordpiece, on_no_labels="skip").batches(["I"], 64)
 
 
 def test_a_text_beyond_the_budget_is_refused_by_number(wordpiece) -> None:

@@ -481,7 +481,7 @@ def test_the_device_of_a_table_made_from_a_width_is_torchs_default_device_and_is
             make()
     saved = json.loads((tmp_path / "hf_posenc.json").read_text())
     assert saved["device"] == "meta"
-    del saved["unsupervised"]  # a setting that is not in the file has its default
+    del saved["on_no_labels"]  # a setting that is not in the file has its default
     (tmp_path / "hf_posenc.json").write_text(json.dumps({**saved, "device": None}))
     assert C.from_pretrained(tmp_path) == C(wordpiece, embedding=8)
 

@@ -127,7 +127,7 @@ def test_targets_that_came_as_ids_are_truncated_to_the_decoders_limit_without_th
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # only padding was too long
         batch = collate(rows)
-        nothing = collate.replace(unsupervised="keep")([{"input_ids": [5], "labels": [-100] * 7}])
+        nothing = collate.replace(on_no_labels="keep")([{"input_ids": [5], "labels": [-100] * 7}])
     full = [7, 8, 9, 10, 11, 12]
     assert batch["labels"].tolist() == [full, [7, 8, *[-100] * 4], full, [7, 8, 9, 10, 11, -100]]
     assert nothing["labels"].tolist() == [[-100]]

@@ -417,7 +417,7 @@ def test_a_mask_that_is_0_at_all_tokens_of_a_row_is_refused(wordpiece, kind: Any
         ]
 
     for empty in ("error", "keep"):
-        collate = C(wordpiece, empty=empty)
+        collate = C(wordpiece, on_empty=empty)
         assert collate(rows([1, 1, 1, 1], [1, 1, 1, 0]))["attention_mask"].sum() == 7
         with pytest.raises(ValueError, match="attention_mask is 0 at all 4 tokens of row 0"):
             collate(rows([0, 0, 0, 0], [0, 0, 0, 1]))
@@ -433,7 +433,7 @@ def test_a_mask_that_is_0_at_all_tokens_of_a_row_is_refused(wordpiece, kind: Any
     padding = [{"input_ids": [2, 3], "attention_mask": [1, 1]}, {"input_ids": [0, 0], "attention_mask": [0, 0]}]
     with pytest.raises(ValueError, match="row 1 has no tokens"):
         collate(padding)
-    assert C(wordpiece, empty="keep")(padding)["attention_mask"].tolist() == [[1, 1], [0, 0]]
+    assert C(wordpiece, on_empty="keep")(padding)["attention_mask"].tolist() == [[1, 1], [0, 0]]
 
 
 # --------------------------------------------------------------------------------------- rows without labels
@@ -449,20 +449,20 @@ def test_a_row_whose_labels_are_all_ignored_after_truncation_is_refused_with_its
     with pytest.raises(ValueError, match="row 0 has nothing to learn: its 3 labels are all -100") as refused:
         C(word_level, max_length=3)(UNSUPERVISED)
     assert "got: 1 such rows of 3; max_length=3" in str(refused.value)
-    assert 'unsupervised="drop" leaves such rows out, "keep" keeps them' in str(refused.value)
+    assert 'on_no_labels="skip" leaves such rows out, "keep" keeps them' in str(refused.value)
     with pytest.raises(ValueError, match="row 0 has nothing to learn"):
         C(word_level, max_length=2)(UNSUPERVISED)
     with pytest.raises(ValueError, match="row 0 has nothing to learn: its 1 labels are all -100"):
         C(word_level)([{"input_ids": [5], "labels": [-100]}])
     assert C(word_level, max_length=4)(UNSUPERVISED)["labels"].shape == (3, 4)
-    assert C(word_level, max_length=3, unsupervised="keep")(UNSUPERVISED)["labels"].shape == (3, 3)
-    with pytest.raises(ValueError, match="unsupervised must be one of"):
-        C(word_level, unsupervised="ignore")
+    assert C(word_level, max_length=3, on_no_labels="keep")(UNSUPERVISED)["labels"].shape == (3, 3)
+    with pytest.raises(ValueError, match="on_no_labels must be one of"):
+        C(word_level, on_no_labels="ignore")
 
 
 @pytest.mark.parametrize("packing", [False, True, "flat"])
 def test_rows_without_labels_are_left_out_and_counted_once(word_level, packing: Any) -> None:
-    collate = C(word_level, max_length=3, unsupervised="drop", packing=packing)
+    collate = C(word_level, max_length=3, on_no_labels="skip", packing=packing)
     rows = [{**row, "n": number} for number, row in enumerate(UNSUPERVISED)] if not packing else UNSUPERVISED
     with pytest.warns(UserWarning, match="1 (of 3 rows|documents) were left out: their labels are all -100"):
         batch = collate(rows)
@@ -483,19 +483,19 @@ def test_rows_without_labels_are_kept_where_they_are_usual(wordpiece) -> None:
     masked = C(wordpiece, labels="masked_lm", mlm_probability=0.0)(["a", "I ride"])
     assert (masked["labels"] == -100).all()
     with pytest.raises(ValueError, match="row 0 has nothing to learn"):
-        C(wordpiece, labels="masked_lm", mlm_probability=0.0, unsupervised="error")(["a"])
+        C(wordpiece, labels="masked_lm", mlm_probability=0.0, on_no_labels="error")(["a"])
     rows = [[7], [8, 9]]
     for packing in (True, "flat"):
         packed = C(wordpiece, labels="causal_lm", packing=packing, max_length=8)(rows)
         assert sorted(packed["labels"].unique().tolist()) == [-100, 9]
         with pytest.raises(ValueError, match="row 0 has nothing to learn: its 1 labels are all -100"):
-            C(wordpiece, labels="causal_lm", packing=packing, max_length=8, unsupervised="error")(rows)
+            C(wordpiece, labels="causal_lm", packing=packing, max_length=8, on_no_labels="error")(rows)
         with pytest.raises(ValueError, match="row 0 has nothing to learn"):  # a batch without any target
             C(wordpiece, labels="causal_lm", packing=packing, max_length=8)([[7], [8]])
-    empty = C(wordpiece, labels="causal_lm", empty="keep", add_special_tokens=False)(["", "a I"])
+    empty = C(wordpiece, labels="causal_lm", on_empty="keep", add_special_tokens=False)(["", "a I"])
     assert (empty["labels"][0] == -100).all()
     padding = {"input_ids": [0, 0], "attention_mask": [0, 0], "labels": [-100, -100]}
-    given = C(wordpiece, empty="keep")([padding, {"input_ids": [7], "attention_mask": [1], "labels": [7]}])
+    given = C(wordpiece, on_empty="keep")([padding, {"input_ids": [7], "attention_mask": [1], "labels": [7]}])
     assert given["labels"].tolist() == [[-100], [7]]
 
 
@@ -507,7 +507,7 @@ def test_a_row_of_several_documents_is_left_out_only_if_none_has_a_target(word_l
         {"input_ids": [12], "seq_lengths": [1], "loss_mask": [1], "topic": 5},
         {"input_ids": [13, 14], "seq_lengths": [2], "loss_mask": [0, 1], "topic": 6},
     ]
-    collate = C(word_level, labels="causal_lm", unsupervised="drop", padding_side=side)
+    collate = C(word_level, labels="causal_lm", on_no_labels="skip", padding_side=side)
     with pytest.warns(UserWarning, match="only the tokens with 1|2 of 4 rows were left out"):
         batch = collate(rows)
     real = [row >= 0 for row in batch["document_ids"]]
@@ -523,7 +523,7 @@ def test_a_row_of_several_documents_is_left_out_only_if_none_has_a_target(word_l
     }
     assert batch["topic"].tolist() == [4, 6]
     with warnings.catch_warnings(action="ignore"):
-        packed = C(word_level, labels="causal_lm", unsupervised="drop", packing=True, max_length=8)(rows)
+        packed = C(word_level, labels="causal_lm", on_no_labels="skip", packing=True, max_length=8)(rows)
     assert sorted(packed["input_ids"][packed["document_ids"] >= 0].tolist()) == [9, 10, 11, 13, 14]
 
 
@@ -535,7 +535,7 @@ def test_a_target_without_tokens_is_refused_or_left_out_with_its_row(word_level)
     ):
         C(word_level, **settings)(rows)
     with pytest.warns(UserWarning, match="1 of 2 rows were left out"):
-        batch = C(word_level, **settings, unsupervised="drop")(rows)
+        batch = C(word_level, **settings, on_no_labels="skip")(rows)
     assert batch["input_ids"].shape == batch["labels"].shape == (1, 1)
 
 
@@ -585,14 +585,17 @@ def test_labels_that_fit_the_shift_of_the_model_are_made(
     wordpiece, name: str, settings: dict[str, Any], labels: str
 ) -> None:
     model = _tiny(name, **settings)
-    batch = C(wordpiece, model=model, labels=labels, mlm_probability=0.5, seed=0)(["I ride bike", "bike ride I"])
+    share = {"mlm_probability": 0.5} if labels == "masked_lm" else {}
+    batch = C(wordpiece, model=model, labels=labels, seed=0, **share)(["I ride bike", "bike ride I"])
     assert torch.isfinite(model(**batch).loss)
 
 
 @pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_a_text_without_tokens_can_be_masked(bert, seed: int | None, whole_words: bool) -> None:
-    collate = C(bert, labels=MaskedLM(whole_word_mask=whole_words), seed=seed, empty="keep", add_special_tokens=False)
+    collate = C(
+        bert, labels=MaskedLM(whole_word_mask=whole_words), seed=seed, on_empty="keep", add_special_tokens=False
+    )
     batch = collate(["unsurprisingly so", ""])
     assert batch["attention_mask"][1].sum() == 0
     assert (batch["labels"][1] == -100).all()

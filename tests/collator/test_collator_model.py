@@ -86,7 +86,7 @@ def test_floats_that_the_model_names_are_float32_as_its_layers(wordpiece) -> Non
         (None, {}),
         (BERT, {}),
         (BART_BASE, {"text_target_column": "target"}),
-        (None, {"packing": True, "max_length": 8}),
+        (None, {"packing": True, "max_length": 8, "look_ahead": False}),
     ],
 )
 def test_columns_that_are_not_read_are_listed_once(wordpiece, model: Any, settings: dict[str, Any]) -> None:
@@ -526,7 +526,8 @@ def test_a_model_trains_on_batches_that_fit_it(unigram, tmp_path: Path, name: st
         "gpt2": lambda: tiny("gpt2"),
     }[name]
     model = head()
-    collate = C(unigram, model=model, labels="masked_lm" if name == "roberta" else "causal_lm", mlm_probability=0.5)
+    masked: Any = {"labels": "masked_lm", "mlm_probability": 0.5}
+    collate = C(unigram, model=model, **(masked if name == "roberta" else {"labels": "causal_lm"}))
     texts = datasets.Dataset.from_dict({"text": ["I ride bike", "bike ride I, she said"] * 8, "note": ["x"] * 16})
     arguments = TrainingArguments(
         output_dir=str(tmp_path),

@@ -178,7 +178,7 @@ def test_equal_positions_beside_each_other_leave_the_mask_and_begin_no_document(
 
 def test_rows_without_tokens_may_have_given_positions(unigram) -> None:
     rows = [{"input_ids": [], "position_ids": []}, {"input_ids": [], "position_ids": []}]
-    assert C(unigram, model=ROBERTA, empty="keep")(rows)["attention_mask"].tolist() == [[0], [0]]
+    assert C(unigram, model=ROBERTA, on_empty="keep")(rows)["attention_mask"].tolist() == [[0], [0]]
 
 
 def test_token_types_that_a_tokenizer_has_not_are_left_out_of_packed_rows(byte_bpe) -> None:

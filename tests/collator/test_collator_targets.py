@@ -99,7 +99,7 @@ def test_decoder_inputs_are_transformers_own_shift_on_either_side(unigram, side:
 
 
 def test_labels_with_holes_never_put_minus_100_into_a_decoder(word_level) -> None:
-    collate = C(word_level, text_target_column="target", look_ahead=False, unsupervised="keep")
+    collate = C(word_level, text_target_column="target", look_ahead=False, on_no_labels="keep")
     rows = [
         {"input_ids": [5], "labels": [-100, 7, -100, 8, 9, -100]},
         {"input_ids": [5], "labels": [-100] * 6},
@@ -352,7 +352,7 @@ def test_targets_are_repeated_for_each_row_of_a_long_text_and_made_beside_ids(wo
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_target_without_tokens_has_only_its_start_token(word_level, side: Any) -> None:
-    settings = {"text_target_column": "target", "add_special_tokens": False, "unsupervised": "keep"}
+    settings = {"text_target_column": "target", "add_special_tokens": False, "on_no_labels": "keep"}
     rows = [{"text": "a", "target": ""}, {"text": "a", "target": "a b"}]
     batch = C(word_level, padding_side=side, **settings)(rows)
     assert batch["decoder_attention_mask"].tolist() == [[1, 0], [1, 1]]

@@ -44,7 +44,7 @@ LAYOUTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_conversation_is_the_row_of_its_chat_template(tokenizer: Any, layout: dict[str, Any]) -> None:
-    collate = C(tokenizer, labels="causal_lm", text_column="messages", unsupervised="keep", **layout)
+    collate = C(tokenizer, labels="causal_lm", text_column="messages", on_no_labels="keep", **layout)
     rows = rows_of(tokenizer)
     with warnings.catch_warnings(action="ignore"):
         wanted = collate(rows)

@@ -198,7 +198,7 @@ def test_documents_are_isolated_by_cumulative_lengths_where_the_attention_reads_
     spec = ModelSpec.of(model)
     assert "cu_seq_lens_q" in spec.flat_keys
     assert not spec.isolates_by_position_ids
-    settings = {"labels": labels, "seed": 1, "mlm_probability": 0.5}
+    settings = {"labels": labels, "seed": 1, **({"mlm_probability": 0.5} if labels == "masked_lm" else {})}
     batch = C(wordpiece, model=spec, packing="flat", **settings)(TEXTS)
     singles = [C(wordpiece, model=spec, **settings)([text]) for text in TEXTS]
     assert (batch["labels"] != -100).sum() == sum(

@@ -385,7 +385,7 @@ def test_padded_rows_of_several_documents_are_read_again_after_map(
     for number, row in enumerate(rows):
         row |= {name: _GIVEN[name][number] for name in ([names] if isinstance(names, str) else names)}
     dataset = datasets.Dataset.from_list(rows)
-    collate = C(word_level, labels="causal_lm", unsupervised="keep", **settings)
+    collate = C(word_level, labels="causal_lm", on_no_labels="keep", **settings)
     want = collate(rows)["labels"]
     for removed in ([], ["n"], ["attention_mask"], dataset.column_names):
         for how in ({"batch_size": 1}, {}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -69,10 +70,11 @@ def test_both_engines_write_the_same_bytes_even_if_workers_of_ray_are_killed(
     def kill() -> None:  # a worker that writes a shard
         while not killed and not done.is_set():
             for folder in Path("/proc").iterdir():
-                if folder.name.isdigit() and b"_write_on_ray" in (folder / "cmdline").read_bytes():
-                    killed.append(int(folder.name))
-                    os.kill(killed[0], signal.SIGKILL)
-                    return
+                with contextlib.suppress(OSError):  # it ended
+                    if folder.name.isdigit() and b"_write_on_ray" in (folder / "cmdline").read_bytes():
+                        os.kill(int(folder.name), signal.SIGKILL)
+                        killed.append(int(folder.name))
+                        return
             time.sleep(0.001)
 
     done = threading.Event()
@@ -112,7 +114,7 @@ def test_a_collator_is_a_function_of_a_pipeline_of_ray(wordpiece: Any, sentences
     """The way beyond `encode`, as docs/corpora.md shows it."""
     import ray
 
-    collate = DataCollatorWithPositionalEncoding(wordpiece, max_length=512, empty="keep")
+    collate = DataCollatorWithPositionalEncoding(wordpiece, max_length=512, on_empty="keep")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray Data
         made = ray.data.from_items([{"text": text} for text in sentences], override_num_blocks=2)

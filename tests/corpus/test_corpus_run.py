@@ -74,7 +74,7 @@ def test_shards_have_the_rows_of_map(
     report = encode(rows, tokenizer, tmp_path, columns=["n"], **{**SETTINGS, "max_length": 512, **settings})
     made = table(tmp_path)
     given = settings if tokenizer.pad_token else {**settings, "pad_token": "eos"}
-    collate = C(tokenizer, **{"max_length": 512, "empty": "keep", **given})
+    collate = C(tokenizer, **{"max_length": 512, "on_empty": "keep", **given})
     stored = rows.remove_columns("input_ids").map(
         collate, batched=True, batch_size=1000, remove_columns=["text", "pair"]
     )
@@ -110,7 +110,7 @@ def test_packed_rows_hold_every_document_and_are_read_again(
     byte_bpe: Any, rows: datasets.Dataset, tmp_path: Path, overflow: bool
 ) -> None:
     settings = {"packing": True, "max_length": 64, "labels": "causal_lm", "return_overflowing_tokens": overflow}
-    encode(rows, byte_bpe, tmp_path, unsupervised="keep", **settings, **SETTINGS)
+    encode(rows, byte_bpe, tmp_path, on_no_labels="keep", **settings, **SETTINGS)
     packed = table(tmp_path)
     documents = []
     for row in packed.to_pylist():
@@ -123,7 +123,7 @@ def test_packed_rows_hold_every_document_and_are_read_again(
     whole = C(byte_bpe, pad_token="eos", max_length=64, return_overflowing_tokens=overflow)
     assert sorted(documents) == sorted(map(tuple, whole.columns({"text": rows["text"][:]})["input_ids"]))
     loaded = datasets.load_dataset(str(tmp_path), split="train")
-    batch = C(byte_bpe, pad_token="eos", unsupervised="keep").batch(loaded.remove_columns("length")[:])
+    batch = C(byte_bpe, pad_token="eos", on_no_labels="keep").batch(loaded.remove_columns("length")[:])
     assert batch["document_ids"][0].tolist()[: packed["length"][0].as_py()] == packed["document_ids"][0].as_py()
     assert sorted(batch["labels"][batch["labels"] != -100].tolist()) == sorted(
         label for row in packed["labels"].to_pylist() for label in row if label != -100
@@ -134,9 +134,9 @@ def test_labels_are_stored_as_a_batch_has_them(byte_bpe: Any, tmp_path: Path) ->
     given = datasets.Dataset.from_dict({"text": ["I ride bike", "a"]})
     with pytest.raises(ValueError, match="nothing to learn"):
         encode(given, byte_bpe, tmp_path / "a", labels="causal_lm", add_special_tokens=False, **SETTINGS)
-    for unsupervised, count in (("drop", 1), ("keep", 2)):
-        folder = tmp_path / unsupervised
-        encode(given, byte_bpe, folder, labels="causal_lm", unsupervised=unsupervised, **{**SETTINGS, "shards": 1})
+    for on_no_labels, count in (("skip", 1), ("keep", 2)):
+        folder = tmp_path / on_no_labels
+        encode(given, byte_bpe, folder, labels="causal_lm", on_no_labels=on_no_labels, **{**SETTINGS, "shards": 1})
         assert table(folder)["labels"].to_pylist() == table(folder)["input_ids"].to_pylist()
         assert len(table(folder)) == count
 
@@ -160,7 +160,7 @@ def test_a_collator_gives_its_settings_and_those_of_batches_have_no_effect(wordp
         ({"seed": 3}, "seed has no effect"),
         ({"labels": "masked_lm"}, "masked labels are drawn for each batch"),
         ({"packing": "flat"}, "stored rows have a length"),
-        ({"empty": "keep"}, "on_bad_row"),
+        ({"on_empty": "keep"}, "on_bad_row"),
         ({"stride": 2}, "stride is the overlap"),
         ({"on_bad_row": "drop"}, "on_bad_row must be one of"),
         ({"engine": "local"}, "engine must be one of"),

@@ -44,12 +44,7 @@ from families import (
 )
 from torch import nn
 
-from hf_posenc import (
-    SinusoidalPositionalEncoding,
-    fixed_bases,
-    sinusoidal_encoding,
-    use_sinusoidal_positions,
-)
+from hf_posenc import SinusoidalPositionalEncoding, fixed_bases, sinusoidal_encoding, use_sinusoidal_positions
 from hf_posenc.models import looks_trained
 from hf_posenc.positions import CONVENTIONS, resolve_convention
 

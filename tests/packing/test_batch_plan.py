@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hf_posenc import BatchPlan, plan_batches
-from hf_posenc.packing import best_shapes, padded
+from hf_posenc import plan_batches
+from hf_posenc.packing import BatchPlan, best_shapes, padded
 
 BUDGET = 8192
 

@@ -17,14 +17,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from hf_posenc import (
-    LearnedPositionalEncoding,
-    SinusoidalPositionalEncoding,
-    frequencies,
-    positional_encoding,
-    sinusoidal_encoding,
-)
-from hf_posenc.positions import KINDS, PositionalEncoding
+from hf_posenc import SinusoidalPositionalEncoding, frequencies, positional_encoding, sinusoidal_encoding
+from hf_posenc.positions import KINDS, LearnedPositionalEncoding, PositionalEncoding
 
 EVERY = list(KINDS)
 STATELESS = ["sinusoidal", "exponential", "none"]

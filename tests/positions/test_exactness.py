@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sinusoid_reference import DIGITS, FORMATS, FORMULAS, named, sweep, units, value, worst_of
 
-from hf_posenc.positions import CONVENTIONS, Convention, fixed_bases, frequencies, round_once, sinusoidal_encoding
+from hf_posenc import fixed_bases
+from hf_posenc.positions import CONVENTIONS, Convention, frequencies, round_once, sinusoidal_encoding
 
 LOW = list(FORMATS)
 # 0.51 is documented; the bound is tighter to detect a second rounding to 16 bits, which adds at least 2**-17.

@@ -133,7 +133,7 @@ def test_further_columns_are_those_of_the_rows(wordpiece, feature: Any, values: 
 
 
 LABELS: dict[str, tuple[list[Any], dict[str, Any]]] = {
-    "of each token": ([[-100] * len(ids) for ids in IDS], {"unsupervised": "keep"}),
+    "of each token": ([[-100] * len(ids) for ids in IDS], {"on_no_labels": "keep"}),
     "the tokens": (IDS, {}),
     "floats": ([number / 2 for number in range(COUNT)], {}),
     "several floats": ([[0.0, 1.0] for _ in range(COUNT)], {}),
@@ -142,7 +142,7 @@ LABELS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "truncated": (IDS, {"max_length": 6}),
     "in several rows": (
         [[-100] * len(ids) for ids in IDS],
-        {"max_length": 6, "return_overflowing_tokens": True, "unsupervised": "keep"},
+        {"max_length": 6, "return_overflowing_tokens": True, "on_no_labels": "keep"},
     ),
     "packed": (IDS, {"max_length": 16, "packing": True}),
 }

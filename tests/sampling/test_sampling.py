@@ -32,9 +32,9 @@ from hf_posenc import (
     pack_dataset,
     padding_mask,
     plan_batches,
-    position_ids_from_lengths,
     stream_batches,
 )
+from hf_posenc.positions import position_ids_from_lengths
 from hf_posenc.sampling import PadToShapes, lengths_of
 
 LENGTHS = np.clip(np.random.default_rng(0).lognormal(2.0, 0.8, 400).astype(int), 1, 64)
@@ -778,7 +778,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ValueError,
         ["column 'input_ids' is missing", "['text']"],
     ),
-    (lambda: pack_dataset(documents(), 0), ValueError, ["capacity must be positive", "got: 0"]),
+    (lambda: pack_dataset(documents(), 0), ValueError, ["max_length must be positive", "got: 0"]),
     (lambda: pack_dataset(documents(), 64, window=0), ValueError, ["window must be positive", "got: 0"]),
     (lambda: pack_dataset(documents(), 64, seed=-1), ValueError, ["seed must not be negative", "got: -1"]),
     (lambda: pack_dataset(documents(), 64, too_long="drop"), ValueError, ["too_long must be one of", "'drop'"]),

@@ -73,7 +73,7 @@ def different(backend: Any, texts: list[str], batch: int = 20_000) -> list[str]:
 def test_the_fast_library_is_used_and_its_name_is_logged(name: str, request: pytest.FixtureRequest, caplog) -> None:
     tokenizer = request.getfixturevalue(name)
     with caplog.at_level(logging.INFO, logger="hf_posenc"):
-        encoder = Encoder(private_copy(tokenizer), backend="fast")
+        encoder = Encoder(private_copy(tokenizer), backend=LIBRARIES[name])
     assert encoder.backend.name.split() == [LIBRARIES[name], importlib.metadata.version(LIBRARIES[name])]
     assert [record.getMessage() for record in caplog.records] == [f"token ids come from {encoder.backend.name}"]
     assert Encoder(private_copy(tokenizer), backend="tokenizers").backend.name.startswith("tokenizers ")
@@ -127,8 +127,8 @@ def test_what_no_fast_library_is_trusted_with_logs_one_line_or_raises(
         assert Encoder(tokenizer, **options).backend.name.startswith("tokenizers ")
     assert len(caplog.records) == 1
     assert reason in caplog.records[0].getMessage()
-    with pytest.raises(ValueError, match="this tokenizer has no fast backend") as refused:
-        Encoder(tokenizer, backend="fast", **options)
+    with pytest.raises(ValueError, match="nanotoken cannot make the ids of this tokenizer") as refused:
+        Encoder(tokenizer, backend="nanotoken", **options)
     assert reason in str(refused.value)
 
 
@@ -137,14 +137,20 @@ def test_a_tokenizer_that_splits_special_tokens_is_never_fast(wordpiece) -> None
     collate = DataCollatorWithPositionalEncoding(wordpiece)
     assert collate(["a [SEP] b"])["input_ids"].tolist() == [wordpiece("a [SEP] b")["input_ids"]]
     with pytest.raises(ValueError, match="split_special_tokens=True"):
-        collate.replace(backend="fast")
+        collate.replace(backend="nanotoken")
+
+
+def test_the_library_of_another_kind_of_tokenizer_is_refused(wordpiece, byte_bpe) -> None:
+    for tokenizer, backend, library in ((wordpiece, "gigatoken", "nanotoken"), (byte_bpe, "nanotoken", "gigatoken")):
+        with pytest.raises(ValueError, match=rf"(?s){backend} cannot make the ids.*a tokenizer for {library}"):
+            Encoder(private_copy(tokenizer), backend=backend)
 
 
 def test_a_slow_tokenizer_has_no_fast_backend(slow) -> None:
     with pytest.raises(ValueError, match=r"(?s)ByT5Tokenizer.*in Python.*backend=\"auto\""):
-        DataCollatorWithPositionalEncoding(slow, backend="fast")
-    with pytest.raises(ValueError, match="backend must be one of"):
         DataCollatorWithPositionalEncoding(slow, backend="nanotoken")
+    with pytest.raises(ValueError, match="backend must be one of"):
+        DataCollatorWithPositionalEncoding(slow, backend="fast")
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "byte_bpe"])
@@ -153,7 +159,7 @@ def test_without_the_extra_the_pip_line_is_named(name: str, request: pytest.Fixt
     monkeypatch.setitem(sys.modules, LIBRARIES[name], None)
     assert Encoder(private_copy(tokenizer)).backend.name.startswith("tokenizers ")
     with pytest.raises(ImportError, match=r'pip install "nanotoken'):
-        Encoder(private_copy(tokenizer), backend="fast")
+        Encoder(private_copy(tokenizer), backend=LIBRARIES[name])
 
 
 # ---------------------------------------------------------------------------------------------- identical, or an error
@@ -195,7 +201,7 @@ def test_a_difference_in_the_texts_tried_first_leaves_the_library_unused(
     tokenizer.add_tokens(["unicorn"])  # added tokens are tried between letters
     assert Encoder(private_copy(tokenizer)).backend.name.startswith("tokenizers ")
     with pytest.raises(ValueError, match=r"(?s)has other ids for .*unicorn"):
-        Encoder(private_copy(tokenizer), backend="fast")
+        Encoder(private_copy(tokenizer), backend=LIBRARIES[name])
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "byte_bpe"])
@@ -242,7 +248,7 @@ def test_a_job_logs_its_backend_and_raises_before_it_starts_if_there_is_none(
 ) -> None:
     (tmp_path / "corpus.txt").write_text("I ride bike\n")
     with pytest.raises(ValueError, match="a Unigram model"):
-        encode(tmp_path / "corpus.txt", unigram, tmp_path / "unigram", backend="fast", progress=False)
+        encode(tmp_path / "corpus.txt", unigram, tmp_path / "unigram", backend="gigatoken", progress=False)
     assert not (tmp_path / "unigram").exists()
     with caplog.at_level(logging.INFO, logger="hf_posenc"):
         encode(tmp_path / "corpus.txt", byte_bpe, tmp_path / "bpe", workers=1, progress=False)
@@ -251,11 +257,11 @@ def test_a_job_logs_its_backend_and_raises_before_it_starts_if_there_is_none(
 
 def test_the_backend_is_no_part_of_a_job_and_its_shards(byte_bpe, tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("I ride bike\nbike ride I, she said\n")
-    for backend in ("fast", "tokenizers"):
+    for backend in ("gigatoken", "tokenizers"):
         encode(tmp_path / "corpus.txt", byte_bpe, tmp_path / backend, workers=0, backend=backend, progress=False)
     fast, slow = (
         {path.name: path.read_bytes() for path in (tmp_path / backend).rglob("[!.]*.*")}
-        for backend in ("fast", "tokenizers")
+        for backend in ("gigatoken", "tokenizers")
     )
     assert fast == slow
 
@@ -370,7 +376,7 @@ def test_workers_forked_while_the_parent_encodes_finish(name: str, request: pyte
     """A lock that another thread held during the fork would never be released in the child."""
     tokenizer = request.getfixturevalue(name)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    collate = DataCollatorWithPositionalEncoding(tokenizer, look_ahead=False, backend="fast")
+    collate = DataCollatorWithPositionalEncoding(tokenizer, look_ahead=False, backend=LIBRARIES[name])
     want = [collate([_Texts()[i] for i in range(start, start + 8)])["input_ids"] for start in range(0, 64, 8)]
     stop = threading.Event()
 
@@ -402,19 +408,21 @@ def test_workers_forked_while_the_parent_encodes_finish(name: str, request: pyte
 
 def test_a_pickle_keeps_the_choice_of_the_backend_and_a_fingerprint_does_not(byte_bpe) -> None:
     byte_bpe.pad_token = byte_bpe.eos_token
-    collates = [DataCollatorWithPositionalEncoding(byte_bpe, backend=each) for each in ("auto", "fast", "tokenizers")]
+    collates = [
+        DataCollatorWithPositionalEncoding(byte_bpe, backend=each) for each in ("auto", "gigatoken", "tokenizers")
+    ]
     assert len({Hasher.hash(collate) for collate in collates}) == 1
     assert len({hash(collate) for collate in collates}) == 1
     for collate in collates:
         again = pickle.loads(pickle.dumps(collate))
         assert again.backend == collate.backend
         assert again(["I ride bike"])["input_ids"].tolist() == collate(["I ride bike"])["input_ids"].tolist()
-        assert b"gigatoken" not in pickle.dumps(collate)
+    assert b"gigatoken" not in pickle.dumps(collates[0])
     assert collates[2].replace(seed=3).backend == "tokenizers"
 
 
 def test_a_saved_collator_names_no_backend_because_another_machine_may_have_none(wordpiece, tmp_path: Path) -> None:
-    DataCollatorWithPositionalEncoding(wordpiece, backend="fast").save_pretrained(tmp_path)
+    DataCollatorWithPositionalEncoding(wordpiece, backend="nanotoken").save_pretrained(tmp_path)
     assert "backend" not in json.loads((tmp_path / "hf_posenc.json").read_text())
     assert DataCollatorWithPositionalEncoding.from_pretrained(tmp_path).backend == "auto"
 
@@ -430,20 +438,20 @@ def _code_points() -> list[str]:
 
 def test_characters_of_all_blocks_alone_and_between_letters(fast) -> None:
     characters = _code_points()[::997] + [chr(code) for code in range(0x500)]
-    backend = choose_backend(json_of(fast), "fast")
+    backend = choose_backend(json_of(fast))
     assert different(backend, [*characters, *(f"a{each}b" for each in characters)]) == []
 
 
 @pytest.mark.slow
 def test_every_character_alone_and_between_letters(fast) -> None:
-    backend = choose_backend(json_of(fast), "fast")
+    backend = choose_backend(json_of(fast))
     assert different(backend, _code_points()) == []
     assert different(backend, [f"a{each}b" for each in _code_points()]) == []
     assert different(backend, [f"{each}'s" for each in _code_points()]) == []
 
 
 def test_letters_of_unicode_17_have_the_ids_of_tokenizers(byte_bpe) -> None:
-    backend = choose_backend(json_of(byte_bpe), "fast")
+    backend = choose_backend(json_of(byte_bpe), "gigatoken")
     letters = [
         chr(code) for code in (0x88F, 0xA7CE, 0xA7F1, 0x10940, 0x16EBB, 0x18D80, 0x1E6C0, 0x2B73A, 0x323B0, 0x33479)
     ]
@@ -469,5 +477,5 @@ def _random_texts(number: int, seed: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("number", [2_000, pytest.param(300_000, marks=pytest.mark.slow)])
 def test_random_texts(fast, number: int) -> None:
-    backend = choose_backend(json_of(fast), "fast")
+    backend = choose_backend(json_of(fast))
     assert different(backend, list(_random_texts(number, seed=number))) == []

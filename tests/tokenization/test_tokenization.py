@@ -70,7 +70,7 @@ def any_fast(request: pytest.FixtureRequest) -> Any:
 def collator(tokenizer: Any, **settings: Any) -> DataCollatorWithPositionalEncoding:
     settings.setdefault("backend", getattr(tokenizer, "tried_backend", "auto"))
     return DataCollatorWithPositionalEncoding(
-        tokenizer, look_ahead=False, return_tensors="np", empty="keep", **settings
+        tokenizer, look_ahead=False, return_tensors="np", on_empty="keep", **settings
     )
 
 
