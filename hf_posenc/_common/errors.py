@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
-import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -149,21 +147,6 @@ def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, s
     near = [name] if name in called_here else difflib.get_close_matches(name, [*known, *called_here], n=1, cutoff=0.6)
     fix = called_here.get(near[0], f"{near[0]}=...") if near else f"one of {', '.join(known)}"
     return explain(f"there is no argument '{name}'", fix=fix)
-
-
-def option(name: str, value: str, *, repeatable: bool = False) -> str:
-    r"""Return an option with a value from data, such as the name of a column, to paste into Python or into a shell.
-
-    Example:
-        >>> print(option("text_column", "the text"))
-        text_column="the text" (--text-column 'the text')
-        >>> print(option("columns", "", repeatable=True))
-        columns=[""] (--column '')
-    """
-    python = f"{name}={json.dumps([value] if repeatable else value, ensure_ascii=False)}"
-    flag = name.removesuffix("s" if repeatable else "").replace("_", "-")
-    # A shell would need another way of quoting for line breaks and escapes.
-    return f"{python} (--{flag} {shlex.quote(value)})" if value.isprintable() else python
 
 
 def shorten(value: object, limit: int = 60) -> str:

@@ -9,7 +9,6 @@ import difflib
 import errno
 import glob
 import os
-import re
 import secrets
 import shlex
 import sys
@@ -19,10 +18,8 @@ from pathlib import Path, PureWindowsPath
 
 from .errors import explain, shorten, value_error
 
-# Largest file that is read as a whole: well above the largest known tokenizers, and manifests of 300,000 shards.
+# Largest file that is read as a whole: well above the largest known tokenizers.
 LARGEST = 2**28
-# Suffix of temporary file names: a process id and a random number.
-TEMPORARY = re.compile(r"\.\d+-[0-9a-f]{8}\.tmp")
 
 
 @contextmanager

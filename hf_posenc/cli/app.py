@@ -96,14 +96,14 @@ def labels(
     Such rows have no trained token, a truncated answer, or an end token that is not trained on, for example. If there
     are any, the exit status is 1. Without --tokenizer, end tokens and padding ids are not checked.
     """
-    from ..corpus.reading import Reading, Streams, check_path, open_inputs
+    from ..corpus.reading import Reading, RemoteFiles, check_path, open_inputs
 
     check_path(data)
     from .. import audit
 
     try:
         rows = open_inputs(data, Reading(split=split))
-        if isinstance(rows, Streams):
+        if isinstance(rows, RemoteFiles):
             rows = [row for part in range(len(rows)) for _, table in rows.tables(part) for row in table.to_pylist()]
         if (first := next(iter(rows), None)) and "input_ids" not in first:
             option = f"--tokenizer {shlex.quote(tokenizer or 'NAME_OR_FOLDER')}"

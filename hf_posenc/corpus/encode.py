@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
+from .._common.compat import bytes_of_table
 from .._common.errors import one_of, shorten, type_error, value_error, warn
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
@@ -23,7 +24,7 @@ from ..collator.settings import Settings
 from ..tokenization import to_files
 from .engines import run_in_processes, run_on_ray
 from .output import MANIFEST, TOKENIZER, Output, Report
-from .reading import Reading, Slices, Streams, open_inputs
+from .reading import Reading, RemoteFiles, Slices, open_inputs
 from .shards import Job
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def encode(
     Args:
         inputs: a data set, or what `datasets.load_dataset` and `load_from_disk` read: files, folders, patterns, names
             on the Hub; or a list of these. `datasets` keeps them as Arrow files in its cache. Files at addresses
-            (`s3://`, `hf://`, `https://`) are streamed instead: each is one shard.
+            (`s3://`, `hf://`, `https://`) are read by the tasks instead, and each is one shard.
         tokenizer: a tokenizer, its name or folder, or a `DataCollatorWithPositionalEncoding`.
         output (`str` or `Path`): a folder, or an address that `fsspec` can write to; new, or of an earlier run of the
             same job.
@@ -140,7 +141,7 @@ def encode(
     recorded = {**_recorded(collate, tokenizer), **described, "columns": ", ".join(columns), "shards": len(source)}
     recorded |= {f"load_dataset {name}": repr(value) for name, value in arguments.items()}
     recorded |= {f"version of {name}": number for name, number in versions.items()}
-    if isinstance(opened, Streams):
+    if isinstance(opened, RemoteFiles):
         is_text = all(".txt" in name for name in opened.sizes)
     else:
         is_text = opened.info.builder_name == "text"
@@ -154,7 +155,7 @@ def encode(
 
 def _written(
     job: Job,
-    source: Slices | Streams,
+    source: Slices | RemoteFiles,
     recorded: dict[str, Any],
     part: str | None,
     engine: str,
@@ -179,7 +180,7 @@ def _written(
         run = run_on_ray(job, source, missing, workers, address)
     else:
         run = run_in_processes(job, source, missing, workers or 0)
-    with _bar(sum(map(source.size, own)), isinstance(source, Streams), progress) as bar:
+    with _bar(sum(map(source.size, own)), isinstance(source, RemoteFiles), progress) as bar:
         bar.update(sum(source.size(number) for number in own if number in records))
         tokens = 0
         for record in run:
@@ -300,15 +301,15 @@ def _recorded(collate: DataCollatorWithPositionalEncoding, tokenizer: Any) -> di
     }
 
 
-def _divided(opened: Dataset | Streams, shards: int | None) -> tuple[Slices | Streams, dict[str, Any]]:
+def _divided(opened: Dataset | RemoteFiles, shards: int | None) -> tuple[Slices | RemoteFiles, dict[str, Any]]:
     """Return the parts of the input, one for each shard, and its description for `job.json`."""
-    if isinstance(opened, Streams):
+    if isinstance(opened, RemoteFiles):
         if shards is not None:
             raise value_error("each file at an address is one shard", got=f"shards={shards}", fix="leave shards= out")
         shown = {re.sub(r"(?<=//)[^/@]*@|[?].*", "", name): size for name, size in opened.sizes.items()}
         return opened, {f"bytes of {name}": size for name, size in shown.items()}  # without keys and passwords
     if shards is None:
-        size = opened.data.nbytes
+        size = bytes_of_table(opened.data)
         shards = max(1, -(-size // min(max(size // _SHARDS, _MIN_BYTES), _MAX_BYTES)))
     shards = as_integer(shards, "shards", minimum=1, example=64)
     described = {"rows of the input": len(opened), "fingerprint of the input": opened._fingerprint}

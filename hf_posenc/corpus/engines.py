@@ -14,14 +14,14 @@ from itertools import islice
 from typing import Any
 
 from .._common.errors import explain, pip_install
-from .reading import Slices, Streams
+from .reading import RemoteFiles, Slices
 from .shards import Job, write_shard
 
 _in_worker: dict[str, Any] = {}  # the job and the input, in a worker process
 
 
 def run_in_processes(
-    job: Job, source: Slices | Streams, numbers: Sequence[int], workers: int
+    job: Job, source: Slices | RemoteFiles, numbers: Sequence[int], workers: int
 ) -> Iterator[dict[str, Any]]:
     """Write shards in worker processes, each of which opens the input itself; 0 workers work in this process.
 
@@ -46,7 +46,7 @@ def run_in_processes(
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(job: Job, source: Slices | Streams) -> None:
+def _begin(job: Job, source: Slices | RemoteFiles) -> None:
     _in_worker.update(job=job, source=source)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a process for each core
     parent = multiprocessing.parent_process()
@@ -64,7 +64,7 @@ def _write(number: int) -> dict[str, Any]:
 
 
 def run_on_ray(
-    job: Job, source: Slices | Streams, numbers: Sequence[int], workers: int | None, address: str | None
+    job: Job, source: Slices | RemoteFiles, numbers: Sequence[int], workers: int | None, address: str | None
 ) -> Iterator[dict[str, Any]]:
     """Write shards as tasks of Ray: on the cluster of the caller, at `address`, or on this machine.
 
@@ -106,7 +106,7 @@ def run_on_ray(
             ray.shutdown()
 
 
-def _write_on_ray(job: Job, number: int, source: Slices | Streams) -> dict[str, Any]:
+def _write_on_ray(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str, Any]:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a task has one core
     here = {name: version(name) for name in job.versions}
     if here != job.versions:

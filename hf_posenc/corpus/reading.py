@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._common.compat import bytes_of_table
 from .._common.errors import explain, message_of, shorten, type_error, value_error
 from .._common.files import no_such_file
 
@@ -130,7 +131,7 @@ class _SentSlice:
 
 
 @dataclass(frozen=True)
-class Streams:
+class RemoteFiles:
     """Parts that are files at addresses; `sizes` are their bytes by name, `None` if not known."""
 
     reading: Reading
@@ -168,7 +169,7 @@ class Streams:
                     raise
                 raise _unreadable(builder, {copy: name}, settings, error) from error
 
-    def alone(self, number: int) -> Streams:
+    def alone(self, number: int) -> RemoteFiles:
         """Return the parts, which can be sent to another machine."""
         return self
 
@@ -176,13 +177,13 @@ class Streams:
 def _small(first: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """Yield slices of a table of about 8 MiB at most, with the numbers of their first rows."""
     while len(table):
-        fits = max(1, len(table) * _BYTES // max(table.nbytes, _BYTES))
+        fits = max(1, len(table) * _BYTES // max(bytes_of_table(table), _BYTES))
         yield first, table.slice(0, fits)
         table, first = table.slice(fits), first + fits
 
 
-def open_inputs(inputs: Any, reading: Reading) -> Dataset | Streams:
-    r"""Open the inputs of a job: one data set; or the files at addresses, to be streamed.
+def open_inputs(inputs: Any, reading: Reading) -> Dataset | RemoteFiles:
+    r"""Open the inputs of a job: one data set; or the files at addresses, which their tasks read.
 
     Raises:
         FileNotFoundError: if nothing is found.
@@ -197,10 +198,12 @@ def open_inputs(inputs: Any, reading: Reading) -> Dataset | Streams:
     addresses = [item for item in items if isinstance(item, str) and "://" in item]
     if addresses:
         if len(addresses) < len(items) or reading.config or reading.split:
-            rule = "inputs at addresses are streamed file by file, without other inputs, config and split"
+            rule = "inputs at addresses are read file by file, without other inputs, config and split"
             fix = "two jobs; or datasets.load_dataset(...), whose result may be an input"
             raise value_error(rule, got=shorten(items), fix=fix)
-        return Streams(reading, {name: size for item in addresses for name, size in _files_at(item, reading).items()})
+        return RemoteFiles(
+            reading, {name: size for item in addresses for name, size in _files_at(item, reading).items()}
+        )
     parts, files = [], dict[tuple[str, str], list[str]]()
     for item in items:
         if not isinstance(item, str):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..collator import DataCollatorWithPositionalEncoding
-    from .reading import Slices, Streams
+    from .reading import RemoteFiles, Slices
 
 _LISTED = 1_000  # bad rows of a shard that are listed
 _BATCH = 32  # neighboring rows that are padded together in the estimate of the padding
@@ -59,7 +59,7 @@ def shard_name(number: int) -> str:
     return f"data/shard-{number:06d}.parquet"
 
 
-def write_shard(job: Job, number: int, source: Slices | Streams) -> dict[str, Any]:
+def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str, Any]:
     """Write a shard, and return its record."""
     import pyarrow as pa
     import pyarrow.parquet as pq

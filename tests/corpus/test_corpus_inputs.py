@@ -6,7 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,6 @@ from hf_posenc.corpus import encode
 TEXTS = ["I ride bike", "é ü 語 🚲", "bike ride I, she said"]
 ROWS = [{"text": text, "n": number} for number, text in enumerate(TEXTS)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    datasets.disable_progress_bars()
-    yield
-    datasets.enable_progress_bars()
 
 
 @pytest.fixture
@@ -249,7 +242,7 @@ def test_missing_inputs_and_columns_are_named(here: Path) -> None:
         read(datasets.Dataset.from_list(ROWS).with_transform(lambda rows: rows))
     with pytest.raises(TypeError, match="inputs must be paths"):
         read(3)
-    with pytest.raises(ValueError, match="at addresses are streamed"):
+    with pytest.raises(ValueError, match="at addresses are read file by file"):
         read(["a.jsonl", "memory://b.jsonl"])
 
 

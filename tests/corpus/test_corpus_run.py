@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.* were truncated to 1024 tokens"),
 ]
 SETTINGS: dict[str, Any] = {"workers": 0, "progress": False, "shards": 4}
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    datasets.disable_progress_bars()
-    yield
-    datasets.enable_progress_bars()
 
 
 @pytest.fixture
