@@ -102,7 +102,7 @@ def labels(
     from .. import audit
 
     try:
-        rows = open_inputs(data, Reading(split=split))
+        rows, _ = open_inputs(data, Reading(split=split))
         if isinstance(rows, RemoteFiles):
             rows = [row for part in range(len(rows)) for _, table in rows.tables(part) for row in table.to_pylist()]
         if (first := next(iter(rows), None)) and "input_ids" not in first:

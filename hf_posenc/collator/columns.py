@@ -53,8 +53,9 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
         per_token |= dict.fromkeys(names, rows.document_ids)
         per_token["position_ids"] = rows.positions(config.first_position)  # a column that Trainer keeps, as `labels` is
     if not is_separated or not {"attention_mask", MASK_NUMBERS}.isdisjoint(rows.boundaries):
-        has_numbers = config.accepts is None or "global_attention_mask" not in config.accepts  # there, 2 is no document
-        per_token["attention_mask"] = Ragged(rows.document_ids.values * has_numbers + 1, ids.lengths)
+        has_global = config.accepts is not None and "global_attention_mask" in config.accepts  # 2 is no document there
+        mask = np.ones_like(ids.values) if has_global else rows.document_ids.values + 1
+        per_token["attention_mask"] = Ragged(mask, ids.lengths)
     given = [name for name in LABEL_COLUMNS if name in rows.columns]
     if rows.masks and config.predicts_next and config.label_maker is not None and not label_names(rows.per_row):
         documents, shares_row = rows.split(), rows.is_several[rows.row_of_document]

@@ -23,7 +23,7 @@ from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.settings import Settings
 from ..tokenization import to_files
 from .engines import run_in_processes, run_on_ray
-from .output import MANIFEST, TOKENIZER, Output, Report
+from .output import JOB, MANIFEST, TOKENIZER, Output, Report
 from .reading import Reading, RemoteFiles, Slices, open_inputs
 from .shards import Job
 
@@ -135,17 +135,13 @@ def encode(
     options, arguments = dict(storage_options or {}), dict(loading or {})
     arguments |= {} if sample_by is None else {"sample_by": sample_by}
     reading = Reading(texts, columns, format, config, split, workers, options, arguments)
-    opened = open_inputs(inputs, reading)
-    source, described = _divided(opened, shards)
+    opened, lines = open_inputs(inputs, reading)
+    source, described = _divided(opened, lines, shards)
     versions = {name: version(name) for name in _LIBRARIES}
     recorded = {**_recorded(collate, tokenizer), **described, "columns": ", ".join(columns), "shards": len(source)}
     recorded |= {f"load_dataset {name}": repr(value) for name, value in arguments.items()}
     recorded |= {f"version of {name}": number for name, number in versions.items()}
-    if isinstance(opened, RemoteFiles):
-        is_text = all(".txt" in name for name in opened.sizes)
-    else:
-        is_text = opened.info.builder_name == "text"
-    job = Job(Output.of(output, options), collate, texts, columns, on_bad_row, is_text, versions=versions)
+    job = Job(Output.of(output, options), collate, texts, columns, on_bad_row, versions=versions)
     with job.output.locked("" if part is None else f"-{part}"):
         report, is_new = _written(job, source, recorded, part, engine, workers, address, progress=progress)
     if is_new and report.totals["cut"] and collate._config.settings.max_length is None:
@@ -167,6 +163,7 @@ def _written(
     """Write missing shards, and if none is left the report; return the report, and True if some were missing."""
     output = job.output
     job = replace(job, digest=output.begin(recorded))
+    checksums = output.checksums()
     found = output.records(job.digest)
     records = {number: record for number, record in found.items() if job.on_bad_row == "skip" or not record["bad"]}
     k, n = _share_of(part)
@@ -174,8 +171,6 @@ def _written(
     missing = [number for number in own if number not in records]
     if missing and found:
         output.compare(recorded, versions=True)
-    if part is None:
-        output.remove_unfinished()
     if engine == "ray":
         run = run_on_ray(job, source, missing, workers, address)
     else:
@@ -190,11 +185,14 @@ def _written(
             bar.update(source.size(record["shard"]))
     if part is not None:
         records = output.records(job.digest) | records  # with those of other parts
-    report = Report(str(output), recorded, [records[number] for number in sorted(records)], len(records) == len(source))
+    written = output.read_json(JOB) or recorded  # with the versions that wrote the first shards
+    report = Report(str(output), written, [records[number] for number in sorted(records)], len(records) == len(source))
     if report.finished:
         for record in records.values():
             if "sha256" not in record:  # of an earlier run
-                record["sha256"] = output.sha256(record["file"])
+                # That of the manifest, if there is one: the file may have been damaged since.
+                record["sha256"] = checksums.get(record["file"]) or output.sha256(record["file"])
+        output.remove_unfinished()
         for name, content in to_files(job.collate.tokenizer).items():
             output.write(f"{TOKENIZER}/{name}", content)
         pad = job.collate.pad_token
@@ -255,6 +253,9 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
         own = collate.tokenizer  # packed rows are not padded, so any token may stand for padding
         spare = {} if own.pad_token is not None else {"pad_token": own.eos_token or own.convert_ids_to_tokens(0)}
         collate = collate.replace(packing=packing, padding=True, **spare)
+    if settings.get("on_no_labels") is not None and collate.label_name is None:
+        rule = "on_no_labels is the treatment of rows without labels, and encode stores none"
+        raise value_error(rule, got=f"on_no_labels={collate.on_no_labels!r}, labels=None", fix='labels="causal_lm"')
     if collate.label_name == "masked_lm":
         rule = "masked labels are drawn for each batch, and stored ones would never change"
         raise value_error(
@@ -301,19 +302,22 @@ def _recorded(collate: DataCollatorWithPositionalEncoding, tokenizer: Any) -> di
     }
 
 
-def _divided(opened: Dataset | RemoteFiles, shards: int | None) -> tuple[Slices | RemoteFiles, dict[str, Any]]:
+def _divided(
+    opened: Dataset | RemoteFiles, lines: Sequence[range], shards: int | None
+) -> tuple[Slices | RemoteFiles, dict[str, Any]]:
     """Return the parts of the input, one for each shard, and its description for `job.json`."""
     if isinstance(opened, RemoteFiles):
         if shards is not None:
             raise value_error("each file at an address is one shard", got=f"shards={shards}", fix="leave shards= out")
         shown = {re.sub(r"(?<=//)[^/@]*@|[?].*", "", name): size for name, size in opened.sizes.items()}
-        return opened, {f"bytes of {name}": size for name, size in shown.items()}  # without keys and passwords
+        format = {} if opened.reading.format is None else {"format": opened.reading.format}
+        return opened, {f"bytes of {name}": size for name, size in shown.items()} | format  # without keys, passwords
     if shards is None:
         size = bytes_of_table(opened.data)
         shards = max(1, -(-size // min(max(size // _SHARDS, _MIN_BYTES), _MAX_BYTES)))
     shards = as_integer(shards, "shards", minimum=1, example=64)
     described = {"rows of the input": len(opened), "fingerprint of the input": opened._fingerprint}
-    return Slices(opened, min(shards, len(opened))), described
+    return Slices(opened, min(shards, len(opened)), lines), described
 
 
 def _share_of(part: str | None) -> tuple[int, int]:

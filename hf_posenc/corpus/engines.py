@@ -13,7 +13,7 @@ from importlib.metadata import version
 from itertools import islice
 from typing import Any
 
-from .._common.errors import explain, pip_install
+from .._common.errors import explain, pip_install, value_error
 from .reading import RemoteFiles, Slices
 from .shards import Job, write_shard
 
@@ -76,6 +76,9 @@ def run_on_ray(
     except ImportError as error:
         raise ImportError(explain('engine="ray" needs Ray', got=str(error), fix=pip_install("ray"))) from error
     is_own = not ray.is_initialized()
+    if not is_own and address not in (None, "auto", here := ray.get_runtime_context().gcs_address):
+        fix = "ray.shutdown() before, or no address"
+        raise value_error("Ray is connected to one cluster at a time", got=f"{here}, and now {address}", fix=fix)
     if is_own:
         settings = {} if address else {"num_cpus": workers, "include_dashboard": False}
         ray.init(address or "local", log_to_driver=False, **settings)

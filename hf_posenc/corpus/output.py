@@ -182,6 +182,13 @@ class Output:
         for file in [] if self.folder is None else self.folder.glob("data/.shard-*.tmp"):
             file.unlink(missing_ok=True)
 
+    def checksums(self) -> dict[str, str]:
+        """Return the SHA-256 of each shard by name, from the manifest of this job if there is one."""
+        manifest = self.read_json(MANIFEST)
+        if manifest is None or manifest["job"] != self.read_json(JOB):
+            return {}
+        return {record["file"]: record["sha256"] for record in manifest["shards"]}
+
     def begin(self, job: dict[str, Any]) -> str:
         """Write `job.json`, or compare it with that of an earlier run, but for versions; return the digest of the job.
 

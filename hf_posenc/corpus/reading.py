@@ -11,9 +11,11 @@ import json
 import os
 import re
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +89,10 @@ class Reading:
 
 
 class Slices:
-    """Parts of a data set: `count` slices of about equal numbers of rows."""
+    """Parts of a data set: `count` slices of about equal numbers of rows; `lines` are the ranges of `open_inputs`."""
 
-    def __init__(self, dataset: Dataset, count: int) -> None:
-        self._dataset = dataset.with_format("arrow")
+    def __init__(self, dataset: Dataset, count: int, lines: Sequence[range] = ()) -> None:
+        self._dataset, self._lines = dataset.with_format("arrow"), lines
         self._bounds = [len(dataset) * number // count for number in range(count + 1)]
 
     def __len__(self) -> int:
@@ -99,6 +101,10 @@ class Slices:
     def size(self, number: int) -> int:
         """Return the number of rows of a part."""
         return self._bounds[number + 1] - self._bounds[number]
+
+    def lines(self, number: int) -> Sequence[range]:
+        """Return the ranges of rows that are from text files."""
+        return self._lines
 
     def tables(self, number: int) -> Iterator[tuple[int, pa.Table]]:
         """Yield tables of a part, with the number of their first row in the data set."""
@@ -114,7 +120,7 @@ class Slices:
         table, sink = self._dataset[start:stop], pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-        return _SentSlice(start, sink.getvalue().to_pybytes())
+        return _SentSlice(start, self._lines, sink.getvalue().to_pybytes())
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,11 @@ class _SentSlice:
     """One of the `Slices`, as bytes."""
 
     first: int
+    ranges: Sequence[range]
     content: bytes = field(repr=False)
+
+    def lines(self, number: int) -> Sequence[range]:
+        return self.ranges
 
     def tables(self, number: int) -> Iterator[tuple[int, pa.Table]]:
         import pyarrow as pa
@@ -169,6 +179,11 @@ class RemoteFiles:
                     raise
                 raise _unreadable(builder, {copy: name}, settings, error) from error
 
+    def lines(self, number: int) -> Sequence[range]:
+        """Return the ranges of rows that are from text files: all rows of one, or none."""
+        builder, _ = _builder_of(list(self.sizes)[number], self.reading.format)
+        return [range(sys.maxsize)] if builder == "text" else []
+
     def alone(self, number: int) -> RemoteFiles:
         """Return the parts, which can be sent to another machine."""
         return self
@@ -182,8 +197,10 @@ def _small(first: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         table, first = table.slice(fits), first + fits
 
 
-def open_inputs(inputs: Any, reading: Reading) -> Dataset | RemoteFiles:
+def open_inputs(inputs: Any, reading: Reading) -> tuple[Dataset | RemoteFiles, list[range]]:
     r"""Open the inputs of a job: one data set; or the files at addresses, which their tasks read.
+
+    The second result are the ranges of the rows of a data set that are from text files, which may have blank lines.
 
     Raises:
         FileNotFoundError: if nothing is found.
@@ -201,9 +218,8 @@ def open_inputs(inputs: Any, reading: Reading) -> Dataset | RemoteFiles:
             rule = "inputs at addresses are read file by file, without other inputs, config and split"
             fix = "two jobs; or datasets.load_dataset(...), whose result may be an input"
             raise value_error(rule, got=shorten(items), fix=fix)
-        return RemoteFiles(
-            reading, {name: size for item in addresses for name, size in _files_at(item, reading).items()}
-        )
+        listed = [_files_at(item, reading) for item in addresses]
+        return RemoteFiles(reading, {name: size for found in listed for name, size in found.items()}), []
     parts, files = [], dict[tuple[str, str], list[str]]()
     for item in items:
         if not isinstance(item, str):
@@ -219,9 +235,12 @@ def open_inputs(inputs: Any, reading: Reading) -> Dataset | RemoteFiles:
         parts.append(_loaded(builder, names, settings))
     if not any(map(len, parts)):
         raise value_error("there are no rows in the inputs", got=shorten(items), fix="check the paths and the split")
+    ends = accumulate(len(part) for part in parts)
+    is_text = [part.info.builder_name == "text" for part in parts]
+    lines = [range(end - len(part), end) for part, end, each in zip(parts, ends, is_text, strict=True) if each]
     parts = [reading.chosen(part, part.features.arrow_schema) for part in parts]
     parts = [part if part.features == parts[0].features else part.cast(parts[0].features) for part in parts]
-    return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+    return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts), lines
 
 
 def check_path(name: str) -> list[str]:
@@ -364,13 +383,14 @@ def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, A
         try:
             if builder in ("text", "json"):
                 line, cause = _bad_line(path, is_json=builder == "json")
-            stream = datasets.load_dataset(
-                builder, data_files=glob.escape(path), split="train", streaming=True, **alone
-            )
-            for _ in stream.with_format("arrow").iter(10_000) if cause is None else ():
-                pass
+            if cause is None:
+                found = datasets.load_dataset(builder, data_files=glob.escape(path), streaming=True, **alone)
+                for _ in found["train"].with_format("arrow").iter(10_000):
+                    pass
         except Exception as raised:
             cause = raised
+        if isinstance(cause, json.JSONDecodeError):
+            fix = "mend or delete this line"
         if cause is not None:
             got = f"{type(cause).__name__}: {shorten(str(cause))}"
             return value_error(f"{name}{line} cannot be read as {builder}", got=got, fix=fix)

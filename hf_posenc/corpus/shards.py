@@ -39,7 +39,6 @@ class Job:
         collate (`DataCollatorWithPositionalEncoding`): tokenizes, with `on_empty="keep"`.
         texts, columns (sequence of `str`): the columns with texts, and the columns to copy.
         on_bad_row (`"error"` or `"skip"`): treatment of rows without text or tokens.
-        is_text (`bool`): True if all inputs are text files, whose blank lines are no bad rows.
         digest (`str`): digest of the job.
         versions (mapping from `str` to `str`): libraries that every machine must have.
     """
@@ -49,7 +48,6 @@ class Job:
     texts: Sequence[str]
     columns: Sequence[str]
     on_bad_row: str
-    is_text: bool
     digest: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -67,10 +65,13 @@ def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str
     name = shard_name(number)
     record: dict[str, Any] = {"file": name, "shard": number, "job": job.digest}
     record |= {"documents": 0, "cut": 0, "blank": 0, "bad": 0, "bad_rows": []}
-    lengths, writer = [np.zeros(0, np.int64)], None
+    lengths, writer, lines = [np.zeros(0, np.int64)], None, source.lines(number)
     with job.output.new_file(name) as temporary:
         for first, table in source.tables(number):
-            rows = _rows(job, first, table, record)
+            is_line = np.zeros(len(table), np.bool_)
+            for of_text in lines:
+                is_line[max(of_text.start - first, 0) : max(of_text.stop - first, 0)] = True
+            rows = _rows(job, first, table, is_line, record)
             lengths.append(rows["length"].to_numpy())
             if writer is None:
                 # Ids spread over the vocabulary: a dictionary and statistics of them cost more than they save.
@@ -83,7 +84,7 @@ def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str
         record["padded"] = int(np.repeat(longest, _BATCH)[: len(sizes)].sum())
         if writer is None:  # an input without rows
             nothing = pa.table({name: pa.array([], pa.string()) for name in (*job.texts, *job.columns)})
-            writer = pq.ParquetWriter(temporary, _rows(job, 0, nothing, record).schema)
+            writer = pq.ParquetWriter(temporary, _rows(job, 0, nothing, np.zeros(0, np.bool_), record).schema)
         writer.add_key_value_metadata({RECORD: json.dumps(record)})
         writer.close()
         with temporary.open("rb") as file:
@@ -91,17 +92,21 @@ def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str
     return {**record, "sha256": digest}
 
 
-def _rows(job: Job, first: int, table: pa.Table, record: dict[str, Any]) -> pa.Table:
-    """Return the rows of a shard for some rows of the input, and add their counts to its record."""
+def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], record: dict[str, Any]) -> pa.Table:
+    """Return the rows of a shard for some rows of the input, and add their counts to its record.
+
+    `is_line` is True for lines of text files, which may be blank.
+    """
     import datasets
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    is_null = np.zeros(len(table), np.bool_)  # or a blank line
+    is_null, is_blank = np.zeros((2, len(table)), np.bool_)
     for name in job.texts:
         is_null |= table[name].is_null().to_numpy()
-        if job.is_text:
-            is_null |= pc.equal(pc.utf8_trim_whitespace(table[name]), "").to_numpy()
+        if is_line.any():
+            is_blank |= is_line & pc.equal(pc.utf8_trim_whitespace(table[name]), "").to_numpy(zero_copy_only=False)
+    is_null |= is_blank
     given = table.filter(pc.invert(pa.array(is_null))) if is_null.any() else table
     numbers, config = np.flatnonzero(~is_null), job.collate._config
     with _place(first, len(table)):
@@ -109,7 +114,8 @@ def _rows(job: Job, first: int, table: pa.Table, record: dict[str, Any]) -> pa.T
     is_empty = _is_empty(job, rows.ids)
     bad = np.union1d(np.flatnonzero(is_null), numbers[rows.sample[is_empty]])
     if len(bad):
-        _count_bad(job, first, table, bad, is_null, record)
+        record["blank"] += int(is_blank.sum())
+        _list_bad(job, first, table, bad[~is_blank[bad]], is_null, record)
         rows = rows.take(np.flatnonzero(~is_empty))
     record["documents"] += len(table) - len(bad)
     record["cut"] += rows.truncated + rows.targets_truncated
@@ -174,15 +180,14 @@ def _is_empty(job: Job, ids: Ragged) -> NDArray[np.bool_]:
     return is_empty
 
 
-def _count_bad(
+def _list_bad(
     job: Job, first: int, table: pa.Table, bad: NDArray[np.int64], is_null: NDArray[np.bool_], record: dict[str, Any]
 ) -> None:
-    """Count rows without text or tokens; raise `ValueError` for the first of them unless they are skipped."""
+    """Count and list rows without text or tokens; raise `ValueError` for the first one unless they are skipped."""
     texts = table[job.texts[0]].take(bad).to_pylist()
     listed = [
         {"row": first + row, "reason": "no text" if is_null[row] else "no tokens", "text": shorten(text)}
         for row, text in zip(bad.tolist(), texts, strict=True)
-        if not job.is_text or text.strip()
     ]
     if listed and job.on_bad_row == "error":
         raise value_error(
@@ -190,6 +195,5 @@ def _count_bad(
             got=f"{listed[0]['text']}, and {len(listed) - 1} more such rows of {len(table):,}",
             fix='on_bad_row="skip" leaves such rows out and lists them in the report',
         )
-    record["blank"] += len(bad) - len(listed)
     record["bad"] += len(listed)
     record["bad_rows"] += listed[: _LISTED - len(record["bad_rows"])]

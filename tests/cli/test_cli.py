@@ -351,7 +351,7 @@ def test_labels_reads_a_file_with_brackets_in_its_name(tmp_path: Path, capsys: p
 def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cut.jsonl").write_text('{"input_ids": [5], "labels": [5]}\n{"input_ids": [5')
     assert run("labels", tmp_path / "cut.jsonl") == 2
-    refused(capsys, "cut.jsonl, line 2 cannot be read as json", "  got: ", "  fix: mend the file")
+    refused(capsys, "cut.jsonl, line 2 cannot be read as json", "  got: ", "  fix: mend or delete this line")
     assert run("labels", "nobody/no-such-data") == 2
     refused(capsys, "nobody/no-such-data is no local file, and not found", "  got: ", "  fix: check the name")
     datasets.DatasetDict(

@@ -144,7 +144,7 @@ def test_shuffled_and_chosen_rows_of_a_data_set_are_read_in_their_order() -> Non
 @pytest.mark.parametrize(
     ("payload", "kind", "line", "way"),
     [
-        ('{"text": "a"}\n{"text":\n{"text": "b"}\n', "jsonl", ", line 2 ", "encoding_errors"),
+        ('{"text": "a"}\n{"text":\n{"text": "b"}\n', "jsonl", ", line 2 ", "delete this line"),
         ('{"text": "a"}\n{"text": "\\ud800"}\n', "jsonl", ", line 2 ", "encoding_errors"),
         (b"ab\n\xff\xfe\ncd\n", "txt", ", line 2 ", "encoding_errors"),
         ("text,n\na,1\nb,2,3\n", "csv", r"[\s\S]*line 3", "on_bad_lines"),
@@ -259,6 +259,18 @@ def test_rows_without_text_or_tokens_stop_the_job_or_are_left_out_counted_and_li
     assert [(row["row"], row["reason"]) for row in report.bad_rows] == [(1, "no text"), (2, "no tokens")]
     found, _, report = content("a\n\n \nb\n")  # blank lines of a text file
     assert (found, report.totals["blank"]) == (["a", "b"], 2)
+
+
+def test_blank_lines_are_left_out_beside_other_inputs_whose_empty_texts_are_bad_rows(here: Path) -> None:
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_text("a\n\nb\n")
+    Path("b.txt").write_text("\nc\n")
+    Path("c.jsonl").write_text('{"text": "d"}\n{"text": " "}\n{"text": ""}\n')
+    found, _, report = read(["texts", "b.txt", "c.jsonl"], on_bad_row="skip", shards=3)
+    assert found == ["a", "b", "c", "d", " "]
+    assert (report.totals["blank"], [row["row"] for row in report.bad_rows]) == (2, [7])
+    with pytest.raises(ValueError, match="row 7 of the input has no tokens"):
+        read(["texts", "b.txt", "c.jsonl"])
 
 
 def test_a_batch_of_rows_without_text_is_left_out() -> None:

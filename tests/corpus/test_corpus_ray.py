@@ -98,6 +98,14 @@ def test_an_error_in_a_task_reaches_the_caller(wordpiece: Any, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("callers_ray")
+def test_another_cluster_than_the_connected_one_is_refused(wordpiece: Any, tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_dict({"text": ["a"]})
+    with pytest.raises(ValueError, match=r"(?s)one cluster at a time.*and now elsewhere:6379"):
+        encode(rows, wordpiece, tmp_path, engine="ray", address="elsewhere:6379", **SETTINGS)
+    assert encode(rows, wordpiece, tmp_path, engine="ray", address="auto", **SETTINGS).finished
+
+
+@pytest.mark.usefixtures("callers_ray")
 def test_a_machine_with_other_versions_is_refused(
     wordpiece: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

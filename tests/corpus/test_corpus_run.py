@@ -154,6 +154,7 @@ def test_a_collator_gives_its_settings_and_those_of_batches_have_no_effect(wordp
         ({"packing": "flat"}, "stored rows have a length"),
         ({"on_empty": "keep"}, "on_bad_row"),
         ({"stride": 2}, "stride is the overlap"),
+        ({"on_no_labels": "skip"}, "encode stores none"),
         ({"on_bad_row": "drop"}, "on_bad_row must be one of"),
         ({"engine": "local"}, "engine must be one of"),
         ({"address": "auto"}, "address is that of a Ray cluster"),
@@ -205,6 +206,14 @@ def test_a_run_goes_on_where_another_ended_and_the_bytes_are_equal(
     assert sums(tmp_path / "whole") == sums(tmp_path / "again")
     kept = [path for path, time_ in times.items() if path.stat().st_mtime_ns == time_]
     assert sorted(path.name for path in kept) == ["shard-000000.parquet", "shard-000003.parquet"]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)  # its footer is whole
+    assert encode(rows, wordpiece, tmp_path / "again", **SETTINGS).totals == whole.totals
+    assert [line.partition(":")[0] for line in verify(tmp_path / "again")] == ["data/shard-000002.parquet is damaged"]
+    damaged.unlink()
+    encode(rows, wordpiece, tmp_path / "again", **SETTINGS)
+    assert sums(tmp_path / "whole") == sums(tmp_path / "again")
     (tmp_path / "again/data/other.parquet").write_bytes(gone.read_bytes())
     assert verify(tmp_path / "again") == ["data/other.parquet is not in manifest.json"]
 
@@ -225,7 +234,8 @@ def test_another_job_in_the_same_output_is_refused_naming_what_differs(
     with pytest.raises(ValueError, match="sha256 of the tokenizer"):
         encode(rows, bert, tmp_path, max_length=32, **SETTINGS)
     monkeypatch.setattr(sys.modules["hf_posenc.corpus.encode"], "version", lambda name: f"{name} 99")
-    encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS)  # all shards are there
+    before = json.loads((tmp_path / "job.json").read_text())
+    assert encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS).job == before  # all shards are there
     (tmp_path / "data/shard-000000.parquet").unlink()
     with pytest.raises(ValueError, match=r"(?s)by the versions that wrote the others.*version of hf-posenc"):
         encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS)
