@@ -5,11 +5,7 @@ No lock, nothing broadcast: tables are compared with the function that keeps non
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
-import textwrap
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ import pytest
 import torch
 from sinusoid_reference import ALL, widths
 from torch import nn
+from two_processes import skip_without_gloo, two_processes
 
 from hf_posenc.positions import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
 
@@ -41,34 +38,9 @@ def rows_elsewhere(modules: list[SinusoidalPositionalEncoding], length: int) -> 
 @pytest.mark.slow  # two ranks, each with torch in memory
 def test_ranks_may_have_different_lengths(tmp_path: Path) -> None:
     """Under DDP nothing of the encoding is broadcast, so there is nothing to disagree about."""
-    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
-        pytest.skip("this torch cannot start two processes: it is built without gloo")
-    script = tmp_path / "ranks.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import sys
-
-            sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
-            from test_processes import train_a_rank
-
-            train_a_rank({str(tmp_path)!r}, int(sys.argv[1]))
-            """
-        )
-    )
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    skip_without_gloo()
+    with two_processes(tmp_path, "test_processes", "train_a_rank", tmp_path):
+        pass
     one, other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert len(one) == len(ALL)
     for convention, ours, theirs in zip(ALL, one, other, strict=True):
@@ -109,9 +81,10 @@ def _loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     return model(ids).square().mean()
 
 
-def train_a_rank(folder: str, rank: int) -> None:
+def train_a_rank(folder: Path) -> None:
     """Three steps for each convention, as one of two processes."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
     left = []
     for convention in ALL:
         model = build(convention)
@@ -122,9 +95,8 @@ def train_a_rank(folder: str, rank: int) -> None:
             _loss(wrapped, rank, step).backward()
             optimizer.step()
         left.append([weight.detach() for weight in model.parameters()])
-    torch.save(left, f"{folder}/{rank}.pt")
+    torch.save(left, folder / f"{rank}.pt")
     torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
 
 
 def test_threads_get_the_right_rows_while_tables_grow() -> None:

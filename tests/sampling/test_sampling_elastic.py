@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given
 from hypothesis import strategies as st
 from test_sampling_trainer import COUNT, Padded, Watched, arguments, build, flat, rows, run
+from two_processes import skip_without_gloo, two_processes
 
 from hf_posenc import TokenBudgetBatchSampler, TokenBudgetMixin, plan_batches
 
@@ -135,40 +134,16 @@ def train_in_two_processes(folder: Path, part: int) -> None:
         torch.save(trainer.documents(), folder / name / f"documents of part {part}, rank {rank}")
 
 
-def start_two_processes(folder: Path, part: int) -> None:
-    script = folder / "work.py"
-    script.write_text(
-        f"""import os
-import sys
-from pathlib import Path
-
-import torch
-
-sys.path[:0] = {[str(path) for path in Path(__file__).parents[:3]]}
-from test_sampling_elastic import train_in_two_processes
-
-if __name__ == "__main__":
-    train_in_two_processes(Path({str(folder)!r}), {part})
-    torch.distributed.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # threads of gloo may abort the process at exit
-"""
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-
-
 @pytest.mark.slow
 def test_a_run_in_two_then_one_then_two_processes_ends_with_the_weights_of_one_in_a_single_process(
     tmp_path: Path,
 ) -> None:
-    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
-        pytest.skip("this torch cannot start two processes: it is built without gloo")
-    start_two_processes(tmp_path, 0)
+    skip_without_gloo()
+    with two_processes(tmp_path, "test_sampling_elastic", "train_in_two_processes", tmp_path, 0):
+        pass
     middle = {name: train_part(tmp_path / name, name, 1, 1, ENDS[0]).documents() for name in DATA}
-    start_two_processes(tmp_path, 2)
+    with two_processes(tmp_path, "test_sampling_elastic", "train_in_two_processes", tmp_path, 2):
+        pass
     for name in DATA:
         whole = train_part(tmp_path / f"{name}, whole", name, 2, 1)
         expected = grouped([whole.documents()], 4)

@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +21,7 @@ from installed import ARGUMENTS, GROUPED
 from torch.utils.data import DataLoader
 from trainer_runs import QUIET, TEXTS
 from transformers import BertConfig, GPT2Config, LlamaConfig, Seq2SeqTrainer, Trainer, TrainingArguments
+from two_processes import skip_without_gloo, two_processes
 
 from hf_posenc import (
     DataCollatorWithPositionalEncoding,
@@ -888,34 +885,10 @@ def work(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What two processes saw, started by torchrun."""
-    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
-        pytest.skip("this torch cannot start two processes: it is built without gloo")
+    skip_without_gloo()
     folder = tmp_path_factory.mktemp("ranks")
-    script = folder / "work.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import os
-            import sys
-            from pathlib import Path
-
-            import torch
-
-            sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:3]]}
-            from test_sampling_trainer import work
-
-            if __name__ == "__main__":
-                work(Path({str(folder)!r}))
-                torch.distributed.destroy_process_group()
-                sys.stdout.flush()
-                os._exit(0)  # threads of gloo may abort the process at exit
-            """
-        )
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    with two_processes(folder, "test_sampling_trainer", "work", folder):
+        pass
     return [torch.load(folder / f"rank {rank}.pt", weights_only=False) for rank in range(2)]
 
 

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
@@ -30,6 +27,7 @@ from trainer_runs import (
     token_modules,
 )
 from transformers import AutoTokenizer, BertForSequenceClassification
+from two_processes import skip_without_gloo, two_processes
 
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe, use_sinusoidal_positions
 
@@ -113,6 +111,8 @@ def test_a_stream_shows_every_document_once(tmp_path: Path, wordpiece: Any, work
 def train_everything(folder: Path) -> None:
     """Every kind of run in turn, in this process as one of however many; leaves in a folder what it saw."""
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    if world > 1:
+        warnings.simplefilter("error", UserWarning)  # as in this process
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
     spec = C(tokenizer, model=build("bert", tokenizer)).model
     to_one_length = C(tokenizer, model=spec, padding="max_length", max_length=LONGEST)
@@ -221,40 +221,11 @@ SEVERAL_LENGTHS = ["map-style, mapped", "map-style, raw text, two workers", "str
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two ranks left, and what one process leaves."""
-    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
-        pytest.skip("this torch cannot start two processes: it is built without gloo")
+    skip_without_gloo()
     folder = tmp_path_factory.mktemp("ranks")
     train_bpe(TEXTS, vocab_size=300, progress=False).save_pretrained(folder / "tokenizer")
-    script = folder / "train.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import os, sys, torch, warnings
-            from pathlib import Path
-
-            sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
-            warnings.simplefilter("error", UserWarning)
-            from test_trainer_processes import train_everything
-
-            if __name__ == "__main__":
-                train_everything(Path({str(folder)!r}))
-                torch.distributed.destroy_process_group()
-                sys.stdout.flush()
-                os._exit(0)  # threads of gloo may abort the process at exit
-            """
-        )
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with (folder / "output").open("w+") as output:
-        with subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT) as ranks:
-            try:
-                train_everything(folder)  # meanwhile, the run that they are compared with
-                ranks.wait(timeout=180)
-            finally:
-                ranks.kill()
-        output.seek(0)
-        assert ranks.returncode == 0, output.read()[-4000:]
+    with two_processes(folder, "test_trainer_processes", "train_everything", folder, timeout=180):
+        train_everything(folder)  # meanwhile, the run that they are compared with
     return folder
 
 
