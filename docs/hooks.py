@@ -204,6 +204,7 @@ def markdown_of(docstring: str) -> str:
             text = f"```pycon\n{text}\n```"
         elif title in {"Args", "Attributes", "Raises"}:
             text = re.sub(r"^([\w*][^:(]*)(?=:| \()", r"- **\1**", text, flags=re.MULTILINE)
+            text = re.sub(r"^> (.*)$", r"\n*\1*\n", text, flags=re.MULTILINE)  # a group of arguments
         return f"**{title}**\n\n{text}\n\n"
 
     return SECTION.sub(rewrite, docstring + "\n")

@@ -42,7 +42,7 @@ def test_a_notebook_opens_with_what_one_will_know_and_an_install_cell(path: Path
     assert first.source.startswith(f"# {path.stem[0]}. ")
     assert "At the end you " in first.source
     assert 'find_spec("hf_posenc")' in install.source  # what is installed stays as it is
-    assert '    %pip install -q "../..[plots' in install.source
+    assert '    %pip install -q "{source}[plots' in install.source
     assert install.outputs == []
 
 

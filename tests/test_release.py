@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -20,6 +21,7 @@ version = "0.9.0"
 classifiers = ["Programming Language :: Python :: 3.98", "Programming Language :: Python :: 3.99"]
 """
 CHECKS = ["pinned", "lowest", "pinned --core --sdist", "pinned --python python3.98"]
+CITATION = "title: hf_posenc\nversion: 0.9.0\ndate-released: 2026-01-02\n"
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n### Fixed\n\n- A crash.\n\n## [0.9.0] - 2026-01-02\n\n- The first.\n"
 
 
@@ -34,6 +36,7 @@ def repo(tmp_path: Path) -> Path:
     """A repository with one commit, at version 0.9.0."""
     (tmp_path / "pyproject.toml").write_text(PROJECT)
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    (tmp_path / "CITATION.cff").write_text(CITATION)
     (tmp_path / ".gitignore").write_text("dist/\n")
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], cwd=tmp_path, check=True)
@@ -44,8 +47,8 @@ def _commit(repo: Path) -> None:
     subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "All"], cwd=repo, check=False)
 
 
-def _texts(repo: Path) -> tuple[str, str]:
-    return (repo / "pyproject.toml").read_text(), (repo / "CHANGELOG.md").read_text()
+def _texts(repo: Path) -> tuple[str, ...]:
+    return tuple((repo / name).read_text() for name in ("pyproject.toml", "CHANGELOG.md", "CITATION.cff"))
 
 
 @pytest.mark.parametrize("present", ["0.9.0", "0.10.0.dev0"])
@@ -57,10 +60,11 @@ def test_a_release_writes_version_and_date_and_checks_wheel_and_sdist(
     checked = []
     monkeypatch.setattr(release, "run_check", lambda at, dist, check: checked.append((at, dist, check)))
     release.main(["0.10.0"], repo)
-    project, changelog = _texts(repo)
+    project, changelog, citation = _texts(repo)
     assert project == PROJECT.replace("0.9.0", "0.10.0")
     date = changelog.split("## [0.10.0] - ")[1][:10]
     assert changelog == CHANGELOG.replace("[Unreleased]\n", f"[Unreleased]\n\n## [0.10.0] - {date}\n")
+    assert citation == f"title: hf_posenc\nversion: 0.10.0\ndate-released: {date}\n"
     assert checked == [(repo, repo / "dist", check) for check in CHECKS]
     printed = capsys.readouterr().out
     assert "Python 3.98: python3.98, Python 3.99: not found" in printed
@@ -128,17 +132,19 @@ def test_without_a_version_the_present_one_is_checked_and_nothing_is_written(
         release.main([], repo)
     assert end.value.code == 0
     assert checked == CHECKS
-    assert _texts(repo) == (PROJECT, CHANGELOG)
+    assert _texts(repo) == (PROJECT, CHANGELOG, CITATION)
     assert "git tag" not in capsys.readouterr().out
 
 
 def test_a_release_needs_the_address_of_the_repository(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
     monkeypatch.setattr(release, "run_check", lambda _at, _dist, check: checked.append(check))
-    urls = '[project.urls]\nRepository = "https://github.com/OWNER/hf_posenc"\n'
-    (repo / "pyproject.toml").write_text(PROJECT + urls)
+    (repo / "pyproject.toml").write_text(
+        PROJECT + '[project.urls]\nRepository = "https://github.com/OWNER/hf_posenc"\n'
+    )
+    (repo / "CITATION.cff").write_text(CITATION + "repository-code: https://github.com/OWNER/hf_posenc\n")
     _commit(repo)
-    with pytest.raises(SystemExit, match=r"replace github\.com/OWNER/ in \[project\.urls\]"):
+    with pytest.raises(SystemExit, match=r"replace github\.com/OWNER/ in CITATION\.cff, pyproject\.toml"):
         release.main(["0.10.0"], repo)
     assert checked == []
     with pytest.raises(SystemExit, match=r"replace github\.com/OWNER/"):
@@ -146,12 +152,23 @@ def test_a_release_needs_the_address_of_the_repository(repo: Path, monkeypatch: 
     assert checked == CHECKS
 
 
-def test_the_readme_on_pypi_has_no_relative_address() -> None:
+def test_the_page_of_the_package_has_its_own_install_line_and_no_relative_address() -> None:
     project = tomllib.loads((versions.REPO / "pyproject.toml").read_text())["project"]
-    page = versions.with_addresses((versions.REPO / "README.md").read_text("utf-8"), project)
+    page = str(importlib.metadata.metadata("hf-posenc").get_payload())
     addresses = re.findall(r"\]\(([^)]+)\)", page)
     assert f"{project['urls']['Repository']}/raw/v{project['version']}/examples/packed.png" in addresses
     assert [address for address in addresses if not address.startswith("https://")] == []
+    assert re.findall(r"^pip install.*", page, re.MULTILINE) == [
+        'pip install "hf-posenc[fast,plots]" && hf-posenc demo'
+    ]
+
+
+def test_the_citation_has_the_version_date_and_address_of_the_package() -> None:
+    project = tomllib.loads((versions.REPO / "pyproject.toml").read_text())["project"]
+    cited = dict(re.findall(r"^([\w-]+): (.+)$", (versions.REPO / "CITATION.cff").read_text(), re.MULTILINE))
+    assert (cited["version"], cited["repository-code"]) == (project["version"], project["urls"]["Repository"])
+    changelog = (versions.REPO / "CHANGELOG.md").read_text()
+    assert f"## [{cited['version']}] - {cited['date-released']}\n" in changelog
 
 
 def test_a_release_of_uncommitted_changes_is_refused(repo: Path) -> None:
@@ -167,13 +184,14 @@ def test_a_release_whose_tests_fail_leaves_the_files_as_they_were(repo: Path, mo
     monkeypatch.setattr(release, "run_check", fails)
     with pytest.raises(subprocess.CalledProcessError):
         release.main(["0.10.0"], repo)
-    assert _texts(repo) == (PROJECT, CHANGELOG)
+    assert _texts(repo) == (PROJECT, CHANGELOG, CITATION)
 
 
 def test_the_lowest_versions_are_those_of_pyproject() -> None:
-    declared = tomllib.loads((versions.REPO / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((versions.REPO / "pyproject.toml").read_text())["project"]
+    extras = [line for name in versions.EXTRAS.split(",") for line in project["optional-dependencies"][name]]
     lines = versions.requirements("lowest", tools=())
-    assert [line.replace("==", ">=") for line in lines] == [line.split(",")[0] for line in declared]
+    assert lines == [line.split(",")[0].replace(">=", "==") for line in [*project["dependencies"], *extras]]
 
 
 def test_a_further_requirement_replaces_the_one_of_that_name() -> None:
@@ -188,7 +206,7 @@ def test_a_further_requirement_replaces_the_one_of_that_name() -> None:
 
 def test_other_versions_are_tested_with_all_that_the_tests_need_but_for_the_tools_that_are_named() -> None:
     project = tomllib.loads((versions.REPO / "pyproject.toml").read_text())["project"]
-    needed = {Requirement(line).name for line in project["optional-dependencies"]["test"]}
+    needed = {Requirement(line).name for name in ("dev", "test") for line in project["optional-dependencies"][name]}
     compared_with = {"diffusers", "positional-encodings", "x-transformers"}
     of_the_source = {"hf-posenc", "mypy", "playwright", "ruff"}
     assert needed - set(versions.TOOLS) == compared_with | of_the_source | set(versions.NOTEBOOK_TOOLS)

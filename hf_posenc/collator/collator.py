@@ -82,6 +82,7 @@ class DataCollatorWithPositionalEncoding(Processor):
     attended to".
 
     Args:
+        > Tokenizer, table and model
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or a fast or
             slow tokenizer. The collator uses a private copy, so that later changes, such as `tokenizer.add_tokens`,
             have no effect; the next call warns of them.
@@ -96,6 +97,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             numbering, and rows are truncated to its limit. Settings that the model would silently ignore (a mask,
             labels, packing) raise here. Wrapped models are unwrapped. The attribute `model` is a `ModelSpec`, which
             does not hold the weights.
+        > Texts
         text_column, text_pair_column, text_target_column (`str`, *optional*): names of the columns with the texts or
             conversations, the second texts of pairs, and the targets, the texts to predict. By default `"text"`, no
             pairs and no targets. Conversations are lists of messages, which the tokenizer's chat template renders.
@@ -103,6 +105,10 @@ class DataCollatorWithPositionalEncoding(Processor):
             make them, the collator does, with a `decoder_attention_mask`. If `model` is an encoder-decoder with a
             language modeling head, the labels of tokenized rows are targets too.
         is_split_into_words (`bool`, *optional*): True if texts are lists of words.
+        add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
+        on_empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row
+            of padding.
+        > Padding
         padding (*optional*, defaults to `True`): as in transformers; `True` is `"longest"`. `"max_length"` also pads
             the rows that the method `columns` returns.
         padding_side (`"left"` or `"right"`, *optional*): by default the side of the tokenizer. Targets are padded on
@@ -111,6 +117,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             the end-of-sequence token.
         pad_to_multiple_of (`int`, *optional*): rounds T up to a multiple. With `packing="flat"`, the padding tokens at
             the end of the row are documents of their own, with labels of -100.
+        > Length
         truncation (*optional*, defaults to `True`): as in transformers. `False` raises for a row that is too long.
         max_length (`int`, *optional*): maximal number of tokens in a row. The attribute `max_length` is the smallest of
             this limit and those of the tokenizer, the model and the embedding.
@@ -120,9 +127,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens. Tokenized
             rows that have a column `overflow_to_sample_mapping` keep its values. `Trainer.predict` needs rows that are
             not continued: tokenize with `dataset.map` first. A batch with more rows than it was given warns.
-        add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
-        on_empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row
-            of padding.
+        > Masks and packing
         look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added if the forward of
             `model` has this argument. Without `model` it is added except with `packing="flat"` and masked labels. With
             targets the mask is for the decoder, and its T is that of `labels`. One for more than 65,536 tokens raises.
@@ -132,6 +137,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             added to attention scores, either 0 or the lowest finite number. `"flat"` puts all documents of the batch
             into one row, without a mask. The batch then has the keys of transformers'
             `DataCollatorWithFlattening`, and a `model` that does not isolate documents by these keys raises.
+        > Labels
         labels (`"causal_lm"`, `"masked_lm"` or `MaskedLM`, *optional*): makes labels from the ids. Otherwise a `label`,
             `label_ids` or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded
             with -100. They are -100 at tokens with 0 in a column `completion_mask`, `assistant_masks`,
@@ -143,6 +149,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             it out and warns, and `"keep"` keeps it. By default such a row raises, unless `labels="masked_lm"` (a short
             row may have no masked token), or it has no tokens, or it is a packed document of one token beside others.
         mlm_probability (`float`, *optional*): share of tokens that `"masked_lm"` predicts, by default 0.15.
+        > Other
         seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
             `embedding` is a width, it also seeds the random numbers of the table.
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the

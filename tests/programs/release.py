@@ -1,11 +1,11 @@
 """Make a release: `python -m tests.programs.release 0.2.0` in a clean checkout. It uploads and commits nothing.
 
-Writes the version to pyproject.toml, turns [Unreleased] of CHANGELOG.md into the version with today's date, builds the
-wheel and the sdist into dist/, and tests both in empty environments outside of the repository: the demo, the tests,
-the pages and a notebook with the wheel and the pinned versions, on each Python of the classifiers that the machine has;
-the tests with the lowest versions, and the core's tests with the sdist. If a step fails, both files are as before. At
-the end it prints the commands that publish the release. Without a version it builds and tests the present one, and
-changes neither file. A placeholder in the address of the repository (`[project.urls]`) is an error: before the first
+Writes the version to pyproject.toml and CITATION.cff, turns [Unreleased] of CHANGELOG.md into the version with today's
+date, builds the wheel and the sdist into dist/, and tests both in empty environments outside of the repository: the
+demo, the tests, the pages and a notebook with the wheel and the pinned versions, on each Python of the classifiers that
+the machine has; the tests with the lowest versions, and the core's tests with the sdist. If a step fails, the files are
+as before. At the end it prints the commands that publish the release. Without a version it builds and tests the present
+one, and changes no file. A placeholder in an address of the repository is an error, in whatever file: before the first
 step with a version, after the last one without.
 
 Pythons are looked for as `python3.13` and so on, and among the versions of pyenv. The program names those that it did
@@ -29,7 +29,8 @@ REPO = Path(__file__).resolve().parents[2]
 _VERSION = re.compile(r'^version = "(.*)"$', re.MULTILINE)
 _SECTION = re.compile(r"^## \[(.*?)\].*\n", re.MULTILINE)
 _UNRELEASED = "Unreleased"
-_PLACEHOLDER = "github.com/OWNER/"
+_PLACEHOLDER = "github.com/OWNER/"  # tests look for it
+_CITED = re.compile(r"^(version|date-released): .*$", re.MULTILINE)
 _PYTHON = re.compile(r'"Programming Language :: Python :: (3\.[0-9]+)"')
 CHECKS = ("pinned", "lowest", "pinned --core --sdist")  # arguments of tests.programs.versions
 
@@ -79,15 +80,24 @@ def main(arguments: list[str] | None = None, repo: Path = REPO) -> None:
     version: str | None = given.version
     if changed := subprocess.check_output(["git", "status", "--porcelain"], cwd=repo, text=True):
         raise SystemExit(f"commit or remove these changes first:\n{changed}")
-    files = [repo / "pyproject.toml", repo / "CHANGELOG.md"]
+    files = [repo / "pyproject.toml", repo / "CHANGELOG.md", repo / "CITATION.cff"]
     texts = [file.read_text(encoding="utf-8") for file in files]
-    unfilled = "" if _PLACEHOLDER not in texts[0] else f"replace {_PLACEHOLDER} in [project.urls] of pyproject.toml"
+    search = ["git", "grep", "-l", _PLACEHOLDER, "--", ":!tests"]
+    places = subprocess.run(search, cwd=repo, capture_output=True, text=True, check=False).stdout.split()
+    unfilled = f"replace {_PLACEHOLDER} in {', '.join(places)}" if places else ""
     if version and unfilled:
         raise SystemExit(unfilled)
-    try:
-        new = released(texts[0], texts[1], version, datetime.date.today().isoformat()) if version else texts
-    except ValueError as error:
-        raise SystemExit(str(error)) from error
+    new = texts
+    if version:
+        today = datetime.date.today().isoformat()
+        values = {"version": version, "date-released": today}
+        try:
+            new = [
+                *released(texts[0], texts[1], version, today),
+                _CITED.sub(lambda found: f"{found[1]}: {values[found[1]]}", texts[2]),
+            ]
+        except ValueError as error:
+            raise SystemExit(str(error)) from error
     found = {each: interpreter(each) for each in _PYTHON.findall(texts[0])}
     others = [path for path in found.values() if path not in (None, sys.executable)]
     print("Tests run on:", ", ".join(f"Python {each}: {path or 'not found'}" for each, path in found.items()))

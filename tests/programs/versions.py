@@ -29,7 +29,6 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -46,18 +45,24 @@ OF_PINNED = ("tests/test_readme.py", "tests/test_figures.py")
 A_NOTEBOOK = ("-m", "slow", "tests/test_notebooks.py", "-k", "runs_offline and 1_bpe")
 
 
-def requirements(kind: str, tools: tuple[str, ...] = TOOLS, further: tuple[str, ...] = ()) -> list[str]:
+def requirements(
+    kind: str, tools: tuple[str, ...] = TOOLS, further: tuple[str, ...] = (), *, extras: str = EXTRAS
+) -> list[str]:
     """Return the arguments of `pip install` for a kind of versions, without the package itself.
 
     Args:
         kind: `"lowest"`, `"2025"`, `"newest"` or `"pinned"`.
         tools: names of libraries that the tests need.
         further: requirements, which replace those of the same names.
+        extras: whose lowest versions are wanted too.
     """
     if kind == "pinned":
         return ["-c", str(REPO / "constraints.txt"), *tools, *further]
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
-    exact = {"lowest": tuple(map(lowest, project["dependencies"])), "2025": LATE_2025, "newest": ()}[kind]
+    declared = project["dependencies"] + [
+        line for extra in extras.split(",") if extra for line in project["optional-dependencies"][extra]
+    ]
+    exact = {"lowest": tuple(map(lowest, declared)), "2025": LATE_2025, "newest": ()}[kind]
     replaced = {Requirement(line).name for line in further}
     return [*(line for line in exact if Requirement(line).name not in replaced), *tools, *further]
 
@@ -69,7 +74,7 @@ def lowest(line: str) -> str:
     'numpy==1.26'
     """
     need = Requirement(line)
-    (version,) = (each.version for each in need.specifier if each.operator == ">=")
+    (version,) = (each.version for each in need.specifier if each.operator in (">=", "=="))
     return f"{need.name}=={version}"
 
 
@@ -86,28 +91,13 @@ def new_environment(python: str, folder: Path) -> Path:
     return folder / ("Scripts" if os.name == "nt" else "bin")
 
 
-def with_addresses(readme: str, project: dict[str, Any]) -> str:
-    """Return README.md for PyPI, which has no files beside it: links and pictures with addresses of the repository."""
-    repository, tag = project["urls"]["Repository"], f"v{project['version']}"
-
-    def absolute(match: re.Match[str]) -> str:
-        kind = "raw" if match["path"].endswith(".png") else "blob"
-        return f"]({repository}/{kind}/{tag}/{match['path']}"
-
-    return re.sub(r"\]\((?!https?:)(?P<path>[^)#]+)", absolute, readme)
-
-
 def build(folder: Path) -> None:
     """Build the wheel and the sdist of the repository into `folder`."""
     project = tomllib.loads((REPO / "pyproject.toml").read_text())
-    with tempfile.TemporaryDirectory() as temporary:
-        copy, tools = Path(temporary, "source"), Path(temporary, "tools")
-        shutil.copytree(REPO, copy, ignore=shutil.ignore_patterns(".git", ".ci", "dist", "__pycache__", ".*_cache"))
-        readme = copy / "README.md"
-        readme.write_text(with_addresses(readme.read_text("utf-8"), project["project"]), encoding="utf-8")
-        python = new_environment(sys.executable, tools) / "python"
+    with tempfile.TemporaryDirectory() as tools:
+        python = new_environment(sys.executable, Path(tools)) / "python"
         subprocess.run([python, "-m", "pip", "install", "-q", *project["build-system"]["requires"]], check=True)
-        subprocess.run([python, "-m", "hatchling", "build", "-d", folder.resolve()], cwd=copy, check=True)
+        subprocess.run([python, "-m", "hatchling", "build", "-d", folder.resolve()], cwd=REPO, check=True)
 
 
 def copy_without_source(folder: Path) -> None:
@@ -137,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
         programs = new_environment(given.python, outside / "environment")
         is_pinned = given.kind == "pinned"
         tools = CORE_TOOLS if given.core else (*TOOLS, *NOTEBOOK_TOOLS) if is_pinned else TOOLS
-        needs = requirements(given.kind, tools, tuple(given.further))
+        needs = requirements(given.kind, tools, tuple(given.further), extras="" if given.core else EXTRAS)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         environment |= {"PATH": os.pathsep.join([str(programs), os.environ["PATH"]]), "HF_HUB_OFFLINE": "1"}
         pip = [programs / "python", "-m", "pip"]
