@@ -199,11 +199,11 @@ def processes_of_accelerate() -> int:
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
-    """Return True for a tensor without values: a fake tensor, or one wrapped by torch.func."""
+    """Return True for a tensor whose values cannot be read: a fake tensor, or any tensor inside of torch.func."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
-    return isinstance(tensor, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return isinstance(tensor, FakeTensor) or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def has_forward_hooks(module: nn.Module) -> bool:

@@ -140,7 +140,7 @@ def check_dtype(dtype: torch.dtype) -> torch.dtype:
 def without_values(tensor: torch.Tensor) -> bool:
     """Return True if the values of `tensor` cannot be read.
 
-    This is the case in compiled code, and for fake tensors, tensors on the meta device or wrapped by torch.func.
+    This is the case in compiled code, inside of torch.func, and for fake tensors and those on the meta device.
     """
     return torch.compiler.is_compiling() or tensor.is_meta or is_fake(tensor)
 

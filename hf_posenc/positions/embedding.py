@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -146,13 +147,12 @@ class PositionalEmbedding(nn.Module):
         """
         ids = self._checked_ids(input_ids)
         keep, bound = None, None
-        counted = position_ids is None and attention_mask is not None
         if attention_mask is not None:
             keep = _checked_keep(attention_mask, ids)
-        if counted and keep is not None:
-            first = self.encoding.first_position
-            position_ids = unchecked_position_ids(keep, first)
-            bound = first + ids.shape[1] if first >= 0 else None
+            if position_ids is None:
+                first = self.encoding.first_position
+                position_ids = _counted(keep, first)
+                bound = first + ids.shape[1] if first >= 0 else None
         if out is not None:
             check_out(out, (*ids.shape, self.d_model), self.embedding.weight, self)
         zero_row = keep is not None and not self.zero_padding and self.encoding.padding_position is not None
@@ -166,9 +166,9 @@ class PositionalEmbedding(nn.Module):
             return result
         if self.zero_padding:
             # Overwrite instead of multiplying: 0 times infinity is NaN.
-            if not _can_check_values(keep):
+            if result.requires_grad or not (_can_check_values(keep) and _can_check_values(result)):
                 return result.masked_fill_(~keep.unsqueeze(-1), 0.0)
-            result[(~keep).nonzero(as_tuple=True)] = 0.0  # writes to padding only, unlike result[~keep] = 0.0
+            result.contiguous().view(torch.uint8).numpy()[~keep.numpy()] = 0
         elif zero_row:
             plain = F.dropout(embedded * self.encoding.factor, self.encoding.dropout, self.training)
             return torch.where(keep.unsqueeze(-1), result, plain, out=out)
@@ -198,8 +198,8 @@ class PositionalEmbedding(nn.Module):
             )
         ids = input_ids if input_ids.dtype in (torch.int32, torch.int64) else input_ids.long()
         if _can_check_values(ids) and ids.numel():
-            lowest, highest = (int(value) for value in ids.aminmax())
-            if lowest < 0 or highest >= self.num_embeddings:
+            values = ids.numpy()
+            if values.min() < 0 or values.max() >= self.num_embeddings:
                 raise ValueError(self._id_message(ids))
         return ids.to(self.embedding.weight.device)
 
@@ -235,8 +235,8 @@ class PositionalEmbedding(nn.Module):
             return False
         if encoding.max_length is not None or position_ids.is_floating_point():
             return False
-        columns = torch.arange(keep.shape[1], device=keep.device) + encoding.first_position
-        return position_ids.shape == keep.shape and bool(((position_ids == columns) | ~keep).all())
+        columns = np.arange(encoding.first_position, encoding.first_position + keep.shape[1])
+        return position_ids.shape == keep.shape and bool(((position_ids.numpy() == columns) | ~keep.numpy()).all())
 
     @property
     def _is_plain(self) -> bool:
@@ -278,8 +278,19 @@ class PositionalEmbedding(nn.Module):
 
 
 def _can_check_values(values: torch.Tensor) -> bool:
-    """Return True if the values can be read without waiting: a tensor on the CPU, and not in compiled code."""
+    """Return True if the values can be read without waiting: a tensor on the CPU, and not in compiled code.
+
+    They are read with NumPy: beside another program on the same cores, each small operation of torch takes
+    milliseconds, until the threads of OpenMP have met.
+    """
     return values.device.type == "cpu" and not without_values(values)
+
+
+def _counted(keep: torch.Tensor, first: int) -> torch.Tensor:
+    """Return the position ids that count the tokens of `keep` `(B, T)` from `first`."""
+    if _can_check_values(keep):
+        return torch.from_numpy(unchecked_position_ids(keep.numpy(), first))
+    return unchecked_position_ids(keep, first)
 
 
 def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

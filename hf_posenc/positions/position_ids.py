@@ -70,17 +70,22 @@ def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
         )
     if attention_mask.dtype in (torch.bool, np.bool_):
         return attention_mask
-    keep = attention_mask == 1
-    if values and not torch.compiler.is_compiling():
-        wrong = ~(keep | (attention_mask == 0))
-        if bool(wrong.any()):
-            row, column = (int(index) for index in np.argwhere(np.asarray(_on_cpu(wrong)))[0])
-            raise value_error(
-                "attention_mask must contain only 0 and 1",
-                got=f"{attention_mask[row, column].item()} in row {row}, column {column}",
-                fix="attention_mask == 0 for an additive mask, where 0 means a real token",
-            )
-    return keep
+    if not values or torch.compiler.is_compiling():
+        return attention_mask == 1
+    numbers = attention_mask
+    if isinstance(attention_mask, torch.Tensor):
+        numbers = attention_mask.detach().cpu()
+        numbers = (numbers.float() if numbers.is_floating_point() else numbers).numpy()
+    keep = numbers == 1
+    wrong = ~(keep | (numbers == 0))
+    if wrong.any():
+        row, column = (int(index) for index in np.argwhere(wrong)[0])
+        raise value_error(
+            "attention_mask must contain only 0 and 1",
+            got=f"{numbers[row, column].item()} in row {row}, column {column}",
+            fix="attention_mask == 0 for an additive mask, where 0 means a real token",
+        )
+    return torch.from_numpy(keep).to(attention_mask.device) if isinstance(attention_mask, torch.Tensor) else keep
 
 
 def position_ids_from_lengths(
@@ -180,10 +185,6 @@ def row_length(totals: NDArray[np.int64], max_length: int | None) -> int:
             fix=f"max_length={longest}, or truncate the rows first",
         )
     return length
-
-
-def _on_cpu(values: Any) -> Any:
-    return values.detach().cpu() if isinstance(values, torch.Tensor) else values
 
 
 def _like(ids: NDArray[np.int64], values: object) -> Any:
