@@ -82,7 +82,8 @@ def labels(
         str,
         typer.Argument(
             metavar="DATA",
-            help="Tokenized rows: a folder of save_to_disk, a Parquet, Arrow or JSON file, or a data set on the Hub.",
+            help="Tokenized rows with labels: a folder of save_to_disk or of encode --labels, a Parquet, Arrow or JSON "
+            "file, or a data set on the Hub.",
         ),
     ],
     tokenizer: Tokenizer = None,
