@@ -116,6 +116,11 @@ def switch_mode(tokenizer: PreTrainedTokenizerBase, *, targets: bool) -> None:
         switch()
 
 
+def stored_special_tokens(attributes: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the special tokens by name, from the attributes of a tokenizer of transformers; `None` if not found."""
+    return attributes.get("_special_tokens_map")
+
+
 def has_own_call(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return True if the class of a fast tokenizer overrides `tokenizer(...)` with steps in Python."""
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast

@@ -64,8 +64,10 @@ class Batch(dict[str, Any]):
         encoding_note: str | None = None,
     ) -> None:
         super().__init__(data or {})
-        self._view: dict[str, Any] = {"tokens_of": tokens_of, "special_ids": special_ids}
-        self._view |= {"encoding": encoding, "encoding_note": encoding_note}
+        self._view: dict[str, Any] = {
+            **{"tokens_of": tokens_of, "special_ids": special_ids},
+            **{"encoding": encoding, "encoding_note": encoding_note},
+        }
 
     def __getattr__(self, name: str) -> Any:
         if name in self:

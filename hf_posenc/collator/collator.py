@@ -683,7 +683,12 @@ class DataCollatorWithPositionalEncoding(Processor):
                 got=f"on_no_labels={self.on_no_labels!r}, labels=None, and no column of labels",
                 fix='labels="causal_lm" or "masked_lm", or a column labels; or collate.replace(on_no_labels=None)',
             )
-        if self.model is None and self.look_ahead is None and packs_documents(arrays):
+        if (
+            self.model is None
+            and self.look_ahead is None
+            and "packed" not in self._warnings
+            and packs_documents(arrays)
+        ):
             self._warnings.once("packed", packed_warning(self._config))
         if left_out:
             self._warnings.once("on_no_labels", left_out_warning(self._config, left_out, len(tokenized.ids)))

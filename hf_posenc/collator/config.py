@@ -68,7 +68,8 @@ class Config:
         self.fills = {name: column.fill for name, column in PER_TOKEN.items()} | dict.fromkeys(NUMBERS, -1)
         self.fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED)
         self.fills |= {"attention_mask": 0, "inputs_embeds": 0, "position_ids": padding_position}
-        self.fills["input_ids"] = int(tokenizer.pad_token_id or 0)
+        self.padding_id = tokenizer.pad_token_id
+        self.fills["input_ids"] = int(self.padding_id or 0)
         self.fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
         # True if the padding id is that of no other special token, such as eos, which may end a text.
         self.is_padding_unique = tokenizer.pad_token_id not in (

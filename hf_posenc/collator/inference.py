@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +111,7 @@ class Batches:
             if first_text:
                 error.add_note(f"  row 0 of this message is text {first_text}")
             raise
-        return replace(tokenized, sample=tokenized.sample + first_text)
+        return tokenized.replaced(sample=tokenized.sample + first_text)
 
     def _plan(self, tokenized: Documents) -> BatchPlan:
         """Divide the rows of a tokenized window into batches within the token budget."""

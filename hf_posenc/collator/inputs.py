@@ -87,6 +87,8 @@ class DatasetRows(Sequence[Any]):
 
 def is_columns(source: object) -> bool:
     """Return True for a mapping of columns, a table or a data frame, and False for a sequence of rows."""
+    if isinstance(source, (list, tuple, str)):
+        return False
     frame = getattr(sys.modules.get("pandas"), "DataFrame", ())  # without importing pandas
     return isinstance(source, (Mapping, frame)) or is_table(source)
 
@@ -109,18 +111,19 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
     rows = [source] if isinstance(source, str) else as_list(source)
     if not len(rows):
         raise ValueError(empty_batch(source))
-    check_row(0, rows[0])
-    if isinstance(rows[0], Mapping):
-        return _read_row_dicts(rows, settings)
-    # An empty list may be a text or ids, so the first row that is not empty decides.
-    first = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
-    if _is_conversation(first):
-        return Given(len(rows), None, None, None, {}, _conversations(rows, settings.text_column))
-    if _is_row_of_ids(first):
-        for index, row in enumerate(rows):
-            if isinstance(row, (str, dict)):
-                raise TypeError(_mixed(index, row, first))
-        return Given(len(rows), None, None, None, {"input_ids": rows})
+    if not isinstance(rows[0], str):
+        check_row(0, rows[0])
+        if isinstance(rows[0], Mapping):
+            return _read_row_dicts(rows, settings)
+        # An empty list may be a text or ids, so the first row that is not empty decides.
+        first = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
+        if _is_conversation(first):
+            return Given(len(rows), None, None, None, {}, _conversations(rows, settings.text_column))
+        if _is_row_of_ids(first):
+            for index, row in enumerate(rows):
+                if isinstance(row, (str, dict)):
+                    raise TypeError(_mixed(index, row, first))
+            return Given(len(rows), None, None, None, {"input_ids": rows})
     kind = "list" if settings.is_split_into_words else "str"
     texts, pairs = _texts_and_pairs(rows, None, settings, f"[row for row in rows if isinstance(row, {kind})]")
     return Given(len(texts), texts, pairs, None, {})

@@ -36,18 +36,18 @@ def flat_row(config: Config, documents: Documents) -> dict[str, Any]:
             got=f"position_ids {shorten(position_ids.values.tolist())}",
             fix='dataset.remove_columns("position_ids"), or packing=True',
         )
-    padding = -len(ids.values) % (config.settings.pad_to_multiple_of or 1)
-    # A model may limit the length of a document, so the padding is divided like a long text.
-    parts = np.diff([*range(0, padding, config.limits.max_length or max(padding, 1)), padding])
-    for name, column in columns.items():
-        columns[name] = Ragged.joined([column, Ragged(np.full(padding, config.fills[name]), parts)])
+    if padding := -len(ids.values) % (config.settings.pad_to_multiple_of or 1):
+        # A model may limit the length of a document, so the padding is divided like a long text.
+        parts = np.diff([*range(0, padding, config.limits.max_length or padding), padding])
+        for name, column in columns.items():
+            columns[name] = Ragged.joined([column, Ragged(np.full(padding, config.fills[name]), parts)])
     lengths = columns["input_ids"].lengths
     lengths = lengths[lengths > 0]
     offsets = offsets_of(lengths).astype(np.int32)
     return {
         **{name: column.values[None] for name, column in columns.items()},
         "position_ids": columns["input_ids"].counters(config.first_position).values[None],
-        "seq_idx": np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)[None],
+        "seq_idx": np.arange(len(lengths), dtype=np.int32).repeat(lengths)[None],
         "cu_seq_lens_q": offsets,
         "cu_seq_lens_k": offsets.copy(),
         "max_length_q": int(lengths.max(initial=0)),

@@ -6,7 +6,6 @@ NumPy only, so that a forked worker can run it. The collator converts the arrays
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
     Texts are tokenized. Tokenized rows are checked and closed. Raise for invalid input, for rows without tokens (unless
     `on_empty="keep"`), and for rows that are too long if truncation is off.
     """
-    given = read(rows_or_columns, config.settings, config.tokenizer.pad_token_id)
+    given = read(rows_or_columns, config.settings, config.padding_id)
     if given.conversations is not None:
         from .conversations import tokenize_conversations
 
@@ -36,7 +35,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
     if given.texts is not None:
         if config.settings.is_split_into_words:
             _check_words(config, given.texts)
-        if not set(TOKEN_INDICES).isdisjoint(given.columns):
+        if not given.columns.keys().isdisjoint(TOKEN_INDICES):
             from .other_columns import refuse_token_indices
 
             refuse_token_indices(config, given.columns)
@@ -51,8 +50,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
         from .targets import read_targets
 
         targets, columns, truncated = read_targets(config, given, columns)
-    rows = replace(
-        rows,
+    rows = rows.replaced(
         per_row=columns,
         targets=targets,
         targets_truncated=truncated,
@@ -60,7 +58,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
         from_texts=given.texts is not None,
         from_conversations=given.conversations is not None,
     )
-    return rows.with_row_values_of(rows.sample) if not np.array_equal(rows.sample, np.arange(given.count)) else rows
+    return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows
 
 
 def _check_words(config: Config, texts: Sequence[Sequence[str]]) -> None:
@@ -152,7 +150,9 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
         return column.pad(config.fills[name], width, side=config.side, inside=inside)
 
     out = {"input_ids": pad("input_ids", ids)}
-    if not rows.is_several.any():  # in packed rows, a mask would let documents attend to each other
+    if (
+        rows.sizes is None or not rows.is_several.any()
+    ):  # in packed rows, a mask would let documents attend to each other
         out["attention_mask"] = inside.astype(np.int64)
     if "token_type_ids" in rows.columns and "token_type_ids" in config.names:
         out["token_type_ids"] = pad("token_type_ids", rows.columns["token_type_ids"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
         check_ids(config, ids)
         rows, _ = read_documents({"input_ids": ids})
-        return _truncated(config, replace(rows, unmasked=_unmasked_row(config, ids, {}))), columns
+        return _truncated(config, rows.replaced(unmasked=_unmasked_row(config, ids, {}))), columns
     texts = {name: mask for name, mask in columns.items() if name == "attention_mask" and is_no_mask(mask)}
     columns, is_packed = read_mask(columns, config.tokenizer.pad_token_id)
     is_packed |= MASK_NUMBERS in columns
@@ -74,16 +73,16 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     )
     if texts:  # `map` stores them as they are
         columns |= texts
-        rows = replace(rows, boundaries=tuple(name for name in rows.boundaries if name not in texts))
+        rows = rows.replaced(boundaries=tuple(name for name in rows.boundaries if name not in texts))
     if index is not None:
         _check_not_hidden(config, ids, rows, per_token)
-    rows = replace(rows, unmasked=_unmasked_row(config, ids, per_token))
+    rows = rows.replaced(unmasked=_unmasked_row(config, ids, per_token))
     has_indices = not columns.keys().isdisjoint(TOKEN_INDICES)
     if has_indices:
         given_places = np.arange(len(ids.values)) if index is None else index
         rows = rows.with_columns(**{_GIVEN: Ragged(given_places, rows.ids.lengths)})
     moved, fills = _moved(columns, ids, np.arange(len(ids.values)) if index is None else index)
-    rows = replace(rows.with_columns(**{name: Ragged(moved[name], rows.ids.lengths) for name in moved}), moved=fills)
+    rows = rows.with_columns(**{name: Ragged(moved[name], rows.ids.lengths) for name in moved}).replaced(moved=fills)
     columns = {name: values for name, values in columns.items() if name not in moved}
     rows = _truncated(config, _count_from_first(config, rows))
     if "position_ids" in rows.columns:
@@ -264,10 +263,13 @@ def _unmasked_row(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> 
     says_padding -= {name for name in NUMBERS if name in per_token and per_token[name].values.min(initial=0) >= 0}
     if says_padding or not config.is_padding_unique:
         return None
-    is_padding = np.append(ids.values == config.fills["input_ids"], False)
-    is_unmasked = (ids.lengths > 0) & (is_padding[ids.offsets[:-1]] | is_padding[ids.offsets[1:] - 1])
-    row = int(is_unmasked.argmax()) if is_unmasked.any() else None
-    return None if row is None else (row, ids[row].tolist())
+    has_tokens = slice(None) if ids.shortest else ids.lengths > 0
+    edges = ids.values[np.array([ids.offsets[:-1][has_tokens], ids.offsets[1:][has_tokens] - 1])]  # (2, rows)
+    found = edges == config.fills["input_ids"]
+    if not found.any():
+        return None
+    row = int(np.arange(len(ids))[has_tokens][found.any(axis=0).argmax()])
+    return row, ids[row].tolist()
 
 
 def _check_no_global_attention(mask: Ragged) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -178,14 +178,19 @@ class Documents:
         """Return a column of `split()`, one row for each document, as a column of these rows."""
         return Ragged(column.values, self.ids.lengths)
 
+    def replaced(self, **fields: Any) -> Documents:
+        """Return a copy of the rows with some fields replaced."""
+        rows = object.__new__(type(self))  # a fifth of the time of `dataclasses.replace`
+        vars(rows).update(vars(self), **fields)
+        return rows
+
     def with_columns(self, **columns: Ragged) -> Documents:
         """Return a copy of the rows with the given columns added or replaced."""
-        return replace(self, columns={**self.columns, **columns})
+        return self.replaced(columns={**self.columns, **columns})
 
     def take(self, rows: NDArray[np.int64]) -> Documents:
         """Return the rows with the given indices, in this order."""
-        return replace(
-            self.with_row_values_of(rows),
+        return self.with_row_values_of(rows).replaced(
             columns={name: column.take(rows) for name, column in self.columns.items()},
             sample=self.sample[rows],
             sizes=None if self.sizes is None else self.sizes.take(rows),
@@ -195,15 +200,14 @@ class Documents:
     def with_row_values_of(self, rows: NDArray[np.int64]) -> Documents:
         """Return a copy whose values per row, `per_row` and `targets`, are those of the rows with the given indices."""
         per_row = {name: repeated(values, rows) for name, values in self.per_row.items()}
-        return replace(self, per_row=per_row, targets=None if self.targets is None else self.targets.take(rows))
+        return self.replaced(per_row=per_row, targets=None if self.targets is None else self.targets.take(rows))
 
     def split(self) -> Documents:
         """Return one row for each document."""
         if self.sizes is None:
             return self
         row, sizes = self.row_of_document, self.sizes.values
-        return replace(
-            self.with_row_values_of(row),
+        return self.with_row_values_of(row).replaced(
             columns={name: Ragged(column.values, sizes) for name, column in self.columns.items()},
             sample=self.sample[row],
             sizes=None,
@@ -267,8 +271,7 @@ class Documents:
         if self.sizes is not None:
             document = np.repeat(np.arange(len(self.sizes.values)), self.sizes.values)[picked]
             sizes = runs(document, lengths)
-        return replace(
-            self,
+        return self.replaced(
             columns={name: Ragged(column.values[picked], lengths) for name, column in self.columns.items()},
             sample=self.sample[of_row],
             truncated=self.truncated + (0 if limits.overflow else int((ids.lengths > limit).sum())),

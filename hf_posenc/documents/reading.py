@@ -77,7 +77,8 @@ def number_tokens(
     """
     ids = columns["input_ids"]
     for name, column in columns.items():
-        if name not in (*LENGTHS, *OFFSETS) and not np.array_equal(column.lengths, ids.lengths):
+        is_per_token = column is not ids and name not in (*LENGTHS, *OFFSETS)
+        if is_per_token and not np.array_equal(column.lengths, ids.lengths):
             wrong = np.flatnonzero(column.lengths != ids.lengths)
             row = int(wrong[0])
             raise value_error(

@@ -6,8 +6,7 @@ tokens. For other tokenizers see `call_encoder`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -136,7 +135,7 @@ class Encoder:
     def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
         """Return the column `input_ids` of texts, without special tokens, and the column `word_ids` if it is needed."""
         # If `shorten` is True, the end of a very long text may be left out, because truncation would remove its tokens.
-        with _tokenizer_errors(texts):
+        try:
             is_long = max(map(len, texts), default=0) > LONG_TEXT and self._pieces.reason is None
             if is_long and shorten and (enough := self._enough) is not None:
                 texts = [self._pieces.prefix(backend.tokenize, text, enough) for text in texts]
@@ -145,6 +144,16 @@ class Encoder:
             if is_long:
                 return {"input_ids": self._pieces.tokenize(backend.tokenize, texts)}
             return {"input_ids": backend.tokenize(texts)}
+        except BaseException as error:  # a panic of the tokenizers library is no Exception
+            if isinstance(error, DifferentIds) or not is_from_rust(error):
+                raise
+            for index, text in enumerate(texts):
+                check_surrogates(index, text)
+            raise value_error(
+                "the tokenizer raised an error for this batch",
+                got=str(error),
+                fix="leave out the texts that tokenizer(text) refuses, or take a tokenizer with an unknown token",
+            ) from error
 
     @lock_free_cache
     def _pieces(self) -> Pieces:
@@ -155,23 +164,6 @@ class Encoder:
 def calls_only_rust(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return True if calling `tokenizer` only runs its Rust tokenizer; a few model families add steps in Python."""
     return bool(tokenizer.is_fast) and not has_own_call(tokenizer) and has_template(tokenizer.backend_tokenizer)
-
-
-@contextmanager
-def _tokenizer_errors(texts: Sequence[Text]) -> Iterator[None]:
-    """Replace an error of the tokenizers library by a clearer `ValueError`, in a `with` block that encodes `texts`."""
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, DifferentIds) or not is_from_rust(error):
-            raise
-        for index, text in enumerate(texts):
-            check_surrogates(index, text)
-        raise value_error(
-            "the tokenizer raised an error for this batch",
-            got=str(error),
-            fix="leave out the texts that tokenizer(text) refuses, or take a tokenizer with an unknown token",
-        ) from error
 
 
 # ------------------------------------------------------- truncation and special tokens, for the whole batch in NumPy
@@ -212,15 +204,13 @@ def make_rows(
                [101,   5, 102,   0]])
     """
     parts = _truncate([text["input_ids"].lengths for text in texts], limits, template.special, side)
-    tokens, kinds, lengths = np.repeat(template.single_row, len(parts.sample), axis=1)  # each (rows, pieces)
-    for piece, (token, _) in enumerate(template.pieces):
-        if token < 0:
-            text = Template.FIRST - token
-            lengths[:, piece] = parts.lengths[text]
-            if parts.windows and not template.types_windows:
-                kinds[parts.windows[text] > 0, piece] = text
-    row_lengths, lengths = lengths.sum(axis=1), lengths.ravel()
-    ids = np.repeat(tokens.ravel(), lengths)  # (N,), FIRST and SECOND at the tokens of texts
+    tokens, lengths = np.empty((2, len(parts.sample), len(template.ids)), np.int64)
+    tokens[:], lengths[:] = template.ids, 1
+    for piece, of_text in zip(template.texts, parts.lengths, strict=True):
+        lengths[:, piece] = of_text
+    row_lengths = sum(parts.lengths[1:], parts.lengths[0] + template.special)
+    flat_lengths = lengths.ravel()
+    ids = tokens.ravel().repeat(flat_lengths)  # (N,), FIRST and SECOND at the tokens of texts
     inside = [ids == Template.FIRST - text for text in range(len(texts))]
     columns = {}
     for name in texts[0]:
@@ -229,19 +219,28 @@ def make_rows(
             values[here] = parts.of(text, texts[text][name])
         columns[name] = Ragged(values, row_lengths)
     if types:
-        flat = np.repeat(kinds.ravel(), lengths) if kinds.any() else np.zeros_like(ids)
-        columns["token_type_ids"] = Ragged(flat, row_lengths)
+        columns["token_type_ids"] = Ragged(_token_types(template, parts, flat_lengths, len(ids)), row_lengths)
     places = None
     if parts.starts:  # of each piece: its tokens before truncation, and the place of the first that is left
         whole, starts = np.ones_like(tokens), np.zeros_like(tokens)
-        for piece, (token, _) in enumerate(template.pieces):
-            if token < 0:
-                text = Template.FIRST - token
-                whole[:, piece] = texts[text]["input_ids"].lengths[parts.sample]
-                starts[:, piece] = parts.starts[text]
+        for text, piece in enumerate(template.texts):
+            whole[:, piece] = texts[text]["input_ids"].lengths[parts.sample]
+            starts[:, piece] = parts.starts[text]
         begins = np.cumsum(whole, axis=1) - whole + starts
-        places = Ragged(run_indices(begins.ravel(), lengths), row_lengths)
+        places = Ragged(run_indices(begins.ravel(), flat_lengths), row_lengths)
     return Documents(columns, parts.sample, parts.truncated, places=places)
+
+
+def _token_types(template: Template, parts: _Parts, lengths: Lengths, count: int) -> NDArray[np.int64]:
+    """Return the token types of `count` tokens; `lengths` are those of the pieces of all rows."""
+    later_windows = parts.windows and not template.types_windows
+    if not later_windows and not np.count_nonzero(template.types):
+        return np.zeros(count, np.int64)
+    kinds = np.empty((len(parts.sample), len(template.types)), np.int64)
+    kinds[:] = template.types
+    for text, piece in enumerate(template.texts if later_windows else ()):
+        kinds[parts.windows[text] > 0, piece] = text
+    return kinds.ravel().repeat(lengths)
 
 
 class _Parts(NamedTuple):
@@ -284,9 +283,9 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
     if limits.max_length is None or not limits.truncates:
         return parts
     total = lengths[0] if len(lengths) == 1 else lengths[0] + lengths[1]
-    too_long = total > limits.max_length - special
-    if not too_long.any():
+    if np.maximum.reduce(total, initial=0) <= limits.max_length - special:
         return parts
+    too_long = total > limits.max_length - special
     kept = _kept(lengths, too_long, limits, special)
     if not limits.overflow:
         starts = [length - part if side == "left" else 0 * part for length, part in zip(lengths, kept, strict=True)]

@@ -35,10 +35,11 @@ class Template:
 
     pieces: tuple[tuple[int, int], ...]
     types_windows: bool = False
-    # Number of special tokens in a row; and id, token type and length of each of the P pieces, (3, 1, P) int64, which
-    # `make_rows` repeats for each row before it sets the lengths of the texts.
+    # Number of special tokens in a row; ids and token types of the P pieces, (P,) int64; index of each text in them.
     special: int = field(init=False, compare=False)
-    single_row: NDArray[np.int64] = field(init=False, compare=False, repr=False)
+    ids: NDArray[np.int64] = field(init=False, compare=False, repr=False)
+    types: NDArray[np.int64] = field(init=False, compare=False, repr=False)
+    texts: tuple[int, ...] = field(init=False, compare=False, repr=False)
 
     FIRST: ClassVar = -1
     SECOND: ClassVar = -2
@@ -76,9 +77,11 @@ class Template:
         return cls(added, types_windows=roberta and add_special_tokens)
 
     def __post_init__(self) -> None:
-        single_row = np.array([[(token, kind, 1) for token, kind in self.pieces]], dtype=np.int64).transpose(2, 0, 1)
-        object.__setattr__(self, "special", sum(token >= 0 for token, _ in self.pieces))
-        object.__setattr__(self, "single_row", single_row)
+        ids, types = np.array(self.pieces, dtype=np.int64).reshape(-1, 2).T.copy()
+        order = ids.tolist()
+        texts = tuple(order.index(text) for text in (self.FIRST, self.SECOND) if text in order)
+        for name, value in {"special": len(ids) - len(texts), "ids": ids, "types": types, "texts": texts}.items():
+            object.__setattr__(self, name, value)
 
 
 def has_template(rust: Tokenizer) -> bool:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .._common.compat import stored_special_tokens
 from .._common.errors import shorten
 from .loading import SharedTokenizer
 
@@ -14,10 +15,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-_WATCHED = (
-    *("model_max_length", "padding_side", "truncation_side", "split_special_tokens", "pad_token", "unk_token"),
-    *("bos_token", "eos_token", "cls_token", "sep_token", "mask_token"),
-)
+_STORED = ("model_max_length", "padding_side", "truncation_side", "split_special_tokens")
+_WATCHED = (*_STORED, "pad_token", "unk_token", "bos_token", "eos_token", "cls_token", "sep_token", "mask_token")
 
 
 def watched(tokenizer: Any, copied: PreTrainedTokenizerBase, padding_side: str | None) -> list[WatchedTokenizer]:
@@ -53,9 +52,14 @@ class WatchedTokenizer:
         except TypeError:  # tokenizers.Tokenizer before 0.23
             self._tokenizer = lambda: tokenizer
         self._before = self._settings()
+        number, stored, tokens = _values(tokenizer)
+        self._values = number, stored, None if tokens is None else dict(tokens)
 
     def changes(self) -> list[str]:
         """Return the settings that differ now, as text."""
+        tokenizer = self._tokenizer()
+        if tokenizer is None or (self._values[2] is not None and _values(tokenizer) == self._values):
+            return []
         now = self._settings() or self._before
         return [
             f"{name}={shorten(value)} instead of {shorten(self._before[name])}"
@@ -70,3 +74,17 @@ class WatchedTokenizer:
         if not hasattr(tokenizer, "padding_side"):
             return {"vocabulary size": tokenizer.get_vocab_size()}
         return {"vocabulary size": len(tokenizer), **{name: getattr(tokenizer, name) for name in _WATCHED}}
+
+
+def _values(tokenizer: Any) -> tuple[int, tuple[Any, ...], dict[str, Any] | None]:
+    """Return the values from which the settings are read: the number of tokens, the attributes, the special tokens.
+
+    The special tokens are `None` if this version of transformers stores them elsewhere.
+    """
+    # They are compared in each call: reading the settings takes ten times as long.
+    if not hasattr(tokenizer, "padding_side"):  # of tokenizers
+        return tokenizer.get_vocab_size(), (), {}
+    stored = vars(tokenizer)
+    one, two, three, four = _STORED
+    values = stored.get(one), stored.get(two), stored.get(three), stored.get(four)
+    return len(tokenizer), values, stored_special_tokens(stored)
