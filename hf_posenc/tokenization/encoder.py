@@ -283,9 +283,9 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
     if limits.max_length is None or not limits.truncates:
         return parts
     total = lengths[0] if len(lengths) == 1 else lengths[0] + lengths[1]
-    if np.maximum.reduce(total, initial=0) <= limits.max_length - special:
-        return parts
     too_long = total > limits.max_length - special
+    if not np.count_nonzero(too_long):
+        return parts
     kept = _kept(lengths, too_long, limits, special)
     if not limits.overflow:
         starts = [length - part if side == "left" else 0 * part for length, part in zip(lengths, kept, strict=True)]
