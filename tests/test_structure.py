@@ -231,7 +231,9 @@ def sought(tree: ast.Module, inside: Path) -> Iterator[tuple[str, int]]:
 def check_declared(repo: Path) -> list[str]:
     """What the package imports or looks for is a dependency, or in an extra for users; all that is declared is used."""
     project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
-    extras = {name: needs for name, needs in project["optional-dependencies"].items() if name not in {"dev", "docs", "test"}}
+    extras = {
+        name: needs for name, needs in project["optional-dependencies"].items() if name not in {"dev", "docs", "test"}
+    }
     declared = {
         canonicalize_name(Requirement(line).name)
         for line in (*project["dependencies"], *(line for needs in extras.values() for line in needs))
