@@ -33,8 +33,10 @@ from .pipeline import arrange, tokenize
 from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
 from .warn import (
+    LARGE_MASK,
     Warnings,
     changed_tokenizer_warning,
+    large_mask_warning,
     left_out_warning,
     masks_warning,
     numbering_warning,
@@ -690,6 +692,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             and packs_documents(arrays)
         ):
             self._warnings.once("packed", packed_warning(self._config))
+        if "look_ahead_mask" in arrays and arrays["look_ahead_mask"][0].size >= LARGE_MASK:
+            self._warnings.once("large mask", large_mask_warning(arrays["look_ahead_mask"].shape[-1]))
         if left_out:
             self._warnings.once("on_no_labels", left_out_warning(self._config, left_out, len(tokenized.ids)))
         is_divided = self.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._common.constants import IGNORED
-from .._common.errors import explain, shorten, warn
+from .._common.errors import explain, in_bytes, shorten, warn
 from ..documents import LENGTHS, OFFSETS, SUPERVISION, Documents
 from ..ragged import Ragged
 from .inputs import LABEL_COLUMNS, label_names
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .config import Config
 
+LARGE_MASK = 2**29  # bytes of a look-ahead mask that is warned of
 # Names of columns that contain row numbers.
 _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNORECASE)
 
@@ -106,6 +107,15 @@ def warn_of_pieces(config: Config, tokenized: Documents) -> None:
         fix=f"before Trainer.predict or evaluate, dataset = dataset.map(collate, batched=True{dropped})",
     )
     warn(message)
+
+
+def large_mask_warning(length: int) -> str:
+    """Return the warning that the look-ahead mask of rows of `length` tokens takes much memory."""
+    return explain(
+        f"look_ahead_mask takes {in_bytes(length**2)} of memory in a batch of rows of {length:,} tokens",
+        got="one byte for each pair of tokens; this warning is given once",
+        fix="look_ahead=False, if attention is causal without a mask; or max_length=16384",
+    )
 
 
 def left_out_warning(config: Config, left_out: int, count: int) -> str:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from .._common.constants import PaddingSide
 from .._common.errors import in_bytes, shorten, type_error, value_error
 from .._common.integers import as_integer, as_integers
-from ..positions import row_length
+from ..positions import row_length, without_values
 from ..ragged import check_padding_side
+from .triangle import lower_triangle
 
 # Tokens of the longest row with a mask of T×T values. As bool it takes 4.3 GB; one of a million tokens would take 1 TB.
 LONGEST_ROW = 65_536
@@ -144,19 +145,21 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
     """
     width = as_integer(length, "length", minimum=0, example=512)
     check_matrix("look_ahead_mask", (width, width), "is_causal=True of scaled_dot_product_attention, without a mask")
-    return torch.ones(width, width, dtype=torch.bool, device=device).tril_()
+    like = torch.empty(0, device=device)  # on torch's default device, if none is given
+    is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if is_traced or without_values(like) or like.device.type != "cpu":
+        return torch.ones(width, width, dtype=torch.bool, device=device).tril_()
+    return torch.from_numpy(lower_triangle(width))
 
 
 def look_ahead_of_batch(rows: int, length: int) -> NDArray[np.bool_]:
     """Return the look-ahead mask `(rows, 1, length, length)` of a batch, a NumPy view of one matrix.
 
-    NumPy only, so that a forked worker can call it.
+    No operation of it uses several cores, so that a forked worker can call it.
     """
     fix = f"look_ahead=False, if attention is causal without a mask; or max_length={LONGEST_ROW}"
     check_matrix("look_ahead_mask", (length, length), fix)
-    run = np.zeros(2 * length + 1, dtype=np.bool_)  # True, then False: each row of the matrix is a part of it
-    run[: length + 1] = True
-    matrix = np.ndarray((length, length), np.bool_, run, offset=length, strides=(-1, 1)).copy()  # faster than np.tri
+    matrix = lower_triangle(length)
     return np.ndarray((rows, 1, length, length), np.bool_, matrix, strides=(0, matrix.size, length, 1))
 
 
