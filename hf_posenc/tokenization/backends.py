@@ -25,9 +25,9 @@ import numpy as np
 from .._common.errors import explain, one_of, pip_install, shorten, value_error
 from ..ragged import Ragged
 from .fast_support import (
-    NEWER_UNICODE,
     Unsupported,
     compete_for_spaces,
+    has_newer_unicode,
     probes,
     probes_of_neighbors,
     supported_model,
@@ -169,7 +169,7 @@ class FastBackend:
     def _is_slow(self, text: str) -> bool:
         """Return True if `tokenizers` must encode the text, because the fast library may return other ids."""
         if self._is_bpe and not text.isascii():
-            if NEWER_UNICODE.search(text):
+            if has_newer_unicode(text):
                 return True
             # gigatoken composes characters before it searches for added tokens; `tokenizers` also searches before.
             if self._has_nfc and self._added and not unicodedata.is_normalized("NFC", text):

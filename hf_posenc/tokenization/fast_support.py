@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .rust import sharing_tokens
 
-# Characters that gigatoken and `tokenizers` treat by different versions of Unicode: those of Unicode 17, which
-# `tokenizers` counts as unassigned, and marks that NFC reorders or composes in gigatoken only. Those above U+FFFF are
-# searched only in texts that have such characters, because a search for many ranges is slow.
-NEWER_UNICODE = re.compile(
-    "[\u05c8\u05c9\u07fd\u088f\u0897-\u089f\u08ca-\u08d3\u09fe\u0c3c\u0c5c\u0cdc\u0d3b\u0d3c\u0eba\u1715"
-    "\u1abf-\u1af0\u1df6-\u1dfa\u20c1\u2b96\ua7ce-\ua7d4\ua7f1\ua82c\ufbc3-\ufbd2\ufd90\ufd91\ufdc8-\ufdce]"
-    "|(?=[\U00010000-\U0010ffff])"
-    "[\U000105c9\U000105d2\U000105da\U000105e4\U00010940-\U00010959\U00010d24-\U00010d27\U00010d69-\U00010d6d"
+# Characters, and ranges of them, that gigatoken and `tokenizers` treat by different versions of Unicode: those of
+# Unicode 17, which `tokenizers` counts as unassigned, and marks that NFC reorders or composes in gigatoken only.
+NEWER_UNICODE = (
+    "\u05c8\u05c9\u07fd\u088f\u0897-\u089f\u08ca-\u08d3\u09fe\u0c3c\u0c5c\u0cdc\u0d3b\u0d3c\u0eba\u1715"
+    "\u1abf-\u1af0\u1df6-\u1dfa\u20c1\u2b96\ua7ce-\ua7d4\ua7f1\ua82c\ufbc3-\ufbd2\ufd90\ufd91\ufdc8-\ufdce"
+    "\U000105c9\U000105d2\U000105da\U000105e4\U00010940-\U00010959\U00010d24-\U00010d27\U00010d69-\U00010d6d"
     "\U00010eab\U00010eac\U00010ec5-\U00010efb\U00010efd-\U00010eff\U00010f46-\U00010f50\U00010f82-\U00010f85"
     "\U00011070\U0001133b\U00011382-\U00011385\U0001138b\U0001138e\U00011390\U00011391\U000113b8\U000113bb"
     "\U000113c2\U000113c5\U000113c7-\U000113c9\U000113ce-\U000113d0\U0001145e\U00011839\U0001183a\U00011930"
@@ -27,8 +29,10 @@ NEWER_UNICODE = re.compile(
     "\U0001d25b\U0001d25c\U0001d25f\U0001d280\U0001d281\U0001e08f\U0001e130-\U0001e136\U0001e2ae"
     "\U0001e2ec-\U0001e2ef\U0001e4ec-\U0001e4ef\U0001e5ee\U0001e5ef\U0001e6c0-\U0001e6ff\U0001f6d8"
     "\U0001f777-\U0001f77a\U0001f8d0-\U0001f8d8\U0001fa54-\U0001fa57\U0001fa8a\U0001fa8e\U0001fac8\U0001facd"
-    "\U0001faea\U0001faef\U0002b73a-\U0002b73f\U0002cea2-\U0002cead\U000323b0-\U00033479]"
+    "\U0001faea\U0001faef\U0002b73a-\U0002b73f\U0002cea2-\U0002cead\U000323b0-\U00033479"
 )
+# In a shorter text, a set finds characters in less time than the call of NumPy takes.
+_SHORT = 128
 # Numbers of added tokens and of vocabulary entries that are compared when a tokenizer is loaded.
 _ADDED_TRIED, _VOCABULARY_TRIED = 64, 512
 # Normalizers with Unicode compatibility forms: no fast library is used for them.
@@ -58,6 +62,25 @@ def supported_model(content: dict[str, Any]) -> str:
             if token["single_word"]:
                 raise Unsupported(f"the added token {token['content']!r} with single_word=True")
     return kind
+
+
+def has_newer_unicode(text: str) -> bool:
+    """Return True if a text has a character of `NEWER_UNICODE`."""
+    characters, table = _newer_unicode()
+    if len(text) < _SHORT:
+        return not characters.isdisjoint(text)
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return bool(table.take(points, mode="clip").any())
+
+
+@functools.cache
+def _newer_unicode() -> tuple[frozenset[str], NDArray[np.bool_]]:
+    """Return the characters of `NEWER_UNICODE`, and a table that is True at their code points and ends in a False."""
+    ranges = re.findall("(.)(?:-(.))?", NEWER_UNICODE)
+    points = [point for first, last in ranges for point in range(ord(first), ord(last or first) + 1)]
+    table = np.zeros(max(points) + 2, dtype=np.bool_)
+    table[points] = True
+    return frozenset(map(chr, points)), table
 
 
 def compete_for_spaces(tokens: Sequence[Mapping[str, Any]], contents: Iterable[str]) -> bool:
