@@ -90,7 +90,7 @@ class Batch(dict[str, Any]):
         super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (dict(self),)
+        return Batch, ({name: _without_gaps(value) for name, value in self.items()},)
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
         r"""Return a new batch with every tensor on `device`.
@@ -225,6 +225,12 @@ def _changed(value: Any, name: str, change: Callable[[torch.Tensor, str], torch.
         if stride == 0 and size > 1:
             once = once.narrow(dim, 0, 1)
     return change(once, name).expand(value.shape)
+
+
+def _without_gaps(value: Any) -> Any:
+    """Return an expanded tensor whose stored part has no gaps, as those of a mapped look-ahead mask; others as is."""
+    is_expanded = isinstance(value, torch.Tensor) and value.ndim == 4 and value.stride(0) == 0
+    return value[:1].contiguous().expand(value.shape) if is_expanded else value
 
 
 def _pinned(tensor: torch.Tensor, name: str) -> torch.Tensor:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .._common.constants import PaddingSide
 from .._common.errors import in_bytes, shorten, type_error, value_error
 from .._common.integers import as_integer, as_integers
-from ..positions import row_length, without_values
+from ..positions import row_length
 from ..ragged import check_padding_side
 from .triangle import lower_triangle
 
@@ -145,11 +145,7 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
     """
     width = as_integer(length, "length", minimum=0, example=512)
     check_matrix("look_ahead_mask", (width, width), "is_causal=True of scaled_dot_product_attention, without a mask")
-    like = torch.empty(0, device=device)  # on torch's default device, if none is given
-    is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    if is_traced or without_values(like) or like.device.type != "cpu":
-        return torch.ones(width, width, dtype=torch.bool, device=device).tril_()
-    return torch.from_numpy(lower_triangle(width))
+    return torch.ones(width, width, dtype=torch.bool, device=device).tril_()
 
 
 def look_ahead_of_batch(rows: int, length: int) -> NDArray[np.bool_]:
@@ -159,8 +155,7 @@ def look_ahead_of_batch(rows: int, length: int) -> NDArray[np.bool_]:
     """
     fix = f"look_ahead=False, if attention is causal without a mask; or max_length={LONGEST_ROW}"
     check_matrix("look_ahead_mask", (length, length), fix)
-    matrix = lower_triangle(length)
-    return np.ndarray((rows, 1, length, length), np.bool_, matrix, strides=(0, matrix.size, length, 1))
+    return lower_triangle(rows, 1, length, length)
 
 
 def additive_mask(

@@ -1,16 +1,17 @@
 """Look-ahead matrices of all sizes compared with `np.tri`: as copies and as maps, alone and beside others.
 
-A length that is frequent is mapped. A test makes it frequent by many calls, and reads in /proc that it is mapped.
+The third mask of a size is mapped, which tests read in /proc.
 """
 
 from __future__ import annotations
 
 import copy
+import gc
 import io
-import itertools
 import os
 import pickle
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,18 +23,23 @@ from torch.utils.data import DataLoader
 
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.collator import Batch
-from hf_posenc.masks import look_ahead_mask, look_ahead_of_batch
+from hf_posenc.masks import look_ahead_of_batch, triangle
 
 MAPPED = 2900  # tokens: the matrix has 8.4 MB
 NAME = "memfd:look_ahead_mask"
 needs_maps = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system maps no files in memory")
 
 
-def _frequent(length: int) -> torch.Tensor:
-    """Make enough masks to map the length, whatever was mapped before, and return another one."""
-    for _ in range(15):
-        look_ahead_mask(length)
-    return look_ahead_mask(length)
+def mask_of(length: int) -> torch.Tensor:
+    """Return the matrix of a batch."""
+    return torch.from_numpy(look_ahead_of_batch(1, length))[0, 0]
+
+
+def _mapped(length: int) -> torch.Tensor:
+    """Make enough masks for a file of this size, and return another one."""
+    for _ in range(3):
+        mask_of(length)
+    return mask_of(length)
 
 
 def _is_right(mask: Any) -> bool:
@@ -50,39 +56,44 @@ def _files() -> list[int]:
     return [int(link.name) for link in links if NAME in str(link.readlink())]
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 127, 128, 2896, 2897, MAPPED, 4096])
+@pytest.fixture(autouse=True)
+def no_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Begin without files, as a new process does."""
+    monkeypatch.setattr(triangle, "_files", {})
+    before = _files()
+    yield
+    for number in {*_files()} - {*before}:
+        os.close(number)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 127, 128, 2047, 2048, 2049, MAPPED, 4096])
 def test_a_matrix_is_lower_triangular_on_each_call(length: int) -> None:
-    for _ in range(12):
-        assert _is_right(look_ahead_mask(length))
-    batch = look_ahead_of_batch(3, length)
-    assert batch.shape == (3, 1, length, length)
-    assert batch.strides == (0, length * length, length, 1)
-    assert _is_right(batch[:1])
+    for _ in range(5):
+        batch = look_ahead_of_batch(3, length)
+        assert batch.shape == (3, 1, length, length)
+        assert batch.strides[:2] == (0, 0)
+        assert batch.strides[2] < 2 * max(length, 1)
+        assert _is_right(batch[0, 0])
 
 
 @needs_maps
-def test_a_length_is_mapped_once_it_is_frequent_and_other_lengths_end_that() -> None:
-    _frequent(MAPPED + 1)
-    first = [look_ahead_mask(MAPPED) for _ in range(3)]
+def test_lengths_up_to_a_power_of_two_are_maps_of_one_file_after_two_copies() -> None:
+    masks = [mask_of(length) for length in (MAPPED, 3000)]
     assert _maps() == 0
-    mask, file = _frequent(MAPPED), _files()
-    assert (_maps(), len(file)) == (1, 1)
-    for length in range(MAPPED + 1, MAPPED + 21):
-        assert _is_right(look_ahead_mask(length))
-    assert (_maps(), _files()) == (1, [])  # the map remains, its file is closed
-    assert all(map(_is_right, [mask, *first]))
+    masks += [mask_of(length) for length in (MAPPED, 3000, 4096)]
+    assert (_maps(), len(_files())) == (3, 1)
+    masks += [_mapped(5000)]
+    assert (_maps(), len(_files())) == (4, 2)
+    assert all(map(_is_right, masks))
 
 
 @needs_maps
-def test_maps_hold_no_open_files_and_lengths_in_turn_make_none() -> None:
-    _frequent(MAPPED)
-    masks = [look_ahead_mask(MAPPED) for _ in range(20)]
+def test_maps_hold_no_open_files() -> None:
+    _mapped(MAPPED)
+    gc.collect()
+    masks = [mask_of(MAPPED) for _ in range(20)]
     assert (_maps(), len(_files())) == (20, 1)
-    del masks
-    assert _maps() == 0
-    for length in itertools.islice(itertools.cycle(range(MAPPED + 1, MAPPED + 5)), 60):
-        look_ahead_mask(length)
-    assert _files() == []
+    assert all(map(_is_right, masks))
 
 
 @pytest.mark.parametrize("length", [64, MAPPED])
@@ -93,17 +104,17 @@ def test_maps_hold_no_open_files_and_lengths_in_turn_make_none() -> None:
         lambda mask: mask[-1].zero_(),
         lambda mask: mask.data.logical_not_(),
         lambda mask: mask.numpy().fill(True),
-        lambda mask: mask.view(-1)[::7].logical_not_(),
+        lambda mask: mask[::7].logical_not_(),
         lambda mask: mask.untyped_storage().fill_(0),
     ],
 )
 def test_a_write_reaches_no_other_mask(length: int, write: Any) -> None:
-    before, written = _frequent(length), look_ahead_mask(length)
+    before, written = _mapped(length), mask_of(length)
     write(written)
     assert not _is_right(written)
     assert _is_right(before)
-    assert _is_right(look_ahead_mask(length))
-    assert _is_right(look_ahead_of_batch(2, length))
+    assert _is_right(mask_of(length))
+    assert _is_right(look_ahead_of_batch(2, length)[1, 0])
 
 
 def _saved(value: Any) -> int:
@@ -112,23 +123,27 @@ def _saved(value: Any) -> int:
 
 
 @pytest.mark.parametrize("length", [64, MAPPED])
-def test_saved_and_copied_masks_hold_one_matrix(length: int) -> None:
-    _frequent(length)
-    mask = torch.from_numpy(look_ahead_of_batch(4, length))
-    batch = Batch({"look_ahead_mask": mask})
-    for value in (mask, batch, mask[:1]):
-        assert len(pickle.dumps(value)) < length**2 + 2000
-    assert _saved(mask) < length**2 + 2000
-    for back in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask)), batch.to("cpu")["look_ahead_mask"]):
+def test_saved_copied_and_moved_batches_hold_one_matrix(length: int) -> None:
+    _mapped(length)
+    batch = Batch({"look_ahead_mask": torch.from_numpy(look_ahead_of_batch(4, length))})
+    assert len(pickle.dumps(batch)) < length**2 + 2000
+    assert _saved(batch) < length**2 + 2000
+    for copied in (copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
+        back = copied["look_ahead_mask"]
         assert back.untyped_storage().nbytes() == length**2
-        assert _is_right(back)
+        assert (back.shape, back.stride(0)) == ((4, 1, length, length), 0)
+        assert _is_right(back[0, 0])
+    mask = batch["look_ahead_mask"]
     assert not mask.is_shared()  # a private map cannot be shared: torch must copy it for another process
+    for bare in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask))):
+        assert bare.untyped_storage().nbytes() < 2 * length**2
+        assert _is_right(bare[0, 0])
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
 def test_forked_workers_send_right_masks_and_change_none_of_their_parent(unigram: Any) -> None:
     collate = DataCollatorWithPositionalEncoding(unigram, max_length=30_000)
-    mask, rows = _frequent(MAPPED), [{"input_ids": [5] * MAPPED}] * 12
+    mask, rows = _mapped(MAPPED), [{"input_ids": [5] * MAPPED}] * 12
 
     def written(rows: list[Any]) -> Batch:
         collate(rows)["look_ahead_mask"][0].fill_(False)
@@ -136,13 +151,13 @@ def test_forked_workers_send_right_masks_and_change_none_of_their_parent(unigram
 
     batches = list(DataLoader(rows, 1, num_workers=2, collate_fn=written, multiprocessing_context="fork"))  # type: ignore[arg-type]
     assert len(batches) == 12
-    assert all(_is_right(batch["look_ahead_mask"]) for batch in batches)
+    assert all(_is_right(batch["look_ahead_mask"][0, 0]) for batch in batches)
     assert _is_right(mask)
 
 
 def test_threads_get_right_masks_of_several_lengths() -> None:
     with ThreadPoolExecutor(8) as pool:
-        masks = pool.map(look_ahead_mask, [*[MAPPED] * 30, *[MAPPED + 1] * 30, *[MAPPED, MAPPED + 1] * 10])
+        masks = pool.map(mask_of, [*[MAPPED] * 30, *[MAPPED + 1] * 30, *[MAPPED, MAPPED + 1] * 10])
         assert all(map(_is_right, masks))
 
 
@@ -152,25 +167,22 @@ def test_masks_are_copies_where_no_file_can_be_made(monkeypatch: pytest.MonkeyPa
     def refuse(name: str) -> int:
         raise error
 
-    _frequent(MAPPED + 1)
     monkeypatch.setattr(os, "memfd_create", refuse)
-    assert _is_right(_frequent(MAPPED))
+    assert _is_right(_mapped(MAPPED))
     monkeypatch.delattr(os, "memfd_create")
-    assert _is_right(_frequent(MAPPED))
+    assert _is_right(_mapped(MAPPED))
     assert (_maps(), _files()) == (0, [])
 
 
 @needs_maps
-def test_another_file_under_the_number_of_a_closed_one_is_neither_mapped_nor_closed() -> None:
-    _frequent(MAPPED)
+def test_another_file_under_the_number_of_a_closed_one_is_not_mapped() -> None:
+    _mapped(MAPPED)
     (number,) = _files()
     with tempfile.TemporaryFile() as other:  # as a daemon does: it closes all files, and opens others
-        other.write(bytes(MAPPED**2))
+        other.write(bytes(4096**2))
         other.flush()
         os.dup2(other.fileno(), number)
-    assert _is_right(look_ahead_mask(MAPPED))
-    _frequent(MAPPED + 1)
-    assert os.fstat(number).st_size == MAPPED**2
+    assert _is_right(mask_of(MAPPED))
     os.close(number)
 
 
