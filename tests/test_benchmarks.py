@@ -39,7 +39,7 @@ def test_a_different_output_ends_the_run() -> None:
 
 def test_the_page_has_a_section_with_a_table_for_every_stage() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    case = Case("rows", {"theirs": [10.0], "ours": [2.0], "ours, one by one": [9.0]})
+    case = Case("rows", {"theirs": [10.0], "ours": [2.0], "ours, in reverse order": [9.0]})
     case_too = Case("rows, all threads", {"theirs": [10.0], "ours": [9.0]})
     shown = [name for name in STAGES if name not in PRINTED]
     written = replace_tables(page, for_page({name: [case, case_too] for name in STAGES}))

@@ -5,8 +5,8 @@ is too imprecise near every zero of a sine, and for all angles above about 2**22
 position, is stored as the sum of three float64 numbers with 159 bits in total. Whole half turns are subtracted from the
 product without loss, and the sine is computed from the rest, at most a quarter turn.
 
-Rows of consecutive positions are computed faster, as complex products of two exact rows. If the error of a product
-could change its rounding, the number is computed exactly, so the results are bit-identical.
+Rows of many integers in a small range are computed faster, as complex products of two exact rows. If the error of a
+product could change its rounding, the number is computed exactly, so the results are bit-identical.
 
 Source:
     T. J. Dekker 1971, "A floating-point technique for extending the available precision", Numer. Math. 18 (the split
@@ -16,6 +16,7 @@ Source:
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Context, Decimal, localcontext
 from functools import lru_cache
@@ -43,15 +44,16 @@ _BLOCKS = 16
 # An angle this close to a zero, relative to its number of half turns, is set to zero: the arithmetic errs by 2**-157,
 # and a position that is not on a zero is at least 2**-56 of a turn away if the turn is a float64 number of positions.
 _NOISE = 2.0**-140
-# For consecutive positions, row 64a + b is the product of row 64a and the row of position b. For each dtype of the
-# result: a bound on the error of such a product, and the integer dtype of the same size, to compare bits. float64 is
-# missing, because the last bits of products would differ.
-_RUN = 64
+# Row n·a + b is the product of row n·a and the row of position b, for an n of at least this number. For each dtype of
+# the result: a bound on the error of such a product, and the integer dtype of the same size, to compare bits. float64
+# is missing, because the last bits of products would differ.
+_LEAST_RADIX = 64
 _PRODUCTS = {
     torch.float32: (2.0**-48, torch.int32),
     torch.bfloat16: (2.0**-23, torch.int16),
     torch.float16: (2.0**-23, torch.int16),
 }
+_LARGE = 2**15  # pairs of numbers for which equal positions are searched, and which may be computed as products
 _SPLITTER = 2.0**27 + 1  # Dekker's constant: splits 53 bits into 26 and 26
 
 _Values = TypeVar("_Values", torch.Tensor, NDArray[np.float64])
@@ -131,14 +133,24 @@ def exact_rows(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> tor
                 [0.8415, 0.5403, 0.0100, 0.9999]])
     """
     flat, pairs = positions.reshape(-1), len(waves.whole)
+    is_large = len(flat) * pairs >= _LARGE and not without_values(flat)
+    if is_large and not bool((flat[1:] > flat[:-1]).all()):
+        different, index = torch.unique(flat, return_inverse=True)
+        if len(different) < len(flat):
+            rows = exact_rows(different, waves, dtype).index_select(0, index)
+            return rows.view(*positions.shape, waves.d_model)
     columns = max(waves.d_model, 2 * pairs)  # an odd width drops the last number of all pairs, or ends in a zero
     rows = torch.empty(*positions.shape, columns, dtype=dtype, device="cpu")
     rows[..., 2 * pairs :] = 0
     if pairs:
         shape = (pairs, 2) if waves.is_interleaved else (2, pairs)
         out = rows.view(len(flat), columns)[:, : 2 * pairs].view(len(flat), *shape)
-        write_rows = _write_run if dtype in _PRODUCTS and _is_run(flat) else _write_each
-        write_rows(flat, waves, out if waves.is_interleaved else out.transpose(1, 2))  # (N, F, 2)
+        out = out if waves.is_interleaved else out.transpose(1, 2)  # (N, F, 2)
+        radix = _radix(flat) if is_large and dtype in _PRODUCTS else None
+        if radix is None:
+            _write_each(flat, waves, out)
+        else:
+            _write_products(flat, waves, out, radix)
     return rows if columns == waves.d_model else rows[..., : waves.d_model].clone()
 
 
@@ -174,12 +186,18 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _is_run(positions: torch.Tensor) -> bool:
-    """Return True if `positions` are consecutive integers, and so many that `_write_run` is faster."""
-    if len(positions) < 4 * _RUN or without_values(positions):
-        return False
+    """Return True if `positions` are consecutive numbers."""
     first = float(positions[0])
-    run = torch.arange(len(positions), dtype=torch.float64, device="cpu").add_(first)
-    return first.is_integer() and torch.equal(positions, run)
+    return torch.equal(positions, torch.arange(len(positions), dtype=torch.float64, device="cpu").add_(first))
+
+
+def _radix(positions: torch.Tensor) -> int | None:
+    """Return the number of rows that `_write_products` needs for the lower digits, or `None` if it is not faster."""
+    values = positions.numpy()
+    span = int(values.max()) - int(values.min()) + 1
+    radix = max(_LEAST_RADIX, 1 << span.bit_length() // 2)  # near the root, for the fewest rows of both digits
+    is_faster = 2 * (radix + span // radix) <= len(values) and np.array_equal(values, np.floor(values))
+    return radix if is_faster else None
 
 
 def _write_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
@@ -193,8 +211,8 @@ def _write_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
                 rows.copy_(round_once(numbers, out.dtype))
 
 
-def _write_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
-    """Write the sines and cosines of consecutive integers `positions` `(N,)` to `out` `(N, F, 2)`."""
+def _write_products(positions: torch.Tensor, waves: Waves, out: torch.Tensor, radix: int) -> None:
+    """Write the sines and cosines of integers `positions` `(N,)` to `out` `(N, F, 2)`."""
     # Six times as fast as `_write_each`, with the same values bit for bit: a row is the complex product of two rows
     # that `_values` computed. Where the error of a product could change the rounded number, it is computed again, from
     # `_angles`.
@@ -204,28 +222,36 @@ def _write_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None
     # round to the same number, the exact number and that of `_values` round to it too. The conversion to 16 bits goes
     # through float32, which can move an end by another 2**-24.
     (margin, integers), pairs = _PRODUCTS[out.dtype], len(waves.whole)
-    step = 1 << (max(1, _BLOCK // (2 * pairs)).bit_length() - 1)  # a power of two divides 64, or 64 divides it
-    group = max(1, step // _RUN)
-    starts = torch.arange(-(-len(positions) // (group * _RUN)) * group, dtype=torch.float64, device="cpu") * _RUN
-    coarse = torch.complex(*_values(starts + positions[0], waves)).view(-1, group, 1, pairs)
-    near_zero = _values(torch.arange(_RUN, dtype=torch.float64, device="cpu"), waves)
+    step = 1 << (max(1, _BLOCK // (2 * pairs)).bit_length() - 1)  # a power of two divides the radix, or the radix it
+    group = max(1, step // radix)
+    first, last = torch.stack(positions.aminmax())
+    starts = torch.arange(-(-int(last - first + 1) // (group * radix)) * group, dtype=torch.float64, device="cpu")
+    coarse = torch.complex(*_values(starts.mul_(radix).add_(first), waves))
+    near_zero = _values(torch.arange(radix, dtype=torch.float64, device="cpu"), waves)
     # With the cosine first, c + is is multiplied by c' + is'; with the sine first, s + ic by c' - is'.
     fine = torch.complex(*near_zero) if waves.convention.cosine_first else torch.complex(near_zero[1], -near_zero[0])
-    factors = torch.split(fine, step)
-    products = fine.new_empty(group, min(step, _RUN), pairs)
-    numbers, (low, high) = torch.view_as_real(products).flatten(0, 1), out.new_empty(2, step, pairs, 2)  # (step, F, 2)
+    products, (low, high) = fine.new_zeros(step, pairs), out.new_empty(2, step, pairs, 2)
+    numbers, shaped = torch.view_as_real(products), products.view(group, -1, pairs)
     low_bits, high_bits = (end.view(integers).numpy() for end in (low, high))
+    is_run = _is_run(positions)
+    if is_run:  # each block is the product of a part of either table, without copies of rows
+        parts = itertools.product(coarse.view(-1, group, 1, pairs), torch.split(fine, step))
+    else:
+        far, near = (torch.from_numpy(part.astype(np.int64)) for part in np.divmod((positions - first).numpy(), radix))
     undecided: list[NDArray[np.int64]] = []
-    for index, block in enumerate(torch.split(out, step)):
-        far, near = divmod(index, len(factors))
-        torch.mul(coarse[far], factors[near], out=products)
+    for start, block in zip(range(0, len(out), step), torch.split(out, step), strict=True):
+        if is_run:
+            torch.mul(*next(parts), out=shaped)
+        else:
+            rows = slice(start, start + len(block))
+            torch.index_select(coarse, 0, far[rows], out=products[: len(block)]).mul_(fine.index_select(0, near[rows]))
         low.copy_(numbers.sub_(margin))
         high.copy_(numbers.add_(2 * margin))
         block.copy_(low[: len(block)])
         differs = (low_bits != high_bits)[: len(block)]
         if differs.any():
-            undecided.append(np.flatnonzero(differs) // 2 + index * step * pairs)
-        if undecided and ((index + 1) * step >= len(out) or sum(map(len, undecided)) > _BLOCK):
+            undecided.append(np.flatnonzero(differs) // 2 + start * pairs)
+        if undecided and (start + step >= len(out) or sum(map(len, undecided)) > _BLOCK):
             row, pair = map(torch.from_numpy, divmod(np.concatenate(undecided), pairs))
             pair_waves = Waves(*waves[:2], *(part[pair.numpy(), None] for part in waves[2:]))
             out[row, pair] = round_once(torch.cat(_angles(positions[row], pair_waves), dim=1).sin_(), out.dtype)

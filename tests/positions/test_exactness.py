@@ -195,21 +195,40 @@ def test_common_implementations_exceed_the_bound() -> None:
 # ---------------------------------------------------------------------------------------------------- whole tables
 
 
-def test_runs_of_positions_have_the_bits_of_the_same_positions_one_by_one() -> None:
-    """Rows of a run are products of other rows, those of the reversed run are not."""
+# Orders of many positions, made from a run of them.
+ORDERS: dict[str, Any] = {
+    "run": lambda run: run,
+    "reversed": lambda run: run.flip(0),
+    "shuffled": lambda run: run[torch.randperm(len(run), generator=torch.Generator().manual_seed(0))],
+    "restarting": lambda run: run[:90].repeat(4),
+    "with gaps": lambda run: torch.cat([run[:100], run[130:]]),
+    "every seventh": lambda run: run[0] + 7 * (run - run[0]),
+    "drawn": lambda run: run[torch.randint(len(run), (400,), generator=torch.Generator().manual_seed(1))],
+    "far apart": lambda run: torch.cat([run[:150], run[150:] + 2.0**30]),
+    "quarters": lambda run: run / 4,
+    "rows": lambda run: run[:256].view(2, 8, 16).repeat(3, 1, 1),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_many_positions_have_the_bits_of_few_of_them(order: str) -> None:
+    """Rows of many positions may be products of other rows, or copies; those of a hundred are computed one by one."""
     chosen = random.Random(9)
     for _ in range(40):
         convention, width, base = any_convention(chosen)
+        if width < 2**9:  # too few numbers for products
+            width *= 2 ** chosen.choice([0, 3, 5]) if convention.bases is None else 1
         length = chosen.choice([256, 257, 320, chosen.randint(256, 600)])
         near = chosen.choice([0, 1, -length // 2, -length])
         first = chosen.choice([near, chosen.randrange(-(2**31), 2**31), 2**31 - length, near + 0.5, near + 0.1])
-        run = torch.arange(length, dtype=torch.float64) + first
+        positions = ORDERS[order](torch.arange(length, dtype=torch.float64) + first)
         for dtype in BOUND:
-            ours, alone = (
-                sinusoidal_encoding(positions, width, convention=convention, base=base, dtype=dtype)
-                for positions in (run, run.flip(0))
+            many, *few = (
+                sinusoidal_encoding(part, width, convention=convention, base=base, dtype=dtype)
+                for part in (positions, *positions.flatten().split(100))
             )
-            same = ours.view(torch.uint8).equal(alone.flip(0).view(torch.uint8))
+            assert many.shape == (*positions.shape, width)
+            same = many.flatten(0, -2).view(torch.uint8).equal(torch.cat(few).view(torch.uint8))
             assert same, (convention, width, base, first, length, dtype)
 
 

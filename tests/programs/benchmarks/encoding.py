@@ -24,7 +24,7 @@ turns = functools.partial(take_turns, before=forget_freed_memory)
 
 
 def tables(rounds: int) -> Iterator[Case]:
-    """Compare tables with the usual one, whose float32 angles err by 5e-4, and with the same rows one by one."""
+    """Compare tables with the usual one, whose float32 angles err by 5e-4, and with the same rows in reverse order."""
     run, turned = torch.arange(TABLE[0]), torch.arange(TABLE[0]).flip(0)
 
     def from_nothing(positions: torch.Tensor, convention: str, dtype: torch.dtype) -> torch.Tensor:
@@ -37,7 +37,7 @@ def tables(rounds: int) -> Iterator[Case]:
             ours = functools.partial(from_nothing, convention=name, dtype=dtype)
             must_equal(f"{name}, {dtype}", ours(run).float(), ours(turned).flip(0).float())
             contenders[f"hf_posenc, {name}"] = functools.partial(ours, run)
-        contenders["hf_posenc, vaswani, one by one"] = lambda d=dtype: from_nothing(turned, "vaswani", d)
+        contenders["hf_posenc, vaswani, in reverse order"] = lambda d=dtype: from_nothing(turned, "vaswani", d)
         torch.testing.assert_close(annotated(*TABLE), from_nothing(run, "vaswani", torch.float32), rtol=0, atol=1e-3)
         goals = dict.fromkeys(list(contenders)[1:4], 0.8)
         yield Case(f"{TABLE[0]:,} × {TABLE[1]}, {str(dtype)[6:]}", turns(contenders, rounds), goals)
