@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 from datasets.fingerprint import Hasher
-from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
@@ -479,3 +479,15 @@ def _random_texts(number: int, seed: int) -> Iterator[str]:
 def test_random_texts(fast, number: int) -> None:
     backend = choose_backend(json_of(fast))
     assert different(backend, list(_random_texts(number, seed=number))) == []
+
+
+def test_words_of_the_vocabulary_may_have_the_names_of_parts_of_the_file() -> None:
+    words = ["[UNK]", "padding", "truncation", "post", "_", "processor", "post_processor", '"post_processor"', "{"]
+    rust = Tokenizer(models.WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    rust.pre_tokenizer = pre_tokenizers.Whitespace()
+    rust.enable_padding()
+    rust.post_processor = processors.TemplateProcessing("post $A", "post $A $B", [("post", 3)])
+    text = "padding truncation post_processor"
+    for sort in (False, True):  # with "model" before "padding", and behind it
+        content = json.dumps(json.loads(rust.to_str()), sort_keys=sort, indent=2)
+        assert FastBackend(content).tokenize([text]).values.tolist() == [1, 2, 6]
