@@ -23,6 +23,7 @@ import pandas
 import pytest
 import torch
 import transformers
+from looping import for_each
 from small_models import tiny
 from torch import nn
 from torch.utils.data import DataLoader
@@ -64,7 +65,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("mistake", "error", "words"), MISTAKES)
+@for_each(("mistake", "error", "words"), MISTAKES)
 def test_a_mistake_names_what_is_meant(
     bpe, mistake: Callable[[Any], object], error: type[Exception], words: str
 ) -> None:

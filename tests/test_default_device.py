@@ -14,6 +14,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from looping import for_each
 from small_models import PAIRS, TEXTS, tiny
 from torch import nn
 from transformers import BertForSequenceClassification
@@ -162,7 +163,7 @@ NO_CALL = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_another_default_device_changes_no_result(unigram, name: str) -> None:
     assert_same_elsewhere(lambda: CALLS[name](unigram))
 

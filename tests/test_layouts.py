@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -391,13 +392,13 @@ def masked(documents: list[int], *, causal: bool = True, window: int | None = No
     return (may | ((numbers < 0).diag() if pads == "self" else False))[None, None]
 
 
-@pytest.mark.parametrize("pads", ["self", "nothing"])
-@pytest.mark.parametrize("form", ["bool", "float32", "bfloat16", "numpy", "kinds of layers"])
-@pytest.mark.parametrize(
+@for_each("pads", ["self", "nothing"])
+@for_each("form", ["bool", "float32", "bfloat16", "numpy", "kinds of layers"])
+@for_each(
     "documents",
     [[0, 0, 0, 1, 1], [-1, -1, 0, 0, 1, 1, 1], [0, 0, 1, 1, -1, -1], [0, 1, 0, 1, 0], [0, 0, 1, 2, 2, 2], [0, 1, 2]],
 )
-@pytest.mark.parametrize("settings_", [{}, {"causal": False}, {"window": 3}])
+@for_each("settings_", [{}, {"causal": False}, {"window": 3}])
 def test_documents_are_read_from_a_mask_of_four_dimensions(
     documents: list[int], form: str, settings_: dict[str, Any], pads: str
 ) -> None:

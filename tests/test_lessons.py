@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
+from looping import for_each
 from matplotlib.axes import Axes
 from torch import nn
 
@@ -104,7 +104,7 @@ def values(result: Any, theirs: str) -> Any:
     return images if "weights" in theirs else images[0]
 
 
-@pytest.mark.parametrize("theirs", LINES)
+@for_each("theirs", LINES)
 def test_a_line_of_the_table_gives_what_the_function_of_the_tutorial_gives(theirs: str) -> None:
     collate = DataCollatorWithPositionalEncoding(train_bpe(["I ride bike"], vocab_size=300, progress=False))
     names: dict[str, Any] = {name: getattr(hf_posenc, name) for name in hf_posenc.__all__}

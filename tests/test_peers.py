@@ -16,6 +16,7 @@ import pytest
 import torch
 from benchmarks.peers import PEERS, Peer, installed
 from benchmarks.theirs import of, of_transformers, timesteps
+from looping import for_each
 from test_readme import REPO
 
 from hf_posenc.positions import (
@@ -59,8 +60,8 @@ def test_the_peers_of_the_test_extra_are_here_and_every_preset_has_one() -> None
     assert {peer.convention for peer in PEERS} >= set(CONVENTIONS) - {"fairseq"}  # M2M100 stands for it, below
 
 
-@pytest.mark.parametrize("width", [4, 64, 512])
-@pytest.mark.parametrize("peer", HERE, ids=name_of)
+@for_each("width", [4, 64, 512])
+@for_each("peer", HERE)
 def test_a_peers_rows_are_those_of_its_convention(peer: Peer, width: int) -> None:
     length = 100 if peer.slow else 1_500
     angles = "float64" if peer.slow else "float32"
@@ -140,8 +141,8 @@ PADDED = {
 WITHOUT_ODD = {"CTRL", "Whisper", "Qwen2.5-Omni"}
 
 
-@pytest.mark.parametrize("width", [2, 8, 33, 64])
-@pytest.mark.parametrize("model", FLOAT64)
+@for_each("width", [2, 8, 33, 64])
+@for_each("model", FLOAT64)
 def test_tables_of_float64_angles_are_ours_to_the_last_bit_but_one(model: str, width: int) -> None:
     convention, theirs = FLOAT64[model]
     assert_same_rows(theirs(200, width), ours(200, width, convention), angles="float64")
@@ -156,9 +157,9 @@ def test_tables_of_float32_angles_are_ours_within_their_error(model: str, width:
     assert_same_rows(theirs(1_500, width), ours(1_500, width, convention))
 
 
-@pytest.mark.parametrize("convention", ["fairseq", "m2m100"])
-@pytest.mark.parametrize("width", [4, 5, 64, 511])
-@pytest.mark.parametrize("model", PADDED)
+@for_each("convention", ["fairseq", "m2m100"])
+@for_each("width", [4, 5, 64, 511])
+@for_each("model", PADDED)
 def test_tables_with_a_padding_row_are_ours_with_the_same_row_zero(model: str, width: int, convention: str) -> None:
     theirs = of_transformers(*PADDED[model]).get_embedding(300, width, 1)
     table = sinusoidal_table(300, width, convention=convention)

@@ -18,6 +18,7 @@ from benchmarks.recipes import (
     text_table,
     verdict,
 )
+from looping import for_each
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +42,8 @@ def test_a_small_bert_learns_with_the_default_recipe_and_not_with_the_papers() -
     assert found["default"] > found["paper"] + 0.2
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
-@pytest.mark.parametrize("task", TASKS)
+@for_each("family", ["bert", "gpt2", "bart"])
+@for_each("task", TASKS)
 def test_the_answer_is_read_from_the_labels_only(task: str, family: str) -> None:
     made = rows(task, family, 20, 0)
     known = (made["labels"] != -100).sum(1)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from families import UNTOLD, own_model
+from looping import for_each
 from transformers import AutoModel
 
 from hf_posenc import Convention, audit, fixed_bases, use_sinusoidal_positions
@@ -210,10 +211,8 @@ def test_a_table_outside_parameters_and_buffers_is_found() -> None:
     assert table_of(found).name == "model.decoder.embed_positions.weights"
 
 
-@pytest.mark.parametrize("recipe", ["matched", "paper"])
-@pytest.mark.parametrize(
-    ("family", "name"), [("Bert", "vaswani"), ("GPT2", "vaswani"), *(("Roberta", name) for name in CONVENTIONS)]
-)
+@for_each("recipe", ["matched", "paper"])
+@for_each(("family", "name"), [("Bert", "vaswani"), ("GPT2", "vaswani"), *(("Roberta", name) for name in CONVENTIONS)])
 @pytest.mark.filterwarnings("ignore:the positions written into")
 def test_written_sinusoids_are_exact_and_trained_in_a_gpt2_only(family: str, name: str, recipe: Any) -> None:
     model = made(family)

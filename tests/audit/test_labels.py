@@ -14,6 +14,7 @@ import datasets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from looping import for_each
 
 from hf_posenc import DataCollatorWithPositionalEncoding, audit, pack_dataset, train_bpe
 
@@ -105,7 +106,7 @@ def test_clean_rows_have_no_problem(tokenizer) -> None:
     assert (found.kind, found.rows, found.ignored.keys()) == ("tokens", 40, {"prompt"})
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@for_each("name", MISTAKES)
 def test_a_planted_mistake_is_found_in_its_rows_and_nowhere_else(tokenizer, name: str) -> None:
     rows = _rows(tokenizer)
     for number in (7, 31):
@@ -117,7 +118,7 @@ def test_a_planted_mistake_is_found_in_its_rows_and_nowhere_else(tokenizer, name
     assert "2 rows with " in str(found)
 
 
-@pytest.mark.parametrize("name", sorted(MISTAKES.keys() - {"no end", "truncated"}))
+@for_each("name", sorted(MISTAKES.keys() - {"no end", "truncated"}))
 def test_a_mistake_in_most_rows_is_found_in_each(tokenizer, name: str) -> None:
     rows = _rows(tokenizer)
     for row in rows[:30]:

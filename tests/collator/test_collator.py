@@ -24,6 +24,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from looping import for_each
 
 from hf_posenc import Batch, DataCollatorWithPositionalEncoding, MaskedLM
 
@@ -523,7 +524,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "rows", "error", "words"), REFUSED_ROWS)
+@for_each(("settings", "rows", "error", "words"), REFUSED_ROWS)
 def test_rows_are_refused_with_row_column_and_fix(
     word_level, settings: dict[str, Any], rows: Any, error: type[Exception], words: str
 ) -> None:
@@ -786,8 +787,8 @@ def test_rows_of_long_texts_keep_their_mapping_when_they_are_collated_later(word
 # ------------------------------------------------------------------------------------------------------------- padding
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("multiple", [None, 1, 8, 64])
+@for_each("side", ["left", "right"])
+@for_each("multiple", [None, 1, 8, 64])
 def test_padding_side_and_multiple_are_those_of_the_tokenizer(any_fast, side: str, multiple: int | None) -> None:
     texts = ["I ride bike", "bike ride I, she said", "a"]
     batch = C(any_fast, padding_side=side, pad_to_multiple_of=multiple)(texts)
@@ -1079,7 +1080,7 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
 # -------------------------------------------------------------------------------------------------- refusals: settings
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "error", "words"),
     [
         ({"d_model": 8}, TypeError, "there is no argument 'd_model'(?s:.*)embedding=512"),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from looping import for_each
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
 
@@ -59,7 +60,7 @@ def _kinds(texts: list[str]) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------------------------------------------------- the batches
 
 
-@pytest.mark.parametrize("window", [1, 7, 50, 10_000])
+@for_each("window", [1, 7, 50, 10_000])
 def test_every_text_is_in_one_batch_within_the_budget_and_results_come_back_in_order(any_fast, window: int) -> None:
     texts = _texts(50)
     collate = C(any_fast)

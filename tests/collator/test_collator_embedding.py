@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from looping import for_each
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -71,8 +72,8 @@ def test_every_width_works_odd_ones_and_the_smallest_too(wordpiece, width: int) 
     assert batch["inputs_embeds"].isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize(
+@for_each("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@for_each(
     "settings",
     [
         {},
@@ -81,7 +82,6 @@ def test_every_width_works_odd_ones_and_the_smallest_too(wordpiece, width: int) 
         {"convention": "fairseq"},
         {"convention": fixed_bases(4, 5, 7)},
     ],
-    ids=["plain", "scaled", "marian", "fairseq", "bases"],
 )
 def test_a_tokens_encoding_is_bit_equal_left_right_alone_and_packed(
     wordpiece, dtype: torch.dtype, settings: dict[str, Any]

@@ -13,6 +13,7 @@ import tokenizers
 import torch
 import transformers
 from families import DECOYS, FAMILIES, MORE_REFUSED, REFUSED, UNTOLD, family, own_model
+from looping import for_each
 from small_models import BART, BART_BASE, BERT, GPT2, SHORT_BART, TEXTS, answers, spec, tiny
 from torch import nn
 
@@ -257,7 +258,7 @@ REFUSED_FOR_A_MODEL: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "error", "words"), REFUSED_FOR_A_MODEL)
+@for_each(("settings", "error", "words"), REFUSED_FOR_A_MODEL)
 def test_settings_that_do_not_fit_a_model_are_refused_also_by_replace(
     wordpiece, settings: dict[str, Any], error: type[Exception], words: str
 ) -> None:

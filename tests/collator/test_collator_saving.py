@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from looping import for_each
 from tokenizers import normalizers, pre_tokenizers, processors
 from torch import nn
 
@@ -375,7 +376,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "error", "words"), WRONG_SETTINGS)
+@for_each(("changes", "error", "words"), WRONG_SETTINGS)
 def test_wrong_settings_in_a_file_are_refused_by_key_and_file(
     wordpiece, tmp_path: Path, changes: dict[str, Any], error: type[Exception], words: str
 ) -> None:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 from sinusoid_reference import ALL, named, widths
 from torch import nn
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
@@ -165,7 +166,7 @@ def test_the_last_column_of_the_mask_so_far_is_the_next_position(lengths: list[i
 
 
 @conventions
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@for_each("dtype", [torch.float32, torch.bfloat16])
 def test_single_far_positions_have_the_bits_of_the_whole_table(convention: Convention, dtype: torch.dtype) -> None:
     """A step looks one row up, and makes no table for it; the full pass reads a table, or computes many rows."""
     module = SinusoidalPositionalEncoding(widths(convention)[0], convention=convention, scale="sqrt_d")

@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from looping import for_each
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, PositionalEmbedding
@@ -370,11 +371,9 @@ _GIVEN: dict[str, tuple[list[int], list[int]]] = {  # of a padded row of two doc
 }
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"max_length": 4}, {"max_length": 4, "return_overflowing_tokens": True}], ids=str
-)
+@for_each("settings", [{}, {"max_length": 4}, {"max_length": 4, "return_overflowing_tokens": True}])
 @pytest.mark.filterwarnings("ignore:a batch has more rows than it was given")
-@pytest.mark.parametrize("names", [*_GIVEN, *combinations(_GIVEN, 2)], ids=str)
+@for_each("names", [*_GIVEN, *combinations(_GIVEN, 2)])
 def test_padded_rows_of_several_documents_are_read_again_after_map(
     word_level, names: str | tuple[str, str], settings: dict[str, Any]
 ) -> None:

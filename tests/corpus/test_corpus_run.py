@@ -16,6 +16,7 @@ from typing import Any
 import datasets
 import pyarrow.parquet as pq
 import pytest
+from looping import for_each
 from reading import BYTES, read, table, texts
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
@@ -144,7 +145,7 @@ def test_a_collator_gives_its_settings_and_those_of_batches_have_no_effect(wordp
     assert encode(given, collate, tmp_path / "b", max_length=4, **SETTINGS).totals["longest"] == 4
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "message"),
     [
         ({"look_ahead": True}, "look_ahead has no effect on stored rows"),
@@ -168,7 +169,6 @@ def test_a_collator_gives_its_settings_and_those_of_batches_have_no_effect(wordp
         ({"document": "line"}, "there is no argument 'document'"),
         ({"columns": "n"}, "columns must be a list of names"),
     ],
-    ids=str,
 )
 def test_wrong_settings_are_refused_before_a_shard_is_written(
     settings: dict[str, Any], message: str, wordpiece: Any, rows: datasets.Dataset, tmp_path: Path

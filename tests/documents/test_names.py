@@ -15,6 +15,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 
 from hf_posenc import AttentionMask, ModelSpec, TokenBudgetMixin, audit, pack_dataset
 from hf_posenc import DataCollatorWithPositionalEncoding as C
@@ -37,8 +38,8 @@ def _quiet() -> Iterator[None]:
     datasets.enable_progress_bars()
 
 
-@pytest.mark.parametrize("name", FOREIGN)
-@pytest.mark.parametrize("padded", [False, True])
+@for_each("name", FOREIGN)
+@for_each("padded", [False, True])
 def test_a_name_of_others_is_refused_by_every_reader_and_works_when_it_is_renamed(
     word_level: Any, name: str, padded: bool
 ) -> None:

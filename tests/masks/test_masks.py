@@ -7,6 +7,7 @@ models are torch's encoder, BERT and GPT-2.
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from typing import Any
 
@@ -17,7 +18,9 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from looping import for_each
 from mask_reference import check_message, reference
+from small_models import answers, tiny
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, pack_dataset
@@ -29,20 +32,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensor
 
 Rows = list[list[int]]  # per row the lengths of its documents
 
-SITUATIONS: dict[str, Rows] = {
-    "nothing padded": [[4], [4], [4]],
-    "padded": [[4], [2], [3]],
-    "one row without tokens": [[4], [], [1]],
-    "nothing but padding": [[], []],
-    "packed": [[2, 3, 1], [4, 2], [6]],
-    "packed and padded": [[2, 3, 1], [1, 1], [], [3]],
-    "one row": [[2, 1]],
-}
-
-
-@pytest.fixture(params=list(SITUATIONS))
-def rows(request: pytest.FixtureRequest) -> Rows:
-    return SITUATIONS[request.param]
+SITUATIONS: list[Rows] = [
+    [[4], [4], [4]],  # nothing padded
+    [[4], [2], [3]],
+    [[4], [], [1]],  # one row without tokens
+    [[], []],  # nothing but padding
+    [[2, 3, 1], [4, 2], [6]],  # packed
+    [[2, 3, 1], [1, 1], [], [3]],  # packed and padded
+    [[2, 1]],
+]
 
 
 @pytest.fixture(params=["right", "left"])
@@ -55,12 +53,11 @@ def look_ahead(request: pytest.FixtureRequest) -> bool:
     return request.param
 
 
-@pytest.fixture
-def mask(rows: Rows, side: Any, look_ahead: bool) -> AttentionMask:
-    return describe(rows, side, look_ahead=look_ahead)
+Case = tuple[Rows, Any, bool]  # rows, padding side, look-ahead
+CASES: list[Case] = list(itertools.product(SITUATIONS, ["right", "left"], [False, True]))
 
 
-def describe(rows: Rows, side: Any, *, look_ahead: bool) -> AttentionMask:
+def describe(rows: Rows, side: Any, look_ahead: bool) -> AttentionMask:
     width = max(map(sum, rows)) or 3
     return AttentionMask.from_documents(rows, width, look_ahead=look_ahead, padding_side=side)
 
@@ -360,8 +357,10 @@ def test_padding_between_tokens_is_hidden() -> None:
 # ------------------------------------------------------------------------------------------ the forms, compared
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_agrees_with_loops_on_real_tokens(form: Any, mask: AttentionMask) -> None:
+@for_each("form", FORMS)
+@for_each("case", CASES)
+def test_every_form_agrees_with_loops_on_real_tokens(form: Any, case: Case) -> None:
+    mask = describe(*case)
     mha, x = attention(), inputs(mask)
     expected = by_hand(mha, x, reference(mask)[:, 0].tolist())
     tokens = real(mask)
@@ -371,8 +370,10 @@ def test_every_form_agrees_with_loops_on_real_tokens(form: Any, mask: AttentionM
         torch.testing.assert_close(form(mha, x, mask)[tokens], expected[tokens], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_form_makes_nan_in_outputs_or_gradients(form: Any, mask: AttentionMask) -> None:
+@for_each("form", FORMS)
+@for_each("case", CASES)
+def test_no_form_makes_nan_in_outputs_or_gradients(form: Any, case: Case) -> None:
+    mask = describe(*case)
     mha, x = attention(), inputs(mask).requires_grad_()
     out = form(mha, x, mask)
     assert out.isfinite().all()
@@ -385,8 +386,10 @@ def test_no_form_makes_nan_in_outputs_or_gradients(form: Any, mask: AttentionMas
         assert form(mha, x, mask).isfinite().all()
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_transformer_encoders_make_no_nan_in_training_and_agree_in_eval(mask: AttentionMask, dropout: float) -> None:
+@for_each("dropout", [0.0, 0.5])
+@for_each("case", CASES)
+def test_transformer_encoders_make_no_nan_in_training_and_agree_in_eval(case: Case, dropout: float) -> None:
+    mask = describe(*case)
     model, x = encoder(dropout=dropout), inputs(mask).requires_grad_()
     kwargs = mask.for_transformer_encoder(HEADS)
     trained = model(x, **kwargs)
@@ -405,9 +408,11 @@ def test_transformer_encoders_make_no_nan_in_training_and_agree_in_eval(mask: At
             torch.testing.assert_close(out[real(mask)], trained[real(mask)], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_works_in_half_precision_without_nan(form: Any, mask: AttentionMask, dtype: torch.dtype) -> None:
+@for_each("dtype", [torch.float16, torch.bfloat16])
+@for_each("form", FORMS)
+@for_each("case", CASES)
+def test_every_form_works_in_half_precision_without_nan(form: Any, case: Case, dtype: torch.dtype) -> None:
+    mask = describe(*case)
     mha, x = attention(), inputs(mask)
     expected = form(mha, x, mask)
     found = form(mha.to(dtype), x.to(dtype), mask)
@@ -416,7 +421,9 @@ def test_every_form_works_in_half_precision_without_nan(form: Any, mask: Attenti
     torch.testing.assert_close(found[real(mask)].float(), expected[real(mask)], rtol=0.02, atol=0.02)
 
 
-def test_encoder_layers_take_the_same_masks_as_encoders(mask: AttentionMask) -> None:
+@for_each("case", CASES)
+def test_encoder_layers_take_the_same_masks_as_encoders(case: Case) -> None:
+    mask = describe(*case)
     model, x = encoder(layers=1), inputs(mask)
     expected = model(x, **mask.for_transformer_encoder(HEADS))
     torch.testing.assert_close(model.layers[0](x, **mask.for_transformer_encoder_layer(HEADS)), expected)
@@ -426,7 +433,9 @@ def test_encoder_layers_take_the_same_masks_as_encoders(mask: AttentionMask) -> 
     torch.testing.assert_close(out[real(mask)], expected[real(mask)], rtol=0, atol=1e-5)
 
 
-def test_the_keyword_arguments_exist_in_torch(mask: AttentionMask) -> None:
+@for_each("case", CASES)
+def test_the_keyword_arguments_exist_in_torch(case: Case) -> None:
+    mask = describe(*case)
     for module, kwargs in (
         (nn.MultiheadAttention, mask.for_multihead_attention(HEADS)),
         (nn.TransformerEncoder, mask.for_transformer_encoder(HEADS)),
@@ -437,16 +446,19 @@ def test_the_keyword_arguments_exist_in_torch(mask: AttentionMask) -> None:
         assert all(tensor.dtype == torch.bool for tensor in kwargs.values())
 
 
-def test_padding_never_reaches_a_real_token(mask: AttentionMask) -> None:
+@for_each("case", CASES)
+def test_padding_never_reaches_a_real_token(case: Case) -> None:
+    mask = describe(*case)
     model, x = encoder(), inputs(mask)
     other = torch.where(real(mask)[..., None], x, 100 * inputs(mask, seed=5))
     kwargs = mask.for_transformer_encoder(HEADS)
     torch.testing.assert_close(model(other, **kwargs)[real(mask)], model(x, **kwargs)[real(mask)], rtol=0, atol=1e-5)
 
 
-def test_the_output_of_each_document_equals_that_of_the_document_alone(
-    mask: AttentionMask, rows: Rows, side: str
-) -> None:
+@for_each("case", CASES)
+def test_the_output_of_each_document_equals_that_of_the_document_alone(case: Case) -> None:
+    rows, side, _ = case
+    mask = describe(*case)
     model, x = encoder(), inputs(mask)
     together = model(x, **mask.for_transformer_encoder(HEADS))
     for b, row in enumerate(rows):
@@ -472,7 +484,7 @@ def test_a_later_token_changes_nothing_before_it(form: Any) -> None:
         assert not torch.isclose(after[0, j], before[0, j]).all()  # the diagonal is included
 
 
-@pytest.mark.parametrize("form", FORMS)
+@for_each("form", FORMS)
 def test_square_batches_are_not_broadcast_along_the_wrong_dimension(form: Any, side: Any, look_ahead: bool) -> None:
     for lengths in ([1, 3, 2, 4], [2, 1]):  # B == T == 4, and B == T == heads == 2
         mask = AttentionMask.from_lengths(lengths, look_ahead=look_ahead, padding_side=side)
@@ -504,46 +516,14 @@ def test_sdpa_gets_a_mask_or_is_causal_never_both(rows: Rows, spare: int, side: 
 # ----------------------------------------------------------------------------------------------------- theirs and ours
 
 
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_bert_with_the_additive_form_gives_each_document_its_own_output(
-    rows: Rows, side: Any, implementation: str
-) -> None:
-    from transformers import BertConfig, BertModel
-
-    torch.manual_seed(3)
-    config = BertConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=16,
-        attn_implementation=implementation,
-    )
-    _each_document_alone(BertModel(config).eval(), describe(rows, side, look_ahead=False), rows, side)
-
-
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_gpt2_with_the_additive_form_gives_each_document_its_own_output(
-    rows: Rows, side: Any, implementation: str
-) -> None:
-    from transformers import GPT2Config, GPT2Model
-
-    torch.manual_seed(3)
-    config = GPT2Config(
-        vocab_size=50,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=0,
-        eos_token_id=0,
-        attn_implementation=implementation,
-    )
-    mask = describe(rows, side, look_ahead=True)
-    _each_document_alone(GPT2Model(config).eval(), mask, rows, side, use_cache=False)
-
-
+@for_each("implementation", ["eager", "sdpa"])
+@for_each("case", CASES)
 @torch.no_grad()
-def _each_document_alone(model: Any, mask: AttentionMask, rows: Rows, side: str, **settings: Any) -> None:
+def test_bert_and_gpt2_with_the_additive_form_give_each_document_its_own_output(
+    case: Case, implementation: str
+) -> None:
+    rows, side, look_ahead = case
+    mask, model = describe(*case), tiny("gpt2" if look_ahead else "bert", attn_implementation=implementation)
     ids = torch.randint(1, 50, mask.documents.shape, generator=torch.Generator().manual_seed(4))
     width = ids.shape[1]
     positions = torch.zeros_like(ids)
@@ -554,17 +534,20 @@ def _each_document_alone(model: Any, mask: AttentionMask, rows: Rows, side: str,
             positions[b, begin : begin + length] = torch.arange(length)
             pieces.append((b, slice(begin, begin + length)))
             begin += length
-    out = model(ids, attention_mask=mask.additive(model.dtype), position_ids=positions, **settings).last_hidden_state
+    out = answers(model, {"input_ids": ids, "attention_mask": mask.additive(model.dtype), "position_ids": positions})
     assert out.isfinite().all()
     for b, place in pieces:
-        alone = model(ids[b : b + 1, place], **settings).last_hidden_state
+        alone = answers(model, {"input_ids": ids[b : b + 1, place]})
         torch.testing.assert_close(out[b, place], alone[0], rtol=0, atol=1e-5)
 
 
 # -------------------------------------------------------------------------------------------------- memory and devices
 
 
-def test_returned_tensors_share_no_memory_with_the_mask(mask: AttentionMask) -> None:
+@for_each("case", CASES)
+def test_returned_tensors_share_no_memory_with_the_mask(case: Case) -> None:
+    mask = describe(*case)
+
     def everything() -> dict[str, Any]:
         return {
             "dense": mask.dense(),
@@ -748,7 +731,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+@for_each(("call", "kind", "words"), REFUSED)
 def test_wrong_arguments_are_refused_with_their_values(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 from mask_reference import (
     any_description,
     check_message,
@@ -392,7 +393,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+@for_each(("call", "kind", "words"), REFUSED)
 def test_wrong_arguments_are_refused_with_their_values(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()

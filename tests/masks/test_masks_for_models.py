@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from installed import makes_masks_of_four_dimensions
+from looping import for_each
 from transformers import BartConfig, BartModel, BertConfig, BertModel, FNetConfig, FNetModel, GPT2Config, GPT2Model
 
 from hf_posenc import AttentionMask, ModelSpec
@@ -34,10 +35,10 @@ def _out(model: Any, ids: torch.Tensor, mask: torch.Tensor | None, positions: to
     return out.float()
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("make", [_bert, _gpt2])
+@for_each("side", ["left", "right"])
+@for_each("dtype", [torch.float32, torch.bfloat16])
+@for_each("attention", ["sdpa", "eager"])
+@for_each("make", [_bert, _gpt2])
 def test_four_dimensions_give_the_same_outputs_as_two(make: Any, attention: str, dtype: torch.dtype, side: Any) -> None:
     model = make(attention).to(dtype)
     described = AttentionMask.from_lengths(LENGTHS, padding_side=side)

@@ -41,6 +41,7 @@ from families import (
     tokens,
 )
 from installed import before, makes_masks_of_four_dimensions
+from looping import for_each
 from torch import nn
 
 from hf_posenc import ModelSpec, use_sinusoidal_positions
@@ -437,8 +438,8 @@ def test_making_a_spec_takes_few_forwards_on_few_tokens() -> None:
 # ---------------------------------------------------------------------------------------------- dtypes, heads, wrappers
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize(
+@for_each("dtype", ["float16", "bfloat16"])
+@for_each(
     "family", each_family(["bert", "roberta", "gpt2", "opt", "bart", "mpnet", "llama", "xglm", "t5", "bloom", "mamba"])
 )
 def test_the_spec_in_half_precision_is_the_same(family: Family, dtype: str) -> None:
@@ -498,7 +499,7 @@ def test_a_classifier_reads_the_first_token_if_left_padding_alone_changes_its_lo
     assert ModelSpec.of(FAMILIES[name].build(head)).classifies_first_token is reads_first
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "head", "per_row"),
     [
         ("bert", "ForSequenceClassification", True),
@@ -514,7 +515,7 @@ def test_a_classifier_reads_the_first_token_if_left_padding_alone_changes_its_lo
         ("bart", "ForConditionalGeneration", False),
     ],
 )
-@pytest.mark.parametrize("labels", [2, 3, 4])
+@for_each("labels", [2, 3, 4])
 def test_a_model_whose_outputs_do_not_grow_with_the_row_has_one_output_per_row(
     name: str, head: str | None, per_row: bool, labels: int
 ) -> None:

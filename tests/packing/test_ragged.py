@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from looping import for_each
 
 from hf_posenc.ragged import Ragged, round_up
 
@@ -205,7 +206,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+@for_each(("call", "error", "words"), REFUSED)
 def test_wrong_rows_and_widths_are_refused(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()

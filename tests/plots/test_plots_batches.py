@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from looping import for_each
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
@@ -616,7 +617,7 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "kind", "words"),
     [
         (

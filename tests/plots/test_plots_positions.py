@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from looping import for_each
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -249,7 +250,7 @@ def test_of_many_distances_some_are_drawn() -> None:
     assert "one of every 50 distances drawn" in note(ax)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("drawn", "title"),
     [
         (lambda: plots.encoding(8, 20), "Dimensions oscillate more slowly from left to right"),
@@ -450,7 +451,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------ refusals
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "error", "words"),
     [
         (

@@ -16,6 +16,7 @@ import torch
 from benchmarks import accuracy
 from benchmarks.peers import PEERS
 from benchmarks.theirs import annotated
+from looping import for_each
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_posenc import sinusoidal_encoding
@@ -60,7 +61,7 @@ def test_the_page_shows_the_row_that_the_command_prints() -> None:
     assert first[:-1] == list(ours().cells()[:-1])  # the last cell is a time
 
 
-@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: f"{peer.package} {peer.name}".strip())
+@for_each("peer", PEERS)
 def test_every_peer_is_in_a_group_of_the_page(peer: accuracy.Peer) -> None:
     package = rf"\b{re.escape(peer.package)} [\w.]*\w: ([^.;]|\.\w|; )*" if peer.package else ""
     rows = [row for row in lines_of_the_page() if re.search(rf"{package}{re.escape(peer.name)}(;|\.|$)", row[0])]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from looping import for_each
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -164,9 +165,9 @@ def test_none_returns_x_times_scale_in_new_memory(scale: Any, factor: float) -> 
 # ----------------------------------------------------------------------------------------------------------- property
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("scale", [None, "sqrt_d"])
-@pytest.mark.parametrize("kind", EVERY)
+@for_each("dtype", DTYPES)
+@for_each("scale", [None, "sqrt_d"])
+@for_each("kind", EVERY)
 def test_every_way_to_compute_a_row_gives_the_same_numbers(kind: str, scale: Any, dtype: torch.dtype) -> None:
     module = made(kind, 33, scale=scale).to(dtype)
     with torch.no_grad():
@@ -326,8 +327,8 @@ def test_dropout_only_while_training(kind: str) -> None:
     assert torch.equal(module.eval()(x), plain)
 
 
-@pytest.mark.parametrize("kind", EVERY)
-@pytest.mark.parametrize("width", [1, 2, 3])
+@for_each("kind", EVERY)
+@for_each("width", [1, 2, 3])
 def test_small_and_odd_widths_work(kind: str, width: int) -> None:
     assert made(kind, width)(torch.zeros(2, 5, width)).shape == (2, 5, width)
     assert made(kind, width)(torch.zeros(0, 5, width)).shape == (0, 5, width)
@@ -566,8 +567,8 @@ def test_the_signature_of_tutorials_gets_their_table_and_division_term() -> None
 X = torch.zeros(2, 5, 8)
 
 
-@pytest.mark.parametrize("kind", EVERY)
-@pytest.mark.parametrize(
+@for_each("kind", EVERY)
+@for_each(
     ("call", "error", "words"),
     [
         (lambda k: positional_encoding(k, 0), ValueError, r"d_model must be positive[\s\S]*got: 0"),
@@ -616,7 +617,7 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
         call(kind)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "error", "words"),
     [
         (lambda: positional_encoding("lernt", 8), ValueError, r"must be one of 'sinusoidal'[\s\S]*kind='learned'"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from looping import for_each
 
 from hf_posenc import PositionalEmbedding
 from hf_posenc.positions import (
@@ -212,7 +213,7 @@ ORDERED = [
 ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("a", "b", "width"),
     [(a, b, width) for a, b in ORDERED for width in (2, 3, 8, 64, 65) if width % 2 == 0 or isinstance(b, str)],
 )
@@ -262,7 +263,7 @@ def test_conventions_that_cannot_be_converted_raise_with_the_reason(a: Any, b: A
 # ------------------------------------------------------------------------------------------------------------ refusal
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "error", "words"),
     [
         (lambda: resolve_convention("vaswanni"), ValueError, r"'vaswani', 'tensor2t[\s\S]*fix: convention='vaswani'"),

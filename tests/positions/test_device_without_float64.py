@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from sinusoid_reference import DISTINCT, FORMATS, named, widths
+from looping import for_each
+from sinusoid_reference import DISTINCT, FORMATS, widths
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -73,8 +74,8 @@ class far_device(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-@pytest.mark.parametrize("convention", DISTINCT, ids=named)
-@pytest.mark.parametrize("dtype", list(FORMATS))
+@for_each("convention", DISTINCT)
+@for_each("dtype", list(FORMATS))
 def test_a_device_without_float64_gets_the_bits_of_the_cpu(convention: Convention, dtype: torch.dtype) -> None:
     """Rows are computed on the CPU and moved, so the bound is the same as on the CPU."""
     width = widths(convention)[0]

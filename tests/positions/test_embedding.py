@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 from torch import nn
 
 from hf_posenc.positions import (
@@ -41,9 +42,9 @@ def table(rows: int = 50, width: int = 8, dtype: torch.dtype = torch.float32) ->
 # --------------------------------------------------------------------------------------------------------- definition
 
 
-@pytest.mark.parametrize("track", [True, False])
-@pytest.mark.parametrize("scale", [None, "sqrt_d", 0.3])
-@pytest.mark.parametrize("convention", ["vaswani", "marian", "tensor2tensor", "fairseq"])
+@for_each("track", [True, False])
+@for_each("scale", [None, "sqrt_d", 0.3])
+@for_each("convention", ["vaswani", "marian", "tensor2tensor", "fairseq"])
 def test_embeddings_are_the_row_of_the_id_plus_the_row_of_the_position(
     convention: str, scale: Any, track: bool
 ) -> None:
@@ -445,7 +446,7 @@ def test_a_row_of_two_tokens_may_have_padding_on_the_left() -> None:
     assert embed(ids[:0], attention_mask=MASK[:0, :2]).shape == (0, 2, 8)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("attempt", "error", "words"),
     [
         (lambda: PositionalEmbedding(nn.Linear(8, 8)), TypeError, r"nn\.Embedding or a subclass[\s\S]*Linear"),

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 
 from hf_posenc import Convention, fixed_bases, sinusoidal_encoding
 from hf_posenc.positions import CONVENTIONS, Identified, identify, sinusoidal_table
@@ -30,9 +31,9 @@ def largest_error(table: torch.Tensor, found: Identified) -> float:
 # ------------------------------------------------------------------------------------------------------ tables of ours
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("width", [4, 5, 65, 256])
-@pytest.mark.parametrize("name", CONVENTIONS)
+@for_each("dtype", DTYPES)
+@for_each("width", [4, 5, 65, 256])
+@for_each("name", CONVENTIONS)
 def test_every_table_that_we_write_is_recognized_as_exact(name: str, width: int, dtype: torch.dtype) -> None:
     convention = CONVENTIONS[name]
     table = sinusoidal_table(300, width, convention=name, dtype=dtype)
@@ -47,9 +48,9 @@ def test_every_table_that_we_write_is_recognized_as_exact(name: str, width: int,
     assert found.largest_error == pytest.approx(largest_error(table, found), abs=1e-15)
 
 
-@pytest.mark.parametrize("rows", [2, 3])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", ["vaswani", "marian", "tensor2tensor"])
+@for_each("rows", [2, 3])
+@for_each("dtype", DTYPES)
+@for_each("name", ["vaswani", "marian", "tensor2tensor"])
 def test_two_rows_are_enough(name: str, dtype: torch.dtype, rows: int) -> None:
     found = identify(sinusoidal_table(rows, 32, convention=name, dtype=dtype))
     assert found.is_exact
@@ -107,8 +108,8 @@ OWN = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
-@pytest.mark.parametrize("convention", OWN, ids=lambda each: each.name[:20])
+@for_each("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@for_each("convention", OWN)
 def test_a_custom_convention_is_recognized_only_if_it_is_given(convention: Convention, dtype: Any) -> None:
     table = sinusoidal_encoding(torch.arange(2, 200), 48, convention=convention, dtype=dtype) / 8
     unnamed = identify(table)
@@ -214,8 +215,8 @@ def of_transformers(module: str, name: str) -> Any:
     return getattr(importlib.import_module(f"transformers.models.{module}.modeling_{module}"), name)
 
 
-@pytest.mark.parametrize(("rows", "width"), [(512, 64), (40, 33)])
-@pytest.mark.parametrize(("module", "name", "preset"), _FAIRSEQ, ids=[each[2] for each in _FAIRSEQ])
+@for_each(("rows", "width"), [(512, 64), (40, 33)])
+@for_each(("module", "name", "preset"), _FAIRSEQ)
 def test_tables_with_a_padding_row_are_fairseqs(module: str, name: str, preset: str, rows: int, width: int) -> None:
     theirs = of_transformers(module, name)(rows, width, 1)
     if module == "fsmt":
@@ -294,9 +295,9 @@ def test_random_tables_are_never_recognized(rows: int, width: int, dtype: torch.
             assert found.presets == ()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", CONVENTIONS)
-@pytest.mark.parametrize(("change", "first"), [(1e-3, 0), (0.05, 2), (0.2, 0)])
+@for_each("dtype", [torch.float32, torch.bfloat16])
+@for_each("name", CONVENTIONS)
+@for_each(("change", "first"), [(1e-3, 0), (0.05, 2), (0.2, 0)])
 def test_sinusoids_that_were_trained_further_are_near_but_not_recognized(
     name: str, change: float, first: int, dtype: torch.dtype
 ) -> None:
@@ -397,7 +398,7 @@ def test_the_table_and_the_random_state_do_not_change() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "error", "words"),
     [
         (torch.zeros(1, 5, 8), ValueError, "got: shape (1, 5, 8)\n  fix: table.reshape(-1, 8)"),

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from looping import for_each
 
 from hf_posenc import PositionalEmbedding, positional_encoding
 from hf_posenc.positions import (
@@ -74,8 +75,8 @@ def test_position_50_of_width_128() -> None:
 # ------------------------------------------------------------------------------------------- the four known properties
 
 
-@pytest.mark.parametrize("convention", NAMES)
-@pytest.mark.parametrize("width", [2, 4, 16, 128])
+@for_each("convention", NAMES)
+@for_each("width", [2, 4, 16, 128])
 def test_bounded_equal_unique_and_the_same_distance_everywhere(width: int, convention: str) -> None:
     rows = sinusoidal_encoding(torch.arange(1500), width, convention=convention, dtype=torch.float64)
     assert rows.abs().max() <= 1
@@ -107,8 +108,8 @@ def test_a_row_depends_only_on_its_own_position(position: int, width: int, conve
     assert torch.equal(rows[1, 0], alone)
 
 
-@pytest.mark.parametrize("convention", NAMES)
-@pytest.mark.parametrize("width", [1, 2, 3, 9])
+@for_each("convention", NAMES)
+@for_each("width", [1, 2, 3, 9])
 def test_small_and_odd_widths_work(width: int, convention: str) -> None:
     rows = sinusoidal_encoding(torch.arange(5), width, convention=convention)
     assert rows.shape == (5, width)
@@ -168,9 +169,9 @@ def test_the_sum_has_the_dtype_and_device_of_x(dtype: torch.dtype, device: torch
         assert torch.equal(ours, x + sinusoidal_encoding(torch.arange(5), 7, dtype=dtype, device=device))
 
 
-@pytest.mark.parametrize("dtype", [*LOW, torch.float64])
-@pytest.mark.parametrize("scale", [None, "sqrt_d", 0.3])
-@pytest.mark.parametrize("width", [1, 7, 33, 100])
+@for_each("dtype", [*LOW, torch.float64])
+@for_each("scale", [None, "sqrt_d", 0.3])
+@for_each("width", [1, 7, 33, 100])
 def test_every_way_to_compute_a_row_gives_the_same_bits(width: int, scale: Any, dtype: torch.dtype) -> None:
     module = SinusoidalPositionalEncoding(width, scale=scale)
     x = torch.randn(3, 19, width).to(dtype)
@@ -346,7 +347,7 @@ def test_settings_are_in_the_repr() -> None:
 X = torch.zeros(2, 5, 8)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "error", "words"),
     [
         (lambda: sinusoidal_encoding(100, 8), TypeError, r"not how many[\s\S]*got: 100[\s\S]*torch\.arange\(100\)"),

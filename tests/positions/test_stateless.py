@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from looping import for_each
 from sinusoid_reference import DISTINCT, FIXED, named, widths
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -131,14 +132,14 @@ CASTS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 
 @conventions
-@pytest.mark.parametrize("cast", CASTS)
+@for_each("cast", CASTS)
 def test_a_cast_and_back_changes_no_bit(convention: Convention, cast: str) -> None:
     model = build(convention)
     assert_exact(CASTS[cast](model).pos)
 
 
 @conventions
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@for_each("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_in_another_dtype_rows_are_the_exact_ones_rounded_once(convention: Convention, dtype: torch.dtype) -> None:
     model = build(convention).to(dtype)
     assert_exact(model.pos, dtype)
@@ -267,8 +268,8 @@ def tutorial_table(length: int, width: int, dtype: torch.dtype = torch.float32) 
     return table.to(dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("length", [1, 60, 512, 5_000, 8_192])
+@for_each("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@for_each("length", [1, 60, 512, 5_000, 8_192])
 def test_a_tutorials_table_of_the_same_positions_loads(length: int, dtype: torch.dtype) -> None:
     encode, table = SinusoidalPositionalEncoding(32), tutorial_table(length, 32, dtype)
     for form in (table, table[None], table[:, None], table.to("meta")):

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from looping import for_each
 from torch.utils.data import DataLoader, Subset
 from transformers import BertConfig, BertForSequenceClassification, DataCollatorWithPadding, default_data_collator
 
@@ -148,8 +149,8 @@ LABELS: dict[str, tuple[list[Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("labels", "settings"), LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("side", ["left", "right"])
+@for_each(("labels", "settings"), LABELS.values())
+@for_each("side", ["left", "right"])
 def test_labels_of_every_kind_are_those_of_the_rows(
     wordpiece, labels: list[Any], settings: dict[str, Any], side: Any
 ) -> None:
@@ -260,8 +261,8 @@ COPIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("change", COPIES.values(), ids=COPIES)
-@pytest.mark.parametrize("used", [False, True])
+@for_each("change", COPIES.values())
+@for_each("used", [False, True])
 def test_copies_keep_the_faster_batches(wordpiece, change: Any, used: bool, no_rows: None) -> None:
     data = with_arrow_batches(rows())
     if used:

@@ -21,6 +21,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 from torch.utils.data import DataLoader
 
 from hf_posenc import (
@@ -280,7 +281,7 @@ def _follower(lengths: Any = LENGTHS, budget: int = BUDGET, **more: Any) -> Toke
     return TokenBudgetBatchSampler(plan_batches(lengths, budget, **more))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("saved", "here", "named"),
     [
         (_sampler(), _sampler(seed=1), "seed"),
@@ -834,7 +835,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+@for_each(("call", "kind", "words"), REFUSED)
 def test_wrong_data_and_settings_are_refused_with_a_fix(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from hf_posenc.documents import Documents, Limits
@@ -156,8 +157,8 @@ def ids(tokenizer: Tokenizer, *texts: str) -> list[int]:
 
 @settings(deadline=None, max_examples=12)
 @given(TEXTS, st.integers(1, 40))
-@pytest.mark.parametrize("model", ["BPE", "Unigram"])
-@pytest.mark.parametrize(("normalizer", "pre_tokenizer", "added"), COMBINED)
+@for_each("model", ["BPE", "Unigram"])
+@for_each(("normalizer", "pre_tokenizer", "added"), COMBINED)
 def test_the_ids_of_the_pieces_are_those_of_the_whole(
     normalizer: str, pre_tokenizer: str, added: str, model: str, text: str, size: int
 ) -> None:

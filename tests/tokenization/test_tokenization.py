@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 from tokenizers import Regex, processors
 
 from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM
@@ -105,8 +106,8 @@ def assert_same(got: dict[str, np.ndarray], want: dict[str, np.ndarray], tokeniz
 SIDES = ["left", "right"]
 
 
-@pytest.mark.parametrize(("padding_side", "truncation_side"), [("left", "right"), ("right", "left")])
-@pytest.mark.parametrize("max_length", [None, 7, 64])
+@for_each(("padding_side", "truncation_side"), [("left", "right"), ("right", "left")])
+@for_each("max_length", [None, 7, 64])
 def test_ids_and_masks_are_those_of_the_tokenizer(
     any_fast, sentences, padding_side: str, truncation_side: str, max_length: int | None
 ) -> None:
@@ -116,8 +117,8 @@ def test_ids_and_masks_are_those_of_the_tokenizer(
     assert_same(got, theirs(any_fast, sentences[:40], max_length=max_length), any_fast)
 
 
-@pytest.mark.parametrize("truncation_side", SIDES)
-@pytest.mark.parametrize(("max_length", "stride"), [(9, 0), (16, 8), (5, 1)])
+@for_each("truncation_side", SIDES)
+@for_each(("max_length", "stride"), [(9, 0), (16, 8), (5, 1)])
 def test_overflowing_pieces_are_those_of_the_tokenizer(
     any_fast, sentences, truncation_side: str, max_length: int, stride: int
 ) -> None:
@@ -126,8 +127,8 @@ def test_overflowing_pieces_are_those_of_the_tokenizer(
     assert_same(ours(any_fast, sentences[:40], **asked), theirs(any_fast, sentences[:40], **asked), any_fast)
 
 
-@pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
-@pytest.mark.parametrize("overflow", [{}, {"return_overflowing_tokens": True, "stride": 2}])
+@for_each("truncation", ["longest_first", "only_first", "only_second"])
+@for_each("overflow", [{}, {"return_overflowing_tokens": True, "stride": 2}])
 def test_pairs_are_those_of_the_tokenizer(any_fast, truncation: str, overflow: dict[str, Any]) -> None:
     times = {"longest_first": (12, 8), "only_first": (20, 1), "only_second": (1, 20)}[truncation]
     first = [f"I {'ride bike ' * times[0]} {n}" for n in range(8)]
@@ -138,8 +139,8 @@ def test_pairs_are_those_of_the_tokenizer(any_fast, truncation: str, overflow: d
     assert_same(got, theirs(any_fast, first, second, **asked), any_fast)
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("overflow", [{}, {"return_overflowing_tokens": True, "stride": 1}])
+@for_each("pairs", [False, True])
+@for_each("overflow", [{}, {"return_overflowing_tokens": True, "stride": 1}])
 def test_split_words_are_those_of_the_tokenizer(any_fast, pairs: bool, overflow: dict[str, Any]) -> None:
     if hasattr(any_fast.backend_tokenizer.pre_tokenizer, "add_prefix_space"):
         any_fast.backend_tokenizer.pre_tokenizer.add_prefix_space = True
