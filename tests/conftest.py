@@ -31,6 +31,9 @@ _unchecked = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_s
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=_unchecked)
 hypothesis.settings.load_profile("same")
 
+# Where it is set, each of the hundred processes that tests start would compile torch and transformers anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is first imported
 # Read once, when torch is first imported: idle threads of OpenMP sleep. By default they spin, and take the cores from
 # the other processes of a test run, which then lasts about twice as long.

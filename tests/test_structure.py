@@ -358,7 +358,7 @@ def found_on_import(package: Path) -> tuple[list[str], list[str]]:
     """Return the findings of `_QUIET` and of `_DOCUMENTED` in a process of their own, which imports `package`."""
     run = subprocess.run(
         [sys.executable, "-c", _QUIET + _DOCUMENTED, json.dumps({"package": str(package), "heavy": sorted(HEAVY)})],
-        env={**os.environ, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": str(package.parent)},
         cwd=package.parent,
         capture_output=True,
         text=True,

@@ -149,9 +149,9 @@ def test_a_base_next_to_an_integer_drifts_from_it_slowly() -> None:
     torch.testing.assert_close(ours.tolist(), [math.sin(away), math.cos(away)], rtol=0, atol=2**-52)
 
 
-@pytest.mark.parametrize("spacing", ["width", "ends"])
-@pytest.mark.parametrize("layout", ["interleaved", "halves"])
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 8])
+@for_each("spacing", ["width", "ends"])
+@for_each("layout", ["interleaved", "halves"])
+@for_each("width", [1, 2, 3, 5, 8])
 def test_cosine_first_swaps_sines_and_cosines(width: int, layout: Any, spacing: Any) -> None:
     plain = Convention("plain", layout, spacing)
     turned = Convention("turned", layout, spacing, cosine_first=True)
