@@ -40,12 +40,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_its_start_page_is_the_readme(site: Path) -> None:
     start = (site / "index.html").read_text(encoding="utf-8")
     assert "Text in, position-aware model inputs out" in start
     assert (site / "images" / "packed.png").exists()
 
 
+@pytest.mark.slow
 def test_a_page_loads_nothing_from_the_network(site: Path) -> None:
     for page in site.rglob("*.html"):
         loaded = re.findall(
@@ -54,6 +56,7 @@ def test_a_page_loads_nothing_from_the_network(site: Path) -> None:
         assert loaded == [], page
 
 
+@pytest.mark.slow
 def test_the_reference_shows_arguments_and_examples_of_docstrings(site: Path) -> None:
     page = (site / "reference" / "positions.html").read_text(encoding="utf-8")
     assert "<strong>d_model</strong> (<code>int</code>)" in page

@@ -39,6 +39,7 @@ def test_every_example_has_a_test() -> None:
     assert tested | {"figures.py"} == {path.name for path in EXAMPLES.glob("*.py")}  # by test_figures.py
 
 
+@pytest.mark.slow
 def test_01_shows_a_batch_and_its_embeddings(tmp_path: Path) -> None:
     out = run("01_collate_a_batch.py", tmp_path)
     assert re.search(r"input_ids +\(2, 13\) +int64", out)
@@ -221,6 +222,7 @@ def test_13_trains_resumes_and_writes_the_texts_that_it_was_trained_on(tmp_path:
     assert re.findall("loss per label.*", again) == re.findall("loss per label.*", out)
 
 
+@pytest.mark.slow
 def test_14_writes_files_of_other_trainers_and_reads_the_first_document_back(tmp_path: Path) -> None:
     out = run("14_megatron.py", tmp_path)
     assert re.search(r"^\d+ tokens of uint16$", out, re.MULTILINE)

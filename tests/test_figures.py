@@ -63,6 +63,7 @@ def outdated(folder: Path, today: Path) -> list[str]:
     return wrong
 
 
+@pytest.mark.slow
 def test_the_pictures_of_the_docs_are_those_that_the_package_draws(today: Path) -> None:
     assert outdated(REPO / "examples", today) == []
 
@@ -76,6 +77,7 @@ def test_every_picture_in_the_docs_is_one_of_these() -> None:
     assert set(shown) <= {*figures().FIGURES, "bert_from_scratch.png"}  # the last by its example
 
 
+@pytest.mark.slow
 def test_meta_a_missing_and_an_outdated_picture_are_found(today: Path, tmp_path: Path) -> None:
     for name in figures().FIGURES:
         shutil.copy(today / name, tmp_path)

@@ -82,6 +82,7 @@ for call in calls:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
 @pytest.mark.skipif(before("transformers", "5.1"), reason="transformers 5.0 itself copies a tokenizer that it loads")
 def test_a_tokenizer_with_a_huge_id_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:

@@ -670,6 +670,7 @@ def test_meta_a_pin_that_a_python_of_the_classifiers_cannot_install_is_seen(copy
     assert [line.split()[-1] for line in found] == ["3.8.0"]
 
 
+@pytest.mark.slow
 def test_meta_an_import_that_does_something_and_a_public_name_that_is_new_or_unexplained_are_seen(copy: Path) -> None:
     package = copy / "hf_posenc"
     add(

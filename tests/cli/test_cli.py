@@ -125,6 +125,7 @@ def test_a_truncated_text_gives_a_note(bert_folder: Path, capsys: pytest.Capture
 # --------------------------------------------------------------------------------------------------------------- demo
 
 
+@pytest.mark.slow
 def test_demo_of_a_file(file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("demo", "--tokenizer", bert_folder, file) == 0
     out, err = capsys.readouterr()
@@ -157,6 +158,7 @@ def test_demo_without_arguments_trains_its_tokenizer(capsys: pytest.CaptureFixtu
     assert "<pad>" in first
 
 
+@pytest.mark.slow
 def test_demo_counts_all_tokens_of_a_long_text_and_ignores_a_byte_order_mark(
     tmp_path: Path, bert: Any, bert_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

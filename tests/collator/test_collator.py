@@ -728,6 +728,7 @@ def test_texts_truncated_to_a_given_length_are_not_reported(word_level, wordpiec
         C(wordpiece)(["a " * 600])
 
 
+@pytest.mark.slow
 def test_truncated_texts_are_reported_once_by_each_process_of_a_loader() -> None:
     script = """
 import torch

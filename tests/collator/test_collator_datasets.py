@@ -333,6 +333,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_processes_after_threads_finish_without_a_word_and_leave_the_environment_alone(
     raw_wordpiece, tmp_path: Path
 ) -> None:

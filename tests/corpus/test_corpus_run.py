@@ -274,6 +274,7 @@ def _alive(parent: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("victim", ["the run", "a worker"])
 def test_a_killed_run_leaves_whole_shards_and_no_worker_and_goes_on(

@@ -93,15 +93,16 @@ WORKERS = {"dataloader_num_workers": 2, "dataloader_prefetch_factor": 3}
 # Data, arguments, the step of the checkpoint, and the later step at which the run is killed; an epoch has 8 steps.
 CASES: list[Any] = [
     ("map-style", {"max_steps": 7, "gradient_accumulation_steps": 3}, 4, 6),
-    pytest.param("map-style", {"num_train_epochs": 3, **WORKERS}, 19, 20, marks=pytest.mark.slow),
+    ("map-style", {"num_train_epochs": 3, **WORKERS}, 19, 20),
     ("stream", {"max_steps": 14, **WORKERS}, 11, 13),
     ("stream", {"max_steps": 6, "gradient_accumulation_steps": 3}, 4, 5),
-    pytest.param("stream", {"max_steps": 26}, 20, 23, marks=pytest.mark.slow),
-    pytest.param("shuffled stream", {"max_steps": 26}, 17, 17, marks=pytest.mark.slow),
+    ("stream", {"max_steps": 26}, 20, 23),
+    ("shuffled stream", {"max_steps": 26}, 17, 17),
     ("generator", {"max_steps": 8}, 4, 5),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings", "saved", "kill"), CASES)
 def test_a_killed_run_resumes_with_the_very_rows_that_were_left(
     tmp_path: Path, name: str, settings: dict[str, Any], saved: int, kill: int

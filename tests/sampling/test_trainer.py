@@ -353,6 +353,7 @@ def test_a_table_on_an_accelerator_is_refused_with_the_setting_for_pinning(wordp
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "13_train_and_generate.py"
 
 
+@pytest.mark.slow
 def test_the_example_of_a_whole_run_continues_after_a_stop_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

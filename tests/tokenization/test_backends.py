@@ -370,6 +370,7 @@ class _Texts(torch.utils.data.Dataset[str]):
         return f"I ride bike number {index}, she said {index % 7}"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(multiprocessing, "get_context") or sys.platform == "win32", reason="needs fork")
 @pytest.mark.parametrize("name", ["wordpiece", "byte_bpe"])
 def test_workers_forked_while_the_parent_encodes_finish(name: str, request: pytest.FixtureRequest) -> None:
