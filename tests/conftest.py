@@ -13,6 +13,7 @@ import importlib.resources
 import importlib.util
 import io
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -38,6 +40,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is first i
 # Read once, when torch is first imported: idle threads of OpenMP sleep. By default they spin, and take the cores from
 # the other processes of a test run, which then lasts about twice as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # One thread in each of the processes that share the cores: more of them wait for each other, in small models.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nothing that an earlier run left behind may make a test pass, and nothing of a test stays on the machine.
 os.environ["HF_DATASETS_CACHE"] = _datasets_cache = tempfile.mkdtemp(prefix="hf_posenc_tests_")
 atexit.register(shutil.rmtree, _datasets_cache, ignore_errors=True)
@@ -428,6 +433,20 @@ def bert(bert_folder: Path) -> PreTrainedTokenizerFast:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(bert_folder)
+
+
+# ---------------------------------------------------------------------------------------------------- another process
+
+
+@pytest.fixture(scope="session")
+def other_process() -> Iterator[ProcessPoolExecutor]:
+    """A started process with another order of sets, which all tests ask: `other_process.submit(f, x).result()`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONHASHSEED", "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2")
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            pool.submit(os.getpid).result()  # it reads its seed when it starts
+            patch.undo()
+            yield pool
 
 
 # ------------------------------------------------------------------------------------------------------------ devices

@@ -15,8 +15,6 @@ import doctest
 import io
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -113,9 +111,13 @@ def check_code(page: str, name: str = "page") -> list[str]:
 
 def hf_posenc(*arguments: str) -> str:
     """Run the command line in the current folder; return what it prints."""
-    command = [sys.executable, "-m", "hf_posenc", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout if done.returncode == 0 else f"exit {done.returncode}: {done.stdout}{done.stderr}"
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(list(arguments))
+        except SystemExit as ended:
+            return f"exit {ended.code}: {out.getvalue()}{err.getvalue()}" if ended.code else out.getvalue()
+    return out.getvalue()
 
 
 @cache

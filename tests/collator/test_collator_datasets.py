@@ -5,11 +5,11 @@ Held against the batch of the same texts; what could hang or write to stderr run
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import traceback
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -356,35 +356,23 @@ def test_processes_after_threads_finish_without_a_word_and_leave_the_environment
 
 # -------------------------------------------------------------------------------------------------------- fingerprints
 
-_FINGERPRINT = r"""
-import sys
-from datasets.fingerprint import Hasher
-from hf_posenc import DataCollatorWithPositionalEncoding as C
-for folder in sys.argv[1:]:
+
+def _fingerprints(folder: str) -> list[str]:
     collate = C(folder, labels="masked_lm", seed=1)
-    print(Hasher.hash(collate))
+    found = [_fingerprint(collate)]
     collate(["I ride bike"])
     collate({"text": ["a"]})
     repr(collate), hash(collate), collate.max_length
-    print(Hasher.hash(collate))
-"""
+    return [*found, _fingerprint(collate)]
 
 
-def test_a_fingerprint_is_the_same_in_another_process_and_after_use(wordpiece, bert, tmp_path: Path) -> None:
-    folders = [str(tmp_path / "one"), str(tmp_path / "two")]
-    wordpiece.save_pretrained(folders[0])
-    bert.save_pretrained(folders[1])
-    there = subprocess.run(
-        [sys.executable, "-c", _FINGERPRINT, *folders],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        env={**os.environ, "PYTHONHASHSEED": "1"},
-        cwd=Path(__file__).parents[2],
-    ).stdout.split()
-    first, second = (_fingerprint(C(folder, labels="masked_lm", seed=1)) for folder in folders)
-    assert there == [first, first, second, second]
+def test_a_fingerprint_is_the_same_in_another_process_and_after_use(
+    wordpiece, bert_folder: Path, tmp_path: Path, other_process: ProcessPoolExecutor
+) -> None:
+    wordpiece.save_pretrained(tmp_path)
+    first, second = (_fingerprints(str(folder)) for folder in (tmp_path, bert_folder))
+    assert other_process.submit(_fingerprints, str(tmp_path)).result() == first == first[:1] * 2
+    assert other_process.submit(_fingerprints, str(bert_folder)).result() == second == second[:1] * 2
     assert first != second
 
 

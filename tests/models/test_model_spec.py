@@ -238,7 +238,8 @@ def test_models_that_do_not_take_a_4d_mask_are_recognized(name: str) -> None:
             *("MoshiForCausalLM", True, None, True),  # only flash attention applies its window
             marks=pytest.mark.skipif(before("transformers", "5.23"), reason="it isolates by position_ids in 5.23"),
         ),
-        ("Dots3NoteForCausalLM", True, 4, True),  # a window beside layers of another kind than full attention
+        # A window beside layers of another kind than full attention; a large model.
+        pytest.param("Dots3NoteForCausalLM", True, 4, True, marks=pytest.mark.slow),
         ("NeoMMEForMaskedLM", False, None, False),  # each layer has a window of its own
     ],
 )
@@ -438,8 +439,8 @@ def test_making_a_spec_takes_few_forwards_on_few_tokens() -> None:
 # ---------------------------------------------------------------------------------------------- dtypes, heads, wrappers
 
 
-@for_each("dtype", ["float16", "bfloat16"])
-@for_each(
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
     "family", each_family(["bert", "roberta", "gpt2", "opt", "bart", "mpnet", "llama", "xglm", "t5", "bloom", "mamba"])
 )
 def test_the_spec_in_half_precision_is_the_same(family: Family, dtype: str) -> None:

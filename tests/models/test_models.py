@@ -891,6 +891,7 @@ def test_small_and_odd_widths_work(width: int, heads: int, tmp_path: Path) -> No
 # -------------------------------------------------------------------------------------------- wrapped and shared models
 
 
+@pytest.mark.slow
 def test_a_model_may_be_wrapped_in_data_parallel_or_compiled() -> None:
     for wrap in (nn.DataParallel, torch.compile, lambda model: nn.DataParallel(nn.DataParallel(model))):
         model = BERT.build()

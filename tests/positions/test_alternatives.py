@@ -451,7 +451,9 @@ def test_the_encoding_runs_under_a_fake_mode(kind: str) -> None:
             assert isinstance(module(torch.empty(2, 5, 8), position_ids=positions), FakeTensor)
 
 
-@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize(
+    "kind", [each if each == "learned" else pytest.param(each, marks=pytest.mark.slow) for each in OTHERS]
+)
 def test_one_graph_for_all_lengths_under_a_compiler(kind: str) -> None:
     graphs: list[torch.fx.GraphModule] = []
 

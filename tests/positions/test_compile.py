@@ -66,6 +66,11 @@ def shown(value: Any) -> str:
     return value.name if isinstance(value, Convention) else str(value)
 
 
+def slow(*case: Any) -> Any:
+    """Leave a case to `pytest -m slow`: each takes a second of the compiler."""
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 def places(batch: int, length: int) -> dict[str, torch.Tensor | None]:
     """Return position ids of every accepted kind."""
     rows = torch.arange(batch * length).view(batch, length) * 7 % (3 * length)
@@ -79,11 +84,11 @@ def places(batch: int, length: int) -> dict[str, torch.Tensor | None]:
     ("convention", "base", "kind", "scale"),
     [
         (VASWANI, None, "rows", None),
-        (FIXED, None, "rows", None),
-        (VASWANI, None, "counted", None),
+        slow(FIXED, None, "rows", None),
+        slow(VASWANI, None, "counted", None),
         (FAIRSEQ, None, "counted", None),
-        (VASWANI, 500.0, "one row", None),
-        (VASWANI, None, "fractions", "sqrt_d"),
+        slow(VASWANI, 500.0, "one row", None),
+        slow(VASWANI, None, "fractions", "sqrt_d"),
         (VASWANI, None, "far", 0.3),
     ],
     ids=shown,
@@ -117,7 +122,7 @@ def test_other_dtypes_have_the_same_graph(graphs: Graphs, dtype: torch.dtype) ->
 @pytest.mark.filterwarnings("ignore:the embedding's spread is over 5 times")
 @pytest.mark.parametrize(
     ("convention", "zero_padding", "has_mask"),
-    [(VASWANI, True, True), (VASWANI, False, True), (FAIRSEQ, False, True), (FIXED, True, False)],
+    [(VASWANI, True, True), slow(VASWANI, False, True), slow(FAIRSEQ, False, True), (FIXED, True, False)],
     ids=shown,
 )
 def test_one_graph_from_ids_to_embeddings(
@@ -223,9 +228,9 @@ BATCH, LENGTH = Dim("batch", min=2), Dim("length", min=2, max=2**40)  # torch 2.
 @pytest.mark.parametrize(
     ("convention", "kind", "dtype"),
     [
-        *((convention, "rows", torch.float32) for convention in FORMULAS),
+        *(slow(convention, "rows", torch.float32) for convention in FORMULAS),
         (FAIRSEQ, "counted", torch.float32),
-        (VASWANI, "counted", torch.bfloat16),
+        slow(VASWANI, "counted", torch.bfloat16),
         (VASWANI, "fractions", torch.bfloat16),
     ],
     ids=shown,

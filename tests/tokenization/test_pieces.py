@@ -155,10 +155,10 @@ def ids(tokenizer: Tokenizer, *texts: str) -> list[int]:
     return [token for text in texts for token in tokenizer.encode(text, add_special_tokens=False).ids]
 
 
-@settings(deadline=None, max_examples=12)
-@given(TEXTS, st.integers(1, 40))
 @for_each("model", ["BPE", "Unigram"])
 @for_each(("normalizer", "pre_tokenizer", "added"), COMBINED)
+@settings(deadline=None, max_examples=12)
+@given(TEXTS, st.integers(1, 40))
 def test_the_ids_of_the_pieces_are_those_of_the_whole(
     normalizer: str, pre_tokenizer: str, added: str, model: str, text: str, size: int
 ) -> None:
