@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import datasets
@@ -176,16 +177,27 @@ def test_every_public_name_is_called() -> None:
     assert not {*CALLS} & {*NO_CALL}
 
 
-def test_pictures_are_drawn_with_another_default_device(unigram) -> None:
+def test_pictures_show_the_same_with_another_default_device(unigram) -> None:
     pytest.importorskip("matplotlib")
+    from matplotlib.text import Text
+
     plots, batch, model = hf_posenc.plots, C(unigram, embedding=TABLE)(TEXTS), tiny("bert", attn_implementation="eager")
-    with torch.device("meta"):
-        for draw in (plots.curves, plots.dials, plots.distances, plots.encoding, plots.oscillation, plots.similarity):
-            draw(8, 5)
-        for draw in (plots.embeddings, plots.crowding):
-            draw(unigram, TABLE, TEXTS[0])
-        plots.batch(batch)
-        plots.masks(batch, row=0)
-        plots.attention(LAYER, batch, span=(0, 3))
-        plots.attention(LAYER, {"inputs_embeds": X})
-        plots.attention(model, {"input_ids": IDS})
+    names = ("curves", "dials", "distances", "encoding", "oscillation", "similarity")
+    draws: list[Callable[[], Any]] = [
+        *(partial(getattr(plots, name), 8, 5) for name in names),
+        *(partial(draw, unigram, TABLE, TEXTS[0]) for draw in (plots.embeddings, plots.crowding)),
+        lambda: plots.batch(batch),
+        lambda: plots.masks(batch, row=0),
+        lambda: plots.attention(LAYER, batch, span=(0, 3)),
+        lambda: plots.attention(LAYER, {"inputs_embeds": X}),
+        lambda: plots.attention(model, {"input_ids": IDS}),
+    ]
+
+    def shown(draw: Callable[[], Any]) -> list[Any]:
+        figure = draw().get_figure(root=True)
+        images = [image.get_array() for axes in figure.axes for image in axes.images]
+        lines = [line.get_xydata() for axes in figure.axes for line in axes.lines]
+        return [images, lines, [text.get_text() for text in figure.findobj(Text)]]
+
+    for draw in draws:
+        assert_same_elsewhere(partial(shown, draw))

@@ -97,7 +97,7 @@ def test_a_look_ahead_mask_that_no_memory_holds_is_refused(word_level) -> None:
 # ---------------------------------------------------------------------------------------------------- rows and columns
 
 
-def _same(one: Any, other: Any) -> None:
+def assert_same(one: Any, other: Any) -> None:
     assert one.keys() == other.keys()
     for name in one:
         assert torch.equal(one[name], other[name]), name
@@ -123,9 +123,9 @@ def test_every_way_to_hand_over_texts_gives_the_same_batch(wordpiece) -> None:
         datasets.Dataset.from_dict({"text": texts}),
     ]
     for way in ways:
-        _same(collate(way), want)
+        assert_same(collate(way), want)
     for way in ({"text": texts}, pd.DataFrame({"text": texts}), datasets.Dataset.from_dict({"text": texts})[:]):
-        _same(collate.batch(way), want)
+        assert_same(collate.batch(way), want)
 
 
 def test_a_call_chooses_batch_or_columns_and_both_are_methods(wordpiece) -> None:
@@ -154,7 +154,7 @@ def test_token_ids_come_as_lists_arrays_tensors_rows_or_a_tokenizers_output(word
         batch = collate(way)
         assert torch.equal(batch["input_ids"], want["input_ids"])
         assert torch.equal(batch["attention_mask"], want["attention_mask"])
-    _same(collate.batch(collate(["I ride bike", "a"])), collate(["I ride bike", "a"]))
+    assert_same(collate.batch(collate(["I ride bike", "a"])), collate(["I ride bike", "a"]))
 
 
 def test_columns_then_rows_give_the_batch_of_the_texts(any_fast, sentences) -> None:
@@ -164,7 +164,7 @@ def test_columns_then_rows_give_the_batch_of_the_texts(any_fast, sentences) -> N
         columns = collate({"text": texts})
         want = collate(texts)
     rows = [{name: values[index] for name, values in columns.items()} for index in range(len(texts))]
-    _same(collate(rows), want)
+    assert_same(collate(rows), want)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -174,7 +174,7 @@ def test_padded_columns_then_rows_give_the_same_batch_as_padding_at_once(wordpie
     assert columns["input_ids"].shape == (2, 16)
     assert columns["length"].tolist() == [len(ids) for ids in wordpiece(["I ride bike", "a"])["input_ids"]]
     rows = [{name: values[index] for name, values in columns.items()} for index in range(2)]
-    _same(collate(rows), collate(["I ride bike", "a"]))
+    assert_same(collate(rows), collate(["I ride bike", "a"]))
 
 
 def test_columns_are_the_tokenizers_inputs_and_the_given_columns(wordpiece, byte_bpe) -> None:
@@ -700,7 +700,7 @@ def test_a_matrix_in_every_row_is_a_tensor_whether_lists_or_arrays(wordpiece) ->
     as_arrays = collate([{"text": "a", "box": np.array(box)}, {"text": "b", "box": np.array(box)}])
     as_lists = collate([{"text": "a", "box": box}, {"text": "b", "box": box}])
     assert as_arrays["box"].shape == (2, 2, 4)
-    _same(as_lists, as_arrays)
+    assert_same(as_lists, as_arrays)
 
 
 # ----------------------------------------------------------------------------------------------------------- the limit
@@ -912,7 +912,7 @@ def test_batches_share_no_memory_with_each_other_or_with_their_inputs(wordpiece)
     assert (ids.tolist(), labels.tolist()) == ([5, 6, 7], [1, 2, 3])
     assert matrix.all()
     assert tensor.all()
-    _same(collate(rows), two)
+    assert_same(collate(rows), two)
 
 
 def test_one_batch_as_columns_shares_no_memory_with_a_later_one(word_level) -> None:

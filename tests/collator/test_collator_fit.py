@@ -350,9 +350,10 @@ def test_positions_that_truncation_removes_are_not_looked_up(word_level) -> None
 
 
 def test_labels_for_models_that_are_causal_or_unknown_and_masked_labels_are_made(wordpiece) -> None:
-    C(wordpiece, model=GPT2, labels="causal_lm")
-    C(wordpiece, model=spec("labels"), labels="causal_lm")  # of a module of one's own nobody knows
-    C(wordpiece, model=BERT, labels="masked_lm")
+    unknown = spec("labels")  # of a module of one's own
+    for model, labels in ((GPT2, "causal_lm"), (unknown, "causal_lm"), (BERT, "masked_lm")):
+        batch = C(wordpiece, model=model, labels=labels, seed=0 if model is BERT else None)(["I ride bike " * 20])
+        assert (batch["labels"] != -100).any()
 
 
 def test_embeddings_alone_hold_no_tokens_to_read(wordpiece) -> None:

@@ -375,12 +375,6 @@ def test_masked_labels_need_a_mask_token_and_shares_that_add_up(byte_bpe) -> Non
             MaskedLM(**settings)
 
 
-def test_masking_gives_no_warning_of_ours_or_of_transformers(wordpiece) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        C(wordpiece, labels=MaskedLM(whole_word_mask=True), seed=1)(["I ride bike"])
-
-
 # ------------------------------------------------------------------------------------------------------- under a loss
 
 

@@ -17,7 +17,7 @@ from hf_posenc.masks import AttentionMask
 _PARTS = [f"{part}_{kind}" for part in ("kv", "full_kv", "q", "full_q") for kind in ("num_blocks", "indices")]
 
 
-def same_blocks(ours: BlockMask, theirs: BlockMask) -> None:
+def assert_same_blocks(ours: BlockMask, theirs: BlockMask) -> None:
     assert ours.shape == theirs.shape
     assert ours.BLOCK_SIZE == theirs.BLOCK_SIZE
     for name in _PARTS:
@@ -34,7 +34,7 @@ def test_blocks_equal_those_of_create_block_mask(mask: AttentionMask, size: int)
     ours = mask.block_mask(size)
     for mask_mod in (lambda b, h, q, k: wanted[:, 0][b, q, k], ours.mask_mod):
         theirs = create_block_mask(mask_mod, rows, None, queries, keys, device="cpu", BLOCK_SIZE=size)
-        same_blocks(ours, theirs)
+        assert_same_blocks(ours, theirs)
 
 
 def test_any_negative_number_is_padding() -> None:
@@ -68,7 +68,7 @@ def test_the_blocks_of_packed_documents_equal_those_of_the_usual_mask_function()
     theirs = create_block_mask(
         lambda b, h, q, k: (documents[q] == documents[k]) & (q >= k), 1, None, 1024, 1024, device="cpu"
     )
-    same_blocks(AttentionMask.from_documents([lengths], look_ahead=True).block_mask(), theirs)
+    assert_same_blocks(AttentionMask.from_documents([lengths], look_ahead=True).block_mask(), theirs)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")

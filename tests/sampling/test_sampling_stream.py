@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -319,9 +318,3 @@ def test_rows_are_read_a_window_at_a_time() -> None:
     batches = iter(stream_batches(rows(), BUDGET, window=WINDOW))
     next(batches)
     assert len(read) == WINDOW + 1
-
-
-def test_nothing_is_reported_for_streams_in_order() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        list(stream_batches(ROWS, BUDGET))

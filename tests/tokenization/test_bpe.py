@@ -255,7 +255,7 @@ def test_one_token_may_have_two_roles_and_there_may_be_extra_ones() -> None:
 # ------------------------------------------------------------------------------------------------------------ refusals
 
 
-def refused(
+def assert_refused(
     error: type[Exception], *phrases: str, texts: Any = ("a b", "c d"), size: Any = 300, **options: Any
 ) -> None:
     with pytest.raises(error) as caught:
@@ -269,11 +269,11 @@ def test_values_that_are_not_collections_of_texts_are_refused() -> None:
     import pandas as pd
 
     many = "texts must be a list"
-    refused(TypeError, many, "got: str 'I ride bike'", texts="I ride bike")
-    refused(TypeError, many, "got: bytes b'I'", texts=b"I")
-    refused(TypeError, many, "got: dict", 'ds["text"]', texts={"text": ["a"]})
-    refused(TypeError, many, "got: DataFrame", texts=pd.DataFrame({"text": ["a"]}))
-    refused(TypeError, many, "got: int", texts=3)
+    assert_refused(TypeError, many, "got: str 'I ride bike'", texts="I ride bike")
+    assert_refused(TypeError, many, "got: bytes b'I'", texts=b"I")
+    assert_refused(TypeError, many, "got: dict", 'ds["text"]', texts={"text": ["a"]})
+    assert_refused(TypeError, many, "got: DataFrame", texts=pd.DataFrame({"text": ["a"]}))
+    assert_refused(TypeError, many, "got: int", texts=3)
     with pytest.raises(TypeError, match=many):
         bpe_merges("I ride bike", 3)
 
@@ -282,23 +282,23 @@ def test_a_row_that_is_not_text_is_named() -> None:
     def rows() -> Iterator[Any]:
         yield from ["a", "b", None]
 
-    refused(TypeError, "row 2 of texts is NoneType, expected str", "got: None", texts=rows())
-    refused(TypeError, "row 0 of texts is dict", "ds['text']", texts=[{"text": "a"}])
-    refused(TypeError, "row 1 of texts is list", texts=["a", ["b"]])
-    refused(TypeError, "row 1 of texts is float", "got: nan", texts=["a", float("nan")])
-    refused(ValueError, "row 1 contains a lone surrogate", "character 1", texts=["a", "b\ud800"])
-    refused(ValueError, "no text to train on", texts=[])
-    refused(ValueError, "no text to train on", texts=["", ""])
+    assert_refused(TypeError, "row 2 of texts is NoneType, expected str", "got: None", texts=rows())
+    assert_refused(TypeError, "row 0 of texts is dict", "ds['text']", texts=[{"text": "a"}])
+    assert_refused(TypeError, "row 1 of texts is list", texts=["a", ["b"]])
+    assert_refused(TypeError, "row 1 of texts is float", "got: nan", texts=["a", float("nan")])
+    assert_refused(ValueError, "row 1 contains a lone surrogate", "character 1", texts=["a", "b\ud800"])
+    assert_refused(ValueError, "no text to train on", texts=[])
+    assert_refused(ValueError, "no text to train on", texts=["", ""])
 
 
 def test_a_vocabulary_too_small_is_refused_with_the_figures() -> None:
-    refused(ValueError, "4 special tokens and 256 bytes", "260 in all", "got: 259", "fix: vocab_size=", size=259)
-    refused(ValueError, "5 special tokens and 5 characters", "10 in all", "got: 9", size=9, byte_level=False)
+    assert_refused(ValueError, "4 special tokens and 256 bytes", "260 in all", "got: 259", "fix: vocab_size=", size=259)
+    assert_refused(ValueError, "5 special tokens and 5 characters", "10 in all", "got: 9", size=9, byte_level=False)
     assert len(train_bpe(["a b"], 260)) == 260
     assert len(train_bpe(["a b", "c d"], 10, byte_level=False)) == 10
-    refused(TypeError, "vocab_size must be an int", "got: 300.0", size=300.0)
-    refused(ValueError, "vocab_size must be positive", "got: -1", size=-1)
-    refused(ValueError, "min_frequency must be positive", "got: 0", min_frequency=0)
+    assert_refused(TypeError, "vocab_size must be an int", "got: 300.0", size=300.0)
+    assert_refused(ValueError, "vocab_size must be positive", "got: -1", size=-1)
+    assert_refused(ValueError, "min_frequency must be positive", "got: 0", min_frequency=0)
     with pytest.raises(ValueError, match="num_merges must not be negative\n  got: -1"):
         bpe_merges(["a"], -1)
     with pytest.raises(TypeError, match="num_merges must be an integer\n  got: 2\\.5"):
@@ -306,12 +306,12 @@ def test_a_vocabulary_too_small_is_refused_with_the_figures() -> None:
 
 
 def test_special_tokens_that_make_no_sense_are_refused() -> None:
-    refused(TypeError, "a mapping from role to token", '"pad_token": "[PAD]"', special_tokens=["[PAD]"])
-    refused(ValueError, "'pad'", "pad_token", special_tokens={"pad": "<pad>"})
-    refused(ValueError, "without a padding token", special_tokens={"eos_token": "</s>"})
-    refused(ValueError, "unknown", 'add "unk_token"', special_tokens={"pad_token": "<pad>"}, byte_level=False)
-    refused(TypeError, "must be one token", "got: ''", special_tokens={"pad_token": ""})
-    refused(TypeError, "must be a list", special_tokens={"pad_token": "<pad>", "extra_special_tokens": "<a>"})
+    assert_refused(TypeError, "a mapping from role to token", '"pad_token": "[PAD]"', special_tokens=["[PAD]"])
+    assert_refused(ValueError, "'pad'", "pad_token", special_tokens={"pad": "<pad>"})
+    assert_refused(ValueError, "without a padding token", special_tokens={"eos_token": "</s>"})
+    assert_refused(ValueError, "unknown", 'add "unk_token"', special_tokens={"pad_token": "<pad>"}, byte_level=False)
+    assert_refused(TypeError, "must be one token", "got: ''", special_tokens={"pad_token": ""})
+    assert_refused(TypeError, "must be a list", special_tokens={"pad_token": "<pad>", "extra_special_tokens": "<a>"})
 
 
 def test_stages_of_other_models_than_bpe_are_refused(wordpiece: Any, slow: Any) -> None:

@@ -337,9 +337,8 @@ def test_a_change_to_what_the_collator_uses_anyway_does_not_warn() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>")
     collate = C(tokenizer, pad_token="eos", padding_side="left")
     tokenizer.pad_token, tokenizer.padding_side = "</s>", "left"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        collate(["a"])
+    with warnings.catch_warnings(action="error"):
+        assert ids_of(collate, "a") == [2]
 
 
 def test_a_folder_whose_added_tokens_share_an_id_gives_the_ids_of_its_file(tmp_path: Path) -> None:
