@@ -169,33 +169,6 @@ def test_the_sum_has_the_dtype_and_device_of_x(dtype: torch.dtype, device: torch
         assert torch.equal(ours, x + sinusoidal_encoding(torch.arange(5), 7, dtype=dtype, device=device))
 
 
-@for_each("dtype", [*LOW, torch.float64])
-@for_each("scale", [None, "sqrt_d", 0.3])
-@for_each("width", [1, 7, 33, 100])
-def test_every_way_to_compute_a_row_gives_the_same_bits(width: int, scale: Any, dtype: torch.dtype) -> None:
-    module = SinusoidalPositionalEncoding(width, scale=scale)
-    x = torch.randn(3, 19, width).to(dtype)
-    expected = module(x)
-    ids = torch.arange(19)
-    assert torch.equal(module(x, position_ids=ids), expected)
-    assert torch.equal(module(x, position_ids=ids.expand(3, -1)), expected)
-    assert torch.equal(module(x, position_ids=ids.expand(1, -1)), expected)
-    assert torch.equal(module(x, position_ids=ids.float()), expected)
-    assert torch.equal(module(x, position_ids=ids.expand(3, -1), bound=19), expected)
-    assert torch.equal(module(x.requires_grad_()), expected)
-    assert torch.equal(module(x, position_ids=ids.expand(3, -1)), expected)
-    x = x.detach()
-    for positions in (None, ids, ids.expand(3, -1)):
-        out = torch.empty_like(x)
-        assert module(x, position_ids=positions, out=out) is out
-        assert torch.equal(out, expected)
-    some = torch.tensor([4, 2**30, 0])
-    large = module(x[:, :3], position_ids=some)
-    assert torch.equal(large[:, 0], module(x[:, :3], position_ids=torch.tensor([4, 1, 0]))[:, 0])
-    x.copy_(module(x, out=x))
-    assert torch.equal(x, expected)
-
-
 @pytest.mark.parametrize("scale", [None, "sqrt_d"])
 @pytest.mark.parametrize("kind", ["its own", "x itself", "beside x", "of ids that are int32", "of far ids"])
 def test_the_sum_is_written_into_any_valid_buffer(kind: str, scale: Any) -> None:
@@ -241,16 +214,6 @@ def test_lists_of_positions_may_be_integers_or_fractions() -> None:
         assert torch.equal(sinusoidal_encoding(positions, 8), sinusoidal_encoding(torch.tensor(positions), 8))
     table = positional_encoding("learned", 8, max_length=9)  # which takes only integers
     assert torch.equal(table(X, position_ids=[0, 1, 2, 3, 8]), table(X, position_ids=torch.tensor([0, 1, 2, 3, 8])))
-
-
-def test_results_share_no_memory_with_the_cache() -> None:
-    module, x = SinusoidalPositionalEncoding(8), torch.zeros(2, 6, 8)
-    ids = torch.arange(6)
-    expected = sinusoidal_encoding(ids, 8).expand(2, -1, -1)
-    for positions in (None, ids, ids.expand(2, -1)):
-        module(x, position_ids=positions).fill_(float("nan"))
-        assert torch.equal(module(x, position_ids=positions), expected)
-    assert torch.equal(module(torch.zeros(1, 6, 8)), expected[:1])
 
 
 def test_only_modules_cache_rows() -> None:
@@ -322,15 +285,6 @@ def test_the_gradient_reaches_x(scale: Any, slope: float) -> None:
 
 def test_a_dropout_of_1_leaves_nothing() -> None:
     assert not SinusoidalPositionalEncoding(8, dropout=1)(X + 1).any()
-
-
-def test_dropout_only_while_training() -> None:
-    module, x = SinusoidalPositionalEncoding(64, dropout=0.75), torch.ones(2, 50, 64)
-    dropped = module(x)
-    assert 0.65 < (dropped == 0).float().mean() < 0.85
-    assert torch.equal(dropped[dropped != 0], 4 * SinusoidalPositionalEncoding(64)(x)[dropped != 0])
-    assert torch.equal(x, torch.ones(2, 50, 64))
-    assert torch.equal(module.eval()(x), SinusoidalPositionalEncoding(64)(x))
 
 
 def test_settings_are_in_the_repr() -> None:
@@ -457,13 +411,6 @@ def test_a_convention_with_positions_beyond_float64_raises(place: str) -> None:
     module = SinusoidalPositionalEncoding(8, convention=Convention("far", first_position=FAR - 1))
     with pytest.raises(ValueError, match=rf"positions must be between[\s\S]*{FAR + 1}"):
         module(X[:1])
-
-
-def test_max_length_counts_tokens_not_positions() -> None:
-    """The first token of fairseq has position 2, and five tokens are still five."""
-    module = SinusoidalPositionalEncoding(8, convention="fairseq", max_length=5)
-    assert torch.equal(module(X), module(X, position_ids=torch.arange(2, 7)))
-    assert isinstance(module.convention, Convention)
 
 
 def test_max_length_may_end_right_before_position_0() -> None:
