@@ -142,6 +142,7 @@ def _return_freed_memory() -> Iterator[None]:
 
 _NEEDS = {  # beginnings of files, and the libraries of an extra without which nothing in them runs
     "notebooks": ["nbformat"],
+    "test_advice": ["accelerate", "matplotlib"],
     "test_examples": ["accelerate", "matplotlib"],
     "test_figures": ["matplotlib"],
     "test_corpus_ray": ["ray"],

@@ -38,6 +38,8 @@ def for_each(
                 one = dict(zip(keys, case, strict=True))
                 try:
                     test(**given, **one)
+                except pytest.skip.Exception as skipped:
+                    raise TypeError(f"a test that skips a case is parametrized: {one}") from skipped
                 except (Exception, pytest.fail.Exception) as error:
                     error.add_note(f"in case {number} of {len(table)}: {one}")
                     raise
@@ -47,3 +49,8 @@ def for_each(
         return run
 
     return loop
+
+
+def slow(*case: Any) -> Any:
+    """Leave a case of a parametrization to `pytest -m slow`; the others are one of each kind."""
+    return pytest.param(*case, marks=pytest.mark.slow)

@@ -266,15 +266,14 @@ def check_case(case: str, folder: Path) -> None:
         before = part if " = " in part else before
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.partition("\n-> ")[0].rpartition("\n")[2])
+@for_each(("number", "case"), enumerate(CASES))
 def test_the_code_of_an_advice_runs_and_gives_what_was_wanted(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for word, library in {"rainer": "accelerate", "plots.": "matplotlib"}.items():
-        if word in case:
-            pytest.importorskip(library)
-    monkeypatch.chdir(tmp_path)
-    check_case(case, tmp_path)
+    folder = tmp_path / str(number)
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    check_case(case, folder)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def skip_for_another_version(page: str) -> None:
         pytest.skip("the page is about another version of transformers")
 
 
+@pytest.mark.slow
 def test_models_that_cannot_be_run_are_impossible_with_a_reason() -> None:
     bart = measure_packing(families.FAMILIES["bart"].build())
     assert bart.rows == bart.flat == ("impossible", None, "an encoder-decoder reads two sequences")

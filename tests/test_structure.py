@@ -496,13 +496,6 @@ def test_constraints_pin_everything_the_test_extra_installs_on_every_python_that
     assert check_constraints(REPO) == []
 
 
-def test_rooms_spoken_of_by_name_are_there_after_a_bare_import() -> None:
-    said = "import hf_posenc as p; print(p.audit.check, p.plots.__name__, p.testing.__name__, p.corpus.encode)"
-    ran = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
-    assert "function check" in ran.stdout
-    assert "hf_posenc.plots hf_posenc.testing <function encode" in ran.stdout
-
-
 def test_import_loads_no_heavy_library_and_changes_nothing() -> None:
     assert check_import_is_quiet(REPO / "hf_posenc") == []
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 import transformers
 from installed import makes_masks_of_four_dimensions
-from looping import for_each
 from torch import nn
 
 from hf_posenc import AttentionMask
@@ -83,8 +82,8 @@ def bart(attention: str = "sdpa") -> Any:
     return transformers.BartForCausalLM(transformers.BartConfig(**_BART, attn_implementation=attention))
 
 
-@for_each("attention", ["sdpa", "eager"])
-@for_each("name", list(FAMILIES))
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", list(FAMILIES))
 def test_outputs_are_the_same_packed_padded_and_alone(name: str, attention: str) -> None:
     found = assert_packed_equals_alone(build(name, attention), DOCUMENTS, atol=1e-5)
     isolates = FAMILIES[name][2]

@@ -934,9 +934,9 @@ def test_numpy_batches_equal_torch_ones(wordpiece) -> None:
         np.testing.assert_array_equal(one[name], other[name].numpy())
 
 
-def test_collating_leaves_cuda_and_the_environment_alone() -> None:
+def test_collating_leaves_cuda_and_the_environment_alone_and_rooms_load_when_they_are_named() -> None:
     code = """
-import os, warnings
+import os, sys, warnings
 before = dict(os.environ)
 import torch, logging
 handlers, filters = list(logging.getLogger().handlers), list(warnings.filters)
@@ -951,9 +951,13 @@ assert {t.device.type for t in batch.values()} == {"cpu"}
 C(raw)({"text": ["a"]})
 assert not torch.cuda.is_initialized()
 assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
+assert not {f"hf_posenc.{room}" for room in ("audit", "plots", "testing", "corpus")} & sys.modules.keys()
+print(hf_posenc.audit.check, hf_posenc.plots.__name__, hf_posenc.testing.__name__, hf_posenc.corpus.encode)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+    assert "function check" in done.stdout
+    assert "hf_posenc.plots hf_posenc.testing <function encode" in done.stdout
 
 
 # ------------------------------------------------------------------------------------------------ tokens, decode, value

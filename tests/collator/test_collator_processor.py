@@ -66,6 +66,7 @@ assert AutoProcessor.from_pretrained(sys.argv[1]) == collate
 """
 
 
+@pytest.mark.slow
 def test_transformers_may_be_imported_after_the_collator(wordpiece, tmp_path: Path) -> None:
     C(wordpiece).save_pretrained(tmp_path)
     run = subprocess.run(

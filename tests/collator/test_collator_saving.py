@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from looping import for_each
+from looping import for_each, slow
 from tokenizers import normalizers, pre_tokenizers, processors
 from torch import nn
 
@@ -494,6 +494,7 @@ _CLASSES = {
     _scores: ["XLMRoberta", "T5", "Albert", "XLNet", "MBart50", "DebertaV2"],
     dict: ["ByT5", "Canine"],
 }
+_USUAL = {"Bert", "Roberta", "GPT2", "Llama", "XLMRoberta", "T5", "Albert", "ByT5"}
 
 
 def _tokenizer_of(name: str) -> Any:
@@ -515,11 +516,7 @@ def _changed(tokenizer: Any, change: str | None) -> Any:
 @pytest.mark.parametrize("change", [None, "role", "parts"])
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name == "Canine"))  # 1,114,112 ids
-        for names in _CLASSES.values()
-        for name in names
-    ],
+    [name if name in _USUAL else slow(name) for names in _CLASSES.values() for name in names],
 )
 def test_a_changed_tokenizer_gives_the_same_ids_and_fingerprint_in_every_copy(
     name: str, change: str | None, tmp_path: Path

@@ -16,7 +16,7 @@ from typing import Any
 import datasets
 import pyarrow.parquet as pq
 import pytest
-from looping import for_each
+from looping import for_each, slow
 from reading import BYTES, read, table, texts
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
@@ -44,7 +44,7 @@ def sums(output: Path) -> dict[str, str]:
 # ----------------------------------------------------------------------------------------------------------------- rows
 
 
-@pytest.mark.parametrize("name", ["bert", "byte_bpe", "unigram", "wordpiece", "slow"])
+@pytest.mark.parametrize("name", [slow("bert"), "byte_bpe", "unigram", "wordpiece", "slow"])
 @pytest.mark.parametrize(
     "settings",
     [

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from looping import for_each
+from looping import for_each, slow
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
@@ -185,7 +185,7 @@ def test_of_a_large_batch_the_first_rows_and_tokens_are_drawn() -> None:
 
 @pytest.mark.parametrize(
     ("lengths", "columns", "side"),
-    [([8, 4], 8, "right"), ([40, 12, 31], 40, "left"), ([1], 1, "right"), ([17] * 3, 17, "left")],
+    [([8, 4], 8, "right"), slow([40, 12, 31], 40, "left"), slow([1], 1, "right"), slow([17] * 3, 17, "left")],
 )
 def test_any_size_and_any_script_is_saved_without_a_warning(
     lengths: list[int], columns: int, side: str, tmp_path: Path
@@ -213,7 +213,7 @@ def test_any_size_and_any_script_is_saved_without_a_warning(
     assert max(figure.get_size_inches()) < 40
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(2, 8), (3, 40)])
+@pytest.mark.parametrize(("rows", "columns"), [(2, 8), slow(3, 40)])
 def test_tokens_fit_their_cells_and_titles_do_not_overlap(rows: int, columns: int) -> None:
     words = ["ride", "##ising", "Ġinternationalization", "我每天骑自行车", "[PAD]"]
     tokens = [[words[(row + column) % len(words)] for column in range(columns)] for row in range(rows)]
@@ -297,7 +297,7 @@ def test_a_packed_batch_for_a_model_shows_its_padding(word_level) -> None:
     np.testing.assert_array_equal(*pictures)
 
 
-@pytest.mark.parametrize("style", ["dark_background", "ggplot"])
+@pytest.mark.parametrize("style", ["dark_background", slow("ggplot")])
 def test_a_picture_has_the_colors_of_the_matplotlib_style(style: str, tmp_path: Path) -> None:
     from matplotlib import image, rcParams
     from matplotlib.style import context
@@ -592,7 +592,7 @@ def test_a_span_of_a_very_long_text_needs_little_memory() -> None:
 WORDS = ["Ġinternationalization", "我每天", "שלום", "أركب", "$x$", "\n", "👍🏽", "ride", "[PAD]", "##ising", "", "หมา"]
 
 
-@pytest.mark.parametrize("length", [1, 7, 64])
+@pytest.mark.parametrize("length", [1, 7, slow(64)])
 def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: Path) -> None:
     batch = {"input_ids": np.ones((2, length), dtype=int), "attention_mask": np.ones((2, length), dtype=int)}
     batch["attention_mask"][1, length // 2 + 1 :] = 0

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import slow
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from test_plots_positions import note
@@ -203,7 +204,7 @@ def test_similar_words_are_near_before_positions_and_repeated_words_are_apart_af
     [
         QUEEN,
         "queen",
-        "it was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness",
+        slow("it was the best of times, it was the worst of times, it was the age of wisdom, it was the age of folly"),
         "אני רוכב على الدراجة 我每天 internationalization $x$ the the the",
     ],
 )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from looping import for_each
+from looping import for_each, slow
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -24,14 +24,7 @@ from matplotlib.figure import Figure
 from hf_posenc import Convention, fixed_bases, plots, sinusoidal_encoding
 from hf_posenc.positions import CONVENTIONS, resolve_convention
 
-PICTURES = [
-    "curves",
-    "dials",
-    "distances",
-    "encoding",
-    "oscillation",
-    "similarity",
-]
+PICTURES = ["curves", "dials", "distances", "encoding", "oscillation", "similarity"]
 # Every picture at its smallest, at a usual size, and where it has the most to say.
 SIZES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "encoding": [((1, 1), {}), ((128, 100), {"base": 500_000.0}), ((1024, 100_000), {"convention": "fairseq"})],
@@ -41,9 +34,7 @@ SIZES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "distances": [((1, 1), {}), ((128, 100), {}), ((17, 100_000), {})],
     "similarity": [((1, 1), {}), ((129, 100), {"measure": "cosine"}), ((64, 100_000), {"starts": range(6)})],
 }
-CASES = [
-    pytest.param(name, *case, id=f"{name}-{i}") for name in PICTURES for i, case in enumerate(SIZES[name]) if i != 1
-]
+CASES = [slow(name, *SIZES[name][0]) for name in PICTURES] + [(name, *SIZES[name][2]) for name in PICTURES]
 
 
 def note(axes: Axes) -> str:
@@ -84,7 +75,10 @@ def test_the_encoding_is_the_formula_of_the_paper(d_model: int) -> None:
         assert half.get_clim() == (-1, 1)
 
 
-@pytest.mark.parametrize("convention", [*CONVENTIONS, fixed_bases(4, 5, 7, 9), Convention("s", wavelengths=(1, 60))])
+@pytest.mark.parametrize(
+    "convention",
+    ["vaswani", *map(slow, list(CONVENTIONS)[1:]), fixed_bases(4, 5, 7, 9), Convention("s", wavelengths=(1, 60))],
+)
 def test_every_convention_is_drawn_as_the_package_encodes_it(convention: str | Convention) -> None:
     for d_model in (8,) if getattr(convention, "bases", None) else (1, 2, 5, 8):
         rows = sinusoidal_encoding(range(40), d_model, convention=convention).numpy()

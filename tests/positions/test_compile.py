@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from functorch.compile import make_boxed_func
+from looping import slow
 from sinusoid_reference import FIXED, FORMULAS, named, widths
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
@@ -64,11 +65,6 @@ def graphs() -> Iterator[Graphs]:
 def shown(value: Any) -> str:
     """Return the id of a parameter."""
     return value.name if isinstance(value, Convention) else str(value)
-
-
-def slow(*case: Any) -> Any:
-    """Leave a case to `pytest -m slow`: each takes a second of the compiler."""
-    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 def places(batch: int, length: int) -> dict[str, torch.Tensor | None]:

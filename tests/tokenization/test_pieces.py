@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from looping import for_each
+from looping import for_each, slow
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from hf_posenc.documents import Documents, Limits
@@ -237,7 +237,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("backend", ["tokenizers", "auto"])
-@pytest.mark.parametrize("name", ["bert", "byte_bpe", "unigram", "wordpiece", "word_level", "sentencepiece_bpe"])
+@pytest.mark.parametrize("name", [slow("bert"), "byte_bpe", "unigram", "wordpiece", "word_level", "sentencepiece_bpe"])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_rows_of_long_texts_are_those_of_transformers(
     name: str, side: str, backend: Any, request: pytest.FixtureRequest
