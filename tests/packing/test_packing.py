@@ -37,22 +37,6 @@ def free_space_of_best_fit_decreasing(lengths: list[int], capacity: int) -> list
     return free
 
 
-def fewest_rows(lengths: list[int], capacity: int) -> int:
-    """By trying every way to fill rows; for a handful of documents."""
-
-    def rest(lengths: tuple[int, ...], free: tuple[int, ...]) -> int:
-        if not lengths:
-            return len(free)
-        here = [
-            rest(lengths[1:], (*free[:row], space - lengths[0], *free[row + 1 :]))
-            for row, space in enumerate(free)
-            if space >= lengths[0]
-        ]
-        return min([*here, rest(lengths[1:], (*free, capacity - lengths[0]))])
-
-    return rest(tuple(lengths), ())
-
-
 # --------------------------------------------------------------------------------------------------------- definition
 
 
@@ -139,13 +123,6 @@ def test_the_lower_bound_is_that_of_martello_and_toth(problem: tuple[list[int], 
     assert pack(lengths, capacity).lower_bound == max(bounds)
 
 
-@given(st.integers(1, 12).flatmap(lambda c: st.tuples(st.lists(st.integers(1, c), max_size=6), st.just(c))))
-def test_no_plan_whatever_has_fewer_rows_than_the_lower_bound(problem: tuple[list[int], int]) -> None:
-    lengths, capacity = problem
-    plan = pack(lengths, capacity)
-    assert plan.lower_bound <= fewest_rows(lengths, capacity) <= len(plan)
-
-
 @given(problems(), st.integers(0, 5))
 def test_a_seed_gives_the_same_plan_every_time_and_any_seed_as_many_rows(
     problem: tuple[list[int], int], seed: int
@@ -205,11 +182,6 @@ def test_a_capacity_beyond_16_bits_packs_as_well() -> None:
 @pytest.mark.parametrize("kind", [list, tuple, np.array, np.uint16, np.int32])
 def test_lengths_may_be_any_kind_of_whole_numbers(kind: Any) -> None:
     assert pack(kind([5, 3, 8, 2, 4]), np.int64(10)).order.tolist() == [1, 2, 3, 0, 4]
-
-
-def test_no_documents_make_no_rows() -> None:
-    plan = pack([], 8)
-    assert (len(plan), list(plan), plan.utilisation, plan.lower_bound, plan.padding) == (0, [], 1.0, 0, 0)
 
 
 def test_the_repr_prints_rows_utilisation_bound_padding_attention_and_truncation() -> None:

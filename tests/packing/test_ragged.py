@@ -155,14 +155,6 @@ def test_unsigned_values_that_fit_into_int64_are_accepted() -> None:
     assert [row.tolist() for row in Ragged.from_rows(largest)] == [[2**63 - 1], [], [0]]
 
 
-def test_a_batch_without_rows_is_possible() -> None:
-    empty = Ragged.from_rows([])
-    assert len(empty) == 0
-    assert empty.longest == empty.shortest == 0
-    assert empty.pad(0).shape == (0, 0)
-    assert list(empty) == []
-
-
 # ------------------------------------------------------------------------------------------------------------ refusal
 
 

@@ -206,8 +206,7 @@ def test_without_special_tokens(any_fast, sentences) -> None:
     assert_same(got, theirs(any_fast, sentences[:20], add_special_tokens=False, max_length=500), any_fast)
 
 
-@pytest.mark.parametrize("set_how", ["at construction", "afterwards"])
-def test_special_tokens_spelled_in_a_text_follow_the_tokenizers_own_setting(wordpiece, set_how: str) -> None:
+def test_special_tokens_spelled_in_a_text_follow_the_tokenizers_own_setting(wordpiece) -> None:
     text = ["a [SEP] b"]
     as_special = ours(wordpiece, text)["input_ids"]
     wordpiece.split_special_tokens = True
