@@ -102,6 +102,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     is_plain = config.args_source == pytest.Config.ArgsSource.TESTPATHS and not config.option.usepdb
     if has_xdist and is_plain and config.option.numprocesses is None:
         config.option.numprocesses, config.option.dist = 2, "loadfile"
+        config.option.loadscopereorder = False  # else files with few tests come last, of which some take long
 
 
 def pytest_configure() -> None:

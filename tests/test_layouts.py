@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from looping import for_each
+from looping import for_each, slow
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -224,8 +224,9 @@ def _llama(**settings_: Any) -> LlamaForCausalLM:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("build", [_gpt2, _llama])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize(
+    ("build", "attention"), [(_gpt2, "sdpa"), slow(_gpt2, "eager"), slow(_llama, "sdpa"), (_llama, "eager")]
+)
 def test_the_loss_is_that_of_the_documents_alone_in_every_layout_and_attention(build: Any, attention: str) -> None:
     torch.manual_seed(0)
     model = build(attn_implementation=attention)

@@ -16,6 +16,7 @@ import torch
 import transformers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from looping import slow
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -230,7 +231,7 @@ def check(model: Any, batch: Any, documents: list[Document], *, shifts: bool) ->
 # --------------------------------------------------------------------------------------------------------------- tests
 
 
-@pytest.mark.parametrize("name", ["GPT-2", "Mistral with a window of 3"])
+@pytest.mark.parametrize("name", [slow("GPT-2"), "Mistral with a window of 3"])
 @given(
     rows=documents_of(classes=False),
     boundaries=st.sampled_from(BOUNDARIES),

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -228,6 +228,12 @@ def sought(tree: ast.Module, inside: Path) -> Iterator[tuple[str, int]]:
                 yield value.split(".")[0], node.lineno
 
 
+@functools.cache
+def distributions() -> Mapping[str, list[str]]:
+    """The installed distributions of each top-level module, which takes a second to read."""
+    return importlib.metadata.packages_distributions()
+
+
 def check_declared(repo: Path) -> list[str]:
     """What the package imports or looks for is a dependency, or in an extra for users; all that is declared is used."""
     project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
@@ -238,7 +244,7 @@ def check_declared(repo: Path) -> list[str]:
         canonicalize_name(Requirement(line).name)
         for line in (*project["dependencies"], *(line for needs in extras.values() for line in needs))
     } - {project["name"]}
-    homes = importlib.metadata.packages_distributions()
+    homes = distributions()
     wrong, used = [], {"accelerate"}  # by `transformers.Trainer`, which the extra `train` is for
     for inside, _, tree in modules(repo / "hf_posenc"):
         for name, line in sought(tree, inside):

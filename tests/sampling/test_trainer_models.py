@@ -459,9 +459,8 @@ def compiling() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize(
-    "family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2", "bart"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "bart"])
 @pytest.mark.usefixtures("compiling")
 @pytest.mark.skipif(before("torch", "2.7"), reason="Dynamo of torch 2.6 cannot trace the models of transformers")
 def test_a_compiled_model_is_one_graph_and_is_not_compiled_again_for_longer_rows(
