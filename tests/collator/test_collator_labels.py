@@ -375,29 +375,6 @@ def test_masked_labels_need_a_mask_token_and_shares_that_add_up(byte_bpe) -> Non
             MaskedLM(**settings)
 
 
-# ------------------------------------------------------------------------------------------------------- under a loss
-
-
-def test_the_loss_of_a_padded_batch_is_that_of_its_texts_alone(wordpiece) -> None:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=1200, n_embd=32, n_layer=1, n_head=2)).eval()
-    texts = ["I ride bike", "bike ride I, she said"]
-    total, count = 0.0, 0
-    for text in texts:
-        ids = torch.tensor([wordpiece(text)["input_ids"]])
-        total += model(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
-        count += ids.shape[1] - 1
-    for side in ("left", "right"):
-        batch = dict(C(wordpiece, labels="causal_lm", look_ahead=False, padding_side=side)(texts))
-        batch.pop("token_type_ids")
-        if side == "left":  # the token before the first real one would have to predict it
-            first = batch["attention_mask"].argmax(1)
-            batch["labels"][torch.arange(2), first] = -100
-        assert model(**batch).loss.item() == pytest.approx(total / count, abs=1e-5)
-
-
 # ------------------------------------------------------------------------------------------- masks that came with rows
 
 

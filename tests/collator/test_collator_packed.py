@@ -83,14 +83,6 @@ def test_documents_go_to_a_module_that_names_them(unigram) -> None:
     assert list(batch) == ["input_ids", "position_ids", "document_ids"]
 
 
-def test_packed_causal_labels_train_a_model(unigram) -> None:
-    model = tiny("gpt2").train()
-    batch = C(unigram, model=model, packing=True, max_length=64, labels="causal_lm")(TEXTS)
-    assert (batch["labels"][batch["position_ids"] == 0] == -100).all()
-    model(**batch).loss.backward()
-    assert all(torch.isfinite(weight.grad).all() for weight in model.parameters() if weight.grad is not None)
-
-
 # --------------------------------------------------------------------------------------- rows that were packed before
 
 
@@ -202,36 +194,6 @@ def test_padding_is_marked_by_the_mask_or_by_a_negative_document(unigram) -> Non
     assert batch["position_ids"].tolist() == [[0, 1]]
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("mask", [False, True])
-def test_document_ids_of_rows_are_honored_with_and_without_packing(unigram, side: str, mask: bool) -> None:
-    rows = [
-        {"input_ids": [5, 6, 7, 8, 9, 1], "document_ids": [0, 0, 0, 1, 1, -1]},
-        {"input_ids": [10, 11], "document_ids": [4, 4]},
-    ]
-    if mask:
-        rows = [{**row, "attention_mask": [int(n >= 0) for n in row["document_ids"]]} for row in rows]
-    whole = C(unigram, padding_side=side, labels="causal_lm")(rows)
-    assert "attention_mask" not in whole
-    last = [0, 0, -1, -1, -1] if side == "right" else [-1, -1, -1, 0, 0]
-    assert whole["document_ids"].tolist() == [[0, 0, 0, 1, 1], last]
-    assert whole["position_ids"][0].tolist() == [0, 1, 2, 0, 1]
-    assert whole["labels"][0].tolist() == [-100, 6, 7, -100, 9]
-    packed = C(unigram, padding_side=side, labels="causal_lm", packing=True, max_length=5)(rows)
-    found = {}
-    for ids, numbers, positions, labels in zip(
-        *(packed[name].tolist() for name in ("input_ids", "document_ids", "position_ids", "labels")), strict=True
-    ):
-        for number in set(numbers) - {-1}:
-            at = [column for column, other in enumerate(numbers) if other == number]
-            assert [positions[column] for column in at] == list(range(len(at)))
-            found[tuple(ids[column] for column in at)] = [labels[column] for column in at]
-    assert found == {(5, 6, 7): [-100, 6, 7], (8, 9): [-100, 9], (10, 11): [-100, 11]}
-    alone = C(unigram)(rows[1:])  # one document a row: nothing to keep apart
-    assert alone["attention_mask"].tolist() == [[1, 1]]
-    assert alone["document_ids"].tolist() == [[0, 0]]
-
-
 def test_documents_that_interleave_are_honored(unigram) -> None:
     rows = [{"input_ids": [5, 8, 6, 9, 7], "document_ids": [3, 1, 3, 1, 3]}]
     batch = C(unigram)(rows)
@@ -240,15 +202,6 @@ def test_documents_that_interleave_are_honored(unigram) -> None:
     packed = C(unigram, packing=True, max_length=5)(rows)
     assert packed["input_ids"].tolist() == [[5, 6, 7, 8, 9]]
     assert packed["document_ids"].tolist() == [[0, 0, 0, 1, 1]]
-
-
-@pytest.mark.parametrize("column", ["position_ids", "document_ids"])
-def test_rows_that_come_packed_keep_their_documents_apart_under_packing(unigram, column: str) -> None:
-    values = {"position_ids": [0, 1, 2, 0, 1, 2], "document_ids": [0, 0, 0, 1, 1, 1]}
-    rows = [{"input_ids": [5, 6, 7, 8, 9, 10], column: values[column]}]
-    batch = C(unigram, packing=True, max_length=6, look_ahead=False)(rows)
-    for name, want in values.items():
-        assert batch[name].tolist() == [want]
 
 
 @pytest.mark.parametrize("packing", [False, True])
