@@ -396,7 +396,7 @@ def test_calls_in_messages_exist_and_take_their_arguments() -> None:
     assert {path: calls for path, calls in wrong.items() if calls} == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("right", "wrong"),
     [
         ("collate.replace(packing=False)", "collate.replace(pack=False)"),

@@ -206,7 +206,7 @@ def _or_refusal(collate: C, rows: list[dict[str, Any]]) -> Any:
 # -------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("row", "words"),
     [
         ({"seq_lengths": [2, 3], "document_ids": [0, 0, 0, 1, 1]}, "'document_ids' and 'seq_lengths' disagree"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from benchmarks.learning import PLANS, read
+from looping import for_each
 
 BUDGET = 256
 
 
-@pytest.mark.parametrize("name", PLANS)
+@for_each("name", PLANS)
 def test_a_plan_of_steps_has_each_document_once(name: str) -> None:
     lengths = np.random.default_rng(0).integers(4, 30, 500)
     steps = PLANS[name](lengths, BUDGET, 0)

@@ -148,7 +148,7 @@ def test_tables_of_float64_angles_are_ours_to_the_last_bit_but_one(model: str, w
     assert_same_rows(theirs(200, width), ours(200, width, convention), angles="float64")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "width"),
     [(model, width) for model in FLOAT32 for width in (8, 33, 64) if width % 2 == 0 or model not in WITHOUT_ODD],
 )
@@ -170,8 +170,8 @@ def test_tables_with_a_padding_row_are_ours_with_the_same_row_zero(model: str, w
         assert not table[:, -1].any()
 
 
-@pytest.mark.parametrize("convention", ["fairseq", "m2m100"])
-@pytest.mark.parametrize("model", ["M2M100", "NLLB-MoE", "XGLM", "Speech2Text", "SpeechT5", "SeamlessM4T"])
+@for_each("convention", ["fairseq", "m2m100"])
+@for_each("model", ["M2M100", "NLLB-MoE", "XGLM", "Speech2Text", "SpeechT5", "SeamlessM4T"])
 def test_the_first_token_has_the_position_that_the_model_gives_it(model: str, convention: str) -> None:
     embed = of_transformers(*PADDED[model])(20, 16, 1)
     # XGLM counts from 0 and adds the offset in here, the others count tokens that are no padding.

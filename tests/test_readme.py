@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 from installed import before
+from looping import for_each
 
 from hf_posenc import DataCollatorWithPositionalEncoding as Collator
 from hf_posenc import train_bpe
@@ -205,9 +206,7 @@ def wide(page: str) -> list[str]:
     return [line for kind, line in lines if len(line) > 80 and not (kind == "text" and line.startswith(LONG_OUTPUT))]
 
 
-@pytest.mark.parametrize(
-    "path", [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))], ids=lambda path: path.stem
-)
+@for_each("path", [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))])
 def test_the_code_of_a_page_is_not_cut_off_in_a_column_of_80_characters(path: Path) -> None:
     assert wide(path.read_text(encoding="utf-8")) == []
 

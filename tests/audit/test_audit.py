@@ -66,7 +66,7 @@ def table_of(found: audit.PositionCheck, part: str = "") -> audit.CheckedTable:
 # ------------------------------------------------------------------------------------------------- tables of sinusoids
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("family", "first_row", "padding_row", "preset", "zero_rows"),
     [
         ("Marian", 0, None, "marian", ()),
@@ -98,7 +98,7 @@ def test_sinusoidal_tables_of_a_family_are_found(
     assert f"{found.model}: sinusoidal positions" in str(found)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("family", "shifts"),
     [
         ("XGLM", True),
@@ -141,7 +141,7 @@ def test_marians_decoder_shifts_and_takes_no_position_ids() -> None:
 # ------------------------------------------------------------------------------------------------------- other models
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("family", "kinds"),
     [
         ("Bert", ("learned",)),

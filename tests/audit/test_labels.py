@@ -370,7 +370,7 @@ def test_a_stream_is_read_once_and_nothing_given_is_changed(wordpiece) -> None:
 # ------------------------------------------------------------------------------------------------------------- refused
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rows", "error", "words"),
     [
         ([], ValueError, "rows of tokens\n  got: no rows"),

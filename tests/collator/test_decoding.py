@@ -218,7 +218,7 @@ def gpt2() -> GPT2LMHeadModel:
     return model
 
 
-@pytest.mark.parametrize("convention", [*ALL[:-1], fixed_bases(4, 5, 7, 11, 13, 17)], ids=named)
+@for_each("convention", [*ALL[:-1], fixed_bases(4, 5, 7, 11, 13, 17)])
 @torch.no_grad()
 def test_a_model_of_transformers_decodes_from_embeddings_with_its_cache(convention: Convention) -> None:
     model, (ids, mask) = gpt2(), batch()

@@ -539,7 +539,7 @@ _LONG = AttentionMask.from_lengths([1_000_000], look_ahead=True)
 _LONG_PACKED = AttentionMask.from_documents([[600_000, 400_000]])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("form", "size"),
     [
         (_LONG.dense, "1.0 TB"),

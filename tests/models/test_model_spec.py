@@ -224,7 +224,7 @@ def test_models_that_take_a_4d_mask_are_recognized(name: str, attention: str) ->
     assert ModelSpec.of(model).takes_4d_mask == takes
 
 
-@pytest.mark.parametrize("name", ["deberta-v2", "xlm", "flaubert", "openai-gpt", "bloom", "fnet", "bart", "t5"])
+@for_each("name", ["deberta-v2", "xlm", "flaubert", "openai-gpt", "bloom", "fnet", "bart", "t5"])
 def test_models_that_do_not_take_a_4d_mask_are_recognized(name: str) -> None:
     family = families.family(name)
     assert not ModelSpec.of(family.build()).takes_4d_mask
@@ -255,7 +255,7 @@ def test_masks_of_models_with_pools_and_windows(
     assert (spec.isolates_by_position_ids, bool(spec.flat_keys)) == (isolates, isolates)
 
 
-@pytest.mark.parametrize("decoy", DECOYS)
+@for_each("decoy", DECOYS)
 def test_a_table_that_is_not_read_one_row_per_token_does_not_limit_the_length(decoy: str) -> None:
     assert ModelSpec.of(own_model(decoy)).max_length is None
     assert ModelSpec.of(own_model("positions", decoy)).max_length == ROOM
@@ -621,7 +621,7 @@ class Holder:
         return "Holder()"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wrong", "got", "fix"),
     [
         ("bert-base-uncased", "'bert-base-uncased', a name", "model = AutoModel.from_pretrained('bert-base-uncased')"),
@@ -633,7 +633,6 @@ class Holder:
         (3, "3", "model = AutoModel.from_pretrained(name)"),
         ({"name": "BertModel"}, "{'name': 'BertModel'}", "model = AutoModel.from_pretrained(name)"),
     ],
-    ids=["name", "folder", "config", "class", "holder", "none", "number", "dict"],
 )
 def test_a_value_that_is_not_a_model_is_refused_with_the_expression_for_the_model(
     wrong: Any, got: str, fix: str

@@ -42,6 +42,7 @@ from families import (
     own_model,
     tokens,
 )
+from looping import for_each
 from torch import nn
 
 from hf_posenc import SinusoidalPositionalEncoding, fixed_bases, sinusoidal_encoding, use_sinusoidal_positions
@@ -454,7 +455,7 @@ def test_a_model_without_a_learned_table_is_refused_with_its_kind_of_positions(k
     assert _traces(model) == traces
 
 
-@pytest.mark.parametrize("decoy", DECOYS)
+@for_each("decoy", DECOYS)
 def test_tables_that_are_not_read_one_row_per_token_are_not_changed(decoy: str) -> None:
     """Prompts, labels, gates, offsets between tokens, relative attention."""
     alone = own_model(decoy)
@@ -613,7 +614,7 @@ def test_a_name_is_refused_with_the_line_that_makes_a_model_to_train_from_scratc
     assert fix == "  fix: model = AutoModel.from_config(AutoConfig.from_pretrained('bert-base-uncased'))"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "error", "words"),
     [
         *(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from looping import for_each
 
 from hf_posenc.documents import documents_by_positions
 from hf_posenc.packing import PackingPlan, pack
@@ -230,7 +231,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+@for_each(("call", "kind", "words"), REFUSED)
 def test_impossible_packings_are_refused_with_the_numbers(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()

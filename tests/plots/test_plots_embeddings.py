@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from looping import slow
+from looping import for_each, slow
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from test_plots_positions import note
@@ -316,7 +316,7 @@ def test_wrong_texts_and_embeddings_are_refused(
 WORDS = ["king", "queen"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "kind", "words"),
     [
         ({}, TypeError, r"needs a tokenizer, its table and a text, or vectors= and tokens=\n  got: neither"),

@@ -681,8 +681,8 @@ def test_wrong_arguments_of_one_kind_raise(call: Any, error: type[Exception], wo
         call()
 
 
-@pytest.mark.parametrize("max_length", [None, 9])
-@pytest.mark.parametrize("kind", ["sinusoidal", "scaled", "fourier", "exponential", "none"])
+@for_each("max_length", [None, 9])
+@for_each("kind", ["sinusoidal", "scaled", "fourier", "exponential", "none"])
 def test_positions_that_are_not_finite_raise(kind: str, max_length: int | None) -> None:
     with pytest.raises(ValueError, match=r"position_ids must be finite\n  got: 2 of 5 are NaN or infinite"):
         made(kind, max_length=max_length)(X, position_ids=torch.tensor([0.0, 1.0, 2.0, math.nan, math.inf]))

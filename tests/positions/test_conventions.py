@@ -46,7 +46,7 @@ def test_each_fixed_base_is_the_number_of_positions_per_turn() -> None:
 # ----------------------------------------------------------------------------------------------------------- property
 
 
-@pytest.mark.parametrize(
+@for_each(
     "convention",
     [
         *CONVENTIONS.values(),
@@ -57,7 +57,6 @@ def test_each_fixed_base_is_the_number_of_positions_per_turn() -> None:
         Convention("seconds", wavelengths=(0.01, 60)),
         Convention("slow", cosine_first=True, base=1e6),
     ],
-    ids=lambda convention: convention.name,
 )
 def test_a_convention_survives_json_and_pickle(convention: Convention) -> None:
     back = Convention.from_dict(json.loads(json.dumps(convention.to_dict())))

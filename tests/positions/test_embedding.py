@@ -83,8 +83,8 @@ def test_the_parts_and_the_names_of_the_sizes() -> None:
 # ------------------------------------------------------------------------------------------------ the kind of encoding
 
 
-@pytest.mark.parametrize("track", [True, False])
-@pytest.mark.parametrize("kind", list(KINDS))
+@for_each("track", [True, False])
+@for_each("kind", list(KINDS))
 def test_every_kind_is_one_argument_and_adds_its_rows(kind: Any, track: bool) -> None:
     embedding = table()
     module = PositionalEmbedding(embedding, encoding=kind, scale=2.0)

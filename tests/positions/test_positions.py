@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from looping import for_each
 
 from hf_posenc.positions import position_ids_from_documents, position_ids_from_lengths, position_ids_from_mask
 
@@ -93,7 +94,7 @@ def test_the_mask_is_not_changed() -> None:
 # ------------------------------------------------------------------------------------------------------------ refusal
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "error", "words"),
     [
         (lambda: position_ids_from_mask(torch.ones(3)), ValueError, r"\(batch, length\)[\s\S]*\(3,\)[\s\S]*mask\[None"),
@@ -124,7 +125,7 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
         call()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "error", "lines"),
     [
         (

@@ -58,9 +58,9 @@ def test_two_rows_are_enough(name: str, dtype: torch.dtype, rows: int) -> None:
     assert found.first_position == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("first", [0, 1, 2])
-@pytest.mark.parametrize("width", [16, 256])
+@for_each("dtype", [torch.float32, torch.bfloat16])
+@for_each("first", [0, 1, 2])
+@for_each("width", [16, 256])
 def test_the_position_of_row_0_is_found(first: int, width: int, dtype: torch.dtype) -> None:
     found = identify(sinusoidal_encoding(torch.arange(first, first + 100), width, dtype=dtype))
     assert found.first_position == first
@@ -230,8 +230,8 @@ def test_tables_with_a_padding_row_are_fairseqs(module: str, name: str, preset: 
     assert 5e-8 < found.largest_error < 5e-7 * rows  # their angles are float32
 
 
-@pytest.mark.parametrize(("rows", "width"), [(512, 64), (40, 33)])
-@pytest.mark.parametrize(("module", "name", "preset"), _HALVES, ids=[each[2] for each in _HALVES])
+@for_each(("rows", "width"), [(512, 64), (40, 33)])
+@for_each(("module", "name", "preset"), _HALVES)
 def test_tables_of_halves_are_marians(module: str, name: str, preset: str, rows: int, width: int) -> None:
     found = identify(of_transformers(module, name)(rows, width).create_weight())
     assert (found.is_exact, found.presets[0]) == (True, "marian")
@@ -284,8 +284,8 @@ def test_long_tables_with_float32_angles_are_recognized_with_their_error(
 # ----------------------------------------------------------------------------------------------- other tables
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("rows", "width"), [(2, 2), (2, 8), (3, 2), (5, 4), (512, 64), (64, 512), (33, 33)])
+@for_each("dtype", [torch.float32, torch.bfloat16])
+@for_each(("rows", "width"), [(2, 2), (2, 8), (3, 2), (5, 4), (512, 64), (64, 512), (33, 33)])
 def test_random_tables_are_never_recognized(rows: int, width: int, dtype: torch.dtype) -> None:
     for seed in range(5 if rows * width < 1000 else 1):
         made = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))

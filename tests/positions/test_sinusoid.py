@@ -169,8 +169,8 @@ def test_the_sum_has_the_dtype_and_device_of_x(dtype: torch.dtype, device: torch
         assert torch.equal(ours, x + sinusoidal_encoding(torch.arange(5), 7, dtype=dtype, device=device))
 
 
-@pytest.mark.parametrize("scale", [None, "sqrt_d"])
-@pytest.mark.parametrize("kind", ["its own", "x itself", "beside x", "of ids that are int32", "of far ids"])
+@for_each("scale", [None, "sqrt_d"])
+@for_each("kind", ["its own", "x itself", "beside x", "of ids that are int32", "of far ids"])
 def test_the_sum_is_written_into_any_valid_buffer(kind: str, scale: Any) -> None:
     memory = torch.randn(6, 7, 12)
     x, ids = memory[:3], torch.tensor([[0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 1, 2, 3], [3, 1, 4, 1, 5, 9, 2]])
@@ -376,7 +376,7 @@ TOO_FAR: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("positions", "value"), TOO_FAR)
+@for_each(("positions", "value"), TOO_FAR)
 def test_positions_beyond_float64_raise_and_the_message_has_the_value(positions: Any, value: str) -> None:
     with pytest.raises(ValueError, match=r"positions must be (finite|between)") as caught:
         sinusoidal_encoding(positions, 8)

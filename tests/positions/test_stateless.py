@@ -278,7 +278,7 @@ def test_a_tutorials_table_of_the_same_positions_loads(length: int, dtype: torch
         assert torch.equal(encode(torch.zeros(1, 9, 32))[0], sinusoidal_encoding(torch.arange(9), 32))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("table", "words"),
     [
         (sinusoidal_encoding(torch.arange(64), 8, convention="marian"), ["'marian'", "convention='marian'"]),
@@ -290,7 +290,7 @@ def test_a_tutorials_table_of_the_same_positions_loads(length: int, dtype: torch
         (torch.zeros(50), ["shape (50,)"]),
     ],
 )
-@pytest.mark.parametrize("strict", [True, False])
+@for_each("strict", [True, False])
 def test_a_table_of_other_positions_is_refused_with_its_convention(
     table: torch.Tensor, words: list[str], strict: bool
 ) -> None:

@@ -64,7 +64,7 @@ def test_lengths_of_every_kind_of_list_column_are_those_of_its_rows(kind: pa.Dat
     assert lengths_of(dataset).dtype == np.int64
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda rows: rows.select([5, 1, 1, 7]),
@@ -180,7 +180,7 @@ def test_a_sampler_of_lengths_follows_the_plan_of_its_epoch() -> None:
 BACKWARDS = range(len(LENGTHS), 0, -1)  # an index that names other rows than it numbers
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [
         list,
@@ -329,7 +329,7 @@ def test_a_state_goes_on_in_equal_samplers_of_every_rank_and_kind_of_lengths() -
 STATE = _sampler().state_dict(1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("state", "kind", "words"),
     [
         ({}, ValueError, ["another plan", "epoch is missing", "seed is missing"]),

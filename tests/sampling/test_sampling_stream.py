@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looping import for_each
 from torch.utils.data import DataLoader
 
 from hf_posenc import DataCollatorWithPositionalEncoding, plan_batches, stream_batches
@@ -267,7 +268,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@for_each("name", REFUSED)
 def test_streams_that_cannot_be_batched_are_refused_with_a_fix(name: str) -> None:
     call, kind, words = REFUSED[name]
     with pytest.raises(kind) as caught:

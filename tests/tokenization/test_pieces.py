@@ -195,7 +195,7 @@ WORDS_ONLY = models.WordLevel({"?": 0, "ride": 1}, unk_token="?")
 FAR = pre_tokenizers.Sequence([split(r'"[^"]*"'), pre_tokenizers.Whitespace()])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tokenizer", "reason"),
     [
         (Tokenizer(WORDS_ONLY), "it has no pre-tokenizer"),
