@@ -25,6 +25,7 @@ import pyarrow as pa
 import pytest
 import torch
 from looping import for_each
+from small_models import answers, tiny
 
 from hf_posenc import Batch, DataCollatorWithPositionalEncoding, MaskedLM
 
@@ -589,6 +590,7 @@ def test_other_columns_go_by_kind(wordpiece) -> None:
         ([np.array([1, 2], dtype=object), [3, 4]], torch.int64),
         ([[[1.0], [2.0]], [[3.0], [4.0]]], torch.float64),
         ([True, False], torch.bool),
+        ([0.5, 2**60], torch.float64),
     ],
 )
 def test_numbers_keep_their_values_in_a_dtype_that_their_kind_decides(wordpiece, values: list, dtype) -> None:
@@ -603,10 +605,6 @@ def test_numbers_keep_their_values_in_a_dtype_that_their_kind_decides(wordpiece,
                 np.testing.assert_array_equal(
                     row, np.asarray(value, dtype=np.float64 if dtype == torch.float64 else None)
                 )
-
-
-def test_an_integer_beside_floats_that_float64_holds_keeps_its_value(wordpiece) -> None:
-    assert C(wordpiece)([{"text": "a", "x": 0.5}, {"text": "a", "x": 2**60}])["x"].tolist() == [0.5, 2**60]
 
 
 def test_the_largest_position_of_int64_is_kept(word_level) -> None:
@@ -841,51 +839,33 @@ def test_given_positions_stay_and_others_are_counted_without_padding(word_level)
 # -------------------------------------------------------------------------------------------------------- real models
 
 
-def _tiny_bert(size: int) -> Any:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=size, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
-    )
-    return BertForSequenceClassification(config).eval()
-
-
-def _tiny_gpt2(size: int) -> Any:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    return GPT2LMHeadModel(GPT2Config(vocab_size=size, n_embd=32, n_layer=2, n_head=4)).eval()
-
-
 @torch.no_grad()
 def test_bert_on_pairs_answers_as_with_the_tokenizers_own_batch(wordpiece) -> None:
-    model = _tiny_bert(1200)
+    model = tiny("bert")
     pairs = [("I ride bike", "she said so"), ("a", "bike ride I, she said")]
-    ours = model(**C(wordpiece, look_ahead=False)(pairs)).logits
+    ours = answers(model, C(wordpiece, look_ahead=False)(pairs))
     first, second = zip(*pairs, strict=True)
-    theirs = model(**wordpiece(list(first), list(second), padding=True, return_tensors="pt")).logits
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    theirs = answers(model, wordpiece(list(first), list(second), padding=True, return_tensors="pt"))
+    assert torch.equal(ours, theirs)
     without = {name: value for name, value in C(wordpiece, look_ahead=False)(pairs).items() if "type" not in name}
-    assert (model(**without).logits - theirs).abs().max() > 1e-4  # token types matter to this model
+    assert (answers(model, without) - theirs).abs().max() > 1e-4  # token types matter to this model
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_padding_side_does_not_change_the_outputs_of_a_model(kind: str, wordpiece) -> None:
-    model = _tiny_bert(1200).bert if kind == "bert" else _tiny_gpt2(1200)
+    model = tiny(kind)
     texts = ["I ride bike", "bike ride I, she said unsurprisingly", "a"]
-    field = "last_hidden_state" if kind == "bert" else "logits"
-    alone = [getattr(model(**wordpiece(text, return_tensors="pt")), field)[0] for text in texts]
+    alone = [answers(model, wordpiece(text, return_tensors="pt"))[0] for text in texts]
     for side in ("left", "right"):
         batch = C(wordpiece, padding_side=side, look_ahead=False)(texts)
-        out = getattr(model(**batch), field)
+        out = answers(model, batch)
         for row, want in enumerate(alone):
             real = batch["attention_mask"][row].bool()
             torch.testing.assert_close(out[row][real], want, rtol=0, atol=1e-5)
     left = dict(C(wordpiece, padding_side="left", look_ahead=False)(texts))
     left.pop("position_ids")
-    wrong = getattr(model(**left), field)[2, -len(alone[2]) :]
+    wrong = answers(model, left)[2, -len(alone[2]) :]
     assert (wrong - alone[2]).abs().max() > 1e-3  # without position ids the shift shows
 
 
@@ -1218,7 +1198,7 @@ def test_causal_labels_of_rows_that_come_packed_do_not_cross_documents(word_leve
 
 
 def test_a_packed_row_answers_as_its_documents_alone(wordpiece) -> None:
-    model = _tiny_gpt2(1200)
+    model = tiny("gpt2")
     texts = ["I ride bike", "bike ride I, she said", "a"]
     batch = C(wordpiece, packing=True, max_length=32, look_ahead=False)(texts)
     out = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits

@@ -8,39 +8,25 @@ import pytest
 import torch
 from installed import makes_masks_of_four_dimensions
 from looping import for_each
-from transformers import BartConfig, BartModel, BertConfig, BertModel, FNetConfig, FNetModel, GPT2Config, GPT2Model
+from small_models import answers, tiny
+from transformers import FNetConfig, FNetModel
 
 from hf_posenc import AttentionMask, ModelSpec
 
 LENGTHS = [7, 4, 6]
 
 
-def _bert(attention: str = "sdpa") -> BertModel:
-    torch.manual_seed(0)
-    config = BertConfig(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
-    config._attn_implementation = attention
-    return BertModel(config).eval()
-
-
-def _gpt2(attention: str = "sdpa") -> GPT2Model:
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=90, n_embd=32, n_layer=2, n_head=4, n_positions=64)
-    config._attn_implementation = attention
-    return GPT2Model(config).eval()
-
-
 def _out(model: Any, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        out: torch.Tensor = model(input_ids=ids, attention_mask=mask, position_ids=positions).last_hidden_state
-    return out.float()
+        return answers(model, {"input_ids": ids, "attention_mask": mask, "position_ids": positions}).float()
 
 
 @for_each("side", ["left", "right"])
 @for_each("dtype", [torch.float32, torch.bfloat16])
 @for_each("attention", ["sdpa", "eager"])
-@for_each("make", [_bert, _gpt2])
-def test_four_dimensions_give_the_same_outputs_as_two(make: Any, attention: str, dtype: torch.dtype, side: Any) -> None:
-    model = make(attention).to(dtype)
+@for_each("name", ["bert", "gpt2"])
+def test_four_dimensions_give_the_same_outputs_as_two(name: str, attention: str, dtype: torch.dtype, side: Any) -> None:
+    model = tiny(name, attn_implementation=attention).to(dtype)
     described = AttentionMask.from_lengths(LENGTHS, padding_side=side)
     two, four = described.for_hf(model), described.for_hf(model, dims=4)
     assert two.dtype == torch.int64
@@ -54,9 +40,9 @@ def test_four_dimensions_give_the_same_outputs_as_two(make: Any, attention: str,
     assert float(apart[two.bool()].abs().max()) < (1e-5 if dtype == torch.float32 else 3e-2)
 
 
-@pytest.mark.parametrize("make", [_bert, _gpt2])
-def test_documents_that_share_a_row_do_not_see_each_other(make: Any) -> None:
-    model = make()
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_documents_that_share_a_row_do_not_see_each_other(name: str) -> None:
+    model = tiny(name)
     described = AttentionMask.from_documents([[3, 4]])
     mask = described.for_hf(model)
     assert mask.shape == (1, 1, 7, 7)
@@ -68,19 +54,19 @@ def test_documents_that_share_a_row_do_not_see_each_other(make: Any) -> None:
 
 
 def test_look_ahead_in_a_model_that_is_not_causal_takes_four_dimensions() -> None:
-    model = _bert()
+    model = tiny("bert")
     mask = AttentionMask.from_lengths([5], look_ahead=True).for_hf(model)
     assert mask.shape == (1, 1, 5, 5)
     ids = torch.tensor([[11, 12, 13, 14, 15], [11, 12, 13, 14, 16]])
     out = _out(model, ids, mask.expand(2, -1, -1, -1), torch.arange(5).repeat(2, 1))
     torch.testing.assert_close(out[0, :4], out[1, :4], rtol=0, atol=1e-5)
-    assert AttentionMask.from_lengths([5], look_ahead=True).for_hf(_gpt2()).shape == (1, 5)
+    assert AttentionMask.from_lengths([5], look_ahead=True).for_hf(tiny("gpt2")).shape == (1, 5)
 
 
 def test_a_spec_may_be_given_instead_of_the_model() -> None:
-    spec = ModelSpec.of(_bert())
+    spec = ModelSpec.of(tiny("bert"))
     described = AttentionMask.from_documents([[3, 4]])
-    assert torch.equal(described.for_hf(spec), described.for_hf(_bert()))
+    assert torch.equal(described.for_hf(spec), described.for_hf(tiny("bert")))
 
 
 def test_masks_that_a_model_cannot_take_are_refused() -> None:
@@ -88,21 +74,10 @@ def test_masks_that_a_model_cannot_take_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"two dimensions can only express padding[\s\S]*several documents.*\n.*dims=None"
     ):
-        packed.for_hf(_bert(), dims=2)
+        packed.for_hf(tiny("bert"), dims=2)
     with pytest.raises(ValueError, match=r"dims must be one of None, 2, 4\n.*3"):
-        packed.for_hf(_bert(), dims=3)  # type: ignore[arg-type]
-    bart = BartModel(
-        BartConfig(
-            vocab_size=90,
-            d_model=16,
-            encoder_layers=1,
-            decoder_layers=1,
-            encoder_attention_heads=2,
-            decoder_attention_heads=2,
-            encoder_ffn_dim=16,
-            decoder_ffn_dim=16,
-        )
-    )
+        packed.for_hf(tiny("bert"), dims=3)  # type: ignore[arg-type]
+    bart = tiny("bart-base")
     with pytest.raises(
         ValueError, match=r"BartModel does not take .* of four dimensions\n.*\n  fix: one document a row"
     ):
@@ -139,7 +114,7 @@ def _documents_alone(model: Any, ids: torch.Tensor, out: torch.Tensor, rows: lis
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_there_is_no_mask_if_restarting_positions_isolate_without_a_cache(attention: str) -> None:
-    model = _gpt2(attention)
+    model = tiny("gpt2", attn_implementation=attention).base_model
     described, positions = AttentionMask.from_documents(PACKED), torch.tensor(RESTARTING)
     assert described.for_hf(model, position_ids=positions, use_cache=False) is None
     ids = _ids(2, 12)
@@ -149,7 +124,7 @@ def test_there_is_no_mask_if_restarting_positions_isolate_without_a_cache(attent
 
 
 def test_a_mask_of_ones_and_a_cache_which_switch_isolation_off_are_avoided() -> None:
-    model, ids, positions = _gpt2(), _ids(2, 12), torch.tensor(RESTARTING)
+    model, ids, positions = tiny("gpt2").base_model, _ids(2, 12), torch.tensor(RESTARTING)
     ones = torch.ones_like(ids)
     with torch.no_grad():  # the reason for this: transformers does not warn, and documents see each other
         wrong = [
@@ -172,14 +147,14 @@ def test_a_mask_of_ones_and_a_cache_which_switch_isolation_off_are_avoided() -> 
 def test_a_mask_of_whole_rows_is_refused_with_positions_that_restart() -> None:
     whole = AttentionMask.from_lengths([12, 8])
     with pytest.raises(ValueError, match=r"packed rows[\s\S]*row 0, column 4[\s\S]*from_batch"):
-        whole.for_hf(_gpt2(), position_ids=torch.tensor(RESTARTING))
+        whole.for_hf(tiny("gpt2"), position_ids=torch.tensor(RESTARTING))
     positions = torch.arange(12).repeat(2, 1)
-    assert whole.for_hf(_gpt2(), position_ids=positions).shape == (2, 12)
-    assert whole.for_hf(_gpt2(), position_ids=positions[:1]).shape == (2, 12)
+    assert whole.for_hf(tiny("gpt2"), position_ids=positions).shape == (2, 12)
+    assert whole.for_hf(tiny("gpt2"), position_ids=positions[:1]).shape == (2, 12)
     with pytest.raises(ValueError, match="row 0, column 3"):
-        AttentionMask(torch.tensor([[0, 1, 1, 1]])).for_hf(_gpt2(), position_ids=torch.tensor([[0, 0, 1, 0]]))
+        AttentionMask(torch.tensor([[0, 1, 1, 1]])).for_hf(tiny("gpt2"), position_ids=torch.tensor([[0, 0, 1, 0]]))
     with pytest.raises(ValueError, match=r"shape of the mask[\s\S]*\(2, 5\) and \(2, 12\)"):
-        whole.for_hf(_gpt2(), position_ids=positions[:, :5])
+        whole.for_hf(tiny("gpt2"), position_ids=positions[:, :5])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +172,7 @@ def test_positions_that_isolate_other_documents_than_the_mask_need_the_mask(
     documents: list[list[int]], positions: list[list[int]]
 ) -> None:
     mask = AttentionMask(torch.tensor(documents))
-    assert mask.for_hf(_gpt2(), position_ids=torch.tensor(positions), use_cache=False) is not None
+    assert mask.for_hf(tiny("gpt2"), position_ids=torch.tensor(positions), use_cache=False) is not None
 
 
 @pytest.mark.parametrize(
@@ -222,20 +197,20 @@ def test_positions_isolate_documents_but_do_not_replace_other_settings(
 
 
 def test_the_cache_setting_of_a_models_configuration_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = _gpt2()
+    model = tiny("gpt2")
     mask, positions = AttentionMask.from_documents(PACKED), torch.tensor(RESTARTING)
     assert mask.for_hf(model, position_ids=positions) is not None
     model.config.use_cache = False
     assert mask.for_hf(model, position_ids=positions) is None
     del model.config.use_cache
-    monkeypatch.delattr(GPT2Config, "use_cache", raising=False)  # its default
+    monkeypatch.delattr(type(model.config), "use_cache", raising=False)  # its default
     assert mask.for_hf(model, position_ids=positions) is not None
 
 
 def test_a_model_that_does_not_isolate_by_positions_gets_its_mask() -> None:
     mask = AttentionMask.from_documents(PACKED)
-    assert mask.for_hf(_bert(), position_ids=torch.tensor(RESTARTING), use_cache=False).shape == (2, 1, 12, 12)
-    spec = ModelSpec.of(_gpt2())
+    assert mask.for_hf(tiny("bert"), position_ids=torch.tensor(RESTARTING), use_cache=False).shape == (2, 1, 12, 12)
+    spec = ModelSpec.of(tiny("gpt2"))
     assert spec.isolates_by_position_ids
     assert mask.for_hf(spec, position_ids=torch.tensor(RESTARTING)) is not None  # nothing is known of a cache
     assert mask.for_hf(spec, position_ids=torch.tensor(RESTARTING), use_cache=False) is None
@@ -307,11 +282,11 @@ def test_a_window_takes_four_dimensions_unless_it_is_the_models_own() -> None:
         wider.for_hf(mistral) == 0, AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).dense()
     )
     assert (AttentionMask.from_lengths([0, 0], 4).for_hf(mistral, dims=4)[..., 0] == 0).all()  # no document at all
-    assert AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).for_hf(_gpt2()).shape == (2, 1, 9, 9)
+    assert AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).for_hf(tiny("gpt2")).shape == (2, 1, 9, 9)
 
 
 def test_a_prefix_takes_four_dimensions_and_is_visible_to_earlier_tokens() -> None:
-    model, ids = _gpt2(), _ids(2, 7)
+    model, ids = tiny("gpt2").base_model, _ids(2, 7)
     other = ids.clone()
     other[:, 2] += 1  # the last token of the prefix of row 0, and none of row 1's
     mask = AttentionMask.from_lengths([7, 7], look_ahead=True, prefix=[3, 1]).for_hf(model)
@@ -330,7 +305,7 @@ def test_masks_for_kinds_of_layers_are_moved_together() -> None:
 
 def test_cross_attention_with_packed_documents_is_refused_for_models() -> None:
     target, source = AttentionMask.from_lengths([3, 2]), AttentionMask.from_lengths([1, 4])
-    assert AttentionMask.cross(target, source).for_hf(_bert()).tolist() == [[1, 0, 0, 0], [1, 1, 1, 1]]
+    assert AttentionMask.cross(target, source).for_hf(tiny("bert")).tolist() == [[1, 0, 0, 0], [1, 1, 1, 1]]
     sides = [AttentionMask.from_documents([[1, 2]]), AttentionMask.from_documents([[2, 2]])]
     with pytest.raises(ValueError, match="of four dimensions for cross-attention"):
-        AttentionMask.cross(*sides).for_hf(_bert())
+        AttentionMask.cross(*sides).for_hf(tiny("bert"))
