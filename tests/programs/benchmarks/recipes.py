@@ -348,8 +348,8 @@ def summary(results: Results) -> str:
         if learned_gain(results, cell)[1]
     ]
     return (
-        f"In {len(words)} comparisons on held-out tasks, small models of five families learned better than with\n"
-        f"learned positions in {words.count('better')}, as well in {words.count('as good')} and worse in "
+        f"In {len(words)} comparisons with learned positions (small models of five families, held-out tasks), these "
+        f"sinusoids were better in {words.count('better')},\nas good in {words.count('as good')} and worse in "
         f"{words.count('worse')}; {words.count('not decided')} are not decided\n"
     )
 
