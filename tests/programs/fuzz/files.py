@@ -98,10 +98,11 @@ def watched(folder: Path) -> Iterator[None]:
         *map(os.path.realpath, [*libraries, *filter(None, [sys.pycache_prefix])]),
         *("/dev/null", "/proc/self", "/sys", "/usr", "/lib", str(Path.home() / ".cache")),
     )
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # of modules that are imported now
     try:
         yield
     finally:
-        watch.allowed = None
+        watch.allowed, sys.dont_write_bytecode = None, writes_bytecode
     assert not watch.seen, f"outside of the folder: {watch.seen}"
 
 
