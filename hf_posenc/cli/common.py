@@ -56,4 +56,4 @@ def default_tokenizer() -> tuple[Any, str]:
     from .._common.sample_texts import BERT, bert_folder
 
     folder = bert_folder()
-    return default_bpe() if folder is None else (folder, f"WordPiece of {BERT.replace('_', '-')}")
+    return default_bpe() if folder is None else (folder, f"WordPiece of {BERT}")

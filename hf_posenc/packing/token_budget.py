@@ -35,9 +35,10 @@ def plan_batches(
     r"""Plan batches of documents of nearly equal length; rows times padded length is at most `token_budget`.
 
     Each document is one row of exactly one batch, padded to the longest row of the batch. The batches are in random
-    order, so that lengths are not sorted over time, and a step of several ranks has documents of many lengths. All
-    ranks get the same number of batches, which cost nearly the same. The same arguments always give the same plan, so
-    each process can compute it.
+    order, so that lengths are not sorted over time, and a step of several ranks has documents of many lengths. Only the
+    first step is not random: it has the batch with the most rows times their squared length, which needs the most
+    memory and time, so that a run that does not fit ends at once. All ranks get the same number of batches, which cost
+    nearly the same. The same arguments always give the same plan, so each process can compute it.
 
     Args:
         lengths (array-like of integers `(N,)`): number of tokens of each document, at least 1. May be empty.
@@ -71,9 +72,9 @@ def plan_batches(
     Example:
         >>> plan = plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1)
         >>> [batch.tolist() for batch in plan]
-        [[4, 0], [2], [5, 3, 1]]
+        [[2], [4, 0], [5, 3, 1]]
         >>> [batch.tolist() for batch in plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1, world_size=2, rank=0)]
-        [[5], [2]]
+        [[2], [5]]
     """
     budget = as_integer(token_budget, "token_budget", minimum=1, example=8192)
     window = as_integer(window, "window", minimum=1, example=20_000)
@@ -120,7 +121,8 @@ def _prices(
         raise value_error(
             f"document {document} has {sizes[document]} tokens{is_padded}{costs}, a batch may cost {budget}",
             got=f"{counts[price > budget].sum()} of {len(sizes)} documents beyond the budget",
-            fix=f"token_budget={int(np.ceil(price[-1]))}, or cut them when they are tokenized: max_length={budget}",
+            fix=f"token_budget={int(np.ceil(price[-1]))}; or truncate them, max_length={budget}, or divide them, "
+            'pack_dataset(dataset, max_length, too_long="split")',
         )
     return np.repeat(price[::-1], counts[::-1])
 
@@ -161,8 +163,13 @@ def _shuffled(
     # batches, which `_divide` may have made smaller, share a step.
     last = max(len(rows) - ranks, 0)
     steps = np.append(random.permutation(last), np.arange(last, len(rows))).reshape(-1, ranks)
-    batches = random.permutation(steps).ravel()
-    starts, counts = offsets_of(rows)[batches], rows[batches]
+    steps = random.permutation(steps)
+    begins = offsets_of(rows)[:-1]
+    if len(rows):
+        demand = rows * np.maximum.reduceat(sizes[order], begins) ** 2  # of attention, for memory and time
+        first = int(demand[steps].max(axis=1).argmax())
+        steps[[0, first]] = steps[[first, 0]]
+    starts, counts = begins[steps.ravel()], rows[steps.ravel()]
     return order[run_indices(starts, counts)], offsets_of(counts)
 
 

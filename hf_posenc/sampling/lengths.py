@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .._common.compat import indices_of
 from .._common.errors import require_one_split, shorten, type_error, value_error
+from ..collator import DataCollatorWithPositionalEncoding
 
 
 def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
@@ -60,6 +61,15 @@ def require_rows(dataset: Any) -> None:
     has_rows = hasattr(dataset, "__iter__") or hasattr(dataset, "__getitem__")
     if is_table or isinstance(dataset, (str, bytes)) or not has_rows:
         raise type_error("a data set is a sequence or stream of rows", got=type(dataset).__name__, fix=TO_DATASET)
+
+
+def truncated_lengths(lengths: Any, collator: Any) -> NDArray[Any]:
+    """Return the numbers of tokens that rows of the given lengths have after `collator` has truncated them."""
+    counts: NDArray[Any] = np.asarray(lengths)
+    if not isinstance(collator, DataCollatorWithPositionalEncoding) or collator.max_length is None:
+        return counts
+    keeps_all = collator.packing or collator.return_overflowing_tokens  # a row may be several documents, or become them
+    return counts if keeps_all or not collator.truncation else np.minimum(counts, collator.max_length)
 
 
 def is_dataset(dataset: Any) -> bool:

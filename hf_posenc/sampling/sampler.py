@@ -62,7 +62,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         >>> sampler = TokenBudgetBatchSampler(rows, 12, seed=1)
         >>> loader = DataLoader(rows, batch_sampler=sampler, collate_fn=count)
         >>> list(loader)
-        [[4, 5], [8], [4, 2, 3]]
+        [[8], [4, 5], [4, 2, 3]]
         >>> sampler.set_epoch(1)
         >>> len(list(loader)) == len(loader) == 3
         True

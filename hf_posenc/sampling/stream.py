@@ -21,7 +21,7 @@ from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.inputs import check_row
 from ..packing import Cost, padded, plan_batches, row_costs
-from .lengths import require_rows
+from .lengths import require_rows, truncated_lengths
 from .sampler import digest_of, require_same_epoch
 
 Numbered = tuple[int, Any]  # a row and its number in the stream
@@ -90,8 +90,8 @@ def stream_batches(
         >>> rows = ({"input_ids": [1] * length} for length in (5, 3, 8, 2, 4, 4))
         >>> for batch in stream_batches(rows, 12, seed=1):
         ...     print([len(row["input_ids"]) for row in batch])
-        [4, 5]
         [8]
+        [4, 5]
         [4, 2, 3]
     """
     sampler = StreamBatchSampler(
@@ -176,6 +176,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             )
         self.epoch, self.rank = 0, rank
         self._rows, self._column, self._length = rows, column, length
+        self._collate = collate_fn
         self._tokenize = collate_fn.columns if isinstance(collate_fn, DataCollatorWithPositionalEncoding) else None
         self._world_size, self._repeats = world_size, repeats
         self._window = as_integer(window, "window", minimum=1, example=20_000)
@@ -241,6 +242,8 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         self._plans.clear()
         for number, window in enumerate(self._windows(ranks)):
             lengths = self._lengths(window)
+            if self.plan.shapes is None:
+                lengths = truncated_lengths(lengths, self._collate)
             self._check(lengths, window)
             plan = plan_batches(lengths, epoch=(epoch << 32) + number, world_size=ranks, **self._settings)
             if self._repeats:

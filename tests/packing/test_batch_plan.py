@@ -102,6 +102,15 @@ def test_every_epoch_and_seed_has_the_same_number_of_steps(
 
 
 @given(problems())
+def test_the_first_step_has_the_batch_with_the_most_rows_times_their_squared_length(
+    problem: tuple[list[int], dict[str, Any]],
+) -> None:
+    plan = plan_of(problem)
+    demand = [len(batch) * int(plan.lengths[batch].max()) ** 2 for batch in plan]
+    assert max(demand[: plan.world_size], default=0) == max(demand, default=0)
+
+
+@given(problems())
 def test_the_figures_of_a_plan_are_those_of_its_batches(problem: tuple[list[int], dict[str, Any]]) -> None:
     lengths, settings = problem
     plan = plan_of(problem)

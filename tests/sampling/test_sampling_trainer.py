@@ -20,7 +20,15 @@ import transformers
 from installed import ARGUMENTS, GROUPED
 from torch.utils.data import DataLoader
 from trainer_runs import QUIET, TEXTS
-from transformers import BertConfig, GPT2Config, LlamaConfig, Seq2SeqTrainer, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    Seq2SeqTrainer,
+    Trainer,
+    TrainingArguments,
+)
 from two_processes import skip_without_gloo, two_processes
 
 from hf_posenc import (
@@ -251,6 +259,26 @@ def test_a_loss_that_a_subclass_has_scaled_itself_is_not_weighted(tmp_path: Path
 
     trainer = run(BudgetedOwn, tmp_path, "llama", gradient_accumulation_steps=len(plan_batches(LENGTHS, 64)))
     assert_same_weights(trainer.model, one_step_by_hand("llama")[0])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_rows_that_the_collator_truncates_count_as_truncated(tmp_path: Path, stream: bool) -> None:
+    """GPT-2 has fewer positions than the rows have tokens, and no row alone is beyond the budget then."""
+    tokenizer = train_bpe(TEXTS, vocab_size=300, progress=False)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=32, n_embd=8, n_layer=1, n_head=1))
+    data = datasets.Dataset.from_list([{"input_ids": [5] * length} for length in (200, 40, 33, 32, 32, 9, 100, 77)])
+
+    class Short(TokenBudgetMixin, Watched, token_budget=96): ...
+
+    trainer = Short(
+        model=model,
+        args=arguments(tmp_path, max_steps=3),
+        train_dataset=data.to_iterable_dataset() if stream else data,
+        data_collator=DataCollatorWithPositionalEncoding(tokenizer, model=model, labels="causal_lm"),
+    )
+    with pytest.warns(UserWarning, match="truncated to 32 tokens, the limit of GPT2LMHeadModel"):
+        trainer.train()
+    assert sorted(tuple(fed["input_ids"].shape) for fed in trainer.fed) == [(2, 32), (3, 32), (3, 32)]
 
 
 def test_a_run_resumes_in_the_middle_of_its_second_epoch_with_the_documents_that_are_left(tmp_path: Path) -> None:
