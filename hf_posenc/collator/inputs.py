@@ -90,7 +90,7 @@ def is_columns(source: object) -> bool:
     if isinstance(source, (list, tuple, str)):
         return False
     frame = getattr(sys.modules.get("pandas"), "DataFrame", ())  # without importing pandas
-    return isinstance(source, (Mapping, frame)) or is_table(source)
+    return isinstance(source, (Mapping, frame)) or is_table(source) or _exports_table(source)
 
 
 def read(source: object, settings: Settings, padding_id: int | None = None) -> Given:
@@ -228,7 +228,12 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
             from ..documents import is_foreign_ids
 
             first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
-            if {"role", "content"} <= first.keys():
+            if {"chosen", "rejected"} <= first.keys():
+                fix = (
+                    "DPOTrainer and RewardTrainer tokenize pairs themselves: processing_class=collate, without "
+                    f"data_collator=; for one of the texts {argument}='chosen'"
+                )
+            elif {"role", "content"} <= first.keys():
                 fix = "collate([conversation]), a list of conversations"
             elif names := [
                 *(key for key, value in first.items() if argument == "text_column" and _is_conversation(value)),
@@ -346,6 +351,11 @@ def _wrong_text(rows: Values, column: str, drop: str | None) -> str:
         return _mixed(bad[0], first, rows[0])
     elif hasattr(first, "__len__"):
         fix = "text_column=..., the name of a column of texts; dataset.flatten() makes columns of a column of dicts"
+    elif isinstance(first, int | float | np.number):  # str(value) would make "7.0" of 007
+        fix = (
+            f'features=Features({{"{column}": Value("string"), ...}}) when the file is read, which keeps 007; '
+            "str(value), if the numbers are meant as texts"
+        )
     else:
         fix = "str(value), if the value is meant as text"
     return explain(
@@ -381,6 +391,10 @@ def _mapping(source: Any) -> Mapping[str, Any]:
         return {name: table[name] if name in unread else source[name] for name in source}
     if isinstance(source, Mapping):
         return source
+    if _exports_table(source) and type(source).__module__.partition(".")[0] != "pandas":  # Arrow refuses mixed objects
+        import pyarrow as pa
+
+        source = pa.table(source)
     names = [str(name) for name in (source.column_names if is_table(source) else source.columns)]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -406,6 +420,11 @@ def is_lazy_batch(source: object) -> bool:
 def is_table(source: object) -> bool:
     """Return True for a `pyarrow.Table` or record batch, without importing pyarrow."""
     return is_arrow(source) and hasattr(source, "column_names")
+
+
+def _exports_table(source: object) -> bool:
+    """Return True for a frame that Arrow can read, such as one of polars."""
+    return hasattr(source, "__arrow_c_stream__") and hasattr(source, "columns")
 
 
 def is_arrow(column: object) -> bool:

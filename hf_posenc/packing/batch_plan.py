@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +64,17 @@ class BatchPlan:
         """Return the number of batches, M."""
         return len(self.batch_offsets) - 1
 
-    def __getitem__(self, batch: int) -> NDArray[np.int64]:
-        """Return the document indices of batch number `batch`, as a new array; -1 is the last batch."""
+    @overload
+    def __getitem__(self, batch: int) -> NDArray[np.int64]: ...
+    @overload
+    def __getitem__(self, batch: slice) -> list[NDArray[np.int64]]: ...
+    def __getitem__(self, batch: int | slice) -> NDArray[np.int64] | list[NDArray[np.int64]]:
+        """Return the document indices of batch number `batch`, as a new array; of a slice, a list of such arrays.
+
+        -1 is the last batch. A plan that begins at another step is `from_step(step)`.
+        """
+        if isinstance(batch, slice):
+            return [self[number] for number in range(*batch.indices(len(self)))]
         number = batch + len(self) if batch < 0 else batch
         if not 0 <= number < len(self):
             raise IndexError(explain("there is no such batch", got=f"batch {batch} of {len(self)}"))

@@ -177,6 +177,8 @@ class TokenBudgetMixin:
             sampler = StreamBatchSampler(dataset, collator, length=length, **settings, repeats=True)
         else:
             lengths = lengths_of(dataset, column) if length is None else [length(row) for row in dataset]
+            if len(set(lengths)) > 1:
+                _check_pads(collator)
             if settings.get("shapes") is None:  # `PadToShapes` truncates no row
                 lengths = truncated_lengths(lengths, collator)
             sampler = TokenBudgetBatchSampler(lengths, **settings)
@@ -452,6 +454,18 @@ class PadToShapes:
                 self.collator, by_length if by_length.keys() <= names else {"pad_to_multiple_of": shape}
             )
         return self._of[shape](rows)
+
+
+def _check_pads(collator: Collator) -> None:
+    """Raise a `ValueError` for transformers' default collator, which Trainer takes if it gets no tokenizer."""
+    from transformers import DefaultDataCollator, default_data_collator
+
+    if collator is default_data_collator or isinstance(collator, DefaultDataCollator):
+        raise value_error(
+            "the default data collator of transformers does not pad, and rows differ in length",
+            got=f"data_collator={getattr(collator, '__name__', type(collator).__name__)}",
+            fix="data_collator=collate, with collate = DataCollatorWithPositionalEncoding(tokenizer, model=model)",
+        )
 
 
 def _check_padding(collator: Collator, setting: str) -> None:

@@ -265,6 +265,18 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         ({}, rows, ValueError, r"'text' is missing; .* arrived are \['label'\](?s:.*)columns=False.*\.map\(")
         for rows in ([{"label": 0}], {"label": [0]})
     ),
+    (
+        {},
+        [{"prompt": "a", "chosen": "b", "rejected": "c"}],
+        ValueError,
+        r"DPOTrainer .*processing_class=collate, without",
+    ),
+    (
+        {},
+        [{"text": 7.0}],
+        TypeError,
+        r'is float, expected str\n.*\n  fix: features=Features\(\{"text": Value\("string"\)',
+    ),
     ({}, [{"body": "a", 5: 3}], ValueError, r"'text' is missing; the columns that arrived are \[5, 'body'\]"),
     ({"text_pair_column": "other"}, [{"text": "a"}], ValueError, "column 'other' is missing"),
     ({}, [{"text": "a", 5: 3}, {"text": "a"}], ValueError, r"row 1 does not have the columns of row 0, \[5, 'text'\]"),

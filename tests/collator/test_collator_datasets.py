@@ -489,3 +489,22 @@ def test_the_error_for_a_missing_text_in_a_data_frame_shows_dropna(wordpiece) ->
         with pytest.raises(TypeError, match=r"row 1 of column 'text' is .*, expected str") as refused:
             C(wordpiece)(frame)
         assert "drop" in str(refused.value), missing
+
+
+class Frame:
+    """A data frame of a library that exports Arrow, such as polars."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self._table = pa.table(columns)
+        self.columns = list(columns)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("column", [{"text": ["I ride bike", "bike"]}, {"input_ids": [[5, 6], [7]]}])
+def test_a_frame_that_exports_arrow_is_read_as_a_table(wordpiece: Any, column: dict[str, Any]) -> None:
+    collate = DataCollatorWithPositionalEncoding(wordpiece)
+    columns = {**column, "label": [1, 0]}
+    assert collate(Frame(columns)).equals(collate(pa.table(columns)))
+    assert torch.equal(collate.batch(Frame(columns))["input_ids"], collate.batch(columns)["input_ids"])

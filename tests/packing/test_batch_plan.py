@@ -276,6 +276,7 @@ def test_a_batch_is_an_array_of_its_own_and_counts_from_either_end() -> None:
         plan[3]
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.rank = 0  # type: ignore[misc]
+    assert [batch.tolist() for batch in plan[1:]] == [batch.tolist() for batch in plan][1:]
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, np.uint16, np.int32])

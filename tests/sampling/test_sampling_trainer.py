@@ -1050,3 +1050,12 @@ def test_the_loss_of_a_module_of_ones_own_is_that_of_the_documents_alone(
     alone = sum(losses) / sum(len(row) - 1 for row in documents)
     assert trained == pytest.approx(alone, abs=1e-4)
     assert trainer.evaluate()["eval_loss"] == pytest.approx(alone, abs=1e-4)
+
+
+@pytest.mark.parametrize("collator", [transformers.default_data_collator, transformers.DefaultDataCollator()])
+def test_a_default_collator_is_refused_for_rows_of_several_lengths(tmp_path: Path, collator: Any) -> None:
+    trainer = Budgeted(
+        model=build("gpt2"), args=arguments(tmp_path, max_steps=1), train_dataset=rows(), data_collator=collator
+    )
+    with pytest.raises(ValueError, match=r"does not pad, and rows differ in length\n  got: data_collator="):
+        trainer.train()
