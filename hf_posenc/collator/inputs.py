@@ -301,7 +301,10 @@ def _checked(rows: Values, column: str, words: bool, drop: str | None = None) ->
     """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True."""
     # `drop` is code for a message: it leaves out the missing ones of a list of texts, and is None for a column.
     if not words:
-        if not all(issubclass(kind, str) for kind in set(map(type, rows))):
+        kinds = set(map(type, rows))
+        if kinds == {str}:
+            return list(rows)
+        if not all(issubclass(kind, str) for kind in kinds):
             raise TypeError(_wrong_text(rows, column, drop))
         return [str(row) for row in rows]  # also those of NumPy
     split = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]

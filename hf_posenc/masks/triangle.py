@@ -69,7 +69,7 @@ def lower_triangle(*shape: int) -> NDArray[np.bool_]:
             memory, stride = known.map(length), side
     if memory is None:
         memory, stride = _rows(length).copy(), length  # faster than np.tri
-    return np.ndarray(shape, np.bool_, memory, strides=(*(0 for _ in shape[2:]), stride, 1))
+    return np.ndarray(shape, np.bool_, memory, strides=(*(0,) * (len(shape) - 2), stride, 1))
 
 
 def _rows(length: int) -> NDArray[np.bool_]:

@@ -204,30 +204,36 @@ def make_rows(
                [101,   5, 102,   0]])
     """
     parts = _truncate([text["input_ids"].lengths for text in texts], limits, template.special, side)
-    tokens, lengths = np.empty((2, len(parts.sample), len(template.ids)), np.int64)
-    tokens[:], lengths[:] = template.ids, 1
-    for piece, of_text in zip(template.texts, parts.lengths, strict=True):
-        lengths[:, piece] = of_text
     row_lengths = sum(parts.lengths[1:], parts.lengths[0] + template.special)
-    flat_lengths = lengths.ravel()
-    ids = tokens.ravel().repeat(flat_lengths)  # (N,), FIRST and SECOND at the tokens of texts
-    inside = [ids == Template.FIRST - text for text in range(len(texts))]
-    columns = {}
-    for name in texts[0]:
-        values = ids if name == "input_ids" else np.full(len(ids), -1)
-        for text, here in enumerate(inside):
-            values[here] = parts.of(text, texts[text][name])
-        columns[name] = Ragged(values, row_lengths)
+    if len(template.ids) == 1:  # rows are texts, without special tokens
+        piece_lengths = row_lengths
+        columns = {name: Ragged(parts.of(0, column), row_lengths) for name, column in texts[0].items()}
+    else:
+        tokens, lengths = np.empty((2, len(parts.sample), len(template.ids)), np.int64)
+        tokens[:], lengths[:] = template.ids, 1
+        for piece, of_text in zip(template.texts, parts.lengths, strict=True):
+            lengths[:, piece] = of_text
+        piece_lengths = lengths.ravel()
+        ids = tokens.ravel().repeat(piece_lengths)  # (N,), FIRST and SECOND at the tokens of texts
+        inside = [ids == Template.FIRST - text for text in range(len(texts))]
+        columns = {}
+        for name in texts[0]:
+            values = ids if name == "input_ids" else np.full(len(ids), -1)
+            for text, here in enumerate(inside):
+                values[here] = parts.of(text, texts[text][name])
+            columns[name] = Ragged(values, row_lengths)
     if types:
-        columns["token_type_ids"] = Ragged(_token_types(template, parts, flat_lengths, len(ids)), row_lengths)
+        count = len(columns["input_ids"].values)
+        columns["token_type_ids"] = Ragged(_token_types(template, parts, piece_lengths, count), row_lengths)
     places = None
     if parts.starts:  # of each piece: its tokens before truncation, and the place of the first that is left
-        whole, starts = np.ones_like(tokens), np.zeros_like(tokens)
+        whole, starts = np.ones((2, len(parts.sample), len(template.ids)), np.int64)
+        starts[:] = 0
         for text, piece in enumerate(template.texts):
             whole[:, piece] = texts[text]["input_ids"].lengths[parts.sample]
             starts[:, piece] = parts.starts[text]
         begins = np.cumsum(whole, axis=1) - whole + starts
-        places = Ragged(run_indices(begins.ravel(), flat_lengths), row_lengths)
+        places = Ragged(run_indices(begins.ravel(), piece_lengths), row_lengths)
     return Documents(columns, parts.sample, parts.truncated, places=places)
 
 

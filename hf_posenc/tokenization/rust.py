@@ -259,5 +259,6 @@ def is_from_rust(error: BaseException) -> bool:
 
 def ragged_ids(rows: Sequence[Sequence[int]]) -> Ragged:
     """Convert lists of Python integers, such as the token ids of each row, to a `Ragged` of int64."""
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    return Ragged(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)
+    lengths = list(map(len, rows))
+    values = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=sum(lengths))
+    return Ragged(values, np.array(lengths, dtype=np.int64))

@@ -61,10 +61,10 @@ def batch_of(words: Sequence[str], rows: int, length: int, generator: np.random.
 
 
 def ratio(peer: Any, ours: Any, batches: Sequence[list[str]], seconds: float) -> float:
-    """Return how many times as long the peer takes: the median over turns of the two, for at most `seconds`."""
+    """Return how many times as long the peer takes: the median over turns of the two, for about `seconds`."""
     ratios: list[float] = []
     spent = 0.0
-    while len(ratios) < 3 or (spent < seconds and len(ratios) < 200):
+    while not ratios or (spent < seconds and len(ratios) < 200):
         times = [cpu_milliseconds(lambda call=call: [call(texts) for texts in batches]) for call in (peer, ours)]
         ratios.append(times[0] / times[1])
         spent += sum(times) / 1000
