@@ -354,7 +354,7 @@ def _wrong_text(rows: Values, column: str, drop: str | None) -> str:
         return _mixed(bad[0], first, rows[0])
     elif hasattr(first, "__len__"):
         fix = "text_column=..., the name of a column of texts; dataset.flatten() makes columns of a column of dicts"
-    elif isinstance(first, int | float | np.number):  # str(value) would make "7.0" of 007
+    elif drop is None and isinstance(first, int | float | np.number):  # str(value) would make "7.0" of 007
         fix = (
             f'features=Features({{"{column}": Value("string"), ...}}) when the file is read, which keeps 007; '
             "str(value), if the numbers are meant as texts"
