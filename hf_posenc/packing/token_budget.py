@@ -121,8 +121,7 @@ def _prices(
         raise value_error(
             f"document {document} has {sizes[document]} tokens{is_padded}{costs}, a batch may cost {budget}",
             got=f"{counts[price > budget].sum()} of {len(sizes)} documents beyond the budget",
-            fix=f"token_budget={int(np.ceil(price[-1]))}; or truncate them, max_length={budget}, or divide them, "
-            'pack_dataset(dataset, max_length, too_long="split")',
+            fix=f"token_budget={int(np.ceil(price[-1]))}, or truncated when they are tokenized: max_length={budget}",
         )
     return np.repeat(price[::-1], counts[::-1])
 
