@@ -166,9 +166,10 @@ class PositionalEmbedding(nn.Module):
             return result
         if self.zero_padding:
             # Overwrite instead of multiplying: 0 times infinity is NaN.
-            if result.requires_grad or not (_can_check_values(keep) and _can_check_values(result)):
+            is_plain = not result.requires_grad and result.is_contiguous()
+            if not (is_plain and _can_check_values(keep) and _can_check_values(result)):
                 return result.masked_fill_(~keep.unsqueeze(-1), 0.0)
-            result.contiguous().view(torch.uint8).numpy()[~keep.numpy()] = 0
+            result.view(torch.uint8).numpy()[~keep.numpy()] = 0
         elif zero_row:
             plain = F.dropout(embedded * self.encoding.factor, self.encoding.dropout, self.training)
             return torch.where(keep.unsqueeze(-1), result, plain, out=out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import weakref
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _STORED = ("model_max_length", "padding_side", "truncation_side", "split_special_tokens")
+_stored_values = operator.itemgetter(*_STORED)
 _WATCHED = (*_STORED, "pad_token", "unk_token", "bos_token", "eos_token", "cls_token", "sep_token", "mask_token")
 
 
@@ -79,12 +81,13 @@ class WatchedTokenizer:
 def _values(tokenizer: Any) -> tuple[int, tuple[Any, ...], dict[str, Any] | None]:
     """Return the values from which the settings are read: the number of tokens, the attributes, the special tokens.
 
-    The special tokens are `None` if this version of transformers stores them elsewhere.
+    The special tokens are `None` if a tokenizer stores any of these values elsewhere.
     """
     # They are compared in each call: reading the settings takes ten times as long.
     if not hasattr(tokenizer, "padding_side"):  # of tokenizers
         return tokenizer.get_vocab_size(), (), {}
     stored = vars(tokenizer)
-    one, two, three, four = _STORED
-    values = stored.get(one), stored.get(two), stored.get(three), stored.get(four)
-    return len(tokenizer), values, stored_special_tokens(stored)
+    try:
+        return len(tokenizer), _stored_values(stored), stored_special_tokens(stored)
+    except KeyError:  # a setting that a class computes
+        return len(tokenizer), (), None

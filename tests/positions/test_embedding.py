@@ -217,6 +217,23 @@ def test_padding_is_exactly_zero_even_for_infinite_rows(bad: float, dropout: flo
     assert not embedding.weight.grad[0].any()
 
 
+class Permuted(nn.Embedding):
+    """A table whose forward returns vectors in another order in memory."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(ids.T).transpose(0, 1)
+
+
+def test_padding_is_zero_in_any_order_of_memory() -> None:
+    embedding = PositionalEmbedding(Permuted(50, 8))
+    vectors = embedding(IDS, attention_mask=MASK)
+    with torch.no_grad():
+        without_gradient = embedding(IDS, attention_mask=MASK)
+    assert not without_gradient.is_contiguous()
+    assert torch.equal(without_gradient, vectors)
+    assert not without_gradient[MASK == 0].any()
+
+
 def test_padding_may_keep_its_vectors() -> None:
     embedding = table()
     padded = PositionalEmbedding(embedding, zero_padding=False)(IDS, attention_mask=MASK)

