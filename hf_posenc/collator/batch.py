@@ -65,8 +65,10 @@ class Batch(dict[str, Any]):
     ) -> None:
         super().__init__(data or {})
         self._view: dict[str, Any] = {
-            **{"tokens_of": tokens_of, "special_ids": special_ids},
-            **{"encoding": encoding, "encoding_note": encoding_note},
+            "tokens_of": tokens_of,
+            "special_ids": special_ids,
+            "encoding": encoding,
+            "encoding_note": encoding_note,
         }
 
     def __getattr__(self, name: str) -> Any:

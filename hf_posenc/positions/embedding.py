@@ -279,11 +279,9 @@ class PositionalEmbedding(nn.Module):
 
 
 def _can_check_values(values: torch.Tensor) -> bool:
-    """Return True if the values can be read without waiting: a tensor on the CPU, and not in compiled code.
-
-    They are read with NumPy: beside another program on the same cores, each small operation of torch takes
-    milliseconds, until the threads of OpenMP have met.
-    """
+    """Return True if the values can be read without waiting: a tensor on the CPU, and not in compiled code."""
+    # NumPy reads them: beside another program on the same cores, each small operation of torch takes milliseconds,
+    # until the threads of OpenMP have met.
     return values.device.type == "cpu" and not without_values(values)
 
 

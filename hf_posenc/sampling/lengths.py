@@ -63,13 +63,12 @@ def require_rows(dataset: Any) -> None:
         raise type_error("a data set is a sequence or stream of rows", got=type(dataset).__name__, fix=TO_DATASET)
 
 
-def truncated_lengths(lengths: Any, collator: Any) -> NDArray[Any]:
+def truncated_lengths(lengths: NDArray[np.int64], collator: Any) -> NDArray[np.int64]:
     """Return the numbers of tokens that rows of the given lengths have after `collator` has truncated them."""
-    counts: NDArray[Any] = np.asarray(lengths)
     if not isinstance(collator, DataCollatorWithPositionalEncoding) or collator.max_length is None:
-        return counts
+        return lengths
     keeps_all = collator.packing or collator.return_overflowing_tokens  # a row may be several documents, or become them
-    return counts if keeps_all or not collator.truncation else np.minimum(counts, collator.max_length)
+    return lengths if keeps_all or not collator.truncation else np.minimum(lengths, collator.max_length)
 
 
 def is_dataset(dataset: Any) -> bool:

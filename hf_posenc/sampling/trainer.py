@@ -19,6 +19,7 @@ from .._common.errors import explain, shorten, type_error, unknown_keyword, valu
 from ..collator import DataCollatorWithPositionalEncoding
 from ..documents import BOUNDARIES, PER_TOKEN
 from ..models import ModelSpec
+from ..packing import checked_lengths
 from ..ragged import lock_free_cache
 from .lengths import is_dataset, lengths_of, require_rows, truncated_lengths
 from .resume import PlanState, require_same_digests
@@ -176,9 +177,10 @@ class TokenBudgetMixin:
         if is_stream(dataset):
             sampler = StreamBatchSampler(dataset, collator, length=length, **settings, repeats=True)
         else:
-            lengths = lengths_of(dataset, column) if length is None else [length(row) for row in dataset]
-            if len(set(lengths)) > 1:
-                _check_pads(collator)
+            counted = lengths_of(dataset, column) if length is None else [length(row) for row in dataset]
+            lengths = checked_lengths(counted)
+            if (lengths[1:] != lengths[:-1]).any():
+                _refuse_default_collator(collator)
             if settings.get("shapes") is None:  # `PadToShapes` truncates no row
                 lengths = truncated_lengths(lengths, collator)
             sampler = TokenBudgetBatchSampler(lengths, **settings)
@@ -456,7 +458,7 @@ class PadToShapes:
         return self._of[shape](rows)
 
 
-def _check_pads(collator: Collator) -> None:
+def _refuse_default_collator(collator: Collator) -> None:
     """Raise a `ValueError` for transformers' default collator, which Trainer takes if it gets no tokenizer."""
     from transformers import DefaultDataCollator, default_data_collator
 

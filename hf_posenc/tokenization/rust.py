@@ -192,11 +192,9 @@ def sharing_tokens(vocabulary: Mapping[str, int]) -> dict[int, list[str]]:
 def _named_merges(
     written: Sequence[Any], original: Sequence[Any], vocabulary: Mapping[str, int], prefix: int
 ) -> list[tuple[str, str]] | None:
-    """Return the merges of a BPE with tokens whose merged token exists; `None` if there are several such tokens.
-
-    `written` are the merges in `to_str`, which may name any token of an id. `original` are those of the file, if known.
-    `prefix` is the length of `continuing_subword_prefix`.
-    """
+    """Return the merges of a BPE with tokens whose merged token exists; `None` if there are several such tokens."""
+    # `written` are the merges in `to_str`, which may name any token of an id, `original` those of the file, if known.
+    # `prefix` is the length of `continuing_subword_prefix`.
 
     def by_ids(merges: Sequence[Any]) -> dict[tuple[int | None, int | None], tuple[str, str]]:
         halves = (merge.split(" ") if isinstance(merge, str) else merge for merge in merges)
