@@ -357,6 +357,25 @@ def run_indices(starts: NDArray[np.int64] | int, lengths: NDArray[np.int64]) -> 
     return indices
 
 
+def runs(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> Ragged:
+    r"""Return the lengths of the runs of equal numbers in each row; a row without numbers has one run of length 0.
+
+    Example:
+        >>> list(runs(np.array([4, 4, 7, 7, 7]), np.array([3, 0, 2])))
+        [array([2, 1]), array([0]), array([2])]
+    """
+    offsets = offsets_of(lengths)
+    begins = np.ones(len(numbers) + 1, np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=begins[1:-1])
+    begins[offsets] = True
+    starts = np.flatnonzero(begins)
+    sizes, count = starts[1:] - starts[:-1], np.searchsorted(starts, offsets)
+    count = count[1:] - count[:-1]
+    if not count.all():
+        sizes, count = np.insert(sizes, offsets_of(count)[:-1][count == 0], 0), np.maximum(count, 1)
+    return Ragged(sizes, count)
+
+
 def check_padding_side(side: PaddingSide) -> None:
     """Raise `ValueError` if `side` is neither `"left"` nor `"right"`."""
     if side not in ("left", "right"):

@@ -106,6 +106,12 @@ class DataCollatorWithPositionalEncoding(Processor):
             The ids of a target become `labels`. `decoder_input_ids` are the labels shifted right: if `model` does not
             make them, the collator does, with a `decoder_attention_mask`. If `model` is an encoder-decoder with a
             language modeling head, the labels of tokenized rows are targets too.
+        branches (`str` or tuple of `str`, *optional*): the answers to each prompt, which is the text of `text_column`:
+            a column of lists, or several columns, `branches=("chosen", "rejected")`. A row has the prompt once, and
+            then each answer, as a branch that sees the prompt and itself. Each branch begins with the last token of the
+            prompt, repeated, and each answer ends in the eos token. `branch_ids` are 0 at the shared tokens and 1, 2,
+            ... in the branches. Rows that have `branch_ids` need no setting. `max_length` then limits the prompt and
+            one answer; `labels="causal_lm"` trains on the answers alone.
         is_split_into_words (`bool`, *optional*): True if texts are lists of words.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
         on_empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row
@@ -660,6 +666,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             self._warnings.once("tokenizer", changed_tokenizer_warning(changes[0]))
         if tokenized.from_conversations and config.predicts_next and not tokenized.masks:
             self._warnings.once("conversations", unmarked_warning(config))
+        for kind, message in tokenized.messages.items():
+            self._warnings.once(kind, message)
         if tokenized.unmasked is not None:
             self._warnings.once("no mask", unmasked_warning(config, *tokenized.unmasked))
         return tokenized
@@ -691,7 +699,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             and "packed" not in self._warnings
             and packs_documents(arrays)
         ):
-            self._warnings.once("packed", packed_warning(self._config))
+            self._warnings.once("packed", packed_warning(self._config, arrays))
         if "look_ahead_mask" in arrays and arrays["look_ahead_mask"][0].size >= LARGE_MASK:
             self._warnings.once("large mask", large_mask_warning(arrays["look_ahead_mask"].shape[-1]))
         if left_out:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.errors import explain, in_bytes, require_one_split, type_error, value_error
-from ..documents import LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, TOKEN_INDICES, Documents
+from ..documents import BRANCHES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
 from .inputs import LABEL_COLUMNS, as_list, label_names
@@ -47,7 +47,9 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
 
     per_token = dict(rows.columns)
     # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
-    is_separated = not set(rows.boundaries) <= {"attention_mask"} or "position_ids" in per_token
+    is_separated = not set(rows.boundaries) <= {"attention_mask"} or not per_token.keys().isdisjoint(
+        ("position_ids", BRANCHES)
+    )
     if is_separated:
         names = ["document_ids", *(name for name in NUMBERS if name in rows.boundaries)]
         per_token |= dict.fromkeys(names, rows.document_ids)

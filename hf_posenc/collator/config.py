@@ -63,16 +63,15 @@ class Config:
         self.first_position = counts.first_position
         # First position in the model's numbering; 0 if the model has none.
         self.model_first_position = self.first_position if by_model else 0
-        padding_position = self.first_position if counts.padding_position is None else counts.padding_position
         # Padding value of each column.
         self.fills = {name: column.fill for name, column in PER_TOKEN.items()} | dict.fromkeys(NUMBERS, -1)
         self.fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED)
-        self.fills |= {"attention_mask": 0, "inputs_embeds": 0, "position_ids": padding_position}
+        at_padding = self.first_position if counts.padding_position is None else counts.padding_position
+        self.fills |= {"attention_mask": 0, "inputs_embeds": 0, "position_ids": at_padding}
         self.padding_id = tokenizer.pad_token_id
-        self.fills["input_ids"] = int(self.padding_id or 0)
-        self.fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
+        self.fills |= {"input_ids": int(self.padding_id or 0), "token_type_ids": int(tokenizer.pad_token_type_id)}
         # True if the padding id is that of no other special token, such as eos, which may end a text.
-        self.is_padding_unique = tokenizer.pad_token_id not in (
+        self.is_padding_unique = self.padding_id not in (
             None,
             *(getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "unk", "sep", "cls")),
         )
@@ -86,7 +85,9 @@ class Config:
             "backend": settings.backend,
         }
         whole_words = isinstance(settings.labels, MaskedLM) and settings.labels.whole_word_mask
-        self.encoder = Encoder(tokenizer, self.limits, word_ids=whole_words, **options)
+        # Prompts and answers are truncated when they are one row.
+        of_texts = self.limits if settings.branches is None else Limits()
+        self.encoder = Encoder(tokenizer, of_texts, word_ids=whole_words, **options)
         self.target_encoder = None
         if settings.text_target_column is not None:
             is_shared = calls_only_rust(tokenizer) and not has_target_mode(tokenizer)

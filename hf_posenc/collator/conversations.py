@@ -18,7 +18,24 @@ def tokenize_conversations(config: Config, given: Given) -> Given:
     """Return the ids of conversations, as `tokenizer.apply_chat_template` makes them.
 
     `assistant_masks` are 1 at what the assistant says, if the template marks it by `{% generation %}`. A column `tools`
-    goes to the template. Raise a `ValueError` if the tokenizer has no chat template.
+    goes to the template.
+    """
+    assert given.conversations is not None
+    columns = dict(given.columns)
+    tools = as_list(columns.pop("tools", [None] * given.count))
+    rows: dict[str, list[list[int]]] = {}
+    for conversation, row_tools in zip(given.conversations, tools, strict=True):
+        for name, values in chat_ids(config, conversation, row_tools).items():
+            rows.setdefault(name, []).append(values)
+    return replace(given, columns={**columns, **rows})
+
+
+def chat_ids(
+    config: Config, conversation: Any, tools: Any, *, add_generation_prompt: bool = False
+) -> dict[str, list[int]]:
+    """Return the `input_ids` of a conversation, and `assistant_masks` if the chat template marks its answers.
+
+    Raise a `ValueError` if the tokenizer has no chat template.
     """
     tokenizer = config.tokenizer
     if not tokenizer.chat_template:
@@ -27,24 +44,19 @@ def tokenize_conversations(config: Config, given: Given) -> Given:
             got="chat_template=None",
             fix="tokenizer.chat_template = ..., and then a collator of this tokenizer",
         )
-    assert given.conversations is not None
-    columns = dict(given.columns)
-    tools = _without_arrays(as_list(columns.pop("tools", [None] * given.count)))
-    rows: dict[str, list[list[int]]] = {"input_ids": []}
-    for conversation, row_tools in zip(_without_arrays(given.conversations), tools, strict=True):
-        template = tokenizer.get_chat_template(None, row_tools or None)
-        is_marked = tokenizer.is_fast and re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
-        made = tokenizer.apply_chat_template(
-            conversation,
-            tools=row_tools or None,
-            tokenize=True,
-            return_dict=True,
-            return_assistant_tokens_mask=is_marked,
-        )
-        rows["input_ids"].append(list(made["input_ids"]))
-        if is_marked:
-            rows.setdefault("assistant_masks", []).append(list(made["assistant_masks"]))
-    return replace(given, columns={**columns, **rows})
+    tools = _without_arrays(tools) or None
+    template = tokenizer.get_chat_template(None, tools)
+    is_marked = tokenizer.is_fast and re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
+    made = tokenizer.apply_chat_template(
+        _without_arrays(conversation),
+        tools=tools,
+        tokenize=True,
+        return_dict=True,
+        return_assistant_tokens_mask=is_marked,
+        add_generation_prompt=add_generation_prompt,
+    )
+    names = ("input_ids", "assistant_masks") if is_marked else ("input_ids",)
+    return {name: list(made[name]) for name in names}
 
 
 def _without_arrays(value: Any) -> Any:

@@ -33,7 +33,8 @@ class Given:
 
     Args:
         count (`int`): number of rows.
-        texts (`list`, *optional*): checked texts, each a `str` or a list of words; `None` for tokenized rows.
+        texts (`list`, *optional*): checked texts, each a `str` or a list of words; `None` for tokenized rows, and for
+            prompts with `branches`.
         pairs (`list`, *optional*): the second text of each pair; `None` if the texts are not pairs.
         targets (`list`, *optional*): the texts to predict; `None` if there are none.
         columns (`dict` from `str` to sequence): all columns of the input by name, including the text columns, but no
@@ -117,13 +118,19 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
             return _read_row_dicts(rows, settings)
         # An empty list may be a text or ids, so the first row that is not empty decides.
         first = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
-        if _is_conversation(first):
+        if is_conversation(first):
             return Given(len(rows), None, None, None, {}, _conversations(rows, settings.text_column))
         if _is_row_of_ids(first):
             for index, row in enumerate(rows):
                 if isinstance(row, (str, dict)):
                     raise TypeError(_mixed(index, row, first))
             return Given(len(rows), None, None, None, {"input_ids": rows})
+    if settings.branches is not None:
+        raise type_error(
+            f"branches={settings.branches!r} are columns, and these rows are texts alone",
+            got=shorten(rows[0]),
+            fix='[{"prompt": "I ride", "chosen": " a bike", "rejected": " a fish"}], with text_column="prompt"',
+        )
     kind = "list" if settings.is_split_into_words else "str"
     texts, pairs = _texts_and_pairs(rows, None, settings, f"[row for row in rows if isinstance(row, {kind})]")
     return Given(len(texts), texts, pairs, None, {})
@@ -222,6 +229,8 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
         targets = _checked(as_list(columns[name]), name, settings.is_split_into_words)
     if "input_ids" in columns:  # tokenized targets are in `labels`
         return Given(count, None, None, None if "labels" in columns else targets, columns)
+    if settings.branches is not None:  # `branches` reads the prompts and answers
+        return Given(count, None, None, None, columns)
     for argument in ("text_column", "text_pair_column"):  # the target column may be missing, as at inference
         name = getattr(settings, argument)
         if name is not None and name not in columns:
@@ -230,13 +239,13 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
             first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
             if {"chosen", "rejected"} <= first.keys():
                 fix = (
-                    "DPOTrainer and RewardTrainer tokenize pairs themselves: processing_class=collate, without "
-                    f"data_collator=; for one of the texts {argument}='chosen'"
+                    'text_column="prompt", branches=("chosen", "rejected"); but DPOTrainer and RewardTrainer tokenize '
+                    f"pairs themselves: processing_class=collate, without data_collator=; or {argument}='chosen'"
                 )
             elif {"role", "content"} <= first.keys():
                 fix = "collate([conversation]), a list of conversations"
             elif names := [
-                *(key for key, value in first.items() if argument == "text_column" and _is_conversation(value)),
+                *(key for key, value in first.items() if argument == "text_column" and is_conversation(value)),
                 *_other_texts(name, first, settings),
             ]:
                 fix = f"{argument}={names[0]!r}"
@@ -256,7 +265,7 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
                 f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}", fix=fix
             )
     texts_ = as_list(columns[settings.text_column])
-    if len(texts_) and _is_conversation(next(iter(texts_))):
+    if len(texts_) and is_conversation(next(iter(texts_))):
         others = {name: values for name, values in columns.items() if name != settings.text_column}
         return Given(count, None, None, targets, others, _conversations(texts_, settings.text_column))
     pair = settings.text_pair_column
@@ -274,7 +283,7 @@ def _other_texts(name: str, first: Mapping[str, Any], settings: Settings) -> lis
     return [*difflib.get_close_matches(name, texts, n=1), *texts]
 
 
-def _is_conversation(value: object) -> bool:
+def is_conversation(value: object) -> bool:
     """Return True for a list of messages, such as `[{"role": "user", "content": "..."}]`, or pandas' array of them."""
     return isinstance(value, (list, np.ndarray)) and len(value) > 0 and isinstance(value[0], Mapping)
 
@@ -282,7 +291,7 @@ def _is_conversation(value: object) -> bool:
 def _conversations(rows: Values, column: str) -> list[Any]:
     """Return the conversations of a column; raise a `TypeError` or `ValueError` if a row is something else."""
     for index, row in enumerate(rows):
-        if not _is_conversation(row):
+        if not is_conversation(row):
             raise type_error(
                 f"row {index} of column '{column}' is {type(row).__name__}, expected a list of messages like row 0",
                 got=shorten(row),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import counted, in_bytes, shorten, value_error
-from ..documents import PER_TOKEN, TOKEN_INDICES, Documents
+from ..documents import BRANCHES, PER_TOKEN, TOKEN_INDICES, Documents
 from ..masks import look_ahead_of_batch
 from ..ragged import Ragged, round_up
 from .config import Config
@@ -27,7 +27,11 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
     Texts are tokenized. Tokenized rows are checked and closed. Raise for invalid input, for rows without tokens (unless
     `on_empty="keep"`), and for rows that are too long if truncation is off.
     """
-    given = read(rows_or_columns, config.settings, config.padding_id)
+    given, messages = read(rows_or_columns, config.settings, config.padding_id), dict[str, str]()
+    if config.settings.branches is not None and "input_ids" not in given.columns:
+        from .branches import tokenize_branches
+
+        given, messages = tokenize_branches(config, given)
     if given.conversations is not None:
         from .conversations import tokenize_conversations
 
@@ -45,6 +49,10 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
 
         rows, columns = read_ids(config, given)
     _check_lengths(config, rows)
+    if BRANCHES in rows.columns:
+        from .branches import warning_of_empty_answers
+
+        messages |= warning_of_empty_answers(rows)
     targets, truncated = None, 0
     if config.has_targets:
         from .targets import read_targets
@@ -57,6 +65,7 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
         count=given.count,
         from_texts=given.texts is not None,
         from_conversations=given.conversations is not None,
+        messages=messages,
     )
     return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows
 
@@ -80,6 +89,16 @@ def _check_words(config: Config, texts: Sequence[Sequence[str]]) -> None:
 
 def _check_lengths(config: Config, rows: Documents) -> None:
     lengths, limit, longest = rows.ids.lengths, config.limits.max_length, rows.ids.longest
+    if limit is not None and longest > limit and BRANCHES in rows.columns:
+        if config.settings.packing or config.fixed_length is not None:
+            row = int(rows.sample[lengths.argmax()])
+            raise value_error(
+                f"row {row} has {longest} tokens with all its branches, and a row holds {limit}",
+                got=f"packing={config.settings.packing!r}, padding={config.settings.padding!r}",
+                fix=f"max_length={longest}; without packing, max_length is a limit on the prompt and one answer",
+            )
+        lengths = rows.path_lengths
+        longest = int(lengths.max())
     if limit is not None and longest > limit:
         model = config.limited_by("max_length")
         raise value_error(
@@ -89,7 +108,7 @@ def _check_lengths(config: Config, rows: Documents) -> None:
         )
     if config.settings.on_empty != "keep" and rows.ids.shortest == 0 and len(lengths):
         raise value_error(
-            f"row {int(rows.sample[lengths.argmin()])} has no tokens",
+            f"row {int(rows.sample[rows.ids.lengths.argmin()])} has no tokens",
             got="an empty text, or one in which the tokenizer finds no token",
             fix='drop such rows first, or on_empty="keep" for a row of padding',
         )
@@ -150,13 +169,13 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
         return column.pad(config.fills[name], width, side=config.side, inside=inside)
 
     out = {"input_ids": pad("input_ids", ids)}
-    if (
-        rows.sizes is None or not rows.is_several.any()
-    ):  # in packed rows, a mask would let documents attend to each other
+    has_branches = BRANCHES in rows.columns and rows.columns[BRANCHES].values.max(initial=0) > 1
+    # In packed rows, a mask would let documents, or branches, attend to each other.
+    if not has_branches and (rows.sizes is None or not rows.is_several.any()):
         out["attention_mask"] = inside.astype(np.int64)
     if "token_type_ids" in rows.columns and "token_type_ids" in config.names:
         out["token_type_ids"] = pad("token_type_ids", rows.columns["token_type_ids"])
-    if rows.sizes is None and "position_ids" not in rows.columns:
+    if rows.sizes is None and rows.columns.keys().isdisjoint(("position_ids", BRANCHES)):
         first, fill = config.first_position, config.fills["position_ids"]
         out["position_ids"] = ids.padded_counters(first, fill, inside, side=config.side)
     else:

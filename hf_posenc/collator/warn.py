@@ -10,7 +10,7 @@ import numpy as np
 
 from .._common.constants import IGNORED
 from .._common.errors import explain, in_bytes, shorten, warn
-from ..documents import LENGTHS, OFFSETS, SUPERVISION, Documents
+from ..documents import BRANCHES, LENGTHS, OFFSETS, SUPERVISION, Documents
 from ..ragged import Ragged
 from .inputs import LABEL_COLUMNS, label_names
 from .other_columns import NOT_COPIED
@@ -72,17 +72,21 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
 
 
 def packs_documents(arrays: Arrays) -> bool:
-    """Return True if a row of a batch has several documents."""
+    """Return True if a row of a batch has several documents, or branches."""
     numbers = arrays.get("document_ids", arrays.get("seq_idx"))
+    if BRANCHES in arrays and int(arrays[BRANCHES].max(initial=0)) > 1:
+        return True
     return numbers is not None and int(numbers.max(initial=0)) > 0
 
 
-def packed_warning(config: Config) -> str:
-    """Return the message for packed documents without a model that says how they are kept apart."""
-    packing = config.settings.packing
+def packed_warning(config: Config, arrays: Arrays) -> str:
+    """Return the message for packed documents or branches without a model that says how they are kept apart."""
+    packing, what = config.settings.packing, "branches" if BRANCHES in arrays else "documents"
     return explain(
-        "packed documents attend to each other, unless the model gets a mask or positions that keep them apart",
-        got=f"packing={packing!r}, model=None" if packing else "rows of several documents, model=None",
+        "packed documents and branches attend to each other, unless the model gets a mask that keeps them apart"
+        if BRANCHES in arrays
+        else "packed documents attend to each other, unless the model gets a mask or positions that keep them apart",
+        got=f"packing={packing!r}, model=None" if packing else f"rows of several {what}, model=None",
         fix="model=model, which fits the batch to it; or look_ahead=False, and "
         "AttentionMask.from_batch(batch).for_hf(model) in your own loop",
     )

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from .._common.constants import IGNORED
 from .._common.errors import counted, value_error
 from ..packing import pack
-from ..ragged import Ragged, offsets_of, run_indices
-from .names import SUPERVISION
+from ..ragged import Ragged, offsets_of, run_indices, runs
+from .branches import Branches, branches_of
+from .names import BRANCHES, SUPERVISION
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 
@@ -100,6 +101,7 @@ class Documents:
         count (`int`, *optional*, defaults to 0): number of texts or given rows in the input of a collator.
         from_texts, from_conversations (`bool`, *optional*, defaults to `False`): True if the input was texts, or lists
             of messages.
+        messages (mapping from `str` to `str`, *optional*): warnings for the user, by their kind.
         unmasked (pair of `int` and `list`, *optional*): index and ids of a given row that begins or ends with padding
             ids, without a mask; `None` if there is none.
 
@@ -123,6 +125,7 @@ class Documents:
     count: int = 0
     from_texts: bool = False
     from_conversations: bool = False
+    messages: Mapping[str, str] = field(default_factory=dict)
     unmasked: tuple[int, list[int]] | None = None
 
     @property
@@ -166,8 +169,31 @@ class Documents:
         """Return the position of each token: the column `position_ids`, or counted from `start` in each document."""
         if "position_ids" in self.columns:
             return self.columns["position_ids"]
+        if self.branches is not None:
+            return Ragged(self.branches.positions + start, self.ids.lengths)
         sizes = self.ids.lengths if self.sizes is None else self.sizes.values
         return Ragged(run_indices(start, sizes), self.ids.lengths)
+
+    @property
+    def branches(self) -> Branches | None:
+        """Branches of the documents, one after the other; `None` without a column of them."""
+        return branches_of(self.split()) if BRANCHES in self.columns else None
+
+    @property
+    def path_lengths(self) -> NDArray[np.int64]:
+        """Number `(R,)` of tokens in each row; in a row with branches, of shared tokens and its longest branch."""
+        if self.branches is None:
+            return self.ids.lengths
+        longest = np.zeros(len(self.ids), np.int64)
+        np.maximum.at(longest, self.row_of_document, self.branches.path_lengths)
+        return np.where(self.is_branched, longest, self.ids.lengths)
+
+    @property
+    def is_branched(self) -> NDArray[np.bool_]:
+        """Mask `(R,)` that is True for rows with branches."""
+        if BRANCHES not in self.columns:
+            return np.zeros(len(self.ids), np.bool_)
+        return np.diff(offsets_of(self.columns[BRANCHES].values > 0)[self.ids.offsets]) > 0
 
     @property
     def masks(self) -> list[str]:
@@ -245,6 +271,11 @@ class Documents:
             starts[has_tokens] = (values[first] == self.ids.values[first]) & (values[first] != IGNORED)
         elif predicts_next:
             starts[has_tokens] = values[first] != IGNORED
+        if predicts_next is not False and self.branches is not None:
+            is_start = self.branches.is_start
+            is_start &= values == self.ids.values if predicts_next is None else True
+            values = np.where(is_start, IGNORED, values)
+            starts[has_tokens] &= values[first] != IGNORED
         count = labels.lengths if values is self.ids.values else np.diff(offsets_of(values != IGNORED)[labels.offsets])
         has_target = count > (starts if predicts_next is not None else 0)
         dropped = starts & shares_row
@@ -256,17 +287,33 @@ class Documents:
         return Ragged(values, labels.lengths), has_target
 
     def truncate(self, limits: Limits, *, side: str = "right") -> Documents:
-        """Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`."""
+        """Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`.
+
+        In rows with branches, the limit is on each path of shared tokens and a branch; see `Branches.kept`.
+        """
         limit, ids = limits.max_length, self.ids
         if limit is None or not limits.truncates or ids.longest <= limit:
             return self
+        is_branched = self.is_branched
+        is_long = np.where(is_branched, self.path_lengths, ids.lengths) > limit
+        if limits.overflow and (is_long & is_branched).any():
+            row = int((is_long & is_branched).argmax())
+            raise value_error(
+                f"row {self.sample[row]} has branches, which cannot be continued in further rows",
+                got=f"a prompt and answer of {self.path_lengths[row]} tokens, limit {limit}",
+                fix="return_overflowing_tokens=False, or a larger max_length",
+            )
         parts: list[tuple[int, int, int]] = []
         for row, (begin, length) in enumerate(zip(ids.offsets[:-1].tolist(), ids.lengths.tolist(), strict=True)):
-            windows = window_offsets(length, limit, limits.stride, side) if length else [(0, 0)]
+            is_whole = not length or is_branched[row]
+            windows = [(0, length)] if is_whole else window_offsets(length, limit, limits.stride, side)
             windows = windows if limits.overflow else windows[:1]
             parts += [(row, begin + start, begin + stop) for start, stop in windows]
         of_row, starts, stops = np.array(parts, dtype=np.int64).reshape(-1, 3).T
         picked, lengths = run_indices(starts, stops - starts), stops - starts
+        if self.branches is not None and (is_long & is_branched).any():
+            is_kept = (self.branches.kept(limit) | ~np.repeat(is_branched, ids.lengths))[picked]
+            picked, lengths = picked[is_kept], np.diff(offsets_of(is_kept)[offsets_of(lengths)])
         sizes = None
         if self.sizes is not None:
             document = np.repeat(np.arange(len(self.sizes.values)), self.sizes.values)[picked]
@@ -274,29 +321,10 @@ class Documents:
         return self.replaced(
             columns={name: Ragged(column.values[picked], lengths) for name, column in self.columns.items()},
             sample=self.sample[of_row],
-            truncated=self.truncated + (0 if limits.overflow else int((ids.lengths > limit).sum())),
+            truncated=self.truncated + (0 if limits.overflow else int(is_long.sum())),
             sizes=sizes,
             places=None if self.places_unknown else Ragged(self.token_places.values[picked], lengths),
         )
-
-
-def runs(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> Ragged:
-    r"""Return the lengths of the runs of equal numbers in each row; a row without numbers has one run of length 0.
-
-    Example:
-        >>> list(runs(np.array([4, 4, 7, 7, 7]), np.array([3, 0, 2])))
-        [array([2, 1]), array([0]), array([2])]
-    """
-    offsets = offsets_of(lengths)
-    begins = np.ones(len(numbers) + 1, np.bool_)
-    np.not_equal(numbers[1:], numbers[:-1], out=begins[1:-1])
-    begins[offsets] = True
-    starts = np.flatnonzero(begins)
-    sizes, count = starts[1:] - starts[:-1], np.searchsorted(starts, offsets)
-    count = count[1:] - count[:-1]
-    if not count.all():
-        sizes, count = np.insert(sizes, offsets_of(count)[:-1][count == 0], 0), np.maximum(count, 1)
-    return Ragged(sizes, count)
 
 
 def repeated(values: Any, rows: NDArray[np.int64]) -> Any:
@@ -347,7 +375,10 @@ def pack_rows(
     index, place = plan.places(ids.offsets[:-1][filled])
     lengths = plan.row_lengths
     rows = {name: Ragged(column.values[index], lengths) for name, column in documents.items()}
-    if "position_ids" not in rows:
+    if BRANCHES in documents and "position_ids" not in rows:
+        counted = Documents(dict(documents), np.arange(len(ids))).positions(first_position).values
+        rows["position_ids"] = Ragged(counted[index], lengths)
+    elif "position_ids" not in rows:
         rows["position_ids"] = Ragged(place + first_position, lengths)
     number = np.arange(len(plan.order)) - np.repeat(plan.row_offsets[:-1], np.diff(plan.row_offsets))
     rows["document_ids"] = Ragged(np.repeat(number, plan.lengths[plan.order]), lengths)

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
-from ..ragged import Ragged, offsets_of, run_indices
-from .documents import Documents, runs
-from .names import BOUNDARIES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, SUPERVISION
+from ..ragged import Ragged, offsets_of, run_indices, runs
+from .branches import check_branches, check_first_tokens
+from .documents import Documents
+from .names import BOUNDARIES, BRANCHES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, SUPERVISION
 
 
 def read_documents(
@@ -54,8 +55,10 @@ def read_documents(
     boundaries = tuple(name for name in columns if name in BOUNDARIES)
     numbers, is_separated = number_tokens(columns, first_row=first_row, is_packed=is_packed)
     sample = np.arange(len(ids), dtype=np.int64)
-    if numbers is None:
+    if numbers is None and BRANCHES not in kept:
         return Documents(kept, sample, boundaries=boundaries), None
+    if numbers is None:
+        numbers = np.zeros(len(ids.values), np.int64)
     if padding_id is not None and not columns.keys().isdisjoint(OFFSETS):
         numbers = _without_padding_at_end(numbers, ids, padding_id)
     given = np.flatnonzero(numbers >= 0)
@@ -65,7 +68,10 @@ def read_documents(
     is_same = len(index) == len(ids.values) and bool((index == np.arange(len(index))).all())
     if not is_same:
         kept = {name: Ragged(column.values[index], lengths) for name, column in kept.items()}
-    return Documents(kept, sample, sizes=sizes, boundaries=boundaries), None if is_same else index
+    documents = Documents(kept, sample, sizes=sizes, boundaries=boundaries)
+    if BRANCHES in kept:
+        check_first_tokens(documents.split(), first_row)
+    return documents, None if is_same else index
 
 
 def number_tokens(
@@ -96,7 +102,8 @@ def number_tokens(
     if "attention_mask" in columns and (columns["attention_mask"].values.astype(np.uint64) > 1).any():
         _check_numbered_mask(columns["attention_mask"], first_row)
         numbered["attention_mask"] = Ragged(columns["attention_mask"].values - 1, ids.lengths)
-    for column in numbered.values():
+    branch_ids = {name: columns[name] for name in (BRANCHES,) if name in columns}
+    for column in (numbered | branch_ids).values():
         if column.values.min(initial=0) < 0:  # a negative number marks padding, too
             is_token = (column.values >= 0) if is_token is None else is_token & (column.values >= 0)
     lengths = ids.lengths if is_token is None else ids.where(is_token).lengths
@@ -109,10 +116,17 @@ def number_tokens(
         if name in columns:
             sizes = columns[name] if name in LENGTHS else _differences(columns[name], name, first_row)
             numbers[name] = _numbers_of_lengths(sizes, lengths, name, first_row)
+    branches = of_tokens(columns[BRANCHES]) if BRANCHES in columns else None
     if "position_ids" in columns:
-        by_positions = documents_by_positions(of_tokens(columns["position_ids"]), lengths, is_packed=is_packed)
+        positions = of_tokens(columns["position_ids"])
+        if branches is not None:  # positions fall at each branch
+            is_branched = np.bincount(np.repeat(np.arange(len(lengths)), lengths), branches, len(lengths)) > 0
+            positions = np.where(np.repeat(is_branched, lengths), np.arange(len(positions)), positions)
+        by_positions = documents_by_positions(positions, lengths, is_packed=is_packed)
         if by_positions is not None:
             numbers["position_ids"] = by_positions
+    if branches is not None:
+        check_branches(branches, next(iter(numbers.values()), np.zeros_like(branches)), lengths, first_row)
     if not numbers:
         return (None if is_token is None else is_token.astype(np.int64) - 1), False
     (name, first), *others = numbers.items()

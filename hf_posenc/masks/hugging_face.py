@@ -74,7 +74,7 @@ class HuggingFaceForms(Description):
                 got=f"forward({', '.join(spec.accepts)})",
                 fix="rows of equal length without padding, one document each",
             )
-        if position_ids is not None:
+        if position_ids is not None and not self._layout.branches:
             _check_restarts(self.documents, position_ids)
         reason = self._reason_for_four(spec)
         if reason is None and dims != 4:
@@ -87,6 +87,13 @@ class HuggingFaceForms(Description):
             uninterrupted = bool(self._spans().whole[:, 1:].all())
             if not cached and uninterrupted and _isolated_by(self.documents, position_ids):
                 return None
+        if self._layout.branches and not spec.isolates_branches:
+            raise value_error(
+                f"{spec.name} cannot keep branches apart",
+                got="a mask (B, 1, T, T) and position_ids do not decide everything that a token sees",
+                fix="one row for each branch; or a causal model whose positions come from position_ids alone, such as "
+                "Llama, with sdpa attention",
+            )
         if self.is_cross or not spec.takes_4d_mask:
             raise value_error(
                 f"{spec.name} does not take an attention_mask of four dimensions"
@@ -101,6 +108,8 @@ class HuggingFaceForms(Description):
     def _reason_for_four(self, spec: ModelSpec) -> str | None:
         """Return the reason why the model needs a mask of four dimensions, for a message; `None` if two are enough."""
         layout = self._layout
+        if layout.branches:
+            return "branches share the tokens before them"
         if self.is_packed:
             return "several documents share a row"
         if self.prefix is not None and (layout.prefix or not layout.look_ahead):
@@ -113,7 +122,8 @@ class HuggingFaceForms(Description):
 
     def _is_only_packed(self, spec: ModelSpec) -> bool:
         """Return True if the mask hides only padding, other documents and, in a causal model, later tokens."""
-        return self.prefix is None and self._layout.window is None and (spec.is_causal or not self.look_ahead)
+        is_plain = self.prefix is None and not self._layout.branches and self._layout.window is None
+        return is_plain and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:
         """Return the additive mask `(B, 1, T, T)` for a model that needs four dimensions."""
@@ -148,7 +158,7 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
             got=f"{tuple(position_ids.shape)} and {tuple(documents.shape)}",
             fix="position_ids_from_documents([[5, 9], [11]])",
         )
-    restarted = documents_of_batch(
+    restarted, _ = documents_of_batch(
         {"attention_mask": documents >= 0, "position_ids": position_ids.to(documents.device)}
     )
     same_document = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)

@@ -18,7 +18,14 @@ from torch import nn
 from .._common.compat import CACHES
 from .._common.constants import IGNORED
 from .._common.errors import one_of
-from .mask_support import FLAT_KEYS, Windows, find_flat_keys, find_windows, isolates_by_positions
+from .mask_support import (
+    FLAT_KEYS,
+    Windows,
+    find_flat_keys,
+    find_windows,
+    isolates_branches,
+    isolates_by_positions,
+)
 from .position_tables import ModelPositions, find_positions
 from .probe import Probe, unchanged
 from .properties import configured_length, forward_names, is_hugging_face, not_a_model, opened, virtual_tokens
@@ -65,6 +72,8 @@ class ModelSpec:
             for each kind; empty if it takes one mask for all layers.
         isolates_by_position_ids (`bool`): True if `position_ids` that restart isolate packed documents, without
             `attention_mask` and cache.
+        isolates_branches (`bool`): True if a 4D mask and `position_ids` keep the branches of a document apart: the
+            model is causal, and no output depends on columns or on a state.
         flat_keys (`tuple` of `str`): arguments by which the model isolates the documents of a flat row (a whole batch
             in one row), such as "position_ids" and "cu_seq_lens_q"; empty if it does not isolate them.
         flat_error (`str`, *optional*): the error that the model raised for a flat row, such as a missing package;
@@ -99,6 +108,7 @@ class ModelSpec:
     window: int | None = None
     layer_kinds: tuple[str, ...] = ()
     isolates_by_position_ids: bool = False
+    isolates_branches: bool = False
     flat_keys: tuple[str, ...] = ()
     flat_error: str | None = None
     num_labels: int | None = None
@@ -176,6 +186,7 @@ class ModelSpec:
             window=(windows or Windows()).window,
             layer_kinds=(windows or Windows()).layers,
             isolates_by_position_ids=isolates,
+            isolates_branches=isolates_branches(probe, positions, windows),
             flat_keys=flat_keys,
             flat_error=flat_error,
             dtype=_dtype(model),
@@ -225,6 +236,7 @@ class ModelSpec:
             window=None,
             layer_kinds=(),
             isolates_by_position_ids=False,
+            isolates_branches=False,
             flat_keys=(),
             flat_error=None,
         )

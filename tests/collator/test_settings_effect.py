@@ -42,6 +42,7 @@ VALUES: list[tuple[str, Any, dict[str, list[Any]]]] = [
     ("max_target_length", 4, ROWS),
     ("return_overflowing_tokens", True, ROWS),
     ("stride", 2, ROWS),
+    ("branches", ("other",), ROWS),
     ("add_special_tokens", False, ROWS),
     ("on_empty", "keep", EMPTY),
     ("look_ahead", False, ROWS),

@@ -1,0 +1,122 @@
+"""Branches: continuations of the shared tokens of a document, each of which sees the shared tokens and itself.
+
+The shared tokens are a prompt without its last token. Each branch begins with that token, which is repeated so that a
+model can predict the first token of each answer from the token before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._common.errors import shorten, value_error
+from ..ragged import Ragged, run_indices, runs
+
+if TYPE_CHECKING:
+    from .documents import Documents
+
+
+class Branches(NamedTuple):
+    r"""Runs of equal branch numbers in each document: its shared tokens, then its branches. `branches_of` makes them.
+
+    Args:
+        sizes (`Ragged`): lengths of the runs of each document.
+        numbers (`np.ndarray` `(N,)` int64): branch number of each run; 0 at shared tokens.
+        shared (`np.ndarray` `(N,)` int64): number of shared tokens before each run of a branch; 0 at shared tokens.
+    """
+
+    sizes: Ragged
+    numbers: NDArray[np.int64]
+    shared: NDArray[np.int64]
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Position of each token, from 0 in its document: those of a branch go on from the shared tokens."""
+        return run_indices(self.shared, self.sizes.values)
+
+    @property
+    def is_start(self) -> NDArray[np.bool_]:
+        """Mask `(T,)` of the first tokens of branches, which no token before them predicts."""
+        is_first: NDArray[np.bool_] = run_indices(0, self.sizes.values) == 0
+        return is_first & (self.numbers > 0).repeat(self.sizes.values)
+
+    @property
+    def path_lengths(self) -> NDArray[np.int64]:
+        """Tokens of the longest path of each document: its shared tokens and one branch."""
+        longest = np.zeros(len(self.sizes), np.int64)
+        np.maximum.at(longest, np.arange(len(longest)).repeat(self.sizes.lengths), self.shared + self.sizes.values)
+        return longest
+
+    def kept(self, limit: int) -> NDArray[np.bool_]:
+        r"""Return a mask `(T,)` of the tokens that are left if no path has more than `limit` tokens.
+
+        Answers lose tokens at their ends. Only a prompt that is too long itself loses tokens, at its beginning; its
+        last token is left at the beginning of each branch.
+        """
+        sizes, place = self.sizes.values, run_indices(0, self.sizes.values)
+        has_branches = np.repeat(np.maximum.reduceat(self.numbers, self.sizes.offsets[:-1]) > 0, self.sizes.lengths)
+        first = np.where((self.numbers == 0) & has_branches, np.maximum(sizes - (limit - 1), 0), 0)
+        stop = np.where(self.numbers == 0, np.where(has_branches, sizes, limit), np.maximum(limit - self.shared, 1))
+        return (place >= first.repeat(sizes)) & (place < stop.repeat(sizes))
+
+
+def branches_of(documents: Documents) -> Branches:
+    r"""Return the branches of `documents`, rows of one document each with a column `branch_ids`.
+
+    Example:
+        >>> from hf_posenc.documents import Documents
+        >>> numbers = {"branch_ids": Ragged.from_rows([[0, 1, 1, 1, 2, 2, 2]])}
+        >>> branches = branches_of(Documents({"input_ids": numbers["branch_ids"], **numbers}, np.arange(1)))
+        >>> branches.positions, branches.kept(3)
+        (array([0, 1, 2, 3, 1, 2, 3]), array([ True,  True,  True, False,  True,  True, False]))
+    """
+    column = documents.columns["branch_ids"]
+    sizes = runs(column.values, column.lengths)
+    starts = np.cumsum(sizes.values) - sizes.values
+    numbers = np.append(column.values, 0)[starts]  # a document without tokens has one run of length 0
+    of_document = np.arange(len(sizes)).repeat(sizes.lengths)
+    shared = np.bincount(of_document, np.where(numbers == 0, sizes.values, 0), len(sizes)).astype(np.int64)
+    return Branches(sizes, numbers, np.where(numbers > 0, shared[of_document], 0))
+
+
+def check_branches(
+    branches: NDArray[np.int64], documents: NDArray[np.int64], lengths: NDArray[np.int64], first_row: int
+) -> None:
+    """Raise `ValueError` if the branch numbers of a document do not begin with 0 or 1, or fall, or skip.
+
+    `branches` and `documents` `(N,)` are the numbers of the tokens of all rows, which have `lengths` tokens each.
+    """
+    row = np.arange(len(lengths)).repeat(lengths)
+    order = np.lexsort((documents, row))  # the tokens of each document, in their order
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (np.diff(row[order]) != 0) | (np.diff(documents[order]) != 0)
+    steps = np.diff(branches[order], prepend=0)
+    steps[begins] = branches[order][begins]
+    is_wrong = (steps < 0) | (steps > 1)
+    if is_wrong.any():
+        at = int(row[order[is_wrong.argmax()]])
+        raise value_error(
+            "branch_ids must be 0 at the shared tokens of a document, then 1, 2, 3, ... at its branches",
+            got=f"row {first_row + at}: {shorten(branches[row == at].tolist())}",
+            fix="[0, 0, 1, 1, 2, 2] for two branches; a column document_ids, if the row has several documents",
+        )
+
+
+def check_first_tokens(documents: Documents, first_row: int) -> None:
+    """Raise `ValueError` if the branches of a document with shared tokens begin with different tokens."""
+    branches = branches_of(documents)
+    first = documents.ids.values[branches.is_start]
+    of_branch = np.arange(len(branches.sizes)).repeat(branches.sizes.lengths)[branches.numbers > 0]
+    differs = (np.diff(first, prepend=first[:1]) != 0) & (np.diff(of_branch, prepend=-1) == 0)
+    differs &= branches.shared[branches.numbers > 0] > 0
+    if differs.any():
+        at = int(of_branch[differs.argmax()])
+        raise value_error(
+            "each branch of a document must begin with the same token, the last one of the prompt, repeated",
+            got=f"row {first_row + documents.sample[at]}: input_ids {shorten(documents.ids[at].tolist())}, "
+            f"branch_ids {shorten(documents.columns['branch_ids'][at].tolist())}",
+            fix="the prompt 5 6 with the answers 7 8 and 9 10: input_ids [5, 6, 7, 8, 6, 9, 10], "
+            "branch_ids [0, 1, 1, 1, 2, 2, 2]",
+        )
