@@ -41,6 +41,7 @@ def test_the_public_names() -> None:
         "TokenBudgetMixin",
         "__version__",
         "audit",
+        "branch_log_probs",
         "corpus",
         "fixed_bases",
         "frequencies",

@@ -47,13 +47,12 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
 
     per_token = dict(rows.columns)
     # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
-    is_separated = not set(rows.boundaries) <= {"attention_mask"} or not per_token.keys().isdisjoint(
-        ("position_ids", BRANCHES)
-    )
+    is_separated = not set(rows.boundaries) <= {"attention_mask"} or "position_ids" in per_token
     if is_separated:
         names = ["document_ids", *(name for name in NUMBERS if name in rows.boundaries)]
         per_token |= dict.fromkeys(names, rows.document_ids)
-        per_token["position_ids"] = rows.positions(config.first_position)  # a column that Trainer keeps, as `labels` is
+    if is_separated or BRANCHES in per_token:  # a column that Trainer keeps, as `labels` is
+        per_token["position_ids"] = rows.positions(config.first_position)
     if not is_separated or not {"attention_mask", MASK_NUMBERS}.isdisjoint(rows.boundaries):
         has_global = config.accepts is not None and "global_attention_mask" in config.accepts  # 2 is no document there
         mask = np.ones_like(ids.values) if has_global else rows.document_ids.values + 1

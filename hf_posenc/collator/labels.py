@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import value_error
-from ..documents import BRANCHES, Documents
+from ..documents import Documents
 from ..ragged import Ragged
 from .settings import LabelName, MaskedLM, Settings
 
@@ -113,14 +113,8 @@ def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def causal_labels(documents: Documents) -> tuple[Ragged, Ragged]:
-    """Return the ids, and labels for causal language models: the ids themselves. Models shift the labels.
-
-    In a document with branches, only the answers have labels.
-    """
-    if BRANCHES not in documents.columns:
-        return documents.ids, documents.ids
-    is_prompt = np.repeat(documents.is_branched, documents.ids.lengths) & (documents.columns[BRANCHES].values == 0)
-    return documents.ids, Ragged(np.where(is_prompt, IGNORED, documents.ids.values), documents.ids.lengths)
+    """Return the ids, and labels for causal language models: the ids themselves. Models shift the labels."""
+    return documents.ids, documents.own_labels
 
 
 # Function that takes documents and returns their ids, possibly masked, and one label per token. Each row of the

@@ -6,16 +6,13 @@ model can predict the first token of each answer from the token before it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
 from ..ragged import Ragged, run_indices, runs
-
-if TYPE_CHECKING:
-    from .documents import Documents
 
 
 class Branches(NamedTuple):
@@ -62,20 +59,17 @@ class Branches(NamedTuple):
         return (place >= first.repeat(sizes)) & (place < stop.repeat(sizes))
 
 
-def branches_of(documents: Documents) -> Branches:
-    r"""Return the branches of `documents`, rows of one document each with a column `branch_ids`.
+def branches_of(branch_ids: Ragged) -> Branches:
+    r"""Return the branches of documents from the branch numbers of their tokens, one row for each document.
 
     Example:
-        >>> from hf_posenc.documents import Documents
-        >>> numbers = {"branch_ids": Ragged.from_rows([[0, 1, 1, 1, 2, 2, 2]])}
-        >>> branches = branches_of(Documents({"input_ids": numbers["branch_ids"], **numbers}, np.arange(1)))
+        >>> branches = branches_of(Ragged.from_rows([[0, 1, 1, 1, 2, 2, 2]]))
         >>> branches.positions, branches.kept(3)
         (array([0, 1, 2, 3, 1, 2, 3]), array([ True,  True,  True, False,  True,  True, False]))
     """
-    column = documents.columns["branch_ids"]
-    sizes = runs(column.values, column.lengths)
+    sizes = runs(branch_ids.values, branch_ids.lengths)
     starts = np.cumsum(sizes.values) - sizes.values
-    numbers = np.append(column.values, 0)[starts]  # a document without tokens has one run of length 0
+    numbers = np.append(branch_ids.values, 0)[starts]  # a document without tokens has one run of length 0
     of_document = np.arange(len(sizes)).repeat(sizes.lengths)
     shared = np.bincount(of_document, np.where(numbers == 0, sizes.values, 0), len(sizes)).astype(np.int64)
     return Branches(sizes, numbers, np.where(numbers > 0, shared[of_document], 0))
@@ -104,19 +98,22 @@ def check_branches(
         )
 
 
-def check_first_tokens(documents: Documents, first_row: int) -> None:
-    """Raise `ValueError` if the branches of a document with shared tokens begin with different tokens."""
-    branches = branches_of(documents)
-    first = documents.ids.values[branches.is_start]
-    of_branch = np.arange(len(branches.sizes)).repeat(branches.sizes.lengths)[branches.numbers > 0]
-    differs = (np.diff(first, prepend=first[:1]) != 0) & (np.diff(of_branch, prepend=-1) == 0)
-    differs &= branches.shared[branches.numbers > 0] > 0
+def check_first_tokens(ids: Ragged, branch_ids: Ragged, rows: NDArray[np.int64]) -> None:
+    """Raise `ValueError` if the branches of a document with shared tokens begin with different tokens.
+
+    `ids` and `branch_ids` have a row for each document, and `rows` `(D,)` are the numbers of the rows that they are in.
+    """
+    branches = branches_of(branch_ids)
+    is_branch = branches.numbers > 0
+    first = ids.values[branches.is_start]
+    document = np.arange(len(branches.sizes)).repeat(branches.sizes.lengths)[is_branch]
+    differs = (np.diff(first, prepend=first[:1]) != 0) & (np.diff(document, prepend=-1) == 0)
+    differs &= branches.shared[is_branch] > 0
     if differs.any():
-        at = int(of_branch[differs.argmax()])
+        at = int(document[differs.argmax()])
         raise value_error(
             "each branch of a document must begin with the same token, the last one of the prompt, repeated",
-            got=f"row {first_row + documents.sample[at]}: input_ids {shorten(documents.ids[at].tolist())}, "
-            f"branch_ids {shorten(documents.columns['branch_ids'][at].tolist())}",
+            got=f"row {rows[at]}: input_ids {shorten(ids[at].tolist())}, branch_ids {shorten(branch_ids[at].tolist())}",
             fix="the prompt 5 6 with the answers 7 8 and 9 10: input_ids [5, 6, 7, 8, 6, 9, 10], "
             "branch_ids [0, 1, 1, 1, 2, 2, 2]",
         )

@@ -177,7 +177,10 @@ class Documents:
     @property
     def branches(self) -> Branches | None:
         """Branches of the documents, one after the other; `None` without a column of them."""
-        return branches_of(self.split()) if BRANCHES in self.columns else None
+        if BRANCHES not in self.columns:
+            return None
+        sizes = self.ids.lengths if self.sizes is None else self.sizes.values
+        return branches_of(Ragged(self.columns[BRANCHES].values, sizes))
 
     @property
     def path_lengths(self) -> NDArray[np.int64]:
@@ -239,6 +242,27 @@ class Documents:
             sizes=None,
             places=None if self.places is None else Ragged(self.places.values, sizes),
         )
+
+    @property
+    def own_labels(self) -> Ragged:
+        """Labels that are the ids of their tokens; -100 at the shared tokens of branches, which are a prompt."""
+        if BRANCHES not in self.columns:
+            return self.ids
+        is_prompt = self.is_branched.repeat(self.ids.lengths) & (self.columns[BRANCHES].values == 0)
+        return Ragged(np.where(is_prompt, IGNORED, self.ids.values), self.ids.lengths)
+
+    def split_branches(self) -> Documents:
+        """Return one row for each branch of rows of one document each; the first one has the shared tokens too."""
+        branches = self.branches
+        if branches is None:
+            return self
+        # A run of shared tokens joins the run after it, if that is of the same document.
+        document = np.arange(len(self.ids)).repeat(branches.sizes.lengths)
+        begins = (branches.shared == 0) | (branches.numbers != 1)
+        begins |= np.diff(document, prepend=-1) != 0
+        sizes = np.add.reduceat(branches.sizes.values, np.flatnonzero(begins)) if len(begins) else branches.sizes.values
+        count = np.bincount(document[begins], minlength=len(self.ids))
+        return self.replaced(sizes=Ragged(sizes, count)).split()
 
     def supervise(
         self, labels: Ragged, *, predicts_next: bool | None, shares_row: NDArray[np.bool_] | bool = True

@@ -70,7 +70,8 @@ def read_documents(
         kept = {name: Ragged(column.values[index], lengths) for name, column in kept.items()}
     documents = Documents(kept, sample, sizes=sizes, boundaries=boundaries)
     if BRANCHES in kept:
-        check_first_tokens(documents.split(), first_row)
+        split = documents.split()
+        check_first_tokens(split.ids, split.columns[BRANCHES], first_row + split.sample)
     return documents, None if is_same else index
 
 

@@ -18,6 +18,7 @@ from .._common.integers import as_integer
 from ..collator.warn import supervision_message, unread_masks_message
 from ..documents import (
     BOUNDARIES,
+    BRANCHES,
     PER_TOKEN,
     SUPERVISION,
     TOKEN_INDICES,
@@ -188,7 +189,7 @@ class _PackWindow:
         if "labels" in columns:
             columns["labels"], _ = rows.supervise(columns["labels"], predicts_next=None if self.labels else False)
         packed = pack_rows(columns, self.max_length, seed=self.seed, first_position=self.first_position)
-        if not self.document_ids:
+        if not self.document_ids and BRANCHES not in packed:  # their positions do not restart with each document
             del packed["document_ids"]
         fills = {name: column.fill for name, column in PER_TOKEN.items()}
         fills |= {"input_ids": self.pad_token_id, "labels": IGNORED, "position_ids": self.first_position}
@@ -203,7 +204,7 @@ class _PackWindow:
 
         columns = {"input_ids", "position_ids"} | ({*_COLUMNS} - {"document_ids"}) & set(names)
         columns |= {"labels"} if self.labels is not None else set()
-        columns |= {"document_ids"} if self.document_ids else set()
+        columns |= {"document_ids"} if self.document_ids or BRANCHES in names else set()
         numbers = {name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in columns}
         return datasets.Features({**numbers, "attention_mask": datasets.Value("string")})
 
@@ -234,7 +235,7 @@ def _read_documents(table: Any, column: str, first_row: int, *, labels: str | No
     documents, _ = read_documents(columns, first_row=first_row, is_packed=is_packed)
     documents = documents.split()
     if labels is not None:
-        documents = documents.with_columns(labels=documents.columns.get("labels", documents.ids))
+        documents = documents.with_columns(labels=documents.columns.get("labels", documents.own_labels))
     if documents.masks and "labels" in documents.columns and first_row == 0:  # the first window
         warn(supervision_message(documents, documents.columns["labels"], None if labels else False))
     return documents
