@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LABEL_COLUMNS = ("label", "label_ids", "labels")
 
+_COLLATED_BY_TRAINERS = "DPOTrainer, RewardTrainer and KTOTrainer have collators of their own: leave out data_collator="
+
 # One value per row.
 Values = Sequence[Any] | NDArray[Any] | Ragged
 
@@ -239,8 +241,8 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
             first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
             if {"chosen", "rejected"} <= first.keys():
                 fix = (
-                    'text_column="prompt", branches=("chosen", "rejected"); but DPOTrainer and RewardTrainer tokenize '
-                    f"pairs themselves: processing_class=collate, without data_collator=; or {argument}='chosen'"
+                    'both in one row: text_column="prompt", branches=("chosen", "rejected"); '
+                    f"{_COLLATED_BY_TRAINERS}; one of them: {argument}='chosen'"
                 )
             elif {"role", "content"} <= first.keys():
                 fix = "collate([conversation]), a list of conversations"
@@ -250,11 +252,11 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
             ]:
                 fix = f"{argument}={names[0]!r}"
             elif ids := [key for key, value in first.items() if is_foreign_ids(key, value)]:
+                rename = f"dataset.rename_column('{ids[0]}', 'input_ids')"
                 raise value_error(
                     f"column '{ids[0]}' has token ids, which are read from 'input_ids'",
                     got=f"columns {sorted(columns, key=str)}",
-                    fix=f"dataset.rename_column('{ids[0]}', 'input_ids')"
-                    + (": each answer of a pair is a row of its own" if "_" in ids[0] else ""),
+                    fix=rename if len(ids) == 1 else f"{_COLLATED_BY_TRAINERS}; for one of the columns {rename}",
                 )
             else:
                 fix = (

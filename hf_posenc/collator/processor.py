@@ -39,7 +39,10 @@ class Processor(Settings):
         def __getattr__(self, name: str) -> Any:
             fix = None
             if not name.startswith("_") and hasattr(vars(self).get("tokenizer"), name):
-                fix = f"collate.tokenizer.{name}; a pipeline takes tokenizer=collate.tokenizer"
+                fix = (
+                    f"collate.tokenizer.{name}; a pipeline takes tokenizer=collate.tokenizer, RewardTrainer "
+                    "processing_class=collate.tokenizer"
+                )
             raise AttributeError(explain(f"a collator has no attribute '{name}'", fix=fix), name=name, obj=self)
 
     @property

@@ -109,7 +109,7 @@ def _integers(name: str, values: Any) -> Ragged | None:
 
 def is_foreign_ids(name: object, value: object) -> bool:
     """Return True for token ids under a name that other libraries use, such as `tokens` or `chosen_input_ids`."""
-    is_named = name in _FOREIGN_IDS or str(name).startswith(("chosen_", "rejected_", "prompt_"))
+    is_named = name in _FOREIGN_IDS or str(name).startswith(("chosen_", "rejected_", "prompt_", "completion_"))
     row = value.tolist() if hasattr(value, "tolist") else value
     is_list = isinstance(row, list) and len(row) > 0 and all(type(token) is int for token in row)
     return is_named and is_list and not str(name).endswith("mask")

@@ -124,7 +124,7 @@ def test_a_pipeline_with_the_collator_as_its_tokenizer_is_refused_with_the_argum
     }
     model, collate = kinds[task].from_config(config), C(wordpiece)
     with pytest.raises(
-        (TypeError, AttributeError), match=r"\n  fix: .* a pipeline takes tokenizer=collate\.tokenizer$"
+        (TypeError, AttributeError), match=r"\n  fix: .* a pipeline takes tokenizer=collate\.tokenizer\b"
     ):
         pipeline(task, model=model, tokenizer=collate)("I ride [MASK]")
     assert pipeline(task, model=model, tokenizer=collate.tokenizer)("I ride [MASK]") is not None

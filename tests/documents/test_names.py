@@ -115,6 +115,14 @@ def test_ids_under_another_name_are_named(word_level: Any, name: str) -> None:
     assert "remove_unused_columns" not in str(refused.value)
 
 
+# The columns of TRL's KTOTrainer, RewardTrainer and DPOTrainer.
+@pytest.mark.parametrize("names", ["prompt completion", "chosen rejected", "prompt chosen rejected"])
+def test_ids_of_several_texts_in_a_row_name_the_trainers_that_collate_them(word_level: Any, names: str) -> None:
+    row = {f"{name}_ids": [5, 6] for name in names.split()}
+    with pytest.raises(ValueError, match=r"leave out data_collator=; for one of the columns dataset.rename_column\("):
+        C(word_level)([row])
+
+
 @given(
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     gaps=st.lists(st.integers(0, 12), max_size=3),
