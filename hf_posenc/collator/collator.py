@@ -114,7 +114,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             one answer; `labels="causal_lm"` trains on the answers alone.
         is_split_into_words (`bool`, *optional*): True if texts are lists of words.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
-        on_empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens (the default), or keep it as a row
+        on_empty (`"error"` or `"keep"`, *optional*): raise for a row without tokens (the default), or keep it as a row
             of padding.
         > Padding
         padding (*optional*, defaults to `True`): as in transformers; `True` is `"longest"`. `"max_length"` also pads
@@ -131,9 +131,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             this limit and those of the tokenizer, the model and the embedding.
         max_target_length (`int`, *optional*): maximal number of tokens in a target. The attribute is the smaller of
             this limit and the decoder's. If the decoder has no limit, the tokenizer's is used instead.
-        return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
-            rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens. Tokenized
-            rows that have a column `overflow_to_sample_mapping` keep its values. `Trainer.predict` needs rows that are
+        return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text or row in
+            further rows and return `overflow_to_sample_mapping`; consecutive rows share `stride` tokens. Tokenized rows
+            that have a column `overflow_to_sample_mapping` keep its values. `Trainer.predict` needs rows that are
             not continued: tokenize with `dataset.map` first. A batch with more rows than it was given warns.
         > Masks and packing
         look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added if the forward of
@@ -400,7 +400,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         return self._fitted(self._config.embedder.embed(batch, out))
 
     def batches(self, texts: Any, token_budget: int, *, window: int = 20_000) -> Batches:
-        r"""Return an iterable over batches of texts of similar length, for inference.
+        r"""Return an iterable over batches of texts, or tokenized rows, of similar length, for inference.
 
         Its method `in_order` puts the results of the batches in the order of the texts. The texts are tokenized one
         window at a time, and a batch is padded when the loop reaches it. Each batch has the keys that `batch` returns.
@@ -656,12 +656,10 @@ class DataCollatorWithPositionalEncoding(Processor):
         """Tokenize and truncate rows or columns; warn if tokens were lost to a limit that the user did not set."""
         config, settings = self._config, self._config.settings
         tokenized = tokenize(config, rows_or_columns)
-        for kind, truncated, name in (
-            ("texts", tokenized.truncated, "max_length"),
-            ("targets", tokenized.targets_truncated, "max_target_length"),
-        ):
-            if truncated and getattr(settings, name) is None:
-                self._warnings.once(kind, truncation_warning(config, kind, truncated, tokenized.count, name))
+        if tokenized.truncated and settings.max_length is None:
+            self._warnings.once("max_length", truncation_warning(config, tokenized, "max_length"))
+        if tokenized.targets_truncated and settings.max_target_length is None:
+            self._warnings.once("max_target_length", truncation_warning(config, tokenized, "max_target_length"))
         if changes := [change for tokenizer in self._watched for change in tokenizer.changes()]:
             self._warnings.once("tokenizer", changed_tokenizer_warning(changes[0]))
         if tokenized.from_conversations and config.predicts_next and not tokenized.masks:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Batches:
-    r"""Iterable over batches of texts of similar length. `collate.batches` makes it, for inference.
+    r"""Iterable over batches of texts, or tokenized rows, of similar length. `collate.batches` makes it, for inference.
 
     Every loop over it yields the same batches. If the texts come from an iterator, such as a generator, only one loop
     is possible. After a loop, `in_order` puts the results of the batches in the order of the texts.
@@ -95,8 +95,8 @@ class Batches:
                     try:
                         batch = self._batch(tokenized.take(rows))
                     except (TypeError, ValueError) as error:
-                        texts = tokenized.sample[rows].tolist()
-                        error.add_note(f"  the rows of this batch are texts {shorten(texts)}")
+                        numbers = tokenized.sample[rows].tolist()
+                        error.add_note(f"  the rows of this batch are rows {shorten(numbers)} of the input")
                         raise
                     yield batch
                     bar.update(len(rows))
@@ -109,7 +109,7 @@ class Batches:
             tokenized = self._tokenize(window)
         except (TypeError, ValueError) as error:
             if first_text:
-                error.add_note(f"  row 0 of this message is text {first_text}")
+                error.add_note(f"  row 0 of this message is row {first_text} of the input")
             raise
         return tokenized.replaced(sample=tokenized.sample + first_text)
 
@@ -119,11 +119,11 @@ class Batches:
         lengths = np.maximum(tokenized.ids.lengths, 1)  # a row without tokens is padded to one
         if config.fixed_length is not None:
             lengths = np.full_like(lengths, config.fixed_length)
-        text, longest = tokenized.sample, int(lengths.max(initial=0))
+        longest = int(lengths.max(initial=0))
         if (width := round_up(longest, multiple)) > self._budget:
             with_padding = "" if width == longest else f", {width} with padding"
             raise value_error(
-                f"text {text[lengths.argmax()]} has {longest} tokens{with_padding}, beyond the budget",
+                f"row {tokenized.sample[lengths.argmax()]} has {longest} tokens{with_padding}, beyond the budget",
                 got=f"token_budget={self._budget}",
                 fix=f"token_budget={width}, or a collator with a smaller max_length",
             )
@@ -202,16 +202,16 @@ class Batches:
 
 
 def _check_rows_are_kept(config: Config) -> None:
-    """Raise a `ValueError` for `packing`, and for `on_no_labels="skip"`: a text may then have no row of its own."""
+    """Raise a `ValueError` for `packing`, and for `on_no_labels="skip"`: a document may then have no row of its own."""
     if config.settings.packing:
         raise value_error(
-            "packing puts several texts into one row, so that a text has no result of its own",
+            "packing puts several documents into one row, so that a document has no result of its own",
             got=f"packing={config.settings.packing!r}",
             fix="collate.replace(packing=False).batches(...)",
         )
     if config.settings.on_no_labels == "skip":
         raise value_error(
-            "a text that is left out of its batch has no result",
+            "a row that is left out of its batch has no result",
             got='on_no_labels="skip"',
             fix='collate.replace(on_no_labels="keep").batches(...)',
         )

@@ -109,7 +109,7 @@ def _check_lengths(config: Config, rows: Documents) -> None:
     if config.settings.on_empty != "keep" and rows.ids.shortest == 0 and len(lengths):
         raise value_error(
             f"row {int(rows.sample[rows.ids.lengths.argmin()])} has no tokens",
-            got="an empty text, or one in which the tokenizer finds no token",
+            got="an empty row, padding alone, or a text in which the tokenizer finds no token",
             fix='drop such rows first, or on_empty="keep" for a row of padding',
         )
 

@@ -235,7 +235,7 @@ class Settings:
             )
         if self.stride and not self.return_overflowing_tokens:
             raise value_error(
-                "stride is the overlap of the rows of a long text, and a text gives one row",
+                "stride is the overlap of the pieces of a long row, and long rows are truncated",
                 got=f"stride={self.stride}",
                 fix="return_overflowing_tokens=True",
             )

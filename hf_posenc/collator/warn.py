@@ -1,4 +1,4 @@
-"""Warnings of a collator, each given once: truncated texts, columns left out, label columns with an unusual name."""
+"""Warnings of a collator, each given once: truncated rows, columns left out, label columns with an unusual name."""
 
 from __future__ import annotations
 
@@ -51,11 +51,13 @@ def changed_tokenizer_warning(change: str) -> str:
     )
 
 
-def truncation_warning(config: Config, what: str, truncated: int, count: int, name: str) -> str:
-    """Return the warning that `truncated` of `count` texts or targets were truncated.
-
-    `what` is `"texts"` or `"targets"`, and `name` is the setting: `"max_length"` or `"max_target_length"`.
-    """
+def truncation_warning(config: Config, tokenized: Documents, name: str) -> str:
+    """Return the warning that texts or given rows were truncated to `max_length`, or targets to `max_target_length`."""
+    truncated, count, what = tokenized.truncated, tokenized.count, "texts" if tokenized.from_texts else "rows"
+    if name == "max_target_length":
+        truncated, what = tokenized.targets_truncated, "targets"
+    elif config.settings.packing and not tokenized.from_texts:  # the documents of given rows are truncated one by one
+        count, what = len(tokenized.ids), "documents"
     limits = config.limits if name == "max_length" else config.target_limits
     limit, model = limits.max_length, config.limited_by(name)
     is_tokenizers = limits.set_by == "tokenizer" and config.model is not None and name == "max_length"
@@ -66,7 +68,8 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
         + (f", the limit of {model}" if model else by_tokenizer),
         got="no such limit was set; this warning is given once",
         fix=(f"tokenizer.model_max_length = {larger}, then make the collator; " if larger else "")
-        + "return_overflowing_tokens=True keeps the rest; truncation=False raises instead; "
+        + ("" if what == "targets" else "return_overflowing_tokens=True keeps the rest; ")
+        + "truncation=False raises instead; "
         + f"{name}={limit} sets the limit",
     )
 
@@ -105,7 +108,7 @@ def warn_of_pieces(config: Config, tokenized: Documents) -> None:
         names = [name for name in (settings.text_column, settings.text_pair_column, target) if name]
         dropped = f", remove_columns={names}"
     message = explain(
-        "a batch has more rows than it was given, one for each piece of a long text: predictions do not belong to the "
+        "a batch has more rows than it was given, one for each piece of a long row: predictions do not belong to the "
         "rows of the data set, and accelerate cuts those of the last batch",
         got="return_overflowing_tokens=True",
         fix=f"before Trainer.predict or evaluate, dataset = dataset.map(collate, batched=True{dropped})",

@@ -85,7 +85,7 @@ class Documents:
     Args:
         columns (`dict` from `str` to `Ragged`): `"input_ids"`, and other columns of the same lengths.
         sample (`np.ndarray` `(R,)` int64): index of the text or given row of each row; a long text may give several.
-        truncated (`int`, *optional*, defaults to 0): number of texts that lost tokens.
+        truncated (`int`, *optional*, defaults to 0): number of texts, given rows or their documents that lost tokens.
         sizes (`Ragged`, *optional*): lengths of the documents in each row. A row without tokens has one of length 0.
             `None` if no column says where documents begin: each row is one document.
         boundaries (`tuple` of `str`, *optional*): names of the given columns of `BOUNDARIES`.

@@ -358,8 +358,8 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             raise
         if len(lengths) != len(window):
             raise value_error(
-                "a text that becomes several rows has no single length",
-                got=f"{len(window)} texts that became {len(lengths)} rows: return_overflowing_tokens=True",
+                "a row that becomes several has no single length",
+                got=f"{len(window)} rows that became {len(lengths)}: return_overflowing_tokens=True",
                 fix="tokenize first: stream.map(collate, batched=True, remove_columns=...)",
             )
         return lengths

@@ -726,6 +726,19 @@ def test_cut_texts_are_counted_and_reported_once(word_level) -> None:
     collate({"text": texts})  # warned once, also by the other method
 
 
+@pytest.mark.parametrize(
+    ("settings", "row", "message"),
+    [
+        ({}, {"input_ids": [1] * 8}, "1 of 1 rows were truncated to 3 tokens"),
+        ({"packing": True}, {"input_ids": [1] * 10, "seq_lengths": [4, 5, 1]}, "2 of 3 documents were truncated to 3"),
+    ],
+)
+def test_given_rows_that_are_truncated_are_not_called_texts(word_level, settings, row, message) -> None:
+    word_level.model_max_length = 3
+    with pytest.warns(UserWarning, match=message):
+        C(word_level, **settings)([row])
+
+
 def test_texts_truncated_to_a_given_length_are_not_reported(word_level, wordpiece) -> None:
     C(word_level, max_length=3)(["a a a a"])
     C(word_level, max_length=3)({"text": ["a a a a"]})

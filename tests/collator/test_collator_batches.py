@@ -309,7 +309,7 @@ def test_wrong_results_are_refused(wordpiece) -> None:
 def test_settings_that_part_rows_from_texts_are_refused(wordpiece) -> None:
     for packing in (True, "flat"):
         collate = C(wordpiece, packing=packing, max_length=64)
-        with pytest.raises(ValueError, match=r"packing puts several texts(.|\n)*replace\(packing=False\)"):
+        with pytest.raises(ValueError, match=r"packing puts several documents(.|\n)*replace\(packing=False\)"):
             collate.batches(["I"], 64)
     with pytest.raises(ValueError, match=r"left out of its batch(.|\n)*on_no_labels"):
         C(wordpiece, on_no_labels="skip").batches(["I"], 64)
@@ -317,9 +317,9 @@ def test_settings_that_part_rows_from_texts_are_refused(wordpiece) -> None:
 
 def test_a_text_beyond_the_budget_is_refused_by_number(wordpiece) -> None:
     texts = ["I ride"] * 7 + ["I " * 30]
-    with pytest.raises(ValueError, match=r"text 7 has 32 tokens, beyond(.|\n)*budget=24(.|\n)*token_budget=32, or"):
+    with pytest.raises(ValueError, match=r"row 7 has 32 tokens, beyond(.|\n)*budget=24(.|\n)*token_budget=32, or"):
         list(C(wordpiece).batches(texts, 24, window=3))
-    with pytest.raises(ValueError, match=r"text 7 has 32 tokens, 40 with padding(.|\n)*token_budget=40"):
+    with pytest.raises(ValueError, match=r"row 7 has 32 tokens, 40 with padding(.|\n)*token_budget=40"):
         list(C(wordpiece, pad_to_multiple_of=20, max_length=40).batches(texts, 32))
     assert len(list(C(wordpiece, max_length=24).batches(texts, 24))) > 1
 
@@ -329,11 +329,11 @@ def test_a_bad_text_is_refused_by_number_also_in_a_later_window(wordpiece) -> No
     with pytest.raises(TypeError, match="row 2 of column 'text' is NoneType") as first:
         list(C(wordpiece).batches(texts, 64))
     assert not hasattr(first.value, "__notes__")
-    with pytest.raises(TypeError, match=r"row 0 of column 'text' is NoneType(.|\n)*row 0 of this message is text 2"):
+    with pytest.raises(TypeError, match=r"row 0 of column 'text' is NoneType(.|\n)*this message is row 2 of"):
         list(C(wordpiece).batches(texts, 64, window=2))
 
     rows = [{"text": "I " * (9 - number), "score": 1 if number < 7 else [1, 2]} for number in range(9)]
-    with pytest.raises(ValueError, match=r"column 'score'(.|\n)*the rows of this batch are texts \[\d, \d, \d, \d\]"):
+    with pytest.raises(ValueError, match=r"column 'score'(.|\n)*of this batch are rows \[\d, \d, \d, \d\] of"):
         list(C(wordpiece).batches(rows, 32))
 
 

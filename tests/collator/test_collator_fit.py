@@ -68,7 +68,7 @@ def test_without_truncation_a_row_beyond_the_model_is_refused_by_its_name(word_l
 
 
 def test_rows_of_ids_are_held_to_the_model_too(word_level) -> None:
-    with pytest.warns(UserWarning, match="1 of 1 texts were truncated to 3 tokens"):
+    with pytest.warns(UserWarning, match="1 of 1 rows were truncated to 3 tokens"):
         assert C(word_level, model=spec(max_length=3))([{"input_ids": [5, 6, 7, 8]}])["input_ids"].shape == (1, 3)
 
 
@@ -80,8 +80,9 @@ def test_targets_are_truncated_to_the_limit_of_the_decoder(wordpiece, word_level
     assert C(wordpiece, model=spec("labels", is_encoder_decoder=True), text_target_column="t").max_target_length == 512
     collate = C(word_level, model=SHORT_BART, text_target_column="target")
     rows = [{"text": "a", "target": "a b c d e f g h"}, {"text": "a", "target": "b"}]
-    with pytest.warns(UserWarning, match="1 of 2 targets were truncated to 6 tokens, the limit of Bart"):
+    with pytest.warns(UserWarning, match="1 of 2 targets were truncated to 6 tokens, the limit of Bart") as warned:
         assert collate(rows)["labels"].shape == (2, 6)
+    assert "return_overflowing_tokens" not in str(warned[0].message)  # it continues texts, not targets
     with pytest.raises(ValueError, match=r"(?s)the target of row 0 has 8 tokens, limit 6.*Bart takes no more"):
         collate.replace(truncation=False)(rows)
 

@@ -296,7 +296,7 @@ def test_a_text_that_the_tokenizer_refuses_is_found_in_the_stream(wordpiece: Any
         list(stream_batches(texts, BUDGET, C(wordpiece), window=WINDOW))
     assert caught.value.__notes__ == ["  row 0 of these is row 100 of the stream"]
     split = C(wordpiece, max_length=8, return_overflowing_tokens=True)
-    with pytest.raises(ValueError, match="a text that becomes several rows has no single length"):
+    with pytest.raises(ValueError, match="a row that becomes several has no single length"):
         list(stream_batches(["I ride bike " * 20], BUDGET, split))
 
 
