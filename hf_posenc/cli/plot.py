@@ -87,7 +87,7 @@ def batch(
     d_model: Annotated[int | None, typer.Option("--d-model", "-d", help="Add random embeddings of this width.")] = None,
     output: _Output = Path("batch.png"),
 ) -> None:
-    """Draw a batch: tokens, masks, position ids, and the embeddings of the first row."""
+    """Draw a batch: tokens with their ids, masks, position ids, and the embeddings of the first row."""
     plots = _plots(output)
     settings = {"padding_side": padding_side, "max_length": max_length, "pad_token": pad_token, "packing": packing}
     inputs, tokens, about = _batch(texts, tokenizer, look_ahead=look_ahead, embedding=d_model, **settings)

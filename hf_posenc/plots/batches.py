@@ -1,4 +1,4 @@
-"""Plots of one batch: `batch` draws tokens, masks, positions and embeddings; `masks` draws masks token by token."""
+"""Plots of one batch: `batch` draws tokens, labels, masks, positions and embeddings; `masks` draws masks by token."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error
 from ..collator import real_tokens
 from ..masks import AttentionMask, reasons
@@ -60,17 +61,18 @@ _HATCHES = {_OTHER: "////"}
 
 @picture
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
-    r"""Draw a batch: tokens, padding mask, look-ahead mask, position ids, and the embeddings of the first row.
+    r"""Draw a batch: tokens with their ids, labels, padding mask, look-ahead mask, position ids, and embeddings.
 
     There is one panel for each of these that the batch has, and one for the documents of packed rows. All panels show
-    the same tokens: as many as there is room for, the last ones if the padding is on the left. The look-ahead mask has
-    the tokens of the first row on its axes, and the colors of `masks`. At most 16 rows are drawn. The picture states if
-    some are left out.
+    the same tokens: as many as there is room for, the last ones if the padding is on the left. The label -100 is gray.
+    The look-ahead mask has the tokens of the first row on its axes, and the colors of `masks`; in packed rows, it also
+    hides other documents. Embeddings are those of the first row. At most 16 rows are drawn. The picture states if some
+    are left out.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
-            `(B, T, D)`, and any of `attention_mask` `(B, T)`, `position_ids` `(B, T)`, `look_ahead_mask`
-            `(B, 1, T, T)`.
+            `(B, T, D)`, and any of `labels` `(B, T)` or `(B,)`, `attention_mask` `(B, T)`, `position_ids` `(B, T)`,
+            `look_ahead_mask` `(B, 1, T, T)`.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show the tokens only. By default a new figure
@@ -97,51 +99,59 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
     """
     contents = _Contents(batch)
     (count, length), rows = contents.shape, min(contents.shape[0], _MOST_ROWS)
-    if tokens is None and batch.get("input_ids") is None:
-        words = [[""] * length] * rows
-    else:
+    words = [[""] * length] * rows
+    if tokens is not None or batch.get("input_ids") is not None:
         words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(length))
-    full_width = 1.15 * inches_of([word for row in words for word in row])
+    ids = words if batch.get("input_ids") is None else as_numpy(batch["input_ids"][:rows]).astype(str).tolist()
+    labels = np.empty((0, 0)) if batch.get("labels") is None else as_numpy(batch["labels"][:rows]).reshape(rows, -1)
+    full_width = 1.15 * inches_of([word for row in (*words, *ids, *labels.astype(str).tolist()) for word in row])
     widest = min(full_width, _WIDEST_TOKEN)
     columns = min(max(int((_WIDEST - _BESIDE if ax is None else width_of(ax)) / widest), 1), length, _MOST_TOKENS)
     width = _WIDEST  # inches, less if that is enough for whole tokens
     if batch.get("inputs_embeds") is None:
         width = min(max(columns * max(full_width, _WIDEST_TOKEN) + _BESIDE, _NARROWEST), _WIDEST)
-    room = width - _BESIDE if ax is None else width_of(ax)
     is_left = contents.real[:, -1].all() and not contents.real[:, 0].all()
-    part = slice(length - columns, length) if is_left else slice(columns)
-    is_real, letters = contents.real[:rows, part], int(room / columns / widest * _letters(words, widest))
-    title = f"tokens {part.start or 0} to {part.stop - 1} of {length}" if columns < length else "tokens"
-    style: dict[str, Any] = {"inks": np.where(is_real, INK, FADED), "lines": "#B0B0B0", "first": part.start or 0}
-    style["words"] = [
-        [word if len(word) <= letters else word[: letters - 1] + "…" for word in row[part]] for row in words
+    part = slice(length - columns, length) if is_left else slice(0, columns)
+    is_real, room = contents.real[:rows, part], width - _BESIDE if ax is None else width_of(ax)
+    title, drawn = "tokens", f"; the first {rows} rows are drawn" if rows < count else ""
+    if columns < length:
+        title = f"tokens {part.start} to {part.stop - 1} of {length}"
+        drawn += f"; tokens {part.start} to {part.stop - 1} are drawn"
+    letters = int(room / columns / widest * _letters(words, widest))
+    words = [[word if len(word) <= letters else word[: letters - 1] + "…" for word in row[part]] for row in words]
+    words = [
+        [word if word == number else f"{word}\n{number}" for word, number in zip(row, numbers[part], strict=True)]
+        for row, numbers in zip(words, ids, strict=True)
     ]
     if ax is not None:
-        _draw_cells(new_axes(ax), is_real, (PADDING, "#FFFFFF"), title, **style)
+        _draw_words(new_axes(ax), title, words, is_real, part.start)
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
 
     numbers = {"document_ids": contents.documents, "position_ids": contents.positions}
     strips, squares = (
         [name for name in names if numbers.get(name, batch.get(name)) is not None] for names in (_STRIPS, _SQUARES)
     )
-    heights, places = _places(strips, squares, 0.22 * rows + 0.9, min(0.25 * columns + 1.45, 4.2))
-    heights = [0.32 * rows + 0.75, *heights]
-    figure, first = new_figure(width, sum(heights) + 0.9), part.start or 0
+    top = {"tokens": 0.4 * rows + 0.75} | ({"labels": 0.28 * rows + 0.8} if labels.size else {})
+    heights, places = _places(top, strips, squares, 0.22 * rows + 0.95, min(0.25 * columns + 1.45, 4.2))
+    figure = new_figure(width, sum(heights) + 0.9)
     grid = figure.add_gridspec(len(heights), 6, height_ratios=heights)
-    _draw_cells(figure.add_subplot(grid[0, :]), is_real, (PADDING, "#FFFFFF"), title, **style)
-    codes = {_ALLOWED} if is_real.all() else {_ALLOWED, _PADDING}
+    codes = {code for code, used in ((_ALLOWED, "attention_mask" in strips), (_PADDING, not is_real.all())) if used}
     for name, place in places.items():
         panel = figure.add_subplot(grid[place].subgridspec(1, 1)[0])  # wide labels of a panel move no other panel
-        if name == "attention_mask":
-            _draw_cells(panel, is_real, (PADDING, BLUE), name, first=first)
+        if name == "tokens":
+            _draw_words(panel, title, words, is_real, part.start)
+        elif name == "labels":
+            each, across = (part, "token") if labels.shape[1] == length else (slice(0, columns), "label")
+            shown = labels[:, each]  # one for each token; those of a row or of a decoder have columns of their own
+            _draw_words(panel, name, shown.astype(str).tolist(), shown != IGNORED, each.start, across)
+        elif name == "attention_mask":
+            _draw_cells(panel, is_real, (PADDING, BLUE), name, first=part.start)
         elif name in numbers:
-            _draw_numbers(panel, name, numbers[name][:rows, part], is_real, first)  # type: ignore[index]
+            _draw_numbers(panel, name, numbers[name][:rows, part], is_real, part.start)  # type: ignore[index]
         elif name == "look_ahead_mask":
             codes |= _draw_look_ahead(panel, batch, tokens, part)
         else:
             _draw_embeddings(panel, batch[name][0], part)
-    drawn = f"; the first {rows} rows are drawn" if rows < count else ""
-    drawn += f"; tokens {part.start or 0} to {part.stop - 1} are drawn" if columns < length else ""
     note = f"{counted(count, 'row')} × {counted(length, 'token')}{drawn}"
     headline(figure, contents.title(), note, _legend(codes))
     return figure
@@ -240,15 +250,8 @@ def masks(
 
 
 class _Contents:
-    """Entries of a batch that `batch` and `masks` draw, as arrays of the same shape `(B, T)`.
-
-    `real` is True at tokens and False at padding. `positions` are the position ids, `None` if the batch has none.
-    `documents` are the document numbers, -1 at padding: the `document_ids`, or counted from position ids that restart
-    within a row; `None` if the batch has neither.
-
-    Raises:
-        ValueError: if an entry has another shape than the tokens.
-        TypeError: if the batch is not a mapping, or an entry is a list instead of a tensor.
+    """Checked entries of a batch as arrays `(B, T)`: `real` is True at tokens, `positions` are the position ids, and
+    `documents` the document ids, also counted from position ids that restart; both `None` if the batch has none.
     """
 
     def __init__(self, batch: Mapping[str, Any]) -> None:
@@ -294,18 +297,16 @@ class _Contents:
     def title(self) -> str:
         """Return the title for the picture of the batch: a sentence on its padding, or on its documents."""
         lengths = self.real.sum(axis=1)
+        if self.documents is not None and (self.documents > 0).any():
+            return "Several documents share a row, and positions start again in each"
         if not self.real.all():
             return "Padding fills the shorter rows" if len(set(lengths.tolist())) > 1 else "Padding fills every row"
-        if self.documents is not None:
-            return "Several documents share a row, and positions start again in each"
         return "Rows of equal length need no padding" if len(lengths) > 1 else "One row needs no padding"
 
     def matrices(self, row: int, part: slice, look_ahead: bool | None) -> tuple[dict[str, NDArray[np.int8]], str]:
-        """Return the masks of a row as matrices to draw, and a title: a sentence on the tokens that they hide.
+        """Return the cells `(N, N)` of each mask of a row by its name, for the N tokens of `part`, and a title.
 
-        The matrices are a dict from the name of each mask to its cells, `(N, N)` int8 for the N tokens of the slice
-        `part`. The docstring of `masks` explains `look_ahead` and the numbers in the cells. The last matrix combines
-        all masks. If the batch has 4D masks for several kinds of layer, there is one combined matrix for each kind.
+        The last matrix combines all masks; for several kinds of layer, there is one combined matrix for each kind.
         """
         is_real = self.real[row, part]
         both_real = is_real & is_real[:, None]  # (N, N): query and key are real
@@ -420,41 +421,54 @@ def _letters(words: Sequence[Sequence[str]], inches: float) -> int:
     return max(int(len(longest) * min(inches / (1.15 * inches_of([longest])), 1.0)), 2)
 
 
+def _draw_words(
+    ax: Axes, title: str, words: list[list[str]], is_real: NDArray[np.bool_], first: int, across: str = "token"
+) -> None:
+    """Draw a word in each cell, gray where `is_real` is False."""
+    style: dict[str, Any] = {"words": words, "inks": np.where(is_real, INK, FADED), "lines": "#B0B0B0"}
+    _draw_cells(ax, is_real, (PADDING, "#FFFFFF"), title, (across, "row"), first=first, **style)
+
+
 def _places(
-    strips: list[str], squares: list[str], strip: float, square: float
+    top: dict[str, float], strips: list[str], squares: list[str], strip: float, square: float
 ) -> tuple[list[float], dict[str, tuple[slice, slice]]]:
-    """Return the heights of the lines below the tokens, for panels of the heights `strip` and `square`, and the place
-    of each panel in a grid of 6 columns. A look-ahead mask alone stands beside the strips if these are low.
+    """Return the heights of the lines of a picture, and the place of each panel in a grid of 6 columns.
+
+    The panels `top` have a line each. A look-ahead mask alone stands beside the strips if these are low.
     """
+    lines, beside = [([name], height, 6) for name, height in top.items()], {}
     if squares == ["look_ahead_mask"] and strips and strip * len(strips) <= 4.2:
-        left = {name: (slice(line, line + 1), slice(0, 3)) for line, name in enumerate(strips, 1)}
-        heights = [max(strip, square / len(strips))] * len(strips)
-        return heights, {**left, squares[0]: (slice(1, None), slice(3, 6))}
-    places, lines = {}, [names for names in (strips, squares) if names]
-    for line, names in enumerate(lines, 1):
-        share = 6 // len(names)
-        for column, name in enumerate(names):
-            places[name] = (slice(line, line + 1), slice(column * share, (column + 1) * share))
-    return [strip if names is strips else square for names in lines], places
+        beside = {squares[0]: (slice(len(lines), None), slice(3, 6))}
+        lines += [([name], max(strip, square / len(strips)), 3) for name in strips]
+    else:
+        both = ((strips, strip), (squares, square))
+        lines += [(names, height, 6 // len(names)) for names, height in both if names]
+    places = {
+        name: (slice(line, line + 1), slice(column * share, (column + 1) * share))
+        for line, (names, _, share) in enumerate(lines)
+        for column, name in enumerate(names)
+    }
+    return [height for _, height, _ in lines], places | beside
 
 
 def _draw_look_ahead(
     ax: Axes, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None, part: slice
 ) -> set[int]:
-    """Draw the look-ahead mask of the first row, with its tokens on both axes, and return the numbers of its cells."""
+    """Draw the look-ahead mask of the first row, or of its documents, and return the numbers of its cells."""
     decoder = "decoder_input_ids" in batch  # the mask is the decoder's, of another length
     contents = _Contents(_part_of(batch, decoder=decoder))
     if decoder:
         tokens, part = None, slice(min(part.stop, contents.shape[1]))
     name = "decoder_input_ids" if decoder else "input_ids"
     (words,) = token_labels(batch, tokens, contents.shape, rows=slice(1), span=part, name=name)
-    cells = contents.matrices(0, part, look_ahead=True)[0]["look-ahead mask"]
+    matrices, _ = contents.matrices(0, part, look_ahead=True)
+    is_packed = contents.documents is not None  # the mask alone would let documents attend to each other
+    cells = list(matrices.values())[-1] if is_packed else matrices["look-ahead mask"]
     height = float(ax.get_window_extent().height / figure_of(ax).dpi)
     cell = min(width_of(ax) - inches_of(words), height) / len(words)
-    _draw_matrix(
-        ax, f"look_ahead_mask of {'decoder ' if decoder else ''}row 0", cells, words, contents.real[0, part], cell
-    )
-    ax.set_aspect("equal")
+    title = f"look_ahead_mask{' and documents' if is_packed else ''} of {'decoder ' if decoder else ''}row 0"
+    _draw_matrix(ax, title, cells, words, contents.real[0, part], cell)
+    ax.set_aspect("equal", anchor="N")
     return set(cells.flatten().tolist())
 
 
@@ -462,8 +476,7 @@ def _draw_embeddings(ax: Axes, embeddings: Any, part: slice) -> None:
     """Draw the embeddings `(T, D)` of one row as a heat map of the tokens `part`."""
     values = as_finite(embeddings[part, :_MOST_WIDTH], "inputs_embeds")
     full, end = int(embeddings.shape[-1]), float(np.percentile(np.abs(values), 99)) or 1.0
-    first = part.start or 0
-    extent = (-0.5, values.shape[1] - 0.5, first + len(values) - 0.5, first - 0.5)
+    extent = (-0.5, values.shape[1] - 0.5, part.start + len(values) - 0.5, part.start - 0.5)
     heat_map(ax, values, limits=(-end, end), extent=extent, name="value")
     limit_note = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
     beyond = f"\ncolors end at ±{end:.2g}, the 99th percentile" if np.abs(values).max() > end else ""
@@ -523,8 +536,7 @@ def _draw_cells(
     words: Sequence[Sequence[object]] | None = None,
     inks: NDArray[Any] | None = None,
     first: int = 0,
-    top: int = 0,
-    lines: str | None = "#C8C8C8",
+    lines: str = "#C8C8C8",
 ) -> None:
     """Draw a matrix as colored cells, with lines between them."""
     from matplotlib.colors import ListedColormap
@@ -533,7 +545,7 @@ def _draw_cells(
     style: dict[str, Any] = {"cmap": colors}
     if not isinstance(colors, str):
         style = {"cmap": ListedColormap(list(colors)), "vmin": 0, "vmax": len(colors) - 1}
-    edges = (first - 0.5, first + columns - 0.5, top + rows - 0.5, top - 0.5)
+    edges = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
     ax.imshow(values, aspect="auto", interpolation="nearest", extent=edges, **style)
     place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "clip_on": True}
     for row, line in enumerate(words or ()):
@@ -541,8 +553,7 @@ def _draw_cells(
             ax.text(first + column, row, str(word), color=INK if inks is None else inks[row, column], **place)
     label(ax, title, *axes, size=MEDIUM)
     integer_ticks(ax.xaxis, ax.yaxis, most=16)
-    if lines is not None:
-        ax.set_xticks(np.arange(first, first + columns + 1) - 0.5, minor=True)
-        ax.set_yticks(np.arange(top, top + rows + 1) - 0.5, minor=True)
-        ax.grid(which="minor", color=lines, linewidth=0.5)
+    ax.set_xticks(np.arange(first, first + columns + 1) - 0.5, minor=True)
+    ax.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+    ax.grid(which="minor", color=lines, linewidth=0.5)
     ax.tick_params(which="both", length=0)

@@ -126,6 +126,40 @@ def test_the_look_ahead_mask_of_a_decoder_has_the_tokens_of_the_decoder(word_lev
     assert labels(axes) == (expected, expected)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"labels": "causal_lm", "padding_side": "left"},
+        {"labels": "masked_lm"},
+        {"labels": "causal_lm", "packing": True},
+    ],
+)
+def test_labels_are_drawn_below_their_tokens_in_gray_if_they_do_not_count(word_level: Any, settings: Any) -> None:
+    word_level.mask_token = "the"
+    batch = DataCollatorWithPositionalEncoding(word_level, max_length=8, seed=0, **settings)(["a b c d e", "a b"])
+    figure = plots.batch(batch)
+    axes = panel(figure, "labels")
+    assert cells(axes) == [str(number) for number in batch["labels"].flatten().tolist()]
+    assert np.array_equal(drawn(axes), batch["labels"] != -100)
+    titles = [axes.get_title() for axes in figure.axes]
+    assert any("look_ahead" in title for title in titles) == (settings["labels"] == "causal_lm")
+
+
+def test_labels_of_rows_and_of_a_decoder_have_columns_of_their_own(word_level: Any) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level, text_column="a", text_target_column="b")
+    decoder = collate([{"a": "a b c d", "b": "the a"}])["labels"]
+    for labels, words in ((torch.tensor([2]), ["2"]), (decoder, [str(label) for label in decoder[0].tolist()])):
+        assert cells(panel(plots.batch(made([4], 4) | {"labels": labels}), "labels")) == words
+
+
+def test_in_packed_rows_the_look_ahead_mask_hides_other_documents(word_level: Any) -> None:
+    batch = DataCollatorWithPositionalEncoding(word_level, packing=True, max_length=8)(["a b c", "a b"])
+    axes = panel(plots.batch(batch), "look_ahead_mask and documents of row 0")
+    expected = AttentionMask.from_batch(batch, look_ahead=True).dense()[0, 0]
+    assert np.array_equal(drawn(axes) == ALLOWED, expected)
+    assert set(drawn(axes)[np.tri(5, dtype=bool)].tolist()) == {ALLOWED, OTHER}
+
+
 def test_documents_of_packed_rows_are_drawn() -> None:
     ids = torch.tensor([[0, 0, 1, 1], [0, 0, 0, -1]])
     figure = plots.batch({"input_ids": torch.ones(2, 4, dtype=torch.long), "document_ids": ids})
@@ -135,7 +169,7 @@ def test_documents_of_packed_rows_are_drawn() -> None:
 def test_tokens_are_shown_in_their_cells_with_padding_in_gray() -> None:
     tokens = [["I", "ride", "bike"], ["no", "<pad>", "<pad>"]]
     axes = panel(plots.batch(made([3, 1], 3), tokens), "tokens")
-    assert cells(axes) == ["I", "ride", "bike", "no", "<pad>", "<pad>"]
+    assert cells(axes) == ["I\n100", "ride\n101", "bike\n102", "no\n103", "<pad>\n0", "<pad>\n0"]  # with their ids
     colors = [text.get_color() for text in axes.texts]
     assert len(set(colors[:4])) == len(set(colors[4:])) == 1
     assert colors[0] != colors[4]
@@ -279,7 +313,7 @@ def test_a_batch_of_the_collator_shows_its_tokens(word_level) -> None:
     from hf_posenc import DataCollatorWithPositionalEncoding
 
     batch = DataCollatorWithPositionalEncoding(word_level)(["a b", "a"])
-    assert cells(panel(plots.batch(batch), "tokens")) == ["a", "b", "a", "[PAD]"]
+    assert cells(panel(plots.batch(batch), "tokens")) == ["a\n8", "b\n96", "a\n8", "[PAD]\n0"]
 
 
 def test_a_packed_batch_for_a_model_shows_its_padding(word_level) -> None:
