@@ -53,6 +53,16 @@ def interleaved(count: int, width: int) -> Any:
     return angles[None].astype(np.float32)
 
 
+def div_term(width: int) -> Any:
+    return np.exp(np.arange(0, width, 2) * (-np.log(10000.0) / width))
+
+
+def table_of_pytorch(count: int, width: int) -> Any:
+    angles, pe = np.arange(count)[:, None] * div_term(width), np.zeros((count, width), np.float32)
+    pe[:, 0::2], pe[:, 1::2] = np.sin(angles), np.cos(angles)
+    return pe
+
+
 def pca(points: Any) -> Any:
     """Return the coordinates along the two largest eigenvectors of the covariance."""
     values, directions = np.linalg.eigh(np.cov(points.T))
@@ -65,10 +75,13 @@ def pca_before_and_after() -> Any:
 
 
 THEIRS: dict[str, Callable[[], Any]] = {
-    "`create_padding_mask(ids)`, 1 for padding": lambda: (ids == 0).astype(np.float32)[:, None, None, :],
-    "`create_padding_mask(ids)`, 1 for tokens": lambda: 1 - (ids == 0).astype(np.float32)[:, None, :],
-    "`create_look_ahead_mask(T)`, 1 for later tokens": lambda: 1 - np.tril(np.ones((T, T))),
-    "`create_look_ahead_mask(T)`, 1 for earlier tokens": lambda: np.tril(np.ones((1, T, T))),
+    "`create_padding_mask(ids)` `(B, T)`, 1 for padding": lambda: (ids == 0).astype(np.float32),
+    "`create_padding_mask(ids)` `(B, 1, 1, T)`, 1 for padding": lambda: (ids == 0).astype(np.float32)[:, None, None, :],
+    "`create_padding_mask(ids)` `(B, T)`, 1 for tokens": lambda: 1 - (ids == 0).astype(np.float32),
+    "`create_padding_mask(ids)` `(B, 1, T)`, 1 for tokens": lambda: 1 - (ids == 0).astype(np.float32)[:, None, :],
+    "`create_look_ahead_mask(T)` `(T, T)`, 1 for later tokens": lambda: 1 - np.tril(np.ones((T, T))),
+    "`create_look_ahead_mask(T)` `(1, T, T)`, 1 for earlier tokens": lambda: np.tril(np.ones((1, T, T))),
+    "`make_std_mask(ids, 0)`": lambda: (ids != 0)[:, None, :] & (np.triu(np.ones((1, T, T)), k=1) == 0),
     "`combined_mask` of `create_masks`": lambda: np.maximum(
         (ids == 0).astype(np.float32)[:, None, None, :], 1 - np.tril(np.ones((T, T)))
     ),
@@ -77,8 +90,12 @@ THEIRS: dict[str, Callable[[], Any]] = {
         softmax(q @ q.swapaxes(-1, -2) / d**0.5 - 1e9 * (ids == 0)[:, None, None]) @ q
     ),
     "`get_angles(pos, i, d)`": lambda: get_angles(np.arange(P)[:, None], np.arange(d)[None], d),
-    "`positional_encoding(P, d)`, sine and cosine in turn": lambda: interleaved(P, d),
+    "`div_term`": lambda: div_term(d),
+    "`positional_encoding(P, d)` `(1, P, d)`, sine and cosine in turn": lambda: interleaved(P, d),
+    "a table `pe` `(P, d)`": lambda: table_of_pytorch(P, d),
+    '`register_buffer("pe", pe)`, then `x + self.pe[:, :T]`': lambda: x + table_of_pytorch(1000, d)[None][:, :T],
     "`PositionalEncoding(d, dropout, max_len)(x)`": lambda: x + interleaved(1000, d)[:, :T],
+    "`PositionalEncoding(d, dropout)(x)` with `x` `(T, B, d)`": lambda: x + table_of_pytorch(1000, d)[:, None][:B],
     "`Embeddings`, then `PositionalEncoding`": lambda: table[ids] * d**0.5 + interleaved(T, d),
     '`pad_sequences(rows, 5, padding="post", truncating="post")`': lambda: [
         (row[:5] + [0] * 5)[:5] for row in ROWS_OF_IDS
