@@ -156,7 +156,7 @@ def attention(
 
 @pictures.command()
 def embeddings(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence.")] = _SENTENCE,
+    texts: _Texts = None,
     tokenizer: Tokenizer = None,
     model: _Model = None,
     scale: Annotated[
@@ -170,12 +170,12 @@ def embeddings(
     base: _Base = None,
     output: _Output = Path("embeddings.png"),
 ) -> None:
-    """Draw the token embeddings of a sentence in a plane, without positions and with them."""
+    """Draw the token embeddings of a sentence, or of several, in a plane, without positions and with them."""
     plots = _plots(output)
     loaded, folder, title = _loaded(model)
     table, settings = loaded.get_input_embeddings(), {"convention": convention, "base": base, "title": title}
     scales = [_number(factor) for factor in scale or ["sqrt_d"]]
-    picture = plots.embeddings(tokenizer or folder, table, text, scale=scales, words=word, **settings)
+    picture = plots.embeddings(tokenizer or folder, table, texts or _SENTENCE, scale=scales, words=word, **settings)
     _save(plots, picture, output, model=model or BERT)
 
 

@@ -14,7 +14,21 @@ from .._common.errors import shorten, type_error, value_error
 from ..models import unchanged
 from ..positions import Convention, PositionalEmbedding, PositionalEncoding, Scale, SinusoidalPositionalEncoding
 from ..tokenization.loading import private_copy
-from .canvas import BLUE, ORANGE, figure_of, headline, ink, label, new_axes, new_figure, picture, width_of
+from .canvas import (
+    BLUE,
+    FADED,
+    LINES,
+    ORANGE,
+    figure_of,
+    headline,
+    ink,
+    label,
+    legend_below,
+    new_axes,
+    new_figure,
+    picture,
+    width_of,
+)
 from .checks import as_finite, check_count
 from .token_labels import MOST_TOKENS, label_columns, label_points, readable
 
@@ -31,7 +45,7 @@ _NO_LIMIT = int(1e30)  # no warning of transformers about long texts, because no
 def embeddings(
     tokenizer: AnyTokenizer | None = None,
     embedding: nn.Embedding | PositionalEmbedding | None = None,
-    text: str | None = None,
+    text: str | Sequence[str] | None = None,
     *,
     vectors: torch.Tensor | NDArray[np.floating] | Sequence[Sequence[float]] | None = None,
     tokens: Sequence[str] | None = None,
@@ -47,7 +61,8 @@ def embeddings(
 
     In the first panel, without positions, a repeated word is one point, and word order is invisible. In the second, a
     thin line joins the tokens in order, and repeated words are separate points. The plane is the one in which the
-    points of both panels differ most, each point from the center of its panel. The ranges of the axes differ.
+    points of both panels differ most, each point from the center of its panel. The ranges of the axes differ. Several
+    sentences, such as two with the same words in another order, have a color each; a point of several is gray.
 
     Several factors, as in `scale=[1, "sqrt_d"]`, draw another comparison: one panel with positions for each factor, all
     in one plane and with the same ranges of the axes.
@@ -57,7 +72,7 @@ def embeddings(
         embedding (`nn.Embedding` or `PositionalEmbedding`): the embedding table, such as
             `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention, base and scale, so that
             these arguments are not used.
-        text (`str`): a sentence of at most 64 tokens.
+        text (`str` or list of `str`): a sentence of at most 64 tokens, or several, which all begin at position 0.
         vectors (tensor, array or nested list `(T, D)`, *optional*): vectors of the sentence's words in order, such as
             rows of a GloVe file. With `tokens=`, they replace `tokenizer`, `embedding` and `text`.
         tokens (list of T `str`, *optional*): the words that belong to `vectors`, for example `sentence.split()`.
@@ -74,8 +89,8 @@ def embeddings(
 
     Returns:
         `matplotlib.figure.Figure` with the axes of all panels; `ax` if it is given. In axes with positions,
-        `lines[0].get_xydata()` is the point of every drawn token, `(T, 2)`. In all, `collections[0].get_offsets()` is
-        each distinct point once.
+        `lines[0].get_xydata()` is the point of every drawn token, `(T, 2)`; each sentence has a line. In all,
+        `collections[0].get_offsets()` is each distinct point once.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -91,6 +106,9 @@ def embeddings(
         >>> figure = embeddings(raw, torch.nn.Embedding(3, 8), "a king a queen")
         >>> [len(axes.collections[0].get_offsets()) for axes in figure.axes]
         [3, 4]
+        >>> figure = embeddings(raw, torch.nn.Embedding(3, 8), ["a king queen", "queen king a"])  # king is in place 1
+        >>> [len(axes.collections[0].get_offsets()) for axes in figure.axes]
+        [3, 5]
         >>> figure = embeddings(vectors=torch.rand(3, 50), tokens=["king", "and", "queen"])
     """
     settings: dict[str, Any] = {"convention": convention, "base": base}
@@ -101,8 +119,9 @@ def embeddings(
         raise type_error(rule, got="both" if of_words else "neither", fix=fix)
     scales: list[Any] = list(scale) if isinstance(scale, list | tuple) else [scale]
     encodings: list[PositionalEncoding]
+    texts: Sequence[Any] = text if isinstance(text, list | tuple) and text else [text]
     if of_words:
-        names, values = _words(vectors, tokens)
+        ((_, values),) = rows = [_words(vectors, tokens)]
         encodings = [SinusoidalPositionalEncoding(values.shape[-1], **settings, scale=factor) for factor in scales]
     else:
         table: Any = embedding
@@ -110,13 +129,14 @@ def embeddings(
             scales, modules = [None], [table]
         else:
             modules = [PositionalEmbedding(table, **settings, scale=factor) for factor in scales]
-        names, values = _vectors(tokenizer, modules[0], text, add_special_tokens=add_special_tokens)
+        rows = [_vectors(tokenizer, modules[0], one, add_special_tokens=add_special_tokens) for one in texts]
         encodings = [module.encoding for module in modules]
-    sums = [_sums(encoding, values) for encoding in encodings]
+    sums = [np.concatenate([_sums(encoding, values) for _, values in rows]) for encoding in encodings]
     if len(sums) == 1:
-        sums.insert(0, sums[0] - _sums(encodings[0], torch.zeros_like(values)))
-    places = _places(names, words)
-    names = [names[place] for place in places]
+        sums.insert(0, sums[0] - np.concatenate([_sums(encodings[0], torch.zeros_like(values)) for _, values in rows]))
+    every = [(name, row, place) for row, (each, _) in enumerate(rows) for place, name in enumerate(each)]
+    places = _places([name for name, *_ in every], words)
+    names, row_of, positions = zip(*(every[place] for place in places), strict=True)
     # Centered, because the step from one panel to the other would be the first component.
     centered = [points[places] - points[places].mean(axis=0) for points in sums]
     plane, share = principal_components(np.concatenate(centered))
@@ -132,7 +152,9 @@ def embeddings(
             headline(figure, title)
         cells = figure.subplots(*((1, count) if beside else (count, 1))).tolist()
     parts = [f"component {i + 1}: {share[i]:.0%} of the variance" for i in range(2)]
-    for cell, name, points in zip(cells, titles, ranges, strict=True):
+    for cell, name, points, drawn in zip(cells, titles, ranges, panels, strict=True):
+        if len(scales) > 1 or cell is cells[-1]:
+            _draw_lines(cell, drawn, row_of, texts)
         label(cell, name, *parts, note=_factor(scales[0]) if len(scales) == 1 else "", grid=True)
         margin = 0.16 * np.ptp(points, axis=0)  # for the words beside the points
         margin[margin == 0] = 1.0
@@ -140,8 +162,7 @@ def embeddings(
         cell.set(xlim=limits[:, 0], ylim=limits[:, 1])
     figure_of(cells[0]).draw_without_rendering()  # words are placed for the final size of the axes
     for cell, points in zip(cells, panels, strict=True):
-        in_order = len(scales) > 1 or cell is cells[-1]
-        _draw_points(cell, points, [readable(name) for name in names], places, in_order=in_order)
+        _draw_points(cell, points, [readable(name) for name in names], row_of, positions)
     return figure_of(cells[0]) if ax is None else ax
 
 
@@ -268,7 +289,8 @@ def _sums(encoding: nn.Module, values: torch.Tensor) -> NDArray[np.float64]:
 
 
 def _places(names: Sequence[str], words: Sequence[str] | None) -> list[int]:
-    """Return the indices of the tokens to draw, of a text whose tokens are `names`."""
+    """Return the indices of the tokens to draw, of texts whose tokens are `names`."""
+    check_count("tokens", len(names), MOST_TOKENS, fix="shorter texts")
     missing = [word for word in words or () if word not in names]
     if missing:
         known = list(dict.fromkeys(names))
@@ -313,8 +335,19 @@ def _vectors(
         return tokens, module.embedding(torch.tensor([ids], device=module.embedding.weight.device))
 
 
+def _draw_lines(ax: Axes, points: NDArray[np.float64], rows: Sequence[int], texts: Sequence[Any]) -> None:
+    """Draw a line through the points `(N, 2)` of each text, and a legend if there are several."""
+    for row in dict.fromkeys(rows):
+        mine = points[np.array(rows) == row]
+        style: dict[str, Any] = {"color": LINES[row % len(LINES)] if len(texts) > 1 else ORANGE, "linewidth": 0.8}
+        style |= {"alpha": 0.8 if len(points) <= 16 else 0.3, "label": readable(str(texts[row]), 40)}
+        ax.plot(mine[:, 0], mine[:, 1], zorder=1, **style)
+    if len(texts) > 1:
+        legend_below(ax, 4.0)
+
+
 def _draw_points(
-    ax: Axes, points: NDArray[np.float64], words: Sequence[str], positions: Sequence[int], *, in_order: bool
+    ax: Axes, points: NDArray[np.float64], words: Sequence[str], rows: Sequence[int], positions: Sequence[int]
 ) -> None:
     """Draw a dot for each point `(N, 2)`, with its word beside it; points at the same place share a dot and a label."""
     near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
@@ -322,10 +355,9 @@ def _draw_points(
     for number, place in enumerate((points / near).round().tolist()):
         groups.setdefault(tuple(place), []).append(number)
     middles = np.array([points[group].mean(axis=0) for group in groups.values()])
-    if in_order:
-        alpha = 0.8 if len(words) <= 16 else 0.3
-        ax.plot(points[:, 0], points[:, 1], color=ORANGE, linewidth=0.8, alpha=alpha, zorder=1)
-    ax.scatter(middles[:, 0], middles[:, 1], s=16, color=BLUE, zorder=2)
+    of_rows = [{rows[number] for number in group} for group in groups.values()]
+    colors = [LINES[min(each) % len(LINES)] if len(each) == 1 else FADED for each in of_rows]
+    ax.scatter(middles[:, 0], middles[:, 1], s=16, c=colors, zorder=2)
     label_points(ax, middles, [_label(group, words, positions) for group in groups.values()])
 
 
@@ -336,5 +368,5 @@ def _label(group: Sequence[int], words: Sequence[str], positions: Sequence[int])
         return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     if words.count(names[0]) == 1:
         return names[0]
-    first = ", ".join(str(positions[number]) for number in group[:4])
-    return f"{names[0]} ({first}{', …' if len(group) > 4 else ''})"
+    places = list(dict.fromkeys(str(positions[number]) for number in group))
+    return f"{names[0]} ({', '.join(places[:4])}{', …' if len(places) > 4 else ''})"

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from looping import for_each, slow
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from test_plots_positions import note
 from torch import nn
@@ -151,6 +152,24 @@ def test_word_vectors_are_drawn_as_the_rows_of_a_table_are(word_level: Any, scal
             assert set(words(axes)) == set(words(other))
 
 
+def test_sentences_of_the_same_words_are_drawn_in_one_plane_each_from_position_0(word_level: Any) -> None:
+    embedding, texts = table(), ["the a b", "b a the"]
+    before, after = plots.embeddings(word_level, embedding, texts).axes
+    rows = [embedding.weight[word_level(text)["input_ids"]].detach().double().numpy() for text in texts]
+    positions = np.array([row(position, 8) for position in range(3)])
+    sums = [np.concatenate(rows), np.concatenate([each + positions for each in rows])]
+    expected, _ = by_eigenvectors(np.concatenate([points - points.mean(axis=0) for points in sums]))
+    drawn = np.concatenate([line.get_xydata() for line in after.lines])  # type: ignore[arg-type]
+    assert np.allclose(np.abs(drawn), np.abs(expected[6:]), atol=1e-5)
+    assert set(words(before)) == {"the (0, 2)", "a (1)", "b (2, 0)"}
+    assert set(words(after)) == {"the (0)", "the (2)", "a (1)", "b (0)", "b (2)"}
+    colors = [to_hex(color) for color in after.collections[0].get_facecolor()]
+    assert [colors.count(line.get_color().lower()) for line in after.lines] == [2, 2]  # "a" belongs to both
+    assert [text.get_text() for text in after.get_legend().get_texts()] == texts  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match=r"at most 64 tokens.*\n  got: 80\n  fix: shorter texts"):
+        plots.embeddings(word_level, embedding, ["a " * 40] * 2)
+
+
 def test_a_positional_embedding_has_its_own_positions_and_stays_unchanged(word_level: Any) -> None:
     module = PositionalEmbedding(table(), scale=2.0, dropout=0.9).train()
     state = torch.random.get_rng_state()
@@ -273,9 +292,9 @@ def test_crowding_has_a_label_for_every_token(word_level: Any) -> None:
             r"the text has no tokens\n  got: ''",
         ),
         (
-            lambda picture, word_level: picture(word_level, table(), ["a"]),
+            lambda picture, word_level: picture(word_level, table(), []),
             TypeError,
-            r"text must be one sentence, a str\n  got: \['a'\]",
+            r"text must be one sentence, a str\n  got: \[\]",
         ),
         (
             lambda picture, word_level: picture(word_level, table(2), "the"),
