@@ -18,7 +18,7 @@ import typer
 
 from .._common.errors import message_of, shorten, value_error
 from .._common.files import no_such_file
-from .common import Tokenizer, default_tokenizer
+from .common import DefaultTokenizer, Tokenizer, default_tokenizer
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, read_lines, show
 from .plot import pictures
@@ -161,7 +161,7 @@ def check_tokenizer(
 
 @app.command()
 def explore(
-    tokenizer: Tokenizer = None,
+    tokenizer: DefaultTokenizer = None,
     text: Annotated[Path | None, typer.Option(help="Show the first eight lines of this file.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("input-lab.html"),
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,

