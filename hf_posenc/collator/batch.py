@@ -34,6 +34,7 @@ class Batch(dict[str, Any]):
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors; by default none.
         tokens_of (callable, *optional*): from a list of ids to their tokens, for display; by default ids are displayed.
         special_ids (collection of `int`, *optional*): ids of special tokens, for display; by default none.
+        labels_are_ids (`bool`, *optional*): True to display labels as tokens; by default only if they repeat the ids.
         encoding (`SinusoidalPositionalEncoding`, *optional*): the encoding of the positions, for display; by default
             sinusoids of width 64, labeled as an example, or none if there is an `encoding_note`.
         encoding_note (`str`, *optional*): line that states what the displayed encoding is, if it is not part of the
@@ -60,6 +61,7 @@ class Batch(dict[str, Any]):
         *,
         tokens_of: TokensOf | None = None,
         special_ids: Collection[int] = (),
+        labels_are_ids: bool = False,
         encoding: SinusoidalPositionalEncoding | None = None,
         encoding_note: str | None = None,
     ) -> None:
@@ -67,6 +69,7 @@ class Batch(dict[str, Any]):
         self._view: dict[str, Any] = {
             "tokens_of": tokens_of,
             "special_ids": special_ids,
+            "labels_are_ids": labels_are_ids,
             "encoding": encoding,
             "encoding_note": encoding_note,
         }

@@ -31,6 +31,7 @@ def batch_html(
     *,
     tokens_of: TokensOf | None = None,
     special_ids: Collection[int] = (),
+    labels_are_ids: bool = False,
     encoding: SinusoidalPositionalEncoding | None = None,
     encoding_note: str | None = None,
     first_row: int = 0,
@@ -49,6 +50,8 @@ def batch_html(
         tokens_of (callable, *optional*): function from a list of ids to the list of their tokens. By default ids are
             shown.
         special_ids (collection of `int`, *optional*): ids of special tokens, which are marked. By default none.
+        labels_are_ids (`bool`, *optional*): True if labels are shown as tokens. By default only those that repeat the
+            ids are, and others, such as classes, are shown as numbers.
         encoding (`SinusoidalPositionalEncoding`, *optional*): the encoding of the positions; its formula and width are
             used. By default sinusoids of width 64, labeled as an example; none if there is an `encoding_note`.
         encoding_note (`str`, *optional*): line that states what the encoding is, if it is not part of the batch, or
@@ -73,7 +76,7 @@ def batch_html(
     if encoding is None and encoding_note is None:
         encoding = SinusoidalPositionalEncoding(_WIDTH)
         encoding_note = f"The encoding is an example, not part of the batch: sinusoids of width {_WIDTH}."
-    data = window.data(tokens_of, frozenset(special_ids))
+    data = window.data(tokens_of, frozenset(special_ids), labels_are_ids)
     data |= {"note": encoding_note, "encoding": None if encoding is None else _formula(encoding)}
     return with_script("showBatch", data, ("lab.css", "positions.js", "attention.js", "views.js"), _plain_tables(data))
 
@@ -117,7 +120,7 @@ class _Window:
             return None
         return torch.as_tensor(value[self.rows, tokens or self.tokens], device="cpu")
 
-    def data(self, tokens_of: TokensOf | None, special_ids: frozenset[int]) -> dict[str, Any]:
+    def data(self, tokens_of: TokensOf | None, special_ids: frozenset[int], labels_are_ids: bool) -> dict[str, Any]:
         """Return the rows that the HTML shows, as a dict of JSON values; the arguments are those of `batch_html`."""
         ids, positions = self.numbers("input_ids"), self.numbers("position_ids")
         documents, reasons = self._documents_and_reasons()  # reasons by kind of layer
@@ -136,7 +139,8 @@ class _Window:
                 row["tokens"] = [f"[{number}]" for number in range(self.tokens.start, self.tokens.stop)]
             else:
                 row["tokens"] = words(row["ids"])
-            row["targets"] = None if labels is None else _targets(labels[index], ids, index, words)
+            given = (ids, index, words, labels_are_ids)
+            row["targets"] = None if labels is None else _targets(labels[index], *given)
             row["reasons"] = ["".join(map(str, matrix[index].ravel().tolist())) for matrix in reasons.values()]
             rows.append(row)
         return {
@@ -178,15 +182,18 @@ class _Window:
         return masks or {"": None}
 
 
-def _targets(labels: torch.Tensor, ids: torch.Tensor | None, index: int, words: TokensOf) -> list[str | None]:
-    """Return the token that each token predicts, `None` where there is no loss.
+def _targets(
+    labels: torch.Tensor, ids: torch.Tensor | None, index: int, words: TokensOf, labels_are_ids: bool
+) -> list[str | None]:
+    """Return the token or number that each token predicts, `None` where there is no loss.
 
     Labels that repeat the ids are those of a causal model, which shifts them: a token predicts the label after it.
     """
     counts = labels >= 0
     if ids is not None and bool(counts.any()) and torch.equal(labels[counts], ids[index][counts].to(labels.dtype)):
-        labels, counts = labels.roll(-1), torch.cat([counts[1:], counts.new_zeros(1)])
-    tokens = words(labels.clamp(min=0).tolist())
+        labels, counts, labels_are_ids = labels.roll(-1), torch.cat([counts[1:], counts.new_zeros(1)]), True
+    numbers = labels.clamp(min=0).tolist()
+    tokens = words(numbers) if labels_are_ids else map(str, numbers)
     return [token if count else None for token, count in zip(tokens, counts.tolist(), strict=True)]
 
 

@@ -19,6 +19,7 @@ from hf_posenc import (
     AttentionMask,
     Batch,
     DataCollatorWithPositionalEncoding,
+    MaskedLM,
     PositionalEmbedding,
     plots,
     sinusoidal_encoding,
@@ -69,6 +70,15 @@ def test_sinusoids_that_are_not_in_the_batch_are_labeled_as_an_example(word_leve
     label = '"note":"The encoding is an example, not part of the batch: sinusoids of width 64."'
     assert label in batch.to_html()
     assert label in pickle.loads(pickle.dumps(batch)).to_html()
+
+
+def test_labels_are_shown_as_tokens_only_if_they_are_ids(word_level: Any) -> None:
+    row = {"input_ids": word_level("a b c")["input_ids"], "labels": [3, -100, 0]}
+    word_level.mask_token = "the"
+    assert '"targets":["3",null,"0"]' in DataCollatorWithPositionalEncoding(word_level)([row]).to_html()
+    for labels, expected in (("causal_lm", '["b","c",null]'), (MaskedLM(1.0), '["a","b","c"]')):
+        page = DataCollatorWithPositionalEncoding(word_level, labels=labels)(["a b c"]).to_html()  # type: ignore[arg-type]
+        assert f'"targets":{expected}' in page
 
 
 def test_a_batch_of_100_000_tokens_is_a_small_page_that_names_the_part_it_shows() -> None:
