@@ -148,6 +148,11 @@ def attention_implementation(config: Any) -> str | None:
     return name
 
 
+def is_recurrent(model: nn.Module) -> bool:
+    """Return True if `model` or a part of it has layers with a recurrent state, such as linear attention."""
+    return any(getattr(module, "_is_stateful", False) for module in model.modules())
+
+
 def initialize(fresh: nn.Module, model: nn.Module, module: nn.Module) -> None:
     """Draw the weights of `fresh`, a copy of a `module` of `model`, as the model draws those of the module."""
     # In an encoder-decoder of two models, the innermost one initializes the module.

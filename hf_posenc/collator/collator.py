@@ -178,7 +178,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         - `inputs_embeds`: (B, T, D) in the dtype of the table, with `embedding`.
         - With `packing="flat"`, B is 1 and T the number of tokens, and there is no `attention_mask`. `seq_idx`, (1, T)
           int32, numbers the documents. `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are their offsets. `max_length_q`
-          and `max_length_k`, `int`, are the length of the longest.
+          and `max_length_k`, `int`, are the length of the longest. With `pad_to_multiple_of` it is rounded up, and the
+          last offset is repeated up to a power of two, at least 16, for few shapes.
 
         The first key is `input_ids`, or `inputs_embeds` if there are no ids. With `embedding` every tensor is on the
         device of the table, otherwise on the CPU.

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._common.errors import shorten, value_error
 from ..documents import PER_TOKEN, Documents, pack_rows
-from ..ragged import Ragged, offsets_of
+from ..ragged import Ragged, offsets_of, round_up
 from .config import Config
 
 
@@ -25,7 +25,8 @@ def flat_row(config: Config, documents: Documents) -> dict[str, Any]:
     `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are the offsets of the documents. `max_length_q` and `max_length_k`,
     `int`, are the length of the longest document.
 
-    With `pad_to_multiple_of`, padding tokens with labels of -100 follow, as documents of their own.
+    With `pad_to_multiple_of`, padding tokens with labels of -100 follow, as documents of their own, and `torch.compile`
+    meets few shapes: the largest length is rounded up, and the last offset is repeated up to 16, 32, 64, ... offsets.
     """
     if documents.is_branched.any():
         raise value_error(
@@ -42,7 +43,8 @@ def flat_row(config: Config, documents: Documents) -> dict[str, Any]:
             got=f"position_ids {shorten(position_ids.values.tolist())}",
             fix='dataset.remove_columns("position_ids"), or packing=True',
         )
-    if padding := -len(ids.values) % (config.settings.pad_to_multiple_of or 1):
+    multiple = config.settings.pad_to_multiple_of
+    if padding := -len(ids.values) % (multiple or 1):
         # A model may limit the length of a document, so the padding is divided like a long text.
         parts = np.diff([*range(0, padding, config.limits.max_length or padding), padding])
         for name, column in columns.items():
@@ -50,14 +52,19 @@ def flat_row(config: Config, documents: Documents) -> dict[str, Any]:
     lengths = columns["input_ids"].lengths
     lengths = lengths[lengths > 0]
     offsets = offsets_of(lengths).astype(np.int32)
+    # Documents without tokens cost a kernel little, but its grid has a place for each of them, so there are not T.
+    if multiple is not None and not (config.model is not None and config.model.is_recurrent):
+        count = max(16, 1 << (len(offsets) - 1).bit_length())
+        offsets = np.pad(offsets, (0, count - len(offsets)), mode="edge")
+    longest = round_up(int(lengths.max(initial=0)), multiple)
     return {
         **{name: column.values[None] for name, column in columns.items()},
         "position_ids": columns["input_ids"].counters(config.first_position).values[None],
         "seq_idx": np.arange(len(lengths), dtype=np.int32).repeat(lengths)[None],
         "cu_seq_lens_q": offsets,
         "cu_seq_lens_k": offsets.copy(),
-        "max_length_q": int(lengths.max(initial=0)),
-        "max_length_k": int(lengths.max(initial=0)),
+        "max_length_q": longest,
+        "max_length_k": longest,
     }
 
 

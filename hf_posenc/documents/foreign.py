@@ -72,7 +72,7 @@ def refuse_foreign_names(
         kind, fits = {
             "document_ids": ("numbers of documents", per_token and all(map(_never_falls, rows))),
             "seq_lengths": ("lengths of documents", (values >= 0).all() and adds_up),
-            "cu_seq_lens_q": ("offsets of documents", (first == 0).all() and (step > 0).all() and ends),
+            "cu_seq_lens_q": ("offsets of documents", (first == 0).all() and (step >= 0).all() and ends),
             "position_ids": ("positions of tokens", per_token and ((step == 1) | restarts).all()),
             "loss_mask": ("a mask of the tokens to train on", per_token and np.isin(values, (0, 1)).all()),
         }[ours]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from .._common.compat import CACHES
+from .._common.compat import CACHES, is_recurrent
 from .._common.constants import IGNORED
 from .._common.errors import one_of
 from .mask_support import (
@@ -76,6 +76,8 @@ class ModelSpec:
             model is causal, and no output depends on columns or on a state.
         flat_keys (`tuple` of `str`): arguments by which the model isolates the documents of a flat row (a whole batch
             in one row), such as "position_ids" and "cu_seq_lens_q"; empty if it does not isolate them.
+        is_recurrent (`bool`): True if it has layers with a recurrent state, such as linear attention and state spaces.
+            Their kernels may refuse documents without tokens.
         flat_error (`str`, *optional*): the error that the model raised for a flat row, such as a missing package;
             `None` if it raised none.
         num_labels (`int`, *optional*): number of classes, if the model's loss compares its outputs with the numbers of
@@ -111,6 +113,7 @@ class ModelSpec:
     isolates_branches: bool = False
     flat_keys: tuple[str, ...] = ()
     flat_error: str | None = None
+    is_recurrent: bool = False
     num_labels: int | None = None
     dtype: str = "float32"
 
@@ -189,6 +192,7 @@ class ModelSpec:
             isolates_branches=isolates_branches(probe, positions, windows),
             flat_keys=flat_keys,
             flat_error=flat_error,
+            is_recurrent=is_recurrent(model),
             dtype=_dtype(model),
             first_position=positions.first_position,
             padding_position=positions.padding_position,

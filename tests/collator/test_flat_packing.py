@@ -22,6 +22,7 @@ from hf_posenc import (
     MaskedLM,
     ModelSpec,
     TokenBudgetBatchSampler,
+    audit,
     pack,
     pack_dataset,
 )
@@ -175,13 +176,26 @@ def test_a_hybrid_model_is_refused_with_the_error_of_transformers_that_names_the
 
 
 def _varlen_attention(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, cu_seq_lens_q: Any = None, **_: Any
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    cu_seq_lens_q: Any = None,
+    max_length_q: int = 0,
+    **_: Any,
 ) -> Any:
-    """Attention that reads cumulative lengths and no mask, as flash attention does."""
+    """Attention that reads cumulative lengths and no mask, as flash attention does.
+
+    Document i has the tokens from `cu_seq_lens_q[i]` to `cu_seq_lens_q[i + 1] - 1`, of which the first `max_length_q`
+    are computed.
+    """
     may_attend = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool)
     if cu_seq_lens_q is not None:
-        document = torch.bucketize(torch.arange(query.shape[2]), cu_seq_lens_q[1:], right=True)
+        places = torch.arange(query.shape[2])
+        document = torch.bucketize(places, cu_seq_lens_q[1:], right=True)
         may_attend = document[:, None] == document[None, :]
+        may_attend &= (places - cu_seq_lens_q[document] < max_length_q)[:, None]
     if getattr(module, "is_causal", False):
         may_attend = may_attend.tril()
     out = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=may_attend)
@@ -268,17 +282,58 @@ def test_the_padding_of_a_flat_row_is_a_document_of_its_own(wordpiece) -> None:
     assert padded["labels"][0, count:].tolist() == [-100] * tail
     assert padded["position_ids"][0, count:].tolist() == list(range(tail))
     assert padded["seq_idx"][0, count:].tolist() == [documents] * tail
-    assert padded["cu_seq_lens_q"].tolist() == [*plain["cu_seq_lens_q"].tolist(), 64]
-    assert padded["max_length_q"] == padded["max_length_k"] == max(plain["max_length_q"], tail)
+    for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
+        assert padded[name].dtype == plain[name].dtype
+        assert padded[name].tolist() == [*plain[name].tolist(), *[64] * (15 - documents)]
+    assert padded["max_length_q"] == padded["max_length_k"] == 64
     again = C(wordpiece, pad_to_multiple_of=count, **settings)(TEXTS)  # a length that needs no padding
-    assert all(torch.equal(torch.as_tensor(again[name]), torch.as_tensor(plain[name])) for name in plain)
+    same = [name for name in plain if not name.startswith(("cu_seq_lens", "max_length"))]
+    assert all(torch.equal(torch.as_tensor(again[name]), torch.as_tensor(plain[name])) for name in same)
 
 
 def test_no_document_of_padding_is_longer_than_max_length(word_level) -> None:
     batch = C(word_level, packing="flat", max_length=6, pad_to_multiple_of=32)([{"input_ids": [5, 6, 7]}])
-    assert batch["cu_seq_lens_q"].tolist() == [0, 3, 9, 15, 21, 27, 32]
-    assert batch["max_length_q"] == 6
+    assert batch["cu_seq_lens_q"].tolist() == [0, 3, 9, 15, 21, 27, *[32] * 10]
     assert batch["position_ids"][0, -5:].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("documents", "count"), [(1, 16), (14, 16), (15, 32), (40, 64)])
+def test_offsets_repeat_the_last_one_up_to_a_power_of_two(word_level, documents: int, count: int) -> None:
+    rows = [{"input_ids": [5, 6, 7]}] * documents
+    exact = C(word_level, packing="flat")(rows)["cu_seq_lens_q"]
+    batch = C(word_level, packing="flat", pad_to_multiple_of=8)(rows)
+    assert len(exact) == documents + 1
+    assert len(batch["cu_seq_lens_q"]) == len(batch["cu_seq_lens_k"]) == count
+    assert torch.equal(batch["cu_seq_lens_q"].unique(), torch.cat([exact, batch["cu_seq_lens_q"][-1:]]).unique())
+    assert batch["max_length_q"] == batch["max_length_k"] == 8
+
+
+def test_kernels_of_recurrent_layers_get_exact_offsets(wordpiece) -> None:
+    """They may refuse documents without tokens; linear attention reads `cu_seq_lens_q` in transformers."""
+    spec = ModelSpec(accepts=("input_ids", "cu_seq_lens_q"), flat_keys=("cu_seq_lens_q",))
+    batches = [
+        C(wordpiece, model=replace(spec, is_recurrent=is_recurrent), packing="flat", pad_to_multiple_of=64)(TEXTS)
+        for is_recurrent in (False, True)
+    ]
+    offsets = [batch["cu_seq_lens_q"].tolist() for batch in batches]
+    assert offsets[0] == [*offsets[1], *[64] * (16 - len(offsets[1]))]
+    assert offsets[1] == [*C(wordpiece, packing="flat")(TEXTS)["cu_seq_lens_q"].tolist(), 64]
+
+
+def test_documents_without_tokens_are_no_documents_wherever_offsets_are_read(wordpiece) -> None:
+    collate = C(wordpiece, packing="flat", labels="causal_lm")
+    plain, padded = collate(TEXTS), collate.replace(pad_to_multiple_of=64)(TEXTS)
+    row = {
+        name: padded[name].reshape(-1).tolist() for name in ("input_ids", "labels", "cu_seq_lens_q", "cu_seq_lens_k")
+    }
+    again = collate([row])
+    assert all(torch.equal(torch.as_tensor(again[name]), torch.as_tensor(plain[name])) for name in again)
+    keys = {name: padded[name] for name in ("input_ids", "cu_seq_lens_q")}
+    assert AttentionMask.from_batch(keys).documents.tolist() == padded["seq_idx"].tolist()
+    assert str(audit.labels([padded], wordpiece)) == str(audit.labels([row], wordpiece))
+    assert audit.labels([padded], wordpiece).tokens == plain["input_ids"].shape[1]
+    with pytest.raises(ValueError, match=re.escape("rename_column('cu_seqlens', 'cu_seq_lens_q')")):
+        collate([{"input_ids": row["input_ids"], "cu_seqlens": row["cu_seq_lens_q"]}])
 
 
 def test_the_padding_of_a_flat_row_needs_a_padding_token(byte_bpe) -> None:
@@ -299,6 +354,45 @@ def test_padding_changes_neither_the_outputs_of_a_flat_row_nor_its_loss(wordpiec
         one, other = model(**plain), model(**padded)
     torch.testing.assert_close(other.logits[:, :count], one.logits, rtol=0, atol=1e-6)
     torch.testing.assert_close(other.loss, one.loss, rtol=0, atol=1e-6)
+
+
+def test_repeated_offsets_change_nothing_where_the_attention_reads_them(wordpiece) -> None:
+    transformers.AttentionInterface.register("varlen_of_this_test", _varlen_attention)
+    model = build("llama", "varlen_of_this_test")
+    collate = C(wordpiece, model=model, packing="flat", labels="causal_lm")
+    plain, padded = collate(TEXTS), collate.replace(pad_to_multiple_of=64)(TEXTS)
+    with torch.no_grad():
+        one, other = model(**plain), model(**padded)
+        cut = model(**{**padded, "max_length_q": plain["max_length_q"] - 1})
+    count = plain["input_ids"].shape[1]
+    torch.testing.assert_close(other.logits[:, :count], one.logits, rtol=0, atol=1e-6)
+    torch.testing.assert_close(other.loss, one.loss, rtol=0, atol=1e-6)
+    assert not torch.allclose(cut.logits[:, :count], one.logits)  # the attention reads the largest length
+
+
+@pytest.mark.slow  # compiles
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_torch_compile_makes_few_graphs_where_the_attention_reads_offsets(wordpiece) -> None:
+    """One graph for each pair of the length of the row and the number of offsets, in place of one for each batch."""
+    transformers.AttentionInterface.register("varlen_of_this_test", _varlen_attention)
+    model = build("llama", "varlen_of_this_test")
+    collate = C(wordpiece, model=model, packing="flat", labels="causal_lm", pad_to_multiple_of=256)
+    draw = np.random.default_rng(0)
+    rows = [[{"input_ids": [7] * n} for n in draw.integers(4, 30, draw.integers(2, 40))] for _ in range(20)]
+    batches = [collate(documents) for documents in rows]
+    graphs: list[Any] = []
+
+    def count(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend=count, dynamic=False)
+    with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=32):
+        for batch in batches:
+            compiled(**batch)
+    shapes = {(batch["input_ids"].shape[1], len(batch["cu_seq_lens_q"])) for batch in batches}
+    assert len(graphs) == len(shapes) < 8
 
 
 @pytest.mark.slow  # compiles

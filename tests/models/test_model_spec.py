@@ -207,6 +207,18 @@ def test_later_tokens_change_nothing_if_the_spec_is_causal(family: Family) -> No
     assert later_matters != ModelSpec.of(model).is_causal
 
 
+def test_models_with_a_recurrent_state_are_recognized_also_inside_others() -> None:
+    """All models of transformers that hand `cu_seq_lens_q` to a kernel of linear attention are such models."""
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 8}
+    linear = {f"linear_{name}": 2 for name in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")}
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8}
+    layers = {"layer_types": ["linear_attention", "full_attention"], "num_hidden_layers": 2, "num_key_value_heads": 2}
+    config = transformers.Qwen3NextConfig(**sizes, **linear, **experts, **layers, head_dim=8, pad_token_id=0)
+    assert ModelSpec.of(transformers.Qwen3NextForCausalLM(config)).is_recurrent
+    for name, (_, family) in WITHOUT_TABLES.items():
+        assert ModelSpec.of(family.build()).is_recurrent == (name in ("mamba", "mamba2", "rwkv"))
+
+
 # ---------------------------------------------------------------------------------------------------------------- masks
 
 

@@ -522,9 +522,12 @@ class Reference:
         batch["position_ids"] = _flat(positions)
         numbers = [[number] * length for number, length in enumerate(lengths)]
         batch["seq_idx"] = _flat(numbers).astype(np.int32)
-        offsets = np.cumsum([0, *lengths]).astype(np.int32)
-        batch |= {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets}
-        batch |= {"max_length_q": max(lengths, default=0), "max_length_k": max(lengths, default=0)}
+        offsets, multiple = np.cumsum([0, *lengths]).astype(np.int32), self.o["pad_to_multiple_of"]
+        if multiple is not None:
+            count = next(2**power for power in range(4, 64) if 2**power >= len(offsets))
+            offsets = np.array([*offsets, *[offsets[-1]] * (count - len(offsets))], np.int32)
+        longest = _rounded(max(lengths), multiple) if lengths else 0
+        batch |= {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets, "max_length_q": longest, "max_length_k": longest}
         return self._finish(wanted, batch)
 
 
