@@ -25,6 +25,7 @@ from .positions import positional_encoding as positional_encoding
 from .positions import sinusoidal_encoding as sinusoidal_encoding
 from .sampling import TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from .sampling import TokenBudgetMixin as TokenBudgetMixin
+from .sampling import TokenLogMixin as TokenLogMixin
 from .sampling import pack_dataset as pack_dataset
 from .sampling import stream_batches as stream_batches
 from .sampling import with_arrow_batches as with_arrow_batches

@@ -168,7 +168,7 @@ NO_CALL = {
     **dict.fromkeys(("LearnedPositionalEncoding", "SinusoidalPositionalEncoding"), "see positional_encoding"),
     "look_ahead_mask": "without device= its docstring promises the default device",
     "plots": "see below, because matplotlib may be missing",
-    "TokenBudgetMixin": "Trainer has a device of its own",
+    **dict.fromkeys(("TokenBudgetMixin", "TokenLogMixin"), "Trainer has a device of its own"),
     "__version__": "a text",
 }
 

@@ -39,6 +39,7 @@ def test_the_public_names() -> None:
         "SinusoidalPositionalEncoding",
         "TokenBudgetBatchSampler",
         "TokenBudgetMixin",
+        "TokenLogMixin",
         "__version__",
         "audit",
         "branch_log_probs",

@@ -31,6 +31,7 @@ from hf_posenc import (
     SinusoidalPositionalEncoding,
     TokenBudgetBatchSampler,
     TokenBudgetMixin,
+    TokenLogMixin,
     audit,
     branch_log_probs,
     corpus,
@@ -81,6 +82,10 @@ class Model(nn.Module):
 
 
 class Loop(TokenBudgetMixin):
+    """Would be a `Trainer` as well."""
+
+
+class LoggedLoop(TokenLogMixin):
     """Would be a `Trainer` as well."""
 
 

@@ -191,8 +191,8 @@ def real_tokens(batch: Mapping[str, Any]) -> Any:
     if isinstance(mask, dict):  # one mask per kind of layer; in each, every token attends to itself
         mask = next(iter(mask.values()))
     if mask is not None:
-        # In (B, 1, T, T), no query attends to padding, and at least one query to each token: the token itself.
-        return (mask[:, 0] == 0).any(1) if mask.ndim == 4 else mask != 0
+        # In (B, 1, T, T), no query attends to padding, and each token attends to itself.
+        return mask[:, 0].diagonal(0, 1, 2) == 0 if mask.ndim == 4 else mask != 0
     return batch["document_ids"] >= 0 if "document_ids" in batch else None
 
 

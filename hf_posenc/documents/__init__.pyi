@@ -22,5 +22,6 @@ from .reading import no_mask as no_mask
 from .reading import number_tokens as number_tokens
 from .reading import read_documents as read_documents
 from .reading import read_mask as read_mask
+from .reading import without_padding_at_end as without_padding_at_end
 
 __all__: list[str]

@@ -60,7 +60,7 @@ def read_documents(
     if numbers is None:
         numbers = np.zeros(len(ids.values), np.int64)
     if padding_id is not None and not columns.keys().isdisjoint(OFFSETS):
-        numbers = _without_padding_at_end(numbers, ids, padding_id)
+        numbers = without_padding_at_end(numbers, ids, padding_id)
     given = np.flatnonzero(numbers >= 0)
     lengths = ids.where(numbers >= 0).lengths
     index, sizes = _close(numbers[given], lengths) if is_separated else (np.arange(len(given)), None)
@@ -165,7 +165,7 @@ def _close(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDAr
     return index, Ragged(sizes, np.bincount(rows[order][offsets_of(count)[:-1]], minlength=len(lengths)))
 
 
-def _without_padding_at_end(numbers: NDArray[np.int64], ids: Ragged, padding_id: int) -> NDArray[np.int64]:
+def without_padding_at_end(numbers: NDArray[np.int64], ids: Ragged, padding_id: int) -> NDArray[np.int64]:
     """Return document numbers with -1 at the last documents of each row whose ids are all `padding_id`."""
     sizes = runs(numbers, ids.lengths)
     is_padding = np.diff(offsets_of(ids.values == padding_id)[offsets_of(sizes.values)]) == sizes.values

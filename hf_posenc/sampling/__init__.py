@@ -8,12 +8,14 @@ from .lengths import lengths_of
 from .packed import pack_dataset
 from .sampler import TokenBudgetBatchSampler
 from .stream import stream_batches
+from .token_log import TokenLogMixin
 from .trainer import PadToShapes, TokenBudgetMixin
 
 __all__ = [
     "PadToShapes",
     "TokenBudgetBatchSampler",
     "TokenBudgetMixin",
+    "TokenLogMixin",
     "lengths_of",
     "pack_dataset",
     "stream_batches",

@@ -25,6 +25,7 @@ from .lengths import is_dataset, lengths_of, require_rows, truncated_lengths
 from .resume import PlanState, require_same_digests
 from .sampler import TokenBudgetBatchSampler
 from .stream import StreamBatchSampler, is_stream, stream_loader
+from .token_log import TokenLogMixin, require_first
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -33,7 +34,7 @@ _SETTINGS = ("token_budget", "column", "length", "window", "seed", "cost", "mult
 _LOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context")
 
 
-class TokenBudgetMixin:
+class TokenBudgetMixin(TokenLogMixin):
     r"""Mixin for `Trainer` that trains on batches with a token budget. List it before `Trainer` in the bases.
 
     ```python
@@ -58,6 +59,8 @@ class TokenBudgetMixin:
     batches. The loss of `evaluate` and `predict` is the mean over all labels of the data set; with several processes,
     rows that accelerate repeats to fill the last batches count again. The first label of a row does not count if the
     model shifts labels. This requires a model whose own loss is the mean over the labels of a batch.
+
+    Log lines have the numbers of tokens of `TokenLogMixin`.
 
     A loss that is weighted already is not changed: that of a `compute_loss_func`, or of a subclass with its own
     `compute_loss` and `loss_is_scaled_for_ga = True`. It gets the number of labels as `num_items_in_batch`.
@@ -93,10 +96,7 @@ class TokenBudgetMixin:
     # Attributes of Trainer.
     if TYPE_CHECKING:
         args: Any
-        accelerator: Any
         train_dataset: Any
-        data_collator: Any
-        model: Any
         compute_loss_func: Any
         loss_is_scaled_for_ga: bool | None
         current_gradient_accumulation_steps: int
@@ -118,18 +118,9 @@ class TokenBudgetMixin:
             called_here = {"max_tokens": "token_budget=...", "batch_size": "token_budget=..."}
             raise TypeError(unknown_keyword(wrong[0], _SETTINGS, called_here))
         cls.batch_settings = {**cls.batch_settings, **settings}
+        keywords = settings if "token_budget" in cls.batch_settings else {"token_budget": 8192, **settings}
+        require_first(cls, "".join(f", {name}={value!r}" for name, value in keywords.items()))
         super().__init_subclass__()
-        # If the mixin is the last base, another base's loader is used instead of its own.
-        makers = [base for base in cls.__mro__ if "get_train_dataloader" in vars(base)]
-        if makers[-1] is TokenBudgetMixin and not all(issubclass(base, TokenBudgetMixin) for base in makers):
-            right = sorted(cls.__bases__, key=lambda base: not issubclass(base, TokenBudgetMixin))
-            keywords = settings if "token_budget" in cls.batch_settings else {"token_budget": 8192, **settings}
-            raise type_error(
-                f"{right[0].__name__} must come before {right[1].__name__}, which would make ordinary batches",
-                got=f"class {cls.__name__}({', '.join(base.__name__ for base in cls.__bases__)})",
-                fix=f"class {cls.__name__}({', '.join(base.__name__ for base in right)}"
-                f"{''.join(f', {name}={value!r}' for name, value in keywords.items())}): ...",
-            )
 
     if not TYPE_CHECKING:  # editors show the arguments of Trainer
 
@@ -156,7 +147,7 @@ class TokenBudgetMixin:
         from transformers.trainer_utils import seed_worker
 
         if self.train_dataset is None:
-            return super().get_train_dataloader()  # type: ignore[misc]
+            return super().get_train_dataloader()
         _check_arguments(self.args, self.accelerator, reads_stream=is_stream(self.train_dataset))
         if "token_budget" not in self.batch_settings:
             raise value_error(
@@ -193,6 +184,7 @@ class TokenBudgetMixin:
             dataset = self._remove_unused_columns(dataset, description="training")
         else:
             collator = self._get_collator_with_removed_columns(collator, description="training")
+        collator = self._counting(collator)
         options = {
             name: value for name in _LOADER if (value := getattr(self.args, f"dataloader_{name}", None)) is not None
         }
@@ -216,7 +208,7 @@ class TokenBudgetMixin:
         Also count the labels of these batches over all processes, for the loss. Raise `ValueError` if the processes
         read different rows.
         """
-        batches, items = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
+        batches, items = super().get_batch_samples(*args, **kwargs)
         count = torch.zeros((), dtype=torch.int64, device=self.args.device)
         for batch in batches:
             count = count + self._count_labels(batch).to(count.device)
