@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .._common.errors import MissingKeyError, explain, type_error
+from ..documents import BRANCHES
 from ..positions import SinusoidalPositionalEncoding
 from ..view import TokensOf, batch_html, facts, page_of
 
@@ -173,15 +174,17 @@ class Batch(dict[str, Any]):
         return self.to_html()
 
 
-def real_tokens(batch: Mapping[str, Any]) -> Any:
+def real_tokens(batch: Mapping[str, Any], padding_id: int | None = None) -> Any:
     r"""Return a mask `(B, T)` of a batch: True at tokens, False at padding.
 
     Args:
-        batch (mapping): with an `attention_mask`, either `(B, T)` or additive `(B, 1, T, T)`; or with `document_ids`
-            `(B, T)`, which are -1 at padding. If it has both, the `attention_mask` is used.
+        batch (mapping): with an `attention_mask`, either `(B, T)` or additive `(B, 1, T, T)`; or with `document_ids` or
+            `branch_ids` `(B, T)`, which are -1 at padding. The first of these keys is used.
+        padding_id (`int`, *optional*): id of padding, to find padding on the left in a mask `(B, 1, T, T)`, where it
+            attends to itself.
 
     Returns:
-        `(B, T)` bool, a tensor or an array like the input; `None` if the batch has neither key.
+        `(B, T)` bool, a tensor or an array like the input; `None` if the batch has none of these keys.
 
     Example:
         >>> real_tokens({"document_ids": torch.tensor([[0, 1, -1]])})
@@ -190,10 +193,18 @@ def real_tokens(batch: Mapping[str, Any]) -> Any:
     mask = batch.get("attention_mask")
     if isinstance(mask, dict):  # one mask per kind of layer; in each, every token attends to itself
         mask = next(iter(mask.values()))
-    if mask is not None:
-        # In (B, 1, T, T), no query attends to padding, and each token attends to itself.
-        return mask[:, 0].diagonal(0, 1, 2) == 0 if mask.ndim == 4 else mask != 0
-    return batch["document_ids"] >= 0 if "document_ids" in batch else None
+    if mask is None:
+        return next((batch[name] >= 0 for name in ("document_ids", BRANCHES) if name in batch), None)
+    if mask.ndim != 4:
+        return mask != 0
+    sees_itself, sees_last = (mask[:, 0].diagonal(offset, 1, 2) == 0 for offset in (0, -1))  # (B, T), (B, T - 1)
+    if padding_id is None or "input_ids" not in batch:
+        return sees_itself
+    is_inner = batch["input_ids"] != padding_id
+    is_inner[:, 1:] |= sees_last
+    is_inner[:, :-1] |= sees_last
+    before = is_inner.cumsum(1)
+    return sees_itself & (before > 0) & (before < before[:, -1:] + is_inner)
 
 
 def written_tokens(

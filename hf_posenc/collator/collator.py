@@ -465,7 +465,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         if isinstance(row, list) and row and isinstance(row[0], int):
             return self.decode([row], skip_special_tokens=skip_special_tokens)[0]
         ids = _rows_of_ids(batch)
-        is_token = real_tokens(batch) if isinstance(batch, Mapping) else None
+        is_token = real_tokens(batch, self._config.padding_id) if isinstance(batch, Mapping) else None
         keep = [[True] * len(row) for row in ids] if is_token is None else is_token.tolist()
         return [
             str(

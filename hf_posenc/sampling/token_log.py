@@ -135,7 +135,7 @@ class CountTokens:
 
     def _tokens(self, batch: Any, ids: torch.Tensor) -> torch.Tensor:
         """Return a mask that is False at padding."""
-        mask: torch.Tensor | None = real_tokens(batch)
+        mask: torch.Tensor | None = real_tokens(batch, self.padding_id)
         positions = batch.get("position_ids")
         if mask is not None:
             return mask

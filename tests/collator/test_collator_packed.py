@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 from installed import makes_masks_of_four_dimensions
-from small_models import ROBERTA, SMALL, TEXTS, answers, spec, tiny
+from small_models import GPT2, ROBERTA, SMALL, TEXTS, answers, spec, tiny
 
 import hf_posenc
 from hf_posenc import DataCollatorWithPositionalEncoding
@@ -255,3 +255,15 @@ def test_packed_documents_longer_than_a_models_window_get_a_mask_for_each_kind_o
     torch.testing.assert_close(packed[0, start : start + 12], alone[0], rtol=0, atol=1e-5)
     arrays = collate.replace(return_tensors="np")(rows)["attention_mask"]
     assert {type(each).__name__ for each in arrays.values()} == {"ndarray"}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.filterwarnings("ignore:packed rows hold several prompts")
+def test_padding_of_packed_rows_with_a_mask_is_no_token(wordpiece, side: str) -> None:
+    collate = C(wordpiece, model=GPT2, packing=True, max_length=16, padding_side=side, pad_token="[SEP]")
+    texts = ["I ride bike, she said", "bike", "ride " * 9]
+    batch = collate(texts)
+    assert batch["attention_mask"].ndim == 4
+    decoded = "".join(collate.decode(batch, skip_special_tokens=False))
+    alone = [collate.tokenizer.decode(collate.replace(packing=False)([text])["input_ids"][0]) for text in texts]
+    assert sorted(decoded) == sorted("".join(alone))
