@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error
 from ..collator import real_tokens
+from ..documents import BRANCHES
 from ..masks import AttentionMask, reasons
 from .canvas import (
     BLUE,
@@ -20,6 +22,7 @@ from .canvas import (
     INK,
     LATER,
     MEDIUM,
+    OTHER_BRANCH,
     OTHER_DOCUMENT,
     PADDING,
     SEQUENTIAL,
@@ -42,32 +45,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_ENTRIES = ("input_ids", "attention_mask", "position_ids", "document_ids", "look_ahead_mask", "inputs_embeds")
-_STRIPS, _SQUARES = ("attention_mask", "position_ids", "document_ids"), ("look_ahead_mask", "inputs_embeds")
+_NUMBERS, _SQUARES = ("position_ids", "document_ids", BRANCHES), ("look_ahead_mask", "inputs_embeds")
+_ENTRIES = ("input_ids", "attention_mask", *_NUMBERS, *_SQUARES)
 _MOST_ROWS, _MOST_TOKENS, _MOST_WIDTH = 16, 64, 512
 _NARROWEST, _WIDEST, _BESIDE, _WIDEST_TOKEN = 5.5, 8.0, 0.9, 0.48  # inches; beside the tokens are labels
 _KEYS = ("key", "query")  # across and down
 
-# Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`. In pictures the last
-# number also marks a key to which a query that is padding may attend.
-_ALLOWED, _PADDING, _LATER, _OTHER, _HIDDEN, _PADDING_QUERY = range(6)
-_COLORS = (BLUE, PADDING, LATER, OTHER_DOCUMENT, HIDDEN, "#8FBCDD")
+# Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`. In pictures 5
+# also marks a key to which a query that is padding may attend.
+_ALLOWED, _PADDING, _LATER, _OTHER_DOCUMENT, _HIDDEN, _PADDING_QUERY, _OTHER_BRANCH = range(7)
+_COLORS = (BLUE, PADDING, LATER, OTHER_DOCUMENT, HIDDEN, "#8FBCDD", OTHER_BRANCH)
 _MEANINGS = (
     *("may attend", "padding", "later token (look-ahead)", "other document", "hidden by the mask"),
-    "query is padding",
+    *("query is padding", "other branch"),
 )
-_HATCHES = {_OTHER: "////"}
+_HATCHES = {_OTHER_DOCUMENT: "////", _OTHER_BRANCH: "\\\\\\\\"}
 
 
 @picture
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
     r"""Draw a batch: tokens with their ids, labels, padding mask, look-ahead mask, position ids, and embeddings.
 
-    There is one panel for each of these that the batch has, and one for the documents of packed rows. All panels show
-    the same tokens: as many as there is room for, the last ones if the padding is on the left. The label -100 is gray.
-    The look-ahead mask has the tokens of the first row on its axes, and the colors of `masks`; in packed rows, it also
-    hides other documents. Embeddings are those of the first row. At most 16 rows are drawn. The picture states if some
-    are left out.
+    There is one panel for each of these that the batch has, and one for the documents and branches of its rows. All
+    panels show the same tokens: as many as there is room for, the last ones if the padding is on the left. The label
+    -100 is gray. The look-ahead mask has the tokens of the first row on its axes, and the colors of `masks`; it also
+    hides other documents and branches. Embeddings are those of the first row. At most 16 rows are drawn. The picture
+    states if some are left out.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
@@ -127,10 +130,10 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         _draw_words(new_axes(ax), title, words, is_real, part.start)
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
 
-    numbers = {"document_ids": contents.documents, "position_ids": contents.positions}
     strips, squares = (
-        [name for name in names if numbers.get(name, batch.get(name)) is not None] for names in (_STRIPS, _SQUARES)
+        [name for name in names if batch.get(name) is not None] for names in (("attention_mask",), _SQUARES)
     )
+    strips += contents.numbers
     top = {"tokens": 0.4 * rows + 0.75} | ({"labels": 0.28 * rows + 0.8} if labels.size else {})
     heights, places = _places(top, strips, squares, 0.22 * rows + 0.95, min(0.25 * columns + 1.45, 4.2))
     figure = new_figure(width, sum(heights) + 0.9)
@@ -146,8 +149,8 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
             _draw_words(panel, name, shown.astype(str).tolist(), shown != IGNORED, each.start, across)
         elif name == "attention_mask":
             _draw_cells(panel, is_real, (PADDING, BLUE), name, first=part.start)
-        elif name in numbers:
-            _draw_numbers(panel, name, numbers[name][:rows, part], is_real, part.start)  # type: ignore[index]
+        elif name in contents.numbers:
+            _draw_numbers(panel, name, contents.numbers[name][:rows, part], is_real, part.start)
         elif name == "look_ahead_mask":
             codes |= _draw_look_ahead(panel, batch, tokens, part)
         else:
@@ -172,19 +175,19 @@ def masks(
 
     A blue cell means that its query (down) may attend to its key (across). Pale blue means that the query is padding,
     so that its output is not used. In all other cells the key is hidden: gray for padding, orange for a later token,
-    hatched purple for another document, dark for another reason. Below the matrices, the padding, the position ids and
-    the documents of the batch are drawn, for its first 16 rows.
+    hatched purple for another document, hatched green for another branch, dark for another reason. Below the matrices,
+    the padding, the position ids, the documents and the branches of the batch are drawn, for its first 16 rows.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
             It has `input_ids` `(B, T)` or `inputs_embeds` `(B, T, D)`, and any of `look_ahead_mask` `(B, 1, T, T)`,
-            `position_ids` `(B, T)`, `document_ids` `(B, T)` and `attention_mask`. An `attention_mask` is `(B, T)`,
-            `(B, 1, T, T)`, or a mapping from a kind of layer, such as `"sliding_attention"`, to its mask. Without
-            `document_ids`, a document begins where the position ids restart.
+            `position_ids`, `document_ids`, `branch_ids` `(B, T)` and `attention_mask`. An `attention_mask` is
+            `(B, T)`, `(B, 1, T, T)`, or a mapping from a kind of layer, such as `"sliding_attention"`, to its mask.
+            Without `document_ids`, a document begins where the position ids restart.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
-        row (`int`, *optional*): row to draw. By default the row with the most documents. If several rows have equally
-            many, it is the one with the most padding.
+        row (`int`, *optional*): row to draw. By default the row with the most documents; in a tie, the one with the
+            most branches, then the most padding.
         span (two `int`, *optional*): (start, stop), to draw the tokens from index start to stop - 1, at most 64. By
             default all tokens are drawn.
         look_ahead (`bool`, *optional*): True draws a look-ahead mask even if the batch has none, for a model that adds
@@ -196,7 +199,7 @@ def masks(
     Returns:
         `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds a number for each cell. It is 0 if
         the query may attend to the key, and 5 if the query is padding. In hidden cells it is 1 for padding, 2 for a
-        later key, 3 for a key in another document, and 4 for another reason.
+        later key, 3 for a key in another document, 6 for one in another branch, and 4 for another reason.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -225,13 +228,11 @@ def masks(
         ax.set_aspect("equal")
         return ax
 
-    below = {"position_ids": contents.positions, "document_ids": contents.documents}
-    strips = {title: values for title, values in below.items() if values is not None}
     rows = min(count, _MOST_ROWS)
     cell = min(0.3, max(0.12, 1.8 / len(words)))  # inches
     side = max(len(words) * cell, 1.5) + inches_of(words) + 0.35
     lines, abreast = grid_shape(len(matrices), int(_WIDEST // side))
-    heights = [side + 0.5] * lines + [0.2 * rows + 0.85] * (1 + len(strips))
+    heights = [side + 0.5] * lines + [0.2 * rows + 0.85] * (1 + len(contents.numbers))
     figure = new_figure(max(abreast * side + 0.3, 6.5), sum(heights) + 1.0)
     grid = figure.add_gridspec(len(heights), abreast, height_ratios=heights)
     whose = "decoder row" if decoder else "row"
@@ -241,7 +242,7 @@ def masks(
     rows_drawn, there = f", the first {rows} of {count} rows" if rows < count else "", contents.real[:rows, part]
     all_rows = figure.add_subplot(grid[lines, :])
     _draw_cells(all_rows, there, (PADDING, BLUE), f"padding mask of every row{rows_drawn}", first=part.start)
-    for number, (name, values) in enumerate(strips.items(), lines + 1):
+    for number, (name, values) in enumerate(contents.numbers.items(), lines + 1):
         _draw_numbers(figure.add_subplot(grid[number, :]), name, values[:rows, part], there, part.start, rows_drawn)
     codes = {int(value) for cells in matrices.values() for value in np.unique(cells)}
     note = f"{whose} {index} of {counted(count, 'row')} × {counted(length, 'token')}{tokens_drawn}"
@@ -250,8 +251,8 @@ def masks(
 
 
 class _Contents:
-    """Checked entries of a batch as arrays `(B, T)`: `real` is True at tokens, `positions` are the position ids, and
-    `documents` the document ids, also counted from position ids that restart; both `None` if the batch has none.
+    """Checked entries of a batch as arrays `(B, T)`: `real` is True at tokens; `numbers` has, if the batch has them,
+    `position_ids`, `document_ids`, also counted from position ids that restart, and `branch_ids`.
     """
 
     def __init__(self, batch: Mapping[str, Any]) -> None:
@@ -264,40 +265,42 @@ class _Contents:
         is_real = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(batch)
         self.real = np.ones(self.shape, dtype=bool) if is_real is None else as_numpy(is_real).astype(bool)
         _check_shape("attention_mask", self.real.shape, self.shape)
-        ids, positions = batch.get("document_ids"), batch.get("position_ids")
-        self.positions: NDArray[Any] | None = None
-        if positions is not None:
-            positions = np.atleast_2d(as_numpy(positions))
-            rows = self.shape[0] if len(positions) == 1 else len(positions)  # one row may serve for all
-            _check_shape("position_ids", (rows, *positions.shape[1:]), self.shape)
-            self.positions = np.broadcast_to(positions, self.shape)
-        # The document of each token, -1 at padding; None if no row has several.
-        self.documents: NDArray[np.int64] | None = None
-        if ids is not None:
-            documents = as_numpy(ids).astype(np.int64)
-            _check_shape("document_ids", documents.shape, self.shape)
-            self.documents = np.where(self.real, documents, -1)
-        elif self.positions is not None:
-            packed = {"attention_mask": self.real, "position_ids": self.positions.astype(np.int64)}
-            numbers = AttentionMask.from_batch(packed).documents.numpy()
-            self.documents = numbers if (numbers > 0).any() else None
+        self.numbers: dict[str, NDArray[Any]] = {}
+        for name in _NUMBERS:
+            if batch.get(name) is not None:
+                numbers = np.atleast_2d(as_numpy(batch[name]))
+                rows = self.shape[0] if len(numbers) == 1 else len(numbers)  # one row may serve for all
+                _check_shape(name, (rows, *numbers.shape[1:]), self.shape)
+                self.numbers[name] = np.where(self.real | (name == "position_ids"), numbers, -1)
+        if "position_ids" in self.numbers and "document_ids" not in self.numbers:
+            packed = {name: numbers.astype(np.int64) for name, numbers in self.numbers.items()}
+            documents = AttentionMask.from_batch({"attention_mask": self.real, **packed}).documents.numpy()
+            if (documents > 0).any():
+                self.numbers["document_ids"] = documents
+        if not (self.numbers.get(BRANCHES, self.real) > 1).any():  # a single branch is an ordinary document
+            self.numbers.pop(BRANCHES, None)
 
-    def look_ahead_mask(self) -> Any:
-        """Return the look-ahead mask of the first row, `(T, T)`; all rows have the same mask."""
-        mask = self.batch["look_ahead_mask"]
+    def look_ahead_mask(self, part: slice) -> NDArray[np.bool_]:
+        """Return the look-ahead mask `(N, N)` of the N tokens of `part`; all rows have the same mask."""
+        mask = self.batch.get("look_ahead_mask")
+        if mask is None:
+            return np.tri(part.stop - part.start, dtype=bool)
         while mask.ndim > 2:
             mask = mask[0]
-        return mask
+        _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
+        return _allowed(mask[part, part])
 
     def most_masked_row(self) -> int:
-        """Return the index of the row with the most documents; in a tie, of the row with the most padding."""
-        last = np.zeros(len(self.real)) if self.documents is None else self.documents.max(axis=1)
-        return int(np.lexsort((self.real.sum(axis=1), -last))[0])
+        """Return the index of the row with the most documents; in a tie, with the most branches, then padding."""
+        counts = [-self.numbers[name].max(axis=1) for name in (BRANCHES, "document_ids") if name in self.numbers]
+        return int(np.lexsort((self.real.sum(axis=1), *counts))[0])
 
     def title(self) -> str:
-        """Return the title for the picture of the batch: a sentence on its padding, or on its documents."""
+        """Return the title for the picture of the batch: a sentence on its padding, documents or branches."""
         lengths = self.real.sum(axis=1)
-        if self.documents is not None and (self.documents > 0).any():
+        if BRANCHES in self.numbers:
+            return "Branches share the tokens before them, and continue their positions"
+        if (self.numbers.get("document_ids", lengths[:0]) > 0).any():
             return "Several documents share a row, and positions start again in each"
         if not self.real.all():
             return "Padding fills the shorter rows" if len(set(lengths.tolist())) > 1 else "Padding fills every row"
@@ -310,49 +313,53 @@ class _Contents:
         """
         is_real = self.real[row, part]
         both_real = is_real & is_real[:, None]  # (N, N): query and key are real
-        is_later, is_other = np.triu(np.ones_like(both_real), 1), np.zeros_like(both_real)
-        ids = None if self.documents is None else self.documents[row, part]
+        is_later = np.triu(np.ones_like(both_real), 1)
+        documents, branches = (
+            self.numbers[name][row, part] if name in self.numbers else None for name in ("document_ids", BRANCHES)
+        )
 
-        def cells(allowed: NDArray[np.bool_], *, later: bool = False, alone: bool = False) -> NDArray[np.int8]:
-            """Return the numbers of the cells of a mask, from 0 to 5, as the docstring of `masks` explains them."""
-            # A look-ahead mask `alone` hides nothing else.
-            codes = reasons(allowed, np.ones_like(is_real) if alone else is_real, None if alone else ids, later=later)
+        def cells(allowed: NDArray[np.bool_] | None, *numbers: Any, later: bool = False) -> NDArray[np.int8]:
+            """Return the numbers of the cells of a mask, from 0 to 6, as the docstring of `masks` explains them."""
+            codes = reasons(allowed, is_real, *numbers, later=later)
             codes[(codes == _PADDING_QUERY) & ~is_real] = _PADDING
-            return np.where(allowed & ~is_real[:, None], _PADDING_QUERY, codes).astype(np.int8)
+            if allowed is not None:
+                codes[allowed & ~is_real[:, None]] = _PADDING_QUERY
+            return codes
 
         combined = is_key = np.broadcast_to(is_real, both_real.shape)
-        matrices, names = {"padding mask": cells(is_key)}, ["padding"]
-        if is_real.all() and ids is not None:  # a packed row without padding: the panel would be blue
+        matrices, names = {"padding mask": cells(None)}, ["padding"]
+        if is_real.all() and (documents is not None or branches is not None):  # the panel would be blue
             matrices, names = {}, []
         if look_ahead or (look_ahead is None and self.batch.get("look_ahead_mask") is not None):
-            allowed = ~is_later
-            if self.batch.get("look_ahead_mask") is not None:
-                mask = self.look_ahead_mask()
-                _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
-                allowed = _allowed(mask[part, part])
-            matrices["look-ahead mask"] = cells(allowed, later=True, alone=True)
+            allowed = self.look_ahead_mask(part)
+            codes = reasons(allowed, np.ones_like(is_real), later=True)  # alone, it hides nothing else
+            codes[allowed & ~is_real[:, None]] = _PADDING_QUERY
+            matrices["look-ahead mask"] = codes
             names.append("look-ahead")
             combined = combined & allowed
-        if ids is not None:
-            same_document = ids[:, None] == ids
-            is_other = ~same_document & both_real
-            matrices["same document"] = cells(same_document & (ids >= 0))
+        if documents is not None:
+            matrices["same document"] = cells(None, documents)
             names.append("document")
-            combined = combined & same_document
+        if branches is not None:
+            matrices["same branch or shared"] = cells(None, documents, branches)
+            names.append("branch")
+        apart = cells(None, documents, branches)
+        combined = combined & (apart != _OTHER_DOCUMENT) & (apart != _OTHER_BRANCH)
         visible = np.zeros_like(both_real)  # for at least one kind of layer
         for kind, mask in (self.full or {"": None}).items():
             allowed = combined
             if mask is not None:
                 allowed = combined & _allowed(mask[row, part if mask.shape[1] > 1 else slice(None), part])
             visible |= allowed
-            hidden_cells = cells(allowed, later=not (allowed & is_later).any())
+            hidden_cells = cells(allowed, documents, branches, later=not (allowed & is_later).any())
             if len(self.full) > 1:
                 matrices[f"mask of {kind}"] = hidden_cells
             elif len(names) > 1:
                 matrices[" and ".join(names) if len(names) == 2 else "all combined"] = hidden_cells
-            elif not np.array_equal(allowed, is_key):
+            elif not np.array_equal(allowed, combined):
                 matrices["attention_mask of 4 dimensions"] = hidden_cells
-        hidden = {"padding": ~is_key, "a later token": is_later & is_key, "another document": is_other}
+        hidden = {"padding": ~is_key, "a later token": is_later & is_key}
+        hidden |= {"another document": apart == _OTHER_DOCUMENT, "another branch": apart == _OTHER_BRANCH}
         seen = visible & is_real[:, None]  # queries at padding do not count
         never = [
             f"to {name}" for name, cell in hidden.items() if (cell & is_real[:, None]).any() and not (cell & seen).any()
@@ -441,7 +448,8 @@ def _places(
         beside = {squares[0]: (slice(len(lines), None), slice(3, 6))}
         lines += [([name], max(strip, square / len(strips)), 3) for name in strips]
     else:
-        both = ((strips, strip), (squares, square))
+        most = 3 if len(strips) < 4 else 2  # abreast
+        both = ((strips[:most], strip), (strips[most:], strip), (squares, square))
         lines += [(names, height, 6 // len(names)) for names, height in both if names]
     places = {
         name: (slice(line, line + 1), slice(column * share, (column + 1) * share))
@@ -462,12 +470,13 @@ def _draw_look_ahead(
     name = "decoder_input_ids" if decoder else "input_ids"
     (words,) = token_labels(batch, tokens, contents.shape, rows=slice(1), span=part, name=name)
     matrices, _ = contents.matrices(0, part, look_ahead=True)
-    is_packed = contents.documents is not None  # the mask alone would let documents attend to each other
-    cells = list(matrices.values())[-1] if is_packed else matrices["look-ahead mask"]
+    apart = {"document_ids": "documents", BRANCHES: "branches"}  # the mask alone would let these attend to each other
+    shown = ["look_ahead_mask", *(apart[name] for name in apart if name in contents.numbers)]
+    cells = list(matrices.values())[-1] if len(shown) > 1 else matrices["look-ahead mask"]
     height = float(ax.get_window_extent().height / figure_of(ax).dpi)
     cell = min(width_of(ax) - inches_of(words), height) / len(words)
-    title = f"look_ahead_mask{' and documents' if is_packed else ''} of {'decoder ' if decoder else ''}row 0"
-    _draw_matrix(ax, title, cells, words, contents.real[0, part], cell)
+    title = f"{' and '.join(', '.join(shown).rsplit(', ', 1))} of {'decoder ' if decoder else ''}row 0"
+    _draw_matrix(ax, fill(title, int(13 * width_of(ax))), cells, words, contents.real[0, part], cell)
     ax.set_aspect("equal", anchor="N")
     return set(cells.flatten().tolist())
 
@@ -517,7 +526,7 @@ def _draw_matrix(
 
 
 def _legend(codes: set[int]) -> list[Any]:
-    """Return legend handles for the colors of mask cells: one for each number in `codes`, 0 to 5 as in `masks`."""
+    """Return legend handles for the colors of mask cells: one for each number in `codes`, 0 to 6 as in `masks`."""
     from matplotlib.patches import Patch
 
     return [

@@ -35,7 +35,7 @@ DASHES = ("-", "--", "-.", ":")  # distinguish lines in print
 SEQUENTIAL, DIVERGING = "cividis", "PuOr"
 PADDING = GRID = "#DCDCDC"
 # Cells of masks, with the same colors as in the view of a batch: the reasons why a query may not attend to a key.
-LATER, OTHER_DOCUMENT, HIDDEN = ORANGE, PURPLE, "#3C4248"
+LATER, OTHER_DOCUMENT, OTHER_BRANCH, HIDDEN = ORANGE, PURPLE, GREEN, "#3C4248"
 INK, FADED = "#202020", "#6A6A6A"  # text on white, and on PADDING
 
 LARGE, MEDIUM, SMALL = 10, 9, 8  # font sizes in points

@@ -7,6 +7,7 @@ const REASONS = [ // class, word in a cell, sentence
   ["other", "other document", "the key belongs to another document"],
   ["hidden", "mask", "the mask of the batch hides the key"],
   ["unused", "query is padding", "the query is padding, and its output is not used"],
+  ["branch", "other branch", "the key belongs to another branch"],
 ];
 // Numbers that are added to the scores of keys: to which the query may attend, and of hidden ones.
 const ADDED = { infinity: ["0", "−∞"], billion: ["0", "−1e9"], ones: ["1", "0"] };
@@ -17,6 +18,7 @@ const minus = (text) => text.replace("-", "−");
 const fixed = (value, digits) => minus(Math.abs(value) < 1e5 ? value.toFixed(digits) : value.toExponential(1));
 const radians = (angle) =>
   minus(angle && Math.abs(angle) < 0.01 ? String(Number(angle.toPrecision(2))) : angle.toFixed(2));
+const branchOf = (branch) => (branch > 0 ? `branch ${branch}` : "shared");
 const between = (value, low, high) => Math.max(low, Math.min(high, value));
 
 // Return an element. Attributes "onclick", "oninput" and so on are listeners.
@@ -88,6 +90,7 @@ function makeViews(choose, isSmall) {
     facts.push(of.real[index] ? (position === null ? "no position" : `position ${position}`) : "padding");
     if (of.special?.[index] && of.real[index]) facts.push("special token");
     if (Math.max(...of.documents) > 0 && of.real[index]) facts.push(`document ${of.documents[index]}`);
+    if (of.branches && of.real[index]) facts.push(branchOf(of.branches[index]));
     if (of.types && Math.max(...of.types)) facts.push(`token type ${of.types[index]}`);
     const target = of.targets?.[index];
     if (of.targets) facts.push(target ? `predicts “${target}”` : "label −100: no loss here");
@@ -105,7 +108,8 @@ function makeViews(choose, isSmall) {
   }
   // True if a query reads a key that should be hidden from it. Outputs of padding are not used, so they cannot leak.
   function leaks(query, key, weight) {
-    const reason = result.reasons[query][key], isOther = row.documents[query] !== row.documents[key];
+    const reason = result.reasons[query][key], branch = row.branches?.[key];
+    const isOther = row.documents[query] !== row.documents[key] || (branch > 0 && branch !== row.branches[query]);
     const isRight = reason === ALLOWED ? !isOther || !row.real[query] || !row.real[key] : reason === PADDING_QUERY;
     return !isRight && weight >= 0.005;
   }
@@ -130,6 +134,7 @@ function makeViews(choose, isSmall) {
       const kinds = {
         pad: !isReal, special: isReal && each.special?.[index], query: isQuery, key: chosen && index === state.key,
         begins: packed && isReal && document !== each.documents[index - 1],
+        branches: each.branches?.[index] > 0 && each.branches[index] !== each.branches[index - 1],
       };
       const below = `${each.positions[index] ?? "–"}${packed && isReal ? ` · doc ${document}` : ""}`;
       const attributes = {
@@ -137,6 +142,7 @@ function makeViews(choose, isSmall) {
         "data-row": number, "data-token": index, title: each.tokens[index], "aria-label": factsOf(each, index),
       };
       return tag("td", attributes, tag("span", {}, escaped(each.tokens[index])), tag("small", {}, below),
+        each.branches ? tag("small", {}, isReal ? branchOf(each.branches[index]) : "") : "",
         each.targets ? tag("small", {}, target ? `→ ${escaped(target)}` : "−100") : "");
     }
     const numbers = columns().map((index) => tag("th", { scope: "col" }, batch.firstToken + index));
