@@ -36,6 +36,7 @@ class Batch(dict[str, Any]):
         tokens_of (callable, *optional*): from a list of ids to their tokens, for display; by default ids are displayed.
         special_ids (collection of `int`, *optional*): ids of special tokens, for display; by default none.
         labels_are_ids (`bool`, *optional*): True to display labels as tokens; by default only if they repeat the ids.
+            `None` does not display them, as those of a decoder.
         encoding (`SinusoidalPositionalEncoding`, *optional*): the encoding of the positions, for display; by default
             sinusoids of width 64, labeled as an example, or none if there is an `encoding_note`.
         encoding_note (`str`, *optional*): line that states what the displayed encoding is, if it is not part of the
@@ -62,7 +63,7 @@ class Batch(dict[str, Any]):
         *,
         tokens_of: TokensOf | None = None,
         special_ids: Collection[int] = (),
-        labels_are_ids: bool = False,
+        labels_are_ids: bool | None = False,
         encoding: SinusoidalPositionalEncoding | None = None,
         encoding_note: str | None = None,
     ) -> None:

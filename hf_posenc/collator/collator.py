@@ -738,8 +738,8 @@ class DataCollatorWithPositionalEncoding(Processor):
     def _view(self) -> dict[str, Any]:
         """Arguments of `Batch` for its display in a notebook."""
         settings, model = self._config.settings, self.model
-        view: dict[str, Any] = {"tokens_of": self._tokens_of, "labels_are_ids": settings.labels is not None}
-        view["special_ids"] = frozenset(self.tokenizer.all_special_ids)
+        view: dict[str, Any] = {"tokens_of": self._tokens_of, "special_ids": frozenset(self.tokenizer.all_special_ids)}
+        view["labels_are_ids"] = None if self._config.has_targets else settings.labels is not None
         if settings.embedding is not None and self._config.embedder.missing is None:
             encoding = self._config.embedder.module.encoding
             if isinstance(encoding, SinusoidalPositionalEncoding):

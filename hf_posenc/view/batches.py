@@ -32,7 +32,7 @@ def batch_html(
     *,
     tokens_of: TokensOf | None = None,
     special_ids: Collection[int] = (),
-    labels_are_ids: bool = False,
+    labels_are_ids: bool | None = False,
     encoding: SinusoidalPositionalEncoding | None = None,
     encoding_note: str | None = None,
     first_row: int = 0,
@@ -52,7 +52,8 @@ def batch_html(
             shown.
         special_ids (collection of `int`, *optional*): ids of special tokens, which are marked. By default none.
         labels_are_ids (`bool`, *optional*): True if labels are shown as tokens. By default only those that repeat the
-            ids are, and others, such as classes, are shown as numbers.
+            ids are, and others, such as classes, are shown as numbers. With `None` the labels are those of a decoder,
+            which do not belong to the tokens, and are not shown.
         encoding (`SinusoidalPositionalEncoding`, *optional*): the encoding of the positions; its formula and width are
             used. By default sinusoids of width 64, labeled as an example; none if there is an `encoding_note`.
         encoding_note (`str`, *optional*): line that states what the encoding is, if it is not part of the batch, or
@@ -121,13 +122,16 @@ class _Window:
             return None
         return torch.as_tensor(value[self.rows, tokens or self.tokens], device="cpu")
 
-    def data(self, tokens_of: TokensOf | None, special_ids: frozenset[int], labels_are_ids: bool) -> dict[str, Any]:
+    def data(
+        self, tokens_of: TokensOf | None, special_ids: frozenset[int], labels_are_ids: bool | None
+    ) -> dict[str, Any]:
         """Return the rows that the HTML shows, as a dict of JSON values; the arguments are those of `batch_html`."""
         ids, positions = self.numbers("input_ids"), self.numbers("position_ids")
         documents, branches, reasons = self._numbers_and_reasons()  # reasons by kind of layer
         is_real = documents >= 0
         positions = (is_real.cumsum(1) - 1 if positions is None else positions).long()
-        types, labels = self.numbers("token_type_ids"), self.numbers("labels")
+        types, labels = self.numbers("token_type_ids"), self.numbers("labels") if labels_are_ids is not None else None
+        classes: Any = self.batch.get("labels")
         entries = {"ids": ids, "positions": positions, "documents": documents, "branches": branches}
         entries |= {"real": is_real.long(), "types": types}
         rows = []
@@ -141,7 +145,9 @@ class _Window:
                 row["tokens"] = [f"[{number}]" for number in range(self.tokens.start, self.tokens.stop)]
             else:
                 row["tokens"] = words(row["ids"])
-            given = (ids, index, words, labels_are_ids)
+            is_class = getattr(classes, "shape", ()) == self.shape[:1]  # one label for each row
+            row["label"] = round(classes[self.rows.start + index].tolist(), 4) if is_class else None
+            given = (ids, index, words, bool(labels_are_ids))
             row["targets"] = None if labels is None else _targets(labels[index], *given)
             row["reasons"] = ["".join(map(str, matrix[index].ravel().tolist())) for matrix in reasons.values()]
             rows.append(row)

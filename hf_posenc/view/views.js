@@ -149,7 +149,8 @@ function makeViews(choose, isSmall) {
     grid.innerHTML = tableOf("Tokens of the batch, with position ids. Arrow keys choose the query.", [
       line("column", numbers),
       ...batch.rows.map((each, number) =>
-        line(`row ${batch.firstRow + number}`, each.tokens.map((_, index) => token(each, number, index)))),
+        line(`row ${batch.firstRow + number}${each.label == null ? "" : tag("small", {}, `label ${each.label}`)}`,
+          each.tokens.map((_, index) => token(each, number, index)))),
     ]);
     const number = packed ? row.documents[state.query] : state.row, source = batch.texts?.[number];
     const [begin, end] = row.spans?.[state.query] ?? [0, 0];

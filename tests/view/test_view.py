@@ -81,6 +81,17 @@ def test_labels_are_shown_as_tokens_only_if_they_are_ids(word_level: Any) -> Non
         assert f'"targets":{expected}' in page
 
 
+def test_labels_of_rows_stand_at_their_rows_and_those_of_a_decoder_at_no_token(word_level: Any) -> None:
+    for labels in ([2, 0], [0.3, 0.25]):
+        rows = [{"text": text, "label": label} for text, label in zip(TEXTS, labels, strict=True)]
+        page = DataCollatorWithPositionalEncoding(word_level)(rows).to_html()
+        assert re.findall(r'"label":([^,}]+)', page) == [str(label) for label in labels]
+    collate = DataCollatorWithPositionalEncoding(word_level, text_target_column="target")
+    batch = collate([{"text": "a b c", "target": "the a b"}])
+    assert batch["labels"].shape == batch["input_ids"].shape
+    assert '"targets":null' in batch.to_html()
+
+
 @pytest.mark.parametrize(
     ("entries", "reasons"),
     [
