@@ -141,18 +141,16 @@ def attention(
             (labels,) = token_labels(batch, words, (rows, length), rows=slice(index, index + 1), span=part, name=key)
             sides.append((part, labels, _real(batch, (rows, length), decoder=is_decoder)[index, part].tolist()))
         (down, queries, real_queries), (across, keys, real_keys) = sides
-        several = ', several, or "all" or "mean"'
-        numbers: list[Any] = [None] if head == "mean" else as_indices(head, heads, "head", several)
-        for layer_index, head_index in product(as_indices(layer, layers, "layer", ', several, or "all"'), numbers):
-            matrix = (
-                values[layer_index, index].mean(axis=0)
-                if head_index is None
-                else values[layer_index, index, head_index]
-            )
-            which = f"mean of {heads} heads" if head_index is None and heads > 1 else f"head {head_index or 0}"
-            where = "" if model is None else f"layer {layer_index}, "
+        cells = values[:, index, :, down, across]  # (layers, heads, Q, K)
+        if head == "mean":
+            chosen = [(f"mean of {heads} heads" if heads > 1 else "head 0", cells.mean(axis=1))]
+        else:
+            numbers = as_indices(head, heads, "head", ', several, or "all" or "mean"')
+            chosen = [(f"head {number}", cells[:, number]) for number in numbers]
+        for number, (which, matrices) in product(as_indices(layer, layers, "layer", ', several, or "all"'), chosen):
+            where = "" if model is None else f"layer {number}, "
             title = f"{'' if name == 'self' else f'{name}, '}{where}{which}"
-            panels.append(_Panel(title, matrix[down, across], queries, keys, real_queries, real_keys))
+            panels.append(_Panel(title, matrices[number], queries, keys, real_queries, real_keys))
     if len(panels) > 1:
         if ax is not None:
             got = f"{len(panels)} panels: {panels[0].title}, {panels[1].title}, ..."
@@ -365,8 +363,7 @@ def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequ
     """Return `(args, kwargs)` for a call of a torch encoder: the batch's embeddings, and its converted masks."""
     attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
     x = batch["inputs_embeds"]
-    if not {"attention_mask", "document_ids"} & {*batch}:
-        batch = {**batch, "attention_mask": torch.ones(x.shape[:2], device=x.device)}
+    batch = {"attention_mask": torch.ones(x.shape[:2], device=x.device), **batch}
     mask = AttentionMask.from_batch(batch, look_ahead="look_ahead_mask" in batch)
     x = x if attend.batch_first else x.transpose(0, 1)
     if isinstance(model, nn.MultiheadAttention):

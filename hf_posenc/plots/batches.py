@@ -495,7 +495,7 @@ def _draw_embeddings(ax: Axes, embeddings: Any, part: slice) -> None:
 def _draw_numbers(
     ax: Axes, name: str, numbers: NDArray[Any], is_real: NDArray[np.bool_], first: int = 0, note: str = ""
 ) -> None:
-    """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray."""
+    """Draw ids of positions, documents or branches as colored cells, with numbers if there is room; padding is gray."""
     cells: Any = np.ma.masked_array(numbers, mask=~is_real)
     low, high = (int(cells.min()), int(cells.max())) if is_real.any() else (0, 0)
     bright, has_room = np.ones_like(is_real), width_of(ax) / is_real.shape[1] > 0.07 * len(str(high)) + 0.02
