@@ -17,7 +17,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from looping import for_each, slow
+from looping import for_each
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
@@ -138,11 +138,11 @@ def trees_strategy(draw: Any, most: int = 8) -> list[Tree]:
     return [Tree(prompt, answers()) for prompt in prompts]
 
 
-@slow
-@settings(max_examples=25)
-@given(trees=trees_strategy())
-@for_each("layout", [*LAYOUTS])
+@pytest.mark.slow
 @for_each("name", [*FAMILIES])
+@for_each("layout", [*LAYOUTS])
+@settings(max_examples=10)
+@given(trees=trees_strategy())
 def test_branches_have_the_loss_and_gradients_of_separate_rows(
     causal_models: dict[str, Any], name: str, layout: str, trees: list[Tree]
 ) -> None:
@@ -404,6 +404,8 @@ def test_wrong_branch_ids_are_refused(row: dict[str, Any], message: str) -> None
         ({"text": "w5", "all": ["w6"]}, "column 'prompt' is missing; the columns that arrived are"),
         ({"prompt": "w5"}, "column 'all' is missing; the columns that arrived are"),
         ("w5", "branches='all' are columns, and these rows are texts alone"),
+        ({"input_ids": [5, 6]}, "branches='all', and these rows of token ids have no branch_ids"),
+        ([5, 6], "branches='all', and these rows of token ids have no branch_ids"),
     ],
 )
 def test_wrong_prompts_and_answers_are_refused(row: Any, message: str) -> None:
