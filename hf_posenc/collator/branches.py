@@ -70,7 +70,9 @@ def _read(columns: Mapping[str, Values], settings: Settings) -> tuple[Pairs, dic
                 raise type_error(
                     f"row {row} of column '{column}' is {type(answer).__name__}, expected {expected}",
                     got=shorten(answer),
-                    fix=f"drop such rows first: dataset.filter(lambda row: row['{column}'] is not None)",
+                    fix=f"drop such rows first: dataset.filter(lambda row: row['{column}'] is not None)"
+                    if answer is None
+                    else f'one type in all rows and columns; branches="{column}" for a column of lists of answers',
                 )
     return prompts, others
 

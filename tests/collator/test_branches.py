@@ -413,6 +413,11 @@ def test_wrong_prompts_and_answers_are_refused(row: Any, message: str) -> None:
         C(TOKENIZER, branches="all", text_column="prompt")([row])
 
 
+def test_lists_of_answers_in_several_columns_are_refused_with_the_setting_for_one_column() -> None:
+    with pytest.raises(TypeError, match="row 0 of column 'chosen' is list, .*\n.*\n.*branches=\"chosen\" for a column"):
+        C(TOKENIZER, branches=("chosen",), text_column="prompt")([{"prompt": "w5", "chosen": ["w6", "w7"]}])
+
+
 def test_a_prompt_whose_tokens_change_with_the_answer_is_named() -> None:
     raw = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "ride": 2, "rides": 3, "I": 4}, unk_token="[UNK]"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
