@@ -364,6 +364,7 @@ def _check_branches(rule: str, spec: ModelSpec) -> None:
         got = "one output for each row, and several answers in it"
     elif (spec.is_examined or BRANCHES not in spec.accepts) and not spec.isolates_branches:
         got = "attention_mask (B, 1, T, T) and position_ids do not decide everything that a token sees"
+        got = got if spec.is_causal else "its prompt attends to the answer, so it differs from answer to answer"
     else:
         return
     raise value_error(
