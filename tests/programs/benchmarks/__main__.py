@@ -22,7 +22,7 @@ import datasets
 import torch
 import transformers
 
-from . import corpora, encoder, encoding, growth, masks, plans, rows, text
+from . import branches, corpora, encoder, encoding, growth, masks, plans, rows, text
 from .measuring import Case, draw, markdown, recorded, replace_tables, take_turns
 
 
@@ -42,6 +42,7 @@ STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Tables": encoding.tables,
     "Sums": encoding.sums,
     "Masks": masks.run,
+    "Branches": branches.run,
     "Plans": plans.run,
     "Encoder": encoder.run,
     "Imports": imports,
