@@ -228,3 +228,14 @@ def test_14_writes_files_of_other_trainers_and_reads_the_first_document_back(tmp
     assert re.search(r"^\d+ tokens of uint16$", out, re.MULTILINE)
     assert "the first document is read back: True" in out
     assert "the files hold the same ids: True" in out
+
+
+@pytest.mark.slow
+def test_15_chooses_better_after_training_and_has_the_preference_loss_of_separate_rows(tmp_path: Path) -> None:
+    out = run("15_branches.py", tmp_path)
+    before, after = map(int, re.findall(r"(\d+)% (?:before|after)", out))
+    assert before < 60
+    assert after > 85
+    ours, theirs = map(float, re.findall(r"loss: ([\d.]+) with branches, ([\d.]+) in", out)[0])
+    assert ours == pytest.approx(theirs, abs=2e-6)
+    assert ours < 0.69  # log 2 before the training
