@@ -71,6 +71,9 @@ def pack_dataset(
       `attention_mask`.
     - For a collator of your own, remove the column with `.remove_columns("attention_mask")`.
 
+    Rows with `branch_ids` need a mask: pass packed rows to `DataCollatorWithPositionalEncoding(tokenizer, model=model)`,
+    with `TrainingArguments(remove_unused_columns=False)`. With `default_data_collator`, answers do not see their prompt.
+
     Args:
         dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row. A row can also hold
             several documents, if a column separates them: `document_ids`, `seq_idx`, `seq_lengths` (of TRL),
@@ -138,7 +141,7 @@ def pack_dataset(
         settings["desc"] = "Packing"
         settings["remove_columns"] = names  # a stream replaces its rows by the returned ones
         # Otherwise rows may contain several documents.
-        is_checked = not ({"position_ids", *BOUNDARIES} - {"attention_mask"}) & set(names)
+        is_checked = not ({"position_ids", BRANCHES, *BOUNDARIES} - {"attention_mask"}) & set(names)
         if is_checked:
             _check_lengths(dataset, names, column, max_length, too_long)
     pack_window = _PackWindow(
@@ -181,6 +184,15 @@ class _PackWindow:
         `indices` are the row numbers of the table in the data set, for error messages.
         """
         rows = _read_documents(table, self.column, indices[0] if len(indices) else 0, labels=self.labels)
+        is_long = rows.is_branched & (rows.ids.lengths > self.max_length)
+        if is_long.any():
+            row = int(is_long.argmax())
+            length, limit = rows.ids.lengths[row], self.max_length
+            raise value_error(
+                f"row {indices[rows.sample[row]]} has {length} tokens with all its branches, and a packed row holds {limit}",
+                got=f"{int(is_long.sum())} such rows, to which too_long={self.too_long!r} does not apply",
+                fix=f"max_length={rows.ids.lengths.max()}, or rows without packing",
+            )
         if not self.is_checked and rows.ids.longest > self.max_length:
             numbers = [indices[row] for row in rows.sample.tolist()]
             _report_long(rows.ids.lengths, self.max_length, self.too_long, numbers, counted=False)

@@ -5,9 +5,11 @@ A tree is a prompt and its answers, as lists of ids. Its separate rows are the p
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from looping import for_each
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -160,6 +162,76 @@ TREES += [Tree([20, 21, 22], [[23, 2]])]
 def test_three_rows_have_the_loss_of_separate_rows(causal_models: dict[str, Any], name: str, layout: str) -> None:
     model = causal_models[name]
     check(model, fitted(model), TREES, [tree.row() for tree in TREES], **LAYOUTS[layout])
+
+
+@settings(max_examples=15, deadline=None)
+@given(trees=trees_strategy(3), limit=st.integers(2, 8), left=st.booleans())
+def test_truncated_rows_have_the_loss_of_truncated_separate_rows(
+    causal_models: dict[str, Any], trees: list[Tree], limit: int, left: bool
+) -> None:
+    model = causal_models["llama"]
+    short = [
+        Tree(prompt := tree.prompt[-limit:], [answer[: limit - len(prompt)] for answer in tree.answers])
+        for tree in trees
+    ]
+    assume(any(answer for tree in short for answer in tree.answers))
+    with warnings.catch_warnings(action="ignore"):
+        check(
+            model,
+            fitted(model),
+            short,
+            [tree.row() for tree in trees],
+            max_length=limit,
+            padding_side="left" if left else "right",
+        )
+
+
+def test_branches_in_bfloat16_have_the_loss_of_separate_rows(causal_models: dict[str, Any]) -> None:
+    model = copy.deepcopy(causal_models["llama"]).bfloat16()
+    batch = C(TOKENIZER, model=model, labels="causal_lm", on_no_labels="keep")([tree.row() for tree in TREES])
+    assert batch["attention_mask"].dtype == torch.bfloat16
+    exact, _ = separate(causal_models["llama"], TREES)
+    torch.testing.assert_close(model(**batch, use_cache=False).loss.float(), exact, rtol=2e-2, atol=0.0)
+
+
+def test_a_compiled_model_has_the_loss_of_separate_rows(causal_models: dict[str, Any]) -> None:
+    model = causal_models["gpt2"]
+    compiled = torch.compile(model, backend="eager", dynamic=True)
+    collate = C(TOKENIZER, model=compiled, labels="causal_lm")
+    for trees in (TREES[:1], TREES[:2]):
+        with torch.no_grad():
+            loss = compiled(**collate([tree.row() for tree in trees]), use_cache=False).loss
+        torch.testing.assert_close(loss, separate(model, trees)[0], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_a_step_of_trainer_with_two_workers_is_that_of_separate_rows(
+    causal_models: dict[str, Any], tmp_path: Path
+) -> None:
+    model = copy.deepcopy(causal_models["llama"])
+    rows = datasets.Dataset.from_list([tree.row() for tree in TREES])
+    args = transformers.TrainingArguments(
+        str(tmp_path),
+        max_steps=1,
+        learning_rate=0.1,
+        optim="sgd",
+        max_grad_norm=0.0,
+        per_device_train_batch_size=3,
+        dataloader_num_workers=2,
+        remove_unused_columns=False,
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        use_cpu=True,
+    )
+    trainer = transformers.Trainer(
+        model, args, train_dataset=rows, data_collator=C(TOKENIZER, model=model, labels="causal_lm")
+    )
+    trainer.train()
+    before = causal_models["llama"]
+    gradient = gradients(before, separate(before, TREES)[0])
+    moved = [old - new for old, new in zip(before.parameters(), model.parameters(), strict=True)]
+    torch.testing.assert_close(torch.cat([step.flatten() for step in moved]), 0.1 * gradient, rtol=1e-3, atol=2e-6)
 
 
 def words(ids: list[int]) -> str:
@@ -335,8 +407,9 @@ def test_max_length_limits_the_prompt_and_one_answer() -> None:
         C(TOKENIZER, max_length=8, packing=True)([tree.row()])
     with pytest.raises(ValueError, match="row 0 has branches, which cannot be continued in further rows"):
         C(TOKENIZER, max_length=6, return_overflowing_tokens=True)([tree.row()])
-    with pytest.raises(ValueError, match="document 0 has 9 tokens, a row holds 8"):
-        pack_dataset(datasets.Dataset.from_list([tree.row()]), 8, pad_token_id=0, too_long="split")
+    for too_long in ("error", "truncate", "split"):
+        with pytest.raises(ValueError, match="row 1 has 9 tokens with all its branches, and a packed row holds 8"):
+            pack_dataset(datasets.Dataset.from_list([TREES[2].row(), tree.row()]), 8, pad_token_id=0, too_long=too_long)
 
 
 def test_models_that_count_columns_or_keep_a_state_are_refused() -> None:
@@ -414,7 +487,9 @@ def test_wrong_prompts_and_answers_are_refused(row: Any, message: str) -> None:
 
 
 def test_lists_of_answers_in_several_columns_are_refused_with_the_setting_for_one_column() -> None:
-    with pytest.raises(TypeError, match="row 0 of column 'chosen' is list, .*\n.*\n.*branches=\"chosen\" for a column"):
+    with pytest.raises(
+        TypeError, match=r"row 0 of column 'chosen' is list, .*\n.*\n.*branches=\"chosen\" for a column"
+    ):
         C(TOKENIZER, branches=("chosen",), text_column="prompt")([{"prompt": "w5", "chosen": ["w6", "w7"]}])
 
 
