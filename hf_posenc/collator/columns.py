@@ -45,9 +45,9 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
     def padded(name: str, column: Ragged) -> Column:
         return column if length is None else column.pad(fills[name], length, side=config.side)
 
-    per_token = dict(rows.columns)
+    per_token = {name: column for name, column in rows.columns.items() if name != BRANCHES or name in rows.boundaries}
     # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
-    is_separated = not set(rows.boundaries) <= {"attention_mask"} or "position_ids" in per_token
+    is_separated = not set(rows.boundaries) <= {"attention_mask", BRANCHES} or "position_ids" in per_token
     if is_separated:
         names = ["document_ids", *(name for name in NUMBERS if name in rows.boundaries)]
         per_token |= dict.fromkeys(names, rows.document_ids)
@@ -58,7 +58,8 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
         mask = np.ones_like(ids.values) if has_global else rows.document_ids.values + 1
         per_token["attention_mask"] = Ragged(mask, ids.lengths)
     given = [name for name in LABEL_COLUMNS if name in rows.columns]
-    if rows.masks and config.predicts_next and config.label_maker is not None and not label_names(rows.per_row):
+    is_supervised = rows.masks or BRANCHES in per_token
+    if is_supervised and config.predicts_next and config.label_maker is not None and not label_names(rows.per_row):
         documents, shares_row = rows.split(), rows.is_several[rows.row_of_document]
         labels = documents.columns[given[0]] if given else config.label_maker(documents)[1]
         labels, _ = documents.supervise(labels, predicts_next=True, shares_row=shares_row)

@@ -117,3 +117,49 @@ def check_first_tokens(ids: Ragged, branch_ids: Ragged, rows: NDArray[np.int64])
             fix="the prompt 5 6 with the answers 7 8 and 9 10: input_ids [5, 6, 7, 8, 6, 9, 10], "
             "branch_ids [0, 1, 1, 1, 2, 2, 2]",
         )
+
+
+def branches_of_positions(ids: Ragged, positions: Ragged) -> tuple[Ragged, Ragged] | None:
+    r"""Return the branches of documents that only their position ids show, because Trainer removes `branch_ids`.
+
+    A row has branches if its positions rise by one, but fall back to one position in a document, each time at the token
+    that is there already, the last one of the prompt. It may hold several documents, which begin at its smallest
+    position. No other row is read so.
+
+    Args:
+        ids, positions (`Ragged`): token ids and position ids, with a row for each document, as far as they are known.
+
+    Returns:
+        Lengths of the documents in each row, and branch numbers; `None` if no row has such branches.
+
+    Example:
+        >>> ids, positions = Ragged.from_rows([[5, 6, 7, 6, 8]]), Ragged.from_rows([[0, 1, 2, 1, 2]])
+        >>> sizes, branches = branches_of_positions(ids, positions)
+        >>> branches.values
+        array([0, 1, 1, 2, 2])
+    """
+    values, lengths = positions.values, positions.lengths
+    row = np.arange(len(lengths)).repeat(lengths)
+    is_first = np.ones(len(values), np.bool_)
+    is_first[1:] = np.diff(row) != 0
+    falls = (np.diff(values, prepend=0) != 1) & ~is_first
+    if not falls.any():
+        return None
+    begins = is_first | (falls & (values == values[is_first][(np.cumsum(is_first) - 1)]))
+    start = np.flatnonzero(begins)[np.cumsum(begins) - 1]  # of each token's document
+    at = np.flatnonzero(falls & ~begins)
+    back = np.full(len(values), -1)  # for the first token of each document: the place of its repeated token
+    back[start[at[::-1]]] = (start + values - values[start])[at[::-1]]
+    repeated = back[start]
+    is_branch = (values[at] > values[start[at]]) & (values[at] == values[repeated[at]]) & (repeated[at] < at)
+    is_branch &= ids.values[at] == ids.values[repeated[at]]
+    has = np.zeros(len(lengths), np.bool_)
+    has[row[at]] = True
+    has[row[at[~is_branch]]] = False
+    if not has.any():
+        return None
+    number = np.cumsum(falls) - np.cumsum(falls)[start] + 1
+    number = np.where((np.arange(len(values)) >= repeated) & (repeated >= 0) & has[row], number, 0)
+    begins &= is_first | has[row]
+    sizes = np.diff(np.flatnonzero(begins), append=len(values))
+    return Ragged(sizes, np.bincount(row[begins], minlength=len(lengths))), Ragged(number, lengths)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
 from ..ragged import Ragged, offsets_of, run_indices, runs
-from .branches import check_branches, check_first_tokens
+from .branches import branches_of_positions, check_branches, check_first_tokens
 from .documents import Documents
 from .names import BOUNDARIES, BRANCHES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, SUPERVISION
 
@@ -52,10 +52,10 @@ def read_documents(
     """
     ids = columns["input_ids"]
     kept = {name: column for name, column in columns.items() if name not in BOUNDARIES}
-    boundaries = tuple(name for name in columns if name in BOUNDARIES)
+    boundaries = tuple(name for name in columns if name in (*BOUNDARIES, BRANCHES))
     numbers, is_separated = number_tokens(columns, first_row=first_row, is_packed=is_packed)
     sample = np.arange(len(ids), dtype=np.int64)
-    if numbers is None and BRANCHES not in kept:
+    if numbers is None and kept.keys().isdisjoint((BRANCHES, "position_ids")):
         return Documents(kept, sample, boundaries=boundaries), None
     if numbers is None:
         numbers = np.zeros(len(ids.values), np.int64)
@@ -69,9 +69,16 @@ def read_documents(
     if not is_same:
         kept = {name: Ragged(column.values[index], lengths) for name, column in kept.items()}
     documents = Documents(kept, sample, sizes=sizes, boundaries=boundaries)
+    split = documents.split()
     if BRANCHES in kept:
-        split = documents.split()
         check_first_tokens(split.ids, split.columns[BRANCHES], first_row + split.sample)
+    elif "position_ids" in kept and (found := branches_of_positions(split.ids, split.columns["position_ids"])):
+        of_document, branches = found
+        count = np.bincount(split.sample, of_document.lengths, len(ids)).astype(np.int64)
+        sizes = sizes if sizes is None and (count <= 1).all() else Ragged(of_document.values, count)
+        documents = documents.replaced(sizes=sizes).with_columns(
+            **{BRANCHES: Ragged(branches.values, documents.ids.lengths)}
+        )
     return documents, None if is_same else index
 
 

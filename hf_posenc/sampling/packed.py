@@ -71,8 +71,8 @@ def pack_dataset(
       `attention_mask`.
     - For a collator of your own, remove the column with `.remove_columns("attention_mask")`.
 
-    Rows with `branch_ids` need a mask: pass packed rows to `DataCollatorWithPositionalEncoding(tokenizer, model=model)`,
-    with `TrainingArguments(remove_unused_columns=False)`. With `default_data_collator`, answers do not see their prompt.
+    Rows with `branch_ids` need a mask, which a `DataCollatorWithPositionalEncoding` with `model=` makes. With
+    `default_data_collator`, answers do not see their prompt.
 
     Args:
         dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row. A row can also hold
@@ -189,7 +189,7 @@ class _PackWindow:
             row = int(is_long.argmax())
             length, limit = rows.ids.lengths[row], self.max_length
             raise value_error(
-                f"row {indices[rows.sample[row]]} has {length} tokens with all its branches, and a packed row holds {limit}",
+                f"row {indices[rows.sample[row]]} has {length} tokens with all its branches, a packed row holds {limit}",
                 got=f"{int(is_long.sum())} such rows, to which too_long={self.too_long!r} does not apply",
                 fix=f"max_length={rows.ids.lengths.max()}, or rows without packing",
             )

@@ -319,6 +319,40 @@ def test_rows_that_are_read_again_are_the_same_rows(packing: bool) -> None:
     assert int(mask.sum(-1).max()) <= max(len(tree.prompt) + max(map(len, tree.answers)) for tree in TREES)
 
 
+@for_each("layout", [*LAYOUTS])
+def test_rows_that_trainer_strips_of_branch_ids_still_have_them(causal_models: dict[str, Any], layout: str) -> None:
+    model = causal_models["llama"]
+    collate = C(TOKENIZER, model=fitted(model), labels="causal_lm", **LAYOUTS[layout])
+    trees = [tree for tree in TREES if len(tree.prompt) > 1]  # others become documents of their own
+    rows = datasets.Dataset.from_list([tree.row() for tree in trees])
+    kept = ("input_ids", "attention_mask", "position_ids", "labels")  # arguments of the forward
+    stored = rows.map(collate, batched=True).select_columns([*kept])
+    want, got = collate([dict(row) for row in rows]), collate([dict(row) for row in stored])
+    for name in ("input_ids", "position_ids", "labels", "attention_mask"):
+        assert torch.equal(want[name], got[name]), name
+    with warnings.catch_warnings(action="ignore"):
+        packed = pack_dataset(rows.map(collate, batched=True), CAPACITY, pad_token_id=0)
+        again = collate.replace(packing=False)([{name: row[name] for name in kept} for row in packed])
+        want = collate.replace(packing=False)([dict(row) for row in packed])
+    assert torch.equal(want["attention_mask"], again["attention_mask"])
+    assert torch.equal(want["labels"], again["labels"])
+
+
+@for_each(
+    ("ids", "positions"),
+    [
+        ([5, 6, 7, 8, 9, 9, 10], [0, 1, 2, 3, 1, 2, 3]),  # another token at the repeated position
+        ([5, 6, 7, 8, 6, 9, 10], [0, 1, 2, 3, 1, 2, 2]),  # a position that does not rise by one
+        ([5, 6, 7, 8, 6, 9, 7], [0, 1, 2, 3, 1, 2, 4]),
+        ([5, 6, 7, 8, 7, 9, 6], [0, 1, 2, 3, 2, 3, 1]),  # two positions
+    ],
+)
+def test_other_positions_show_no_branches(ids: list[int], positions: list[int]) -> None:
+    batch = C(TOKENIZER, look_ahead=False)([{"input_ids": ids, "position_ids": positions}])
+    assert "branch_ids" not in batch
+    assert batch["position_ids"].tolist() == [positions]
+
+
 def test_columns_with_a_value_per_token_move_with_their_tokens() -> None:
     row = {"input_ids": [0, 5, 6, 9, 7, 8, 6, 2, 0], "branch_ids": [-1, 0, 1, 0, 1, 1, 2, 2, -1]}
     row |= {"document_ids": [-1, 3, 3, 1, 3, 3, 3, 3, -1], "completion_mask": [0, 0, 0, 1, 1, 0, 0, 1, 0]}
@@ -408,7 +442,7 @@ def test_max_length_limits_the_prompt_and_one_answer() -> None:
     with pytest.raises(ValueError, match="row 0 has branches, which cannot be continued in further rows"):
         C(TOKENIZER, max_length=6, return_overflowing_tokens=True)([tree.row()])
     for too_long in ("error", "truncate", "split"):
-        with pytest.raises(ValueError, match="row 1 has 9 tokens with all its branches, and a packed row holds 8"):
+        with pytest.raises(ValueError, match="row 1 has 9 tokens with all its branches, a packed row holds 8"):
             pack_dataset(datasets.Dataset.from_list([TREES[2].row(), tree.row()]), 8, pad_token_id=0, too_long=too_long)
 
 
