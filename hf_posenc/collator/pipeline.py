@@ -32,12 +32,6 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
         from .branches import tokenize_branches
 
         given, messages = tokenize_branches(config, given)
-    elif config.settings.branches is not None and BRANCHES not in given.columns:
-        raise value_error(
-            f"branches={config.settings.branches!r}, and these rows of token ids have no branch_ids",
-            got=f"columns {sorted(given.columns)}",
-            fix="TrainingArguments(remove_unused_columns=False), which keeps them; branches=None for other rows",
-        )
     if given.conversations is not None:
         from .conversations import tokenize_conversations
 

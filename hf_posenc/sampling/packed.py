@@ -186,10 +186,10 @@ class _PackWindow:
         rows = _read_documents(table, self.column, indices[0] if len(indices) else 0, labels=self.labels)
         is_long = rows.is_branched & (rows.ids.lengths > self.max_length)
         if is_long.any():
-            row = int(is_long.argmax())
-            length, limit = rows.ids.lengths[row], self.max_length
+            row, limit = int(is_long.argmax()), self.max_length
+            number, length = indices[rows.sample[row]], rows.ids.lengths[row]
             raise value_error(
-                f"row {indices[rows.sample[row]]} has {length} tokens with all its branches, a packed row holds {limit}",
+                f"row {number} has {length} tokens with all its branches, and a packed row holds {limit}",
                 got=f"{int(is_long.sum())} such rows, to which too_long={self.too_long!r} does not apply",
                 fix=f"max_length={rows.ids.lengths.max()}, or rows without packing",
             )
