@@ -151,8 +151,9 @@ def branches_of_positions(ids: Ragged, positions: Ragged) -> tuple[Ragged, Ragge
     back = np.full(len(values), -1)  # for the first token of each document: the place of its repeated token
     back[start[at[::-1]]] = (start + values - values[start])[at[::-1]]
     repeated = back[start]
-    is_branch = (values[at] > values[start[at]]) & (values[at] == values[repeated[at]]) & (repeated[at] < at)
-    is_branch &= ids.values[at] == ids.values[repeated[at]]
+    place = np.clip(repeated[at], 0, at)  # the token itself, if it is no fall
+    is_branch = (values[at] > values[start[at]]) & (place < at)
+    is_branch &= (values[at] == values[place]) & (ids.values[at] == ids.values[place])
     has = np.zeros(len(lengths), np.bool_)
     has[row[at]] = True
     has[row[at[~is_branch]]] = False

@@ -345,6 +345,8 @@ def test_rows_that_trainer_strips_of_branch_ids_still_have_them(causal_models: d
         ([5, 6, 7, 8, 6, 9, 10], [0, 1, 2, 3, 1, 2, 2]),  # a position that does not rise by one
         ([5, 6, 7, 8, 6, 9, 7], [0, 1, 2, 3, 1, 2, 4]),
         ([5, 6, 7, 8, 7, 9, 6], [0, 1, 2, 3, 2, 3, 1]),  # two positions
+        ([5, 6, 7, 8], [0, 1, 999, 1000]),
+        ([5, 6, 7, 8, 6], [3, 4, 5, 6, -1]),
     ],
 )
 def test_other_positions_show_no_branches(ids: list[int], positions: list[int]) -> None:
