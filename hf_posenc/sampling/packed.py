@@ -72,7 +72,7 @@ def pack_dataset(
     - For a collator of your own, remove the column with `.remove_columns("attention_mask")`.
 
     Rows with `branch_ids` need a mask, which a `DataCollatorWithPositionalEncoding` with `model=` makes. With
-    `default_data_collator`, answers do not see their prompt.
+    `default_data_collator`, answers attend to each other.
 
     Args:
         dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row. A row can also hold
