@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import counted, explain, shorten, type_error, value_error
+from .._common.errors import explain, shorten, type_error, value_error
 from ..documents import Documents
 from .config import Config
 from .conversations import chat_ids
@@ -165,7 +165,7 @@ def warning_of_empty_answers(rows: Documents) -> dict[str, str]:
     first = int(is_empty.argmax())
     row = rows.sample[rows.row_of_document[branches.sizes.row_of(first)]]
     message = explain(
-        f"{int(is_empty.sum())} of {counted(int((branches.numbers > 0).sum()), 'answer')} have no tokens",
+        f"answers without tokens: {int(is_empty.sum())} of {int((branches.numbers > 0).sum())}",
         got=f"row {row}, answer {branches.numbers[first]}; this warning is given once",
         fix="a larger max_length, if they were truncated; or drop such rows first",
     )

@@ -32,6 +32,13 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
         from .branches import tokenize_branches
 
         given, messages = tokenize_branches(config, given)
+    elif config.settings.branches is not None and given.columns.keys().isdisjoint((BRANCHES, "position_ids")):
+        raise value_error(
+            f"branches={config.settings.branches!r}, and these rows of token ids show no branches",
+            got=f"columns {sorted(given.columns)}",
+            fix="dataset.map(collate, batched=True), which stores position_ids that Trainer keeps; branches=None for "
+            "other rows",
+        )
     if given.conversations is not None:
         from .conversations import tokenize_conversations
 

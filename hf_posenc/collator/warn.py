@@ -60,6 +60,7 @@ def truncation_warning(config: Config, tokenized: Documents, name: str) -> str:
         count, what = len(tokenized.ids), "documents"
     limits = config.limits if name == "max_length" else config.target_limits
     limit, model = limits.max_length, config.limited_by(name)
+    is_continued = what != "targets" and BRANCHES not in tokenized.columns
     is_tokenizers = limits.set_by == "tokenizer" and config.model is not None and name == "max_length"
     larger = config.model.max_length if is_tokenizers and config.model is not None else None
     by_tokenizer = f", tokenizer.model_max_length, and the model takes {larger}" if larger else ""
@@ -68,7 +69,7 @@ def truncation_warning(config: Config, tokenized: Documents, name: str) -> str:
         + (f", the limit of {model}" if model else by_tokenizer),
         got="no such limit was set; this warning is given once",
         fix=(f"tokenizer.model_max_length = {larger}, then make the collator; " if larger else "")
-        + ("" if what == "targets" else "return_overflowing_tokens=True keeps the rest; ")
+        + ("return_overflowing_tokens=True keeps the rest; " if is_continued else "")
         + "truncation=False raises instead; "
         + f"{name}={limit} sets the limit",
     )

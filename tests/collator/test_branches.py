@@ -436,7 +436,7 @@ def test_max_length_limits_the_prompt_and_one_answer() -> None:
         assert [batch[name][0].tolist() for name in ("input_ids", "branch_ids")] == [
             *Tree(prompt, answers).row().values()
         ]
-        assert any(f"{empty} of 2 answers have no tokens" in str(each.message) for each in messages) == bool(empty)
+        assert any(f"answers without tokens: {empty} of 2" in str(each.message) for each in messages) == bool(empty)
     with pytest.raises(ValueError, match="row 0 has 7 tokens, limit 6"):
         C(TOKENIZER, max_length=6, truncation=False)([tree.row()])
     with pytest.raises(ValueError, match="row 0 has 9 tokens with all its branches, and a row holds 8"):
@@ -512,6 +512,8 @@ def test_wrong_branch_ids_are_refused(row: dict[str, Any], message: str) -> None
         ({"prompt": "w5", "all": [[6]]}, "row 0 of column 'all' is list, expected a text like row 0"),
         ({"text": "w5", "all": ["w6"]}, "column 'prompt' is missing; the columns that arrived are"),
         ({"prompt": "w5"}, "column 'all' is missing; the columns that arrived are"),
+        ({"input_ids": [5, 6]}, "branches='all', and these rows of token ids show no branches"),
+        ([5, 6], "branches='all', and these rows of token ids show no branches"),
         ("w5", "branches='all' are columns, and these rows are texts alone"),
     ],
 )
