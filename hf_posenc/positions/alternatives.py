@@ -5,7 +5,6 @@ All kinds have the interface of `PositionalEncoding`, so comparing two encodings
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._common.errors import one_of, shorten, type_error, unknown_keyword, value_error
+from .._common.errors import one_of, shorten, type_error, value_error
 from .arguments import USUAL_BASE, Scale, check_base, check_number
 from .conventions import Convention
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
@@ -201,18 +200,6 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
         )
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(one_of("kind", kind, KINDS))
-    names = _settings_of(kind)
-    for name in settings:
-        if name in names:
-            continue
-        owners = [owner for owner in KINDS if name in _settings_of(owner)]
-        if not owners:
-            raise TypeError(unknown_keyword(name, names, {}))
-        raise type_error(
-            f"encoding '{kind}' has no setting '{name}'",
-            got=f"{name}=, which belongs to {', '.join(map(repr, owners))}",
-            fix=f"leave {name} out; '{kind}' has {', '.join(names)}",
-        )
     return KINDS[kind](d_model, **settings)
 
 
@@ -247,7 +234,3 @@ def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]
     if encoding not in KINDS:
         raise ValueError(one_of("encoding", encoding, KINDS))
     return positional_encoding(encoding, d_model, **settings)  # type: ignore[arg-type]
-
-
-def _settings_of(kind: str) -> list[str]:
-    return [name for name in inspect.signature(KINDS[kind]).parameters if name != "d_model"]

@@ -588,7 +588,7 @@ X = torch.zeros(2, 5, 8)
         (lambda k: positional_encoding(k, 8, dropout=1.5), ValueError, r"between 0 and 1[\s\S]*1\.5"),
         (lambda k: positional_encoding(k, 8, max_length=0), ValueError, "max_length must be positive"),
         (lambda k: positional_encoding(k, 8, max_length="9"), TypeError, r"max_length must be an integer[\s\S]*'9'"),
-        (lambda k: positional_encoding(k, 8, max_lenght=9), TypeError, r"no argument 'max_lenght'[\s\S]*max_length="),
+        (lambda k: positional_encoding(k, 8, max_lenght=9), TypeError, "unexpected keyword argument 'max_lenght'"),
         (
             lambda k: made(k)(X[0, 0]),
             ValueError,
@@ -631,12 +631,7 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
     [
         (lambda: positional_encoding("lernt", 8), ValueError, r"must be one of 'sinusoidal'[\s\S]*kind='learned'"),
         (lambda: positional_encoding(3.5, 8), ValueError, r"kind must be one of[\s\S]*got: 3.5"),
-        (
-            lambda: positional_encoding("learned", 8, convention="fairseq"),
-            TypeError,
-            r"'learned' has no setting 'convention'\n  got: .*'sinusoidal', 'scaled'\n  fix: .*max_length, std, scale",
-        ),
-        (lambda: positional_encoding("none", 8, base=100), TypeError, "'sinusoidal', 'scaled', 'exponential'"),
+        (lambda: positional_encoding("none", 8, base=100), TypeError, "unexpected keyword argument 'base'"),
         *(
             (lambda k=kind, b=base: positional_encoding(k, 8, base=b), ValueError, "larger than 1")
             for kind in ("sinusoidal", "scaled", "exponential")
@@ -698,8 +693,3 @@ def test_the_fix_for_a_short_max_length_works() -> None:
 def test_the_width_is_printed_first() -> None:
     assert repr(positional_encoding("learned", 8)).startswith("LearnedPositionalEncoding(8, ")
     assert repr(positional_encoding("none", 8)).startswith("NoPositionalEncoding(8, ")
-
-
-def test_a_setting_of_another_kind_is_named_also_after_one_of_its_own() -> None:
-    with pytest.raises(TypeError, match=r"encoding 'sinusoidal' has no setting 'start'\n.*'scaled'"):
-        positional_encoding("sinusoidal", 8, scale=2, start=1)
