@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import torch
@@ -21,7 +21,44 @@ from ..ragged import lock_free_cache
 from .lengths import is_dataset, lengths_of
 
 
-class TokenBudgetBatchSampler(Sampler[list[int]]):
+class ReadByAccelerate:
+    """Base class of samplers with the properties that accelerate reads when it wraps a batch sampler."""
+
+    plan: Any  # BatchPlan
+    rank: int | None
+
+    @property
+    def sampler(self) -> Self:
+        """This object itself, because accelerate calls `batch_sampler.sampler.set_epoch`."""
+        return self
+
+    @property
+    def batch_size(self) -> NoReturn:
+        """No attribute, because batches differ in size; `ValueError` if accelerate cannot distribute the batches.
+
+        With `split_batches=True`, accelerate then raises an error of its own. Otherwise it gives the batches to its
+        processes in turn. There are two reasons for a `ValueError`:
+
+        - The batches are those of one rank. accelerate would divide them once more, and most would be lost.
+        - The number of batches is not a multiple of the number of processes. accelerate would repeat some batches.
+        """
+        processes = processes_of_accelerate()
+        if processes > 1 and self.rank is not None:
+            raise value_error(
+                "accelerate distributes batches to its processes itself and needs those of all ranks",
+                got=f"the batches of rank {self.rank} alone, on {processes} processes: most rows would be lost",
+                fix=f"leave world_size and rank out; of a plan: plan_batches(..., world_size={processes}, rank=None)",
+            )
+        if isinstance(self, Sized) and len(self) % processes:
+            raise value_error(
+                f"{len(self)} batches do not divide evenly among the {processes} processes of accelerate",
+                got=f"a global plan for world_size={self.plan.world_size}",
+                fix=f"plan_batches(..., world_size={processes}), or leave world_size out",
+            )
+        raise AttributeError("batches of tokens differ in their number of rows, so there is no batch_size")
+
+
+class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
     r"""A `batch_sampler` for a `DataLoader` that limits the number of tokens in a batch instead of its number of rows.
 
     If `source` is lengths or a data set, the sampler computes new batches for every epoch with `plan_batches`, always
@@ -243,36 +280,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         widths = np.unique(padded(np.unique(self._lengths), plan.multiple_of, plan.shapes))
         cost = None if plan.cost is None else digest_of(row_costs(widths, plan.cost))
         return {"cost": cost, "lengths": digest_of(self._lengths)}
-
-    @property
-    def sampler(self) -> TokenBudgetBatchSampler:
-        """This object itself, because accelerate calls `batch_sampler.sampler.set_epoch`."""
-        return self
-
-    @property
-    def batch_size(self) -> NoReturn:
-        """No attribute, because batches differ in size; `ValueError` if accelerate cannot distribute the batches.
-
-        accelerate reads this attribute when it wraps the sampler. With `split_batches=True` it then raises an error of
-        its own. Otherwise it gives the batches to its processes in turn. There are two reasons for a `ValueError`:
-
-        - The batches are those of one rank. accelerate would divide them once more, and most would be lost.
-        - The number of batches is not a multiple of the number of processes. accelerate would repeat some batches.
-        """
-        processes = processes_of_accelerate()
-        if processes > 1 and self.rank is not None:
-            raise value_error(
-                "accelerate distributes batches to its processes itself and needs the global plan",
-                got=f"the plan of rank {self.rank} alone, on {processes} processes: most documents would be lost",
-                fix=f"plan_batches(..., world_size={processes}, rank=None), or leave world_size and rank out",
-            )
-        if len(self) % processes:
-            raise value_error(
-                f"{len(self)} batches do not divide evenly among the {processes} processes of accelerate",
-                got=f"a global plan for world_size={self.plan.world_size}",
-                fix=f"plan_batches(..., world_size={processes}), or leave world_size out",
-            )
-        raise AttributeError("batches of tokens differ in their number of rows, so there is no batch_size")
 
 
 def require_same_plan(saved: Any, here: Mapping[str, Any], found: str, *, otherwise: str = "") -> None:

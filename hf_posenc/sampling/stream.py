@@ -9,7 +9,7 @@ import numbers
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.inputs import check_row
 from ..packing import Cost, padded, plan_batches, row_costs
 from .lengths import require_rows, truncated_lengths
-from .sampler import digest_of, require_same_epoch
+from .sampler import ReadByAccelerate, digest_of, require_same_epoch
 
 Numbered = tuple[int, Any]  # a row and its number in the stream
 
@@ -131,7 +131,7 @@ def stream_loader(
     return DataLoader(_AsRead(), batch_sampler=sampler, collate_fn=_Collate(collate_fn), **loader)
 
 
-class StreamBatchSampler(Sampler[list[Numbered]]):
+class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
     r"""Batch sampler for a stream, made by `stream_batches` and `TokenBudgetMixin`.
 
     A stream has no indices. So each batch is a list of pairs: the number of a row in the stream, and the row itself.
@@ -208,25 +208,6 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; it has no effect with `repeats=True`."""
         self.epoch = as_integer(epoch, "epoch", minimum=0, example=0)
-
-    @property
-    def sampler(self) -> StreamBatchSampler:
-        """This object itself, because accelerate calls `batch_sampler.sampler.set_epoch`."""
-        return self
-
-    @property
-    def batch_size(self) -> NoReturn:
-        """No attribute, because batches differ in size; `ValueError` if accelerate cannot distribute the batches.
-
-        accelerate reads this attribute when it wraps the sampler. It cannot distribute the batches of one rank only.
-        """
-        if processes_of_accelerate() > 1 and self.rank is not None:
-            raise value_error(
-                "accelerate distributes batches to its processes itself and needs those of all ranks",
-                got=f"the batches of rank {self.rank} alone: most rows would be lost",
-                fix="leave world_size and rank out",
-            )
-        raise AttributeError("batches of tokens differ in their number of rows, so there is no batch_size")
 
     def __iter__(self) -> Iterator[list[Numbered]]:
         """Read the stream, and yield each batch as a list of pairs: the number of a row in the stream, and the row."""

@@ -429,9 +429,9 @@ def test_the_plan_of_one_rank_is_refused_under_accelerate_which_would_lose_most_
     assert sum(map(len, lost)) < 0.3 * len(LENGTHS)
     assert BatchSamplerShard(sampler, 2, 0).batch_size is None  # nothing to refuse while there is one process
     processes(2)
-    with pytest.raises(ValueError, match="needs the global plan") as caught:
+    with pytest.raises(ValueError, match="needs those of all ranks") as caught:
         BatchSamplerShard(sampler, 2, 0)
-    for words in ("the plan of rank 1 alone, on 2 processes", "rank=None", "world_size=2"):
+    for words in ("the batches of rank 1 alone, on 2 processes", "rank=None", "world_size=2"):
         assert words in str(caught.value)
 
 

@@ -936,7 +936,7 @@ def test_two_processes_of_accelerate_see_each_document_exactly_once(ranks: Any, 
 @pytest.mark.slow
 def test_the_plan_of_one_rank_is_refused_in_two_processes(ranks: Any) -> None:
     for number, rank in enumerate(ranks):
-        assert "needs the global plan" in rank["refused"]
+        assert "needs those of all ranks" in rank["refused"]
         assert f"rank {number} alone, on 2 processes" in rank["refused"]
 
 
