@@ -66,7 +66,7 @@ class PlanState:
         otherwise = "; or TrainingArguments(ignore_data_skip=True), which begins with the first rows again"
         require_same_plan(saved, here, "in this Trainer", otherwise=otherwise)
         if isinstance(self.sampler, StreamBatchSampler):
-            self.sampler.expect(as_integer(saved["windows"], "windows", minimum=1, example=1), saved["digest"])
+            self.sampler.expected = as_integer(saved["windows"], "windows", minimum=1, example=1), saved["digest"]
 
     def digest(self) -> int:
         """Return an integer hash to check that all processes read the same rows, see `require_same_digests`.

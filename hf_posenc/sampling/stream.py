@@ -184,7 +184,9 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
         self._settings = {**settings, "shapes": self.plan.shapes, "rank": rank}
         self._was_read = False
         self._plans: list[tuple[int, dict[str, Any]]] = []  # first step of each window, and result of `progress`
-        self._expected: tuple[int, str] | None = None  # see `expect`
+        # The number of windows and the digest, from `progress` in the run that saved the checkpoint. An iteration
+        # raises `ValueError` if these windows have another digest here, or if the stream has fewer.
+        self.expected: tuple[int, str] | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -236,8 +238,8 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
                 if not self._repeats:
                     require_same_epoch(epoch, self.epoch)
                 yield [window[index] for index in batch]
-        if self._expected is not None:
-            self._compare(self._expected[0], "none, because the stream ends before")
+        if self.expected is not None:
+            self._compare(self.expected[0], "none, because the stream ends before")
 
     def progress(self, steps: int) -> dict[str, Any]:
         r"""Return the number of windows of the stream up to a step, and a hash of their batches, for a checkpoint.
@@ -248,25 +250,17 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
             del self._plans[0]
         return self._plans[0][1] if self._plans else {"windows": 0, "digest": ""}
 
-    def expect(self, windows: int, digest: str) -> None:
-        """Set the `windows` and `digest` that `progress` returned in the run that saved the checkpoint.
-
-        The next iteration raises `ValueError` if its first `windows` windows have another digest, or if the stream has
-        fewer windows.
-        """
-        self._expected = windows, digest
-
     def _compare(self, windows: int, digest: str) -> None:
-        if self._expected is None or self._expected[0] != windows:
+        if self.expected is None or self.expected[0] != windows:
             return
-        if self._expected[1] != digest:
+        if self.expected[1] != digest:
             raise value_error(
                 "the stream has other rows, or another order, than in the run that saved the checkpoint",
-                got=f"hash of the first {windows} windows: saved {self._expected[1]}, here {digest}",
+                got=f"hash of the first {windows} windows: saved {self.expected[1]}, here {digest}",
                 fix="the same stream, shuffled only with a seed; or TrainingArguments(ignore_data_skip=True), "
                 "which begins with its first row",
             )
-        self._expected = None
+        self.expected = None
 
     def _windows(self, ranks: int) -> Iterator[list[Numbered]]:
         """Read the stream in windows: lists of rows that are then divided into batches together."""
