@@ -87,10 +87,10 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
 
     Raises:
         ValueError: if `source` is a `BatchPlan` and another argument than `column`, `window` and `seed` is given; if
-            `token_budget` is missing; if `rank` is given without `world_size`; or for the reasons of `plan_batches`.
-            Later, when accelerate wraps the sampler: if the batches are those of one rank, or if their number is not a
-            multiple of the number of processes.
-        TypeError: if the lengths of the rows are not integers, or cannot be read.
+            `rank` is given without `world_size`; or for the reasons of `plan_batches`. Later, when accelerate wraps
+            the sampler: if the batches are those of one rank, or if their number is not a multiple of the number of
+            processes.
+        TypeError: if `token_budget` is missing, or the lengths of the rows are not integers, or cannot be read.
 
     Example:
         >>> from torch.utils.data import DataLoader
@@ -141,16 +141,11 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
             self._plan_given: BatchPlan | None = source
             self.rank = source.rank
             return
-        if token_budget is None:
-            raise value_error(
-                "a sampler of lengths needs a token_budget",
-                got="lengths without a budget",
-                fix="TokenBudgetBatchSampler(lengths, 8192)",
-            )
         if rank is not None and world_size is None:
             raise value_error("a rank needs a world_size", got=f"rank={rank} without world_size", fix="world_size=8")
         self._plan_given = None
         self._settings: dict[str, Any] = {"window": window, "seed": seed, "cost": cost}
+        token_budget = as_integer(token_budget, "token_budget", minimum=1, example=8192)
         self._settings |= {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes}
         self._lengths = checked_lengths(source if _holds_numbers(source) else lengths_of(source, column))
         if shapes is not None:  # computed once, not in every epoch

@@ -728,7 +728,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: lengths_of([{"input_ids": "abc"}]), ValueError, ["row 0 of column 'input_ids' must be a list", "'abc'"]),
     (lambda: lengths_of([{"input_ids": 5}]), ValueError, ["row 0 of column 'input_ids' must be a list", "got: 5"]),
     # samplers
-    (lambda: TokenBudgetBatchSampler(LENGTHS), ValueError, ["needs a token_budget", "8192"]),
+    (lambda: TokenBudgetBatchSampler(LENGTHS), TypeError, ["token_budget must be an integer", "8192"]),
     (
         lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), 99),
         ValueError,
