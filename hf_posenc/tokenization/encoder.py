@@ -73,12 +73,6 @@ class Encoder:
         self.word_ids = word_ids
         if targets:
             switch_mode(tokenizer, targets=True)
-        if word_ids and not tokenizer.is_fast:
-            raise value_error(
-                "whole_word_mask needs a fast tokenizer, because a slow one does not return the words of tokens",
-                got=type(tokenizer).__name__,
-                fix="whole_word_mask=False, or load the fast version of the tokenizer",
-            )
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.backend: Backend | None = None
         if calls_only_rust(tokenizer):
@@ -95,15 +89,12 @@ class Encoder:
             ]
             self._special = [template.special for template in self._templates]
         else:
+            reason = f"{type(tokenizer).__name__}(...) takes steps of its own, in Python"
             if backend not in ("auto", "tokenizers"):
-                reason = f"{type(tokenizer).__name__}(...) takes steps of its own, in Python"
                 raise value_error(f"{backend} cannot make the ids of this tokenizer", got=reason, fix='backend="auto"')
             if word_ids:
-                raise value_error(
-                    "whole_word_mask needs the words of tokens, and this tokenizer does not return them",
-                    got=f"{type(tokenizer).__name__}(...) takes steps of its own, in Python",
-                    fix="whole_word_mask=False",
-                )
+                rule = "whole_word_mask needs the words of tokens, and this tokenizer does not return them"
+                raise value_error(rule, got=reason, fix="whole_word_mask=False, or the fast version of the tokenizer")
             self._special = [
                 int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0
                 for pair in (False, True)
@@ -118,11 +109,8 @@ class Encoder:
         if self.backend is None:
             return self._calls.tokenize(texts, pairs)
         sources = [texts] if pairs is None else [texts, pairs]
-        return self._rows([self._columns(self.backend, source, shorten=pairs is None) for source in sources])
-
-    def _rows(self, columns: list[dict[str, Ragged]]) -> Documents:
-        """Return truncated rows with special tokens."""
-        template, side = self._templates[len(columns) - 1], self.tokenizer.truncation_side
+        columns = [self._columns(self.backend, source, shorten=pairs is None) for source in sources]
+        template, side = self._templates[pairs is not None], self.tokenizer.truncation_side
         return make_rows(columns, template, self.limits, side=side, types=self._has_types)
 
     @property
