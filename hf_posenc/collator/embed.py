@@ -6,7 +6,6 @@ This module makes the table of a width, and converts tables to plain values (nev
 
 from __future__ import annotations
 
-import math
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 from .._common.compat import default_device
-from .._common.errors import explain, in_bytes, shorten, value_error, warn
+from .._common.errors import explain, shorten, value_error, warn
 from .._common.integers import as_integer
 from ..positions import (
     CONVENTIONS,
@@ -77,15 +76,7 @@ class Embedder:
         table: Any = embedding
         if isinstance(embedding, int):  # equal seeds give equal tables on every machine
             shape = (number_of_ids(self._tokenizer), embedding)
-            try:
-                values = np.random.default_rng(settings.seed or 0).standard_normal(shape, dtype=np.float32)
-            except (MemoryError, ValueError) as error:  # a ValueError for more values than an array can have
-                raise value_error(
-                    f"a table of {shape[0]:,} ids with vectors of width {embedding:,} does not fit into memory",
-                    got=f"embedding={embedding}, a table of {in_bytes(4 * math.prod(shape))}",
-                    fix="a smaller width, such as embedding=256",
-                ) from error
-            weight = torch.from_numpy(values)
+            weight = torch.from_numpy(np.random.default_rng(settings.seed or 0).standard_normal(shape, np.float32))
             try:
                 weight = weight.to(self.device or "cpu")
             except torch.OutOfMemoryError:
@@ -127,7 +118,7 @@ class Embedder:
         if not isinstance(keep, torch.Tensor) or keep.ndim == 4:
             keep = real_tokens(moved)
         ids = moved["input_ids"]
-        memory = None if out is None else _start_of(out, (*ids.shape, module.d_model))
+        memory = None if out is None else _start_of(out, (len(ids), ids.shape[1], module.d_model))
         moved["inputs_embeds"] = module(ids, attention_mask=keep, position_ids=moved.get("position_ids"), out=memory)
         return moved
 
@@ -200,23 +191,17 @@ class Embedder:
         )
 
 
-def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+def _start_of(out: torch.Tensor, shape: tuple[int, int, int]) -> torch.Tensor:
     """Return the first elements of `out` as a view of this shape; raise if `out` is too small or not contiguous."""
-    width, size = shape[-1], math.prod(shape)
-    if not isinstance(out, torch.Tensor) or not out.ndim or out.shape[-1] != width or not out.is_contiguous():
-        got = f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else shorten(out)
+    count, width = shape[0] * shape[1], shape[2]
+    is_memory = isinstance(out, torch.Tensor) and out.ndim > 0 and out.is_contiguous()
+    if not is_memory or out.shape[-1] != width or out.numel() < count * width:
         raise value_error(
-            f"out must be a contiguous tensor of vectors of width {width}",
-            got=got,
-            fix=f"out=torch.empty(64 * 512, {width}), for batches of up to 64 rows of 512 tokens",
+            f"out must be a contiguous tensor with room for {count} vectors of width {width}",
+            got=f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else shorten(out),
+            fix=f"out=torch.empty({count}, {width}), or larger for larger batches",
         )
-    if out.numel() < size:
-        raise value_error(
-            f"out must have room for the {size // width} vectors of this batch",
-            got=f"shape {tuple(out.shape)}, and {shape[0]} rows of {shape[1]} tokens",
-            fix=f"out=torch.empty({size // width}, {width}), or larger for larger batches",
-        )
-    return out.view(-1)[:size].view(shape)
+    return out.view(-1)[: count * width].view(shape)
 
 
 def from_state(state: Any) -> Any:

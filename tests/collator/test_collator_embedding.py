@@ -146,14 +146,6 @@ def test_one_module_may_be_replaced_by_another_or_by_none(wordpiece) -> None:
     assert "inputs_embeds" not in collate.replace(embedding=None)(TEXTS)
 
 
-@pytest.mark.parametrize("width", [2**45, 10**30])
-def test_a_width_whose_table_no_memory_holds_is_refused(word_level, width: int) -> None:
-    with pytest.raises(
-        ValueError, match=rf"(?s)does not fit into memory\n  got: embedding={width}, a table of .* TB\n"
-    ):
-        C(word_level, embedding=width)(["I ride"])
-
-
 def test_a_width_makes_the_same_frozen_table_everywhere(wordpiece) -> None:
     one, other = C(wordpiece, embedding=8)(TEXTS), C(wordpiece, embedding=8)(TEXTS)
     assert torch.equal(one["inputs_embeds"], other["inputs_embeds"])
@@ -362,9 +354,9 @@ def test_memory_for_trained_tables_needs_no_grad(wordpiece) -> None:
 @pytest.mark.parametrize(
     ("out", "words"),
     [
-        (torch.empty(2, 16), r"room for the \d+ vectors[\s\S]*rows of"),
+        (torch.empty(2, 16), r"room for \d+ vectors"),
         (torch.empty(100, 17), "vectors of width"),
-        (torch.empty(16, 100).T, "contiguous tensor"),
+        (torch.empty(16, 100).T, "contiguous tensor with room"),
         (torch.empty(100, 16).double(), r"torch\.float64[\s\S]*torch\.float32"),
         ("memory", "got: 'memory'"),
         (torch.tensor(0.0), "vectors of width"),
