@@ -83,37 +83,22 @@ def path_inside(folder: Path, name: object) -> Path:
 
 
 def no_such_file(name: str) -> str:
-    """Return the message for a path or pattern of no file; it suggests a similar one of a file that exists, if any."""
+    """Return the message for a path or pattern of no file: the names in the nearest folder that exists, and a fix.
+
+    The fix is the path with the missing name replaced by the most similar one, if there is a file with it.
+    """
     path = Path(name).expanduser()
     if path.is_symlink():
         target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
         return explain(f"{name} is a link to a file that does not exist", got=target, fix="repair or remove the link")
-    content, similar = nearest_folder(path)
-    has_file = similar is not None and any(glob.iglob(str(similar), recursive=True))  # noqa: PTH207
-    fix = shlex.quote(str(similar)) if has_file else "check the path"
-    return explain(f"there is no file {name}", got=content, fix=fix)
-
-
-def nearest_folder(path: Path) -> tuple[str, Path | None]:
-    r"""Return the names in the nearest folder of a missing path that exists, as text for a message.
-
-    The second value is the path with the missing name replaced by the most similar one in that folder, or `None`.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Path(folder, "corpus").mkdir()
-        ...     content, similar = nearest_folder(Path(folder, "corpsu", "a.txt"))
-        >>> content.endswith(" has corpus"), similar.parts[-2:]
-        (True, ('corpus', 'a.txt'))
-    """
     folder = next(parent for parent in path.parents if parent.is_dir())
     missing, *rest = path.relative_to(folder).parts
     names = sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
-    near = difflib.get_close_matches(missing, names, n=1)
-    shown = ", ".join(names[:6]) + ", ..." * (len(names) > 6)
+    similar = [str(folder.joinpath(near, *rest)) for near in difflib.get_close_matches(missing, names, n=1)]
+    has_file = any(any(glob.iglob(each, recursive=True)) for each in similar)  # noqa: PTH207
     place = "the current folder" if folder == Path() else str(folder)
-    return f"{place} {f'has {shown}' if names else 'is empty'}", folder.joinpath(near[0], *rest) if near else None
+    got = f"{place} has {', '.join(names[:6])}{', ...' * (len(names) > 6)}" if names else f"{place} is empty"
+    return explain(f"there is no file {name}", got=got, fix=shlex.quote(similar[0]) if has_file else "check the path")
 
 
 def _sync(path: Path, flags: int) -> None:
