@@ -145,16 +145,13 @@ def demo(
 
 
 def read_lines(files: Sequence[Path]) -> list[str]:
-    """Return the non-blank lines of all files as one list; raise `ValueError` if a file has none or cannot be read."""
+    """Return the non-blank lines of all files as one list; raise `ValueError` if a file has none or is not UTF-8."""
     texts = []
     for file in files:
         try:
             lines = file.read_text(encoding="utf-8-sig").splitlines()
         except FileNotFoundError:
             raise FileNotFoundError(no_such_file(str(file))) from None
-        except OSError as error:
-            fix = "the path of a text file with one text per line"
-            raise value_error(f"{file} cannot be read", got=error.strerror, fix=fix) from None
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             raise value_error(

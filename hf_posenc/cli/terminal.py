@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -32,10 +31,8 @@ class _Console(Console):
     """Console that ignores a closed pipe, so that `| head -1` is not an error."""
 
     def on_broken_pipe(self) -> None:
-        self.quiet = True
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())  # target of the final flush at exit
-        os.close(devnull)
+        with suppress(SystemExit):
+            super().on_broken_pipe()
 
 
 class Screen:

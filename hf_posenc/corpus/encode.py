@@ -339,9 +339,6 @@ class _Lines:
         if text.strip():
             print(text.strip("\r\n "), file=sys.stderr, flush=True)
 
-    def flush(self) -> None:
-        sys.stderr.flush()
-
 
 def _bar(total: int, counts_files: bool, progress: bool) -> Any:
     """Return a progress bar of rows or files; without a terminal it prints a line each minute."""

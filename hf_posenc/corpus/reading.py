@@ -325,16 +325,14 @@ def _files_at(address: str, reading: Reading) -> dict[str, int | None]:
     if glob.has_magic(path):
         found = system.glob(path, detail=True)
     elif system.isdir(path):
-        found = {name: info for name, info in system.find(path, detail=True).items() if _is_read(name, reading)}
+        files = system.find(path, detail=True)
+        found = {name: info for name, info in files.items() if reading.format or _suffix(name) in _BUILDERS}
     else:
         found = {path: system.info(path)} if system.exists(path) else {}
     if not found:
         raise FileNotFoundError(explain(f"there is no file at {address}", fix="check the address and storage_options"))
     return {system.unstrip_protocol(name): info["size"] for name, info in sorted(found.items()) if info["size"]}
 
-
-def _is_read(name: str, reading: Reading) -> bool:
-    return reading.format is not None or _suffix(name) in _BUILDERS
 
 
 def _suffix(name: str) -> str:

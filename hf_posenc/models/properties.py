@@ -92,7 +92,7 @@ def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
         got, fix = f"{got}, a name", fix.replace("name", repr(str(value)))
     elif isinstance(value, type):
         got, fix = f"the class {value.__name__}", f"model = {value.__name__}(config)"
-    elif classes & {"PretrainedConfig", "PreTrainedConfig"}:
+    elif "PreTrainedConfig" in classes:
         got, fix = f"a {type(value).__name__}, a configuration", "model = AutoModel.from_config(config)"
     elif hasattr(getattr(value, "model", None), "forward"):
         got, fix = f"a {type(value).__name__}, which has a model", "its attribute .model"
@@ -156,9 +156,7 @@ def configurations(config: Any) -> Iterator[Any]:
     """Yield `config` and all configurations nested in it, such as those of a text model, encoder or decoder."""
     yield config
     for value in list(vars(config).values()):
-        if value is not config and any(
-            cls.__name__ in {"PretrainedConfig", "PreTrainedConfig"} for cls in type(value).__mro__
-        ):
+        if value is not config and any(cls.__name__ == "PreTrainedConfig" for cls in type(value).__mro__):
             yield from configurations(value)
 
 
