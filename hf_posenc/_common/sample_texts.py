@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import inspect
 import os
 import sysconfig
 import warnings
@@ -68,20 +67,13 @@ def standard_library_docstrings(folder: str | Path | None = None) -> list[str]:
 def _docstrings(path: Path) -> Iterator[str]:
     """Yield the cleaned docstrings of one source file; none if it cannot be read or parsed."""
     try:
-        todo: list[ast.AST] = [ast.parse(path.read_bytes())]
+        module = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return
-    while todo:
-        node = todo.pop()
-        if isinstance(node, _DOCUMENTED):
-            text = ast.get_docstring(node, clean=False)
-            if text is not None and (text := inspect.cleandoc(text).strip()) and lone_surrogate(text) is None:
-                yield text
-        # Definitions are statements; visiting expressions too would take twice the time.
-        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-            below = getattr(node, field, None)
-            if isinstance(below, list):
-                todo.extend(below)
+    for node in ast.walk(module):
+        text = (ast.get_docstring(node) or "").strip() if isinstance(node, _DOCUMENTED) else ""
+        if text and lone_surrogate(text) is None:
+            yield text
 
 
 def bert_folder() -> Path | None:

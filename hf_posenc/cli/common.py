@@ -44,7 +44,7 @@ def trained_bpe(texts: Sequence[str], vocab_size: int) -> tuple[Any, str]:
     return bpe, f"byte-level BPE of {len(bpe):,} tokens, trained in {time.perf_counter() - begin:.1f} s; Ġ is a space"
 
 
-_PACKAGES = ("asyncio", "email", "unittest")  # of the standard library: 830 texts in a quarter of a second
+_PACKAGES = ("asyncio", "email", "unittest")  # of the standard library: 830 texts in a third of a second
 
 
 def sample_corpus() -> tuple[list[str], str]:
