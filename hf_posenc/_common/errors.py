@@ -11,6 +11,8 @@ from importlib import metadata
 from types import FrameType
 from typing import TypeVar
 
+from rich.filesize import decimal
+
 _Error = TypeVar("_Error", ValueError, TypeError)
 
 
@@ -165,16 +167,8 @@ def shorten(value: object, limit: int = 60) -> str:
 
 
 def in_bytes(size: float) -> str:
-    r"""Return a number of bytes as text with a unit: bytes, kB, MB, GB or TB.
-
-    Example:
-        >>> in_bytes(812), in_bytes(33_712_345), in_bytes(1.2e12)
-        ('812 bytes', '33.7 MB', '1.2 TB')
-    """
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:,.1f} {unit}"
-    return f"{size:.0f} byte{'' if size == 1 else 's'}"
+    """Return a number of bytes as text with a unit, such as "33.7 MB"."""
+    return decimal(int(size))
 
 
 def counted(number: int, noun: str) -> str:
