@@ -334,7 +334,6 @@ def _files_at(address: str, reading: Reading) -> dict[str, int | None]:
     return {system.unstrip_protocol(name): info["size"] for name, info in sorted(found.items()) if info["size"]}
 
 
-
 def _suffix(name: str) -> str:
     path = Path(re.sub(r"[?#].*", "", name) if name.startswith("http") else name)
     return path.with_suffix("").suffix if path.suffix in _COMPRESSED else path.suffix

@@ -113,20 +113,15 @@ class Encoder:
         template, side = self._templates[pairs is not None], self.tokenizer.truncation_side
         return make_rows(columns, template, self.limits, side=side, types=self._has_types)
 
-    @property
-    def _enough(self) -> int | None:
-        """Number of ids after which the rest of a single text need not be encoded; `None` if all ids are needed."""
-        limits = self.limits
-        is_cut = limits.truncates and not limits.overflow and self.tokenizer.truncation_side == "right"
-        return limits.max_length if is_cut else None
-
     def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
         """Return the column `input_ids` of texts, without special tokens, and the column `word_ids` if it is needed."""
         # If `shorten` is True, the end of a very long text may be left out, because truncation would remove its tokens.
+        limits = self.limits
+        is_cut = shorten and limits.truncates and not limits.overflow and self.tokenizer.truncation_side == "right"
         try:
             is_long = max(map(len, texts), default=0) > LONG_TEXT and self._pieces.reason is None
-            if is_long and shorten and (enough := self._enough) is not None:
-                texts = [self._pieces.prefix(backend.tokenize, text, enough) for text in texts]
+            if is_long and is_cut and limits.max_length is not None:
+                texts = [self._pieces.prefix(backend.tokenize, text, limits.max_length) for text in texts]
             if self.word_ids and isinstance(backend, TokenizersBackend):
                 return dict(zip(("input_ids", "word_ids"), backend.tokenize_with_words(texts), strict=True))
             if is_long:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .._common.compat import large_parts, replace_rust_part, switch_mode
-from .._common.errors import explain, shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
 from .._common.files import path_inside, read_whole
 from .._common.sample_texts import BERT, bert_folder
 from .rust import copy_of, copy_scores, remove_state, rust_from_file, sharing_tokens, to_json
@@ -151,18 +151,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         if tokenizer.is_fast:  # a call may have set padding and truncation
             remove_state(tokenizer.backend_tokenizer)
         folder = Path(name)
-        try:
-            tokenizer.save_pretrained(folder)
-        except Exception as error:
-            if type(error) is not Exception and not isinstance(error, OSError):  # Rust: a bare one if the disk is full
-                raise
-            raise OSError(
-                explain(
-                    f"the tokenizer's files cannot be written to {tempfile.gettempdir()}",
-                    got=str(error),
-                    fix="free some space there, or set TMPDIR to another folder",
-                )
-            ) from error
+        tokenizer.save_pretrained(folder)
         files = {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in sorted(folder.rglob("*"))

@@ -253,33 +253,6 @@ def test_a_slow_tokenizer_whose_files_give_other_ids_is_refused_where_it_would_b
         assert "token 'b' has id 7, and then 6" in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------ files of a tokenizer
-
-
-@pytest.mark.parametrize(
-    ("raised", "expected", "words"),
-    [
-        (
-            Exception("No space left on device (os error 28)"),  # as Rust raises it
-            OSError,
-            r"cannot be written to .*\n  got: No space left.*\n  fix: .*TMPDIR",
-        ),
-        (ValueError("Invalid chat template name: '../tools'"), ValueError, "^Invalid chat template name: '../tools'$"),
-    ],
-    ids=["full disk", "other"],
-)
-def test_a_full_temporary_folder_is_named_and_no_other_error_is_reported_as_one(
-    raised: Exception, expected: type[Exception], words: str, wordpiece: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(*_: Any, **__: Any) -> None:
-        raise raised
-
-    mine = private_copy(wordpiece)
-    monkeypatch.setattr(type(mine), "save_pretrained", failing)
-    with pytest.raises(expected, match=words):
-        to_files(mine)
-
-
 # --------------------------------------------------------------------------------------- changes after the copy
 
 
