@@ -259,14 +259,7 @@ def _first_line(error: BaseException) -> str:
 
 
 class _Runner:
-    """Runner of the model that `assert_packed_equals_alone` tests: it makes the inputs of a batch and runs the model.
-
-    `restart` is the method by which positions start again in each document of a row: `"position_ids"` or `"tables"`.
-
-    Raises:
-        ValueError: if the model is an encoder-decoder; for `restart="position_ids"` if it has position tables but takes
-            no `position_ids`.
-    """
+    """Runner of the model that `assert_packed_equals_alone` tests: it makes the inputs of a batch, and runs it."""
 
     def __init__(self, model: nn.Module, restart: str) -> None:
         self.probe, self.spec = Probe(model), ModelSpec.of(model)
@@ -315,10 +308,7 @@ class _Runner:
 
 
 class _ReplacedRows(TorchFunctionMode):
-    """Context manager that changes which rows `F.embedding(ids, table)` reads from some tables.
-
-    If `id(table)` is a key of `rows`, its value is used instead of `ids`. Other tables are read as usual.
-    """
+    """Context manager in which `F.embedding(ids, table)` reads `rows[id(table)]`, if given, instead of `ids`."""
 
     def __init__(self, rows: dict[int, torch.Tensor]) -> None:
         super().__init__()

@@ -34,14 +34,7 @@ class MissingKeyError(KeyError):
 def explain(rule: str, *, got: object = None, fix: str | None = None) -> Message:
     r"""Return an error message of up to three lines: the rule, the given value, and the fix.
 
-    Args:
-        rule (`str`): the broken rule; name the column, the row and the compared numbers if there are any.
-        got (`object`, *optional*): the given value, printed with `str`; pass `repr(value)` if quotes matter. By default
-            this line is left out.
-        fix (`str`, *optional*): the correction, as code to paste if possible. By default this line is left out.
-
-    Returns:
-        `Message`, a `str` of one to three lines, without a trailing newline.
+    Name the column, the row and the compared numbers. `got` is printed with `str`; `fix` is code to paste if possible.
 
     Example:
         >>> print(explain("d_model must be positive", got=0, fix="SinusoidalPositionalEncoding(512)"))
@@ -93,13 +86,7 @@ def type_error(rule: str, *, got: object = None, fix: str | None = None) -> Type
 
 
 def require_one_split(source: object, then: str = "") -> None:
-    r"""Raise `TypeError` if `source` is a dict of data sets, such as a `datasets.DatasetDict`.
-
-    `then` is code that follows the chosen split in the advice, such as `"['length']"`.
-
-    Example:
-        >>> require_one_split({"input_ids": [[5, 6]]})  # no error
-    """
+    """Raise `TypeError` if `source` is a dict of data sets; the code `then` follows the chosen split in the advice."""
     splits = (
         [name for name, part in source.items() if hasattr(part, "column_names")] if isinstance(source, dict) else []
     )
@@ -114,13 +101,7 @@ def require_one_split(source: object, then: str = "") -> None:
 def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     r"""Return the error message for a `value` that is not in `allowed`; it suggests the most similar allowed value.
 
-    Args:
-        name (`str`): name of the argument, or words such as `"a key of a convention"`.
-        value (`object`): the given value.
-        allowed (iterable of `object`): the allowed values, in the order to print them.
-
-    Returns:
-        `str`, ready for a `ValueError`.
+    `name` is that of an argument, or words such as `"a key of a convention"`.
 
     Example:
         >>> print(one_of("padding_side", "lft", ("left", "right")))
@@ -139,13 +120,7 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
 
 
 def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
-    r"""Return the error message for an unknown keyword argument; it suggests the keyword to use instead.
-
-    Example:
-        >>> print(unknown_keyword("max_lenght", ["max_length", "stride"], {}))
-        there is no argument 'max_lenght'
-          fix: max_length=...
-    """
+    """Return the error message for an unknown keyword argument; it suggests the keyword to use instead."""
     near = [name] if name in called_here else difflib.get_close_matches(name, [*known, *called_here], n=1, cutoff=0.6)
     fix = called_here.get(near[0], f"{near[0]}=...") if near else f"one of {', '.join(known)}"
     return explain(f"there is no argument '{name}'", fix=fix)
@@ -172,12 +147,7 @@ def in_bytes(size: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    r"""Return a number and its noun as text; the noun gets an `s` unless the number is 1.
-
-    Example:
-        >>> counted(1, "document"), counted(2_000, "shard")
-        ('1 document', '2,000 shards')
-    """
+    """Return a number and its noun as text; the noun gets an `s` unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

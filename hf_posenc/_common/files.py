@@ -24,21 +24,10 @@ LARGEST = 2**28
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    r"""Yield a temporary path beside `path`; when the block ends, sync that file to disk and rename it to `path`.
+    """Yield a temporary path beside `path`; when the block ends, sync that file to disk and rename it to `path`.
 
     Readers see the old file or the new one, never part of one, even if the process is killed or power fails. After an
     error the temporary file is removed and the old file is unchanged.
-
-    Yields:
-        `Path`: a hidden temporary file in the same folder, to write to.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with atomic_write(Path(folder, "a.txt")) as temporary:
-        ...         _ = temporary.write_text("whole")
-        ...     print([path.name for path in Path(folder).iterdir()])
-        ['a.txt']
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
@@ -64,17 +53,9 @@ def read_whole(path: Path) -> bytes:
 
 
 def path_inside(folder: Path, name: object) -> Path:
-    r"""Return `folder / name`; raise if this path could lie outside `folder`.
+    """Return `folder / name`; raise if this path could lie outside `folder`.
 
     Use it for names that were read from a file, such as a manifest, because anyone may have written the file.
-
-    Example:
-        >>> path_inside(Path("saved"), "vocab/merges.txt").as_posix()
-        'saved/vocab/merges.txt'
-        >>> path_inside(Path("saved"), "../secret")
-        Traceback (most recent call last):
-        ValueError: a file name must not lead out of its folder
-          got: '../secret'
     """
     path = PureWindowsPath(name) if isinstance(name, str) and "\0" not in name else None  # "/" and "\\" separate parts
     if path is None or path.anchor or ".." in path.parts:

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 
 def as_integer(value: object, name: str, *, minimum: int | None = None, example: object) -> int:
-    r"""Check an integer argument and return it as an `int`.
-
-    Example:
-        >>> as_integer(3, "length", minimum=0, example=512)
-        3
-    """
+    """Check an integer argument and return it as an `int`."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -34,12 +29,7 @@ def as_integer(value: object, name: str, *, minimum: int | None = None, example:
 
 
 def as_integers(values: Any, name: str, *, minimum: int, fix: str) -> NDArray[np.int64]:
-    r"""Return a flat list, array or tensor of integers as a new int64 array `(N,)`; raise for anything else.
-
-    Example:
-        >>> as_integers([5, 3], "lengths", minimum=1, fix="lengths=[5, 3]")
-        array([5, 3])
-    """
+    """Return a flat list, array or tensor of integers as a new int64 array `(N,)`; raise for anything else."""
     import numpy as np  # here, because the command line loads this module, and not NumPy
 
     try:

@@ -21,15 +21,11 @@ _EXACT = np.float64(2.0**53)  # above it, float64 cannot represent every integer
 
 
 def as_array(name: str, values: Values) -> NDArray[Any] | None:
-    r"""Return the values of column `name`, stacked into a numeric array `(B,)` or `(B, ...)`; `None` if not numeric.
+    """Return the values of column `name`, stacked into a numeric array `(B,)` or `(B, ...)`; `None` if not numeric.
 
     Integers are int64, bools are bool, and floats keep their dtype (float64 for Python floats, float32 for bfloat16).
     The result is `None` if no value is a number: all are texts, empty lists or None. Raise a `TypeError` for a mix of
     numbers and texts, and a `ValueError` for a mix of numbers and None, or for values of different shapes.
-
-    Example:
-        >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
-        (array([3, 5]), None)
     """
     if isinstance(values, np.ndarray) and values.dtype.kind == "i":
         return values.astype(np.int64)
@@ -61,15 +57,10 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
 
 
 def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
-    r"""Return `value`, one value of a column, as an int64, bool or float array; `None` if it is not numeric.
+    """Return `value`, one value of a column, as an int64, bool or float array; `None` if it is not numeric.
 
-    `value` is a number, an array, a tensor or nested lists; the result may share memory with it. `row` and `name`, its
-    row and column, are used only in messages. Raise if no array can represent `value`, for example an integer beyond
-    int64 or a list that mixes numbers and texts.
-
-    Example:
-        >>> numbers([1, 2], 0, "box"), numbers("a", 0, "name")
-        (array([1, 2]), None)
+    `value` is a number, an array, a tensor or nested lists; the result may share memory with it. Raise if no array can
+    represent it, for example an integer beyond int64 or a list that mixes numbers and texts.
     """
     if isinstance(value, str | bytes):
         return None
@@ -109,12 +100,7 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
 
 
 def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
-    r"""Convert the numbers of column `name` to float32; raise if a finite number becomes infinite.
-
-    Example:
-        >>> to_float32("score", np.array([0.5, 2]))
-        array([0.5, 2. ], dtype=float32)
-    """
+    """Convert the numbers of column `name` to float32; raise if a finite number becomes infinite."""
     with np.errstate(over="ignore"):
         narrow = array.astype(np.float32)
     lost = np.isinf(narrow) & ~np.isinf(array)
@@ -129,14 +115,7 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
-    r"""Convert a label column to an array, or to a `Ragged` (a flat array with row lengths) for one label per token.
-
-    Example:
-        >>> given_labels([1, 0], np.array([5, 7]))
-        array([1, 0])
-        >>> given_labels([[1, 1], [0]], np.array([2, 1])).values
-        array([1, 1, 0])
-    """
+    """Convert a label column to an array, or to a `Ragged` (a flat array with row lengths) for one label per token."""
     if isinstance(values, Ragged) and np.array_equal(values.lengths, lengths):
         return values
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == "i":

@@ -146,9 +146,7 @@ class Embedder:
     def state(self, *, weights: bool) -> Any:
         """Return the argument `embedding=` as plain values (numbers, strings and bytes), to compare, pickle or save.
 
-        A width or `None` is returned unchanged. With `weights=True`, a table is returned as its weights, from which
-        `from_state` makes the same table. Otherwise it is returned as its shape and a hash of its weights, from which
-        `from_state` makes a `MissingTable`.
+        A table becomes its weights, or without `weights` its shape and a hash; `from_state` converts the values back.
         """
         embedding = self._given.embedding
         if embedding is None or isinstance(embedding, int):
@@ -165,10 +163,7 @@ class Embedder:
 
     @property
     def stored_dtype(self) -> torch.dtype:
-        """Dtype of the stored column `inputs_embeds`: the table's, but float32 if that is bfloat16.
-
-        NumPy and Arrow have no bfloat16.
-        """
+        """Dtype of the stored column `inputs_embeds`: the table's, but float32 for bfloat16, which NumPy lacks."""
         dtype = self.ready().embedding.weight.dtype
         return torch.float32 if dtype == torch.bfloat16 else dtype
 
@@ -207,8 +202,7 @@ def _start_of(out: torch.Tensor, shape: tuple[int, int, int]) -> torch.Tensor:
 def from_state(state: Any) -> Any:
     """Convert the plain values returned by `Embedder.state` back to the argument `embedding=` of a collator.
 
-    A width or `None` is returned unchanged. Weights become a frozen `nn.Embedding` on the CPU; with an encoding, it is
-    in a `PositionalEmbedding`. A hash of weights becomes a `MissingTable`, which cannot embed.
+    Weights become a frozen `nn.Embedding` on the CPU; a hash of weights becomes a `MissingTable`, which cannot embed.
     """
     if state is None or isinstance(state, int):
         return state
@@ -287,14 +281,7 @@ def settings_code(embedding: object) -> str:
 
 
 def digest(embedding: nn.Embedding | PositionalEmbedding) -> str:
-    r"""Return a hash of the weights and settings of `embedding`. Equal hashes mean equal embeddings.
-
-    Example:
-        >>> embedding = PositionalEmbedding(nn.Embedding(2, 2), encoding="learned")
-        >>> before = digest(embedding)
-        >>> nn.init.zeros_(embedding.encoding.weight).shape, digest(embedding) == before
-        (torch.Size([512, 2]), False)
-    """
+    """Return a hash of the weights and settings of `embedding`. Equal hashes mean equal embeddings."""
     import xxhash
 
     table = embedding.embedding if isinstance(embedding, PositionalEmbedding) else embedding

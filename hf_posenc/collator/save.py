@@ -45,11 +45,10 @@ State = tuple[int, type, type, Files, str, Any]
 def state(
     cls: type, tokenizer: PreTrainedTokenizerBase, files: Files, settings: Mapping[str, Any], table: Any
 ) -> State:
-    """Return the state of a collator: the values to pickle, compare and hash.
+    """Return the state of a collator: the values to pickle, compare and hash; its output depends on nothing else.
 
-    The output of the collator depends on nothing else. The values pickle to the same bytes in every process. The
-    backend is left out, because it does not change the output. `files` are the names and contents of the tokenizer's
-    files, `settings` the other arguments by name, and `table` is the embedding as `Embedder.state` returns it.
+    The values pickle to the same bytes in every process. The backend is left out, because it does not change the
+    output. `table` is the embedding as `Embedder.state` returns it.
     """
     return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(json_values(settings), sort_keys=True), table
 
@@ -66,28 +65,19 @@ def rebuild(*state: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class PickledBackend:
-    """Name of the backend, the library that makes token ids, in a pickled collator.
-
-    It is an object of its own class, not a `str`, so that fingerprints of `datasets` can leave it out.
-    """
+    """Name of the backend in a pickled collator; a class of its own, which fingerprints of `datasets` leave out."""
 
     name: str
 
 
 def pickled_backend(name: str) -> PickledBackend:
-    """Return the backend's `name` as an object that pickles contain, but fingerprints of `datasets` do not.
-
-    All backends return the same ids, so the fingerprint must not depend on the backend.
-    """
+    """Return the backend's name for a pickle; fingerprints leave it out, because all backends return the same ids."""
     leave_out_of_fingerprints(PickledBackend)
     return PickledBackend(name)
 
 
 def on_device(device: str | None) -> contextlib.AbstractContextManager[Any]:
-    """Return a context manager that sets torch's default device to `device`; `None` changes nothing.
-
-    A collator made in this context with a width as `embedding` makes its table on `device`.
-    """
+    """Return a context manager in which a collator makes the table of a width on `device`; `None` changes nothing."""
     return contextlib.nullcontext() if device is None else torch.device(device)
 
 
@@ -132,10 +122,7 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
 
 
 def push(collate: Any, repo_id: str, *, token: Any, private: bool | None, revision: str | None, **commit: Any) -> Any:
-    """Upload a collator and its `README.md` to the Hub; see `DataCollatorWithPositionalEncoding.push_to_hub`.
-
-    `commit` are further arguments of `HfApi.upload_folder`, such as `commit_message`.
-    """
+    """Upload a collator and its `README.md` to the Hub; see `DataCollatorWithPositionalEncoding.push_to_hub`."""
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)
@@ -181,10 +168,7 @@ After this import, `AutoProcessor.from_pretrained("{repo_id}")` returns the coll
 
 
 def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, hub: Mapping[str, Any]) -> Any:
-    """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`.
-
-    `hub` are options of the download, such as `revision`.
-    """
+    """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
     for option in hub:
         if option not in (*_HUB, "trust_remote_code") and not option.startswith("_"):  # as in _from_auto
             raise TypeError(unknown_keyword(option, ("embedding", "model", *_HUB), {}))
@@ -298,10 +282,7 @@ def _check_version(version: object, where: str) -> None:
 
 
 def json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with values that JSON can store.
-
-    A `MaskedLM` or `ModelSpec` becomes a dict, and a member of an enumeration its value.
-    """
+    """Return settings with values that JSON can store: objects become dicts, members of enumerations their values."""
     plain = dict(settings)
     if isinstance(plain["labels"], MaskedLM):
         plain["labels"] = dataclasses.asdict(plain["labels"])

@@ -21,10 +21,7 @@ _MISSING = object()
 
 
 class Changes:
-    """Reversible changes to a model: `set`, `write` and `multiply` change it, and `undo` reverts all their changes.
-
-    `use_sinusoidal_positions` makes one for each call.
-    """
+    """Reversible changes to a model: `set`, `write` and `multiply` change it, and `undo` reverts all their changes."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -95,10 +92,9 @@ def _set(owner: Any, name: str, value: Any) -> None:
 def lengthen(
     model: Any, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int, changes: Changes
 ) -> None:
-    r"""Lengthen the position tables of a model to at least `max_positions` tokens.
+    """Lengthen the position tables of a model to at least `max_positions` tokens; existing rows keep their values.
 
-    A second model of the same class is built with the new length. The new rows are copied from it; existing rows keep
-    their values. Configuration, buffers and attributes that depend on the length are changed too.
+    The new rows, buffers and attributes are those of a second model, built with the new length.
     """
     shortest = min(tables, key=lambda table: table.max_length)
     if max_positions < shortest.max_length:

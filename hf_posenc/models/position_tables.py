@@ -101,19 +101,10 @@ class ModelPositions:
 
 
 def find_positions(model: nn.Module | Probe) -> ModelPositions:
-    r"""Find the kinds of positions and the position tables of a model, by running it on a few tokens.
+    """Find the kinds of positions and the position tables of a model, by running it on a few tokens.
 
-    The model is run on rows without padding, with padding, with `position_ids`, and on shorter rows.
-
-    Args:
-        model (`PreTrainedModel` or `Probe`): the model, or a `Probe` made of it; any device and dtype. It is not
-            changed.
-
-    Returns:
-        `ModelPositions`.
-
-    Raises:
-        ValueError: if the model does not run on token ids, or its weights are not available.
+    The model is run on rows without padding, with padding, with `position_ids`, and on shorter rows. It is not changed.
+    Raise `ValueError` if it does not run on token ids, or its weights are not available.
     """
     probe = model if isinstance(model, Probe) else Probe(model)
     samples, padding = probe.samples, probe.padding
@@ -149,13 +140,9 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
 
 
 def position_lookups(model: nn.Module, tables: Collection[str]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    r"""Run a model twice, and yield the rows and values of each read from the embedding tables named in `tables`.
+    """Run a model twice, and yield each read from the tables named in `tables`: name, rows `(...)`, values `(..., D)`.
 
     The first run has no padding. The second has two rows, one padded on the left and one on the right.
-
-    Yields:
-        For each read, three values: name of the table, indices `(...)` int64 of the table rows, and the values
-        `(..., D)` that were returned for them.
     """
     probe = Probe(model)
     modules = {probe.model.get_submodule(name.rpartition(".")[0]) for name in tables}

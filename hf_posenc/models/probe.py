@@ -147,8 +147,7 @@ class Probe:
     def padded(self, samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return model inputs of two rows: the first row of each of `samples`, once left-padded and once right-padded.
 
-        They are ids and attention masks `(2, T)`. The last tokens of the row are dropped for the padding, so that its
-        length stays T.
+        The last tokens of the row are dropped for the padding, so that its length stays T.
         """
         inputs: dict[str, torch.Tensor] = {}
         for name, ids in samples.items():
@@ -166,20 +165,12 @@ class Probe:
         tables: Iterable[nn.Embedding] = (),
         more: Mapping[str, Any] | None = None,
     ) -> tuple[list[Lookup], torch.Tensor]:
-        r"""Run the base model once and record its table lookups.
+        """Run the base model once; return its reads from 2D tables, and the last hidden states (or logits).
 
-        Args:
-            inputs (mapping): keyword arguments; arguments that the model's forward lacks are dropped.
-            tables (`nn.Embedding`s, *optional*): modules that may change the rows they read, for example scale them.
-                The `values` of their lookups are the module's output instead of the rows.
-            more (mapping, *optional*): further arguments; none is dropped, so the forward may take them by `**kwargs`.
-
-        Returns:
-            Two values: a list of `Lookup`, one for each read from any 2D table, in the order of the reads; and the last
-            hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
-
-        Raises:
-            ValueError: if the model does not run on these inputs.
+        `inputs` are keyword arguments, without those that the forward lacks; of `more`, none is dropped, so the forward
+        may take them by `**kwargs`. The modules `tables` may change the rows they read, for example scale them: the
+        `values` of their lookups are the module's output. The hidden states are `(B, T, ·)`, float32 on the CPU. Raise
+        `ValueError` if the model does not run on these inputs.
         """
         with _Recorder(self.tables) as recorder, ExitStack() as hooks:
             for table in tables:
@@ -210,15 +201,11 @@ class Probe:
             ) from error
 
     def gradients(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        r"""Return the gradients of a weighted sum of the last hidden states, for tensors that may contain positions.
+        """Return the gradients of a weighted sum of the last hidden states, for tensors that may contain positions.
 
-        Args:
-            inputs (mapping): as in `run`.
-
-        Returns:
-            `dict` from the name of a parameter, buffer or other tensor attribute to its gradient. Tensors without
-            effect, tensors of one dimension, token embeddings, and the weights of linear and convolutional layers are
-            left out. The `dict` is empty if the model cannot be differentiated.
+        The keys are names of parameters, buffers and attributes. Tensors without effect or of one dimension, token
+        embeddings, and the weights of linear and convolutional layers are left out. The result is empty if the model
+        cannot be differentiated.
         """
         layers = (nn.Linear, nn.modules.conv._ConvNd)
         tensors = {
@@ -247,25 +234,18 @@ class Probe:
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 
     def is_same(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if two outputs are equal up to rounding; use it for inputs of the same shape.
-
-        Their relative difference must be below 1e-6, or 1e-4 in half precision.
-        """
+        """Return True if two outputs are equal up to rounding; use it for inputs of the same shape."""
         return relative_difference(one, other) < (1e-4 if self.is_half else 1e-6)
 
     def is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if two outputs are equal up to the larger rounding errors of inputs of different shapes.
-
-        Their relative difference must be below 1e-4, or 3e-2 in half precision. False if the outputs differ in shape.
-        """
+        """Return True if two outputs are equal up to the larger rounding errors of inputs of different shapes."""
         return relative_difference(one, other) < (3e-2 if self.is_half else 1e-4)
 
 
 class _Recorder(TorchFunctionMode):
-    """Torch function mode that records each read from a model's tables by `F.embedding`, index or slice.
+    """Torch function mode that records each read from a model's tables by `F.embedding`, index or slice, in `lookups`.
 
-    `tables` is a mapping whose keys are the `id(tensor)` of these tables; its values are not used. The records are in
-    the list `lookups`, a `Lookup` for each read.
+    The keys of `tables` are the `id(tensor)` of these tables; its values are not used.
     """
 
     def __init__(self, tables: Mapping[int, Any]) -> None:
@@ -293,19 +273,13 @@ class _Recorder(TorchFunctionMode):
         return out
 
     def record_output(self, module: nn.Module, _: Any, out: Any) -> None:
-        """Replace the `values` of the last lookup by `out`, the output of the table's module; called as a forward hook.
-
-        The output may differ from the rows that were read, for example if the module scales them.
-        """
+        """Replace the `values` of the last lookup by `out`, the output of the table's module, which may scale them."""
         value = out[0] if isinstance(out, tuple) else out
         if self.lookups and self.lookups[-1].table is module.weight and isinstance(value, torch.Tensor):
             self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
 
     def is_added(self, lookup: Lookup) -> bool:
-        """Return False if the recorded uses of the lookup's table include no addition to token vectors.
-
-        Return True if they include one, or if no use was recorded.
-        """
+        """Return True if a recorded use of the lookup's table adds it to token vectors, or no use was recorded."""
         uses = self._uses.get(id(lookup.table), [])
         return any(uses) or not uses
 

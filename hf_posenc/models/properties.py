@@ -30,14 +30,7 @@ LENGTH_KEYS = (
 
 
 def opened(model: Any) -> Any:
-    r"""Return `model` without its wrappers, such as DDP, FSDP, DeepSpeed, PEFT and `torch.compile`.
-
-    Example:
-        >>> from torch import nn
-        >>> layer = nn.Linear(2, 2)
-        >>> opened(nn.DataParallel(layer)) is layer
-        True
-    """
+    """Return `model` without its wrappers, such as DDP, FSDP, DeepSpeed, PEFT and `torch.compile`."""
     while (inner := _inside(model)) is not None:
         model = inner
     return model
@@ -100,29 +93,16 @@ def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
 
 
 def forward_names(model: Any) -> tuple[str, ...]:
-    r"""Return the names of the arguments of a model's `forward`, without `*args` and `**kwargs`.
-
-    Example:
-        >>> from torch import nn
-        >>> forward_names(nn.Linear(2, 2))
-        ('input',)
-    """
+    """Return the names of the arguments of a model's `forward`, without `*args` and `**kwargs`."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(model.forward).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
 
 
 def takes_use_cache(model: Any, config: Any) -> bool:
-    r"""Return True if a model's `forward` takes `use_cache`, by name or in its `**kwargs`.
+    """Return True if a model's `forward` takes `use_cache`, by name or in its `**kwargs`.
 
     In `**kwargs` it counts if `config`, the model's configuration, or one nested in it, has the entry `use_cache`.
-
-    Example:
-        >>> from transformers import BertConfig, BertForMaskedLM
-        >>> config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
-        >>> model = BertForMaskedLM(config)
-        >>> "use_cache" in forward_names(model), takes_use_cache(model, config)
-        (False, True)
     """
     parameters = inspect.signature(model.forward).parameters
     by_kwargs = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -132,16 +112,11 @@ def takes_use_cache(model: Any, config: Any) -> bool:
 
 
 def declared_names(model: Any) -> tuple[str, ...]:
-    r"""Return the names of the keyword arguments that a model's `forward` accepts in its `**kwargs`.
+    """Return the names of the keyword arguments that a model's `forward` accepts in its `**kwargs`.
 
     transformers lists them in the annotation, such as `**kwargs: Unpack[TransformersKwargs]`. If the annotation of a
     model with a head lists none, the names of its base model are returned, because the base model gets the same
-    `**kwargs`. The result is empty if `forward` has no `**kwargs`, as in this example.
-
-    Example:
-        >>> from torch import nn
-        >>> declared_names(nn.Linear(2, 2))
-        ()
+    `**kwargs`.
     """
     for module in (model, getattr(model, "base_model", model)):
         parameters = inspect.signature(module.forward).parameters.values()
@@ -181,10 +156,7 @@ def configured_length(config: Any) -> int | None:
 
 
 def fixed_length(config: Any) -> int | None:
-    """Return the only row length that a model accepts; `None` if it accepts several.
-
-    Only a Nyströmformer with landmarks is limited to one length.
-    """
+    """Return the only row length that a model accepts, as a Nyströmformer with landmarks; `None` for all others."""
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
 

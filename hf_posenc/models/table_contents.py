@@ -28,16 +28,9 @@ _SIGNS = {
 
 @dataclass(frozen=True)
 class Formula:
-    r"""Formula of the sinusoids in a position table: convention, base and scale.
+    """Formula of the sinusoids in a position table: a convention, a base as in `sinusoidal_encoding`, and a factor.
 
-    Args:
-        convention (`Convention`): layout and spacing of the columns.
-        base (number, *optional*, defaults to the convention's, usually 10000): as in `sinusoidal_encoding`.
-        scale (`float`, *optional*, defaults to 1): factor of all values. A power of two adds no rounding error.
-
-    Example:
-        >>> str(Formula(Convention("vaswani"), 100, 0.125))
-        'vaswani, base 100, times 0.125'
+    A factor `scale` that is a power of two adds no rounding error.
     """
 
     convention: Convention
@@ -51,27 +44,13 @@ class Formula:
         return rows * self.scale
 
     def table(self, like: torch.Tensor, first_row: int) -> torch.Tensor:
-        r"""Return a whole table: zeros before `first_row`, then the sinusoids of one position per row.
-
-        Example:
-            >>> Formula(Convention("vaswani")).table(torch.empty(3, 2), first_row=1)
-            tensor([[0.0000, 0.0000],
-                    [0.0000, 1.0000],
-                    [0.8415, 0.5403]])
-        """
+        """Return a whole table: zeros before `first_row`, then the sinusoids of one position per row."""
         rows = torch.zeros(like.shape, dtype=like.dtype, device="cpu")
         rows[first_row:] = self.rows(torch.arange(len(rows) - first_row, device="cpu"), rows.shape[1], rows.dtype)
         return rows
 
     def matches(self, rows: torch.Tensor) -> bool:
-        r"""Return True if `rows` are exactly this formula's sinusoids of the first N positions.
-
-        Sinusoids that were rounded to bfloat16, float16 or float32 match too.
-
-        Example:
-            >>> Formula(Convention("vaswani")).matches(torch.tensor([[0.0, 1.0], [0.84147096, 0.5403023]]))
-            True
-        """
+        """Return True if `rows` are this formula's sinusoids of the first N positions, also rounded to fewer bits."""
         if not self.convention.fits(rows.shape[1]):
             return False
         rows = rows.detach().cpu()

@@ -224,14 +224,7 @@ class BatchPlan:
 
 
 def checked_rank(rank: Any, world_size: int) -> int:
-    r"""Return `rank` as an `int`; raise `ValueError` if it is not from 0 to `world_size - 1`.
-
-    Raise `TypeError` if it is not an integer.
-
-    Example:
-        >>> checked_rank(1, 2)
-        1
-    """
+    """Return `rank` as an `int`; raise `ValueError` if it is not from 0 to `world_size - 1`."""
     number = as_integer(rank, "rank", minimum=0, example=0)
     if number >= world_size:
         raise value_error(

@@ -17,12 +17,7 @@ def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
 
 
 def histogram(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the different lengths in ascending order, and the number of documents of each length.
-
-    Example:
-        >>> histogram(np.array([5, 3, 5]))
-        (array([3, 5]), array([1, 2]))
-    """
+    """Return the different lengths in ascending order, and the number of documents of each length."""
     longest = int(lengths.max(initial=0))
     if longest > 16 * len(lengths) + 65536:  # counting would take more memory than the lengths do
         return np.unique(lengths, return_counts=True)

@@ -85,14 +85,10 @@ def _one_more(
 
 
 def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
-    r"""Return the cost of one row of each padded length in `widths`: `cost(widths)`, or `widths` if `cost` is `None`.
+    """Return the cost of one row of each padded length in `widths`: `cost(widths)`, or `widths` if `cost` is `None`.
 
     `widths` must be ascending. Raise `ValueError` if a cost is not positive, or is lower than that of a smaller width,
     and `TypeError` if `cost` does not return one number for each width. Errors of the function itself are not replaced.
-
-    Example:
-        >>> row_costs(np.array([2, 4]), lambda width: width + width**2 / 8)
-        array([2.5, 6. ])
     """
     if cost is None:
         return widths

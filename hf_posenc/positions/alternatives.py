@@ -25,10 +25,7 @@ class NoPositionalEncoding(PositionalEncoding):
     """No positions: `x * scale`, then dropout; positions are checked like those of the other kinds."""
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return a zero vector for each of `positions` `(...)`: zeros `(..., D)`, dtype and device of `like`.
-
-        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
-        """
+        """Return a zero vector for each of `positions` `(...)`; see `PositionalEncoding.rows`."""
         self._check_positions(positions, bound)
         return like.new_zeros(*positions.shape, self.d_model)
 
@@ -68,17 +65,11 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         nn.init.constant_(self.alpha, self.start)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the sinusoids `(..., D)` of any `positions` `(...)`, times `alpha`; dtype and device of `like`.
-
-        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
-        """
+        """Return the sinusoids of `positions` `(...)`, times `alpha`; see `PositionalEncoding.rows`."""
         return super().rows(positions, like, bound=bound) * self.alpha.to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return `alpha` times the sinusoids of positions `first_position` to `first_position + length - 1`.
-
-        The result is `(length, D)`, in the dtype of `like`.
-        """
+        """Return `alpha` times the sinusoids of `length` tokens; see `PositionalEncoding.shared_rows`."""
         return super().shared_rows(length, like) * self.alpha.to(like.dtype)
 
     def settings(self) -> dict[str, Any]:
@@ -106,10 +97,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         self.base = check_base(base)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the vectors `(..., D)` of `positions` `(...)`, which must be >= 0; dtype and device of `like`.
-
-        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
-        """
+        """Return the vectors of `positions` `(...)`, which must be >= 0; see `PositionalEncoding.rows`."""
         bound = self._check_positions(positions, bound, negative=False)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():
             # Fewer distinct positions than elements: compute each row once.
@@ -204,12 +192,7 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 
 
 def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]) -> PositionalEncoding:
-    r"""Return `encoding` if it is a module of width `d_model`; if it is the name of a kind, return a new module.
-
-    Example:
-        >>> resolve_encoding("none", 8, {})
-        NoPositionalEncoding(8, scale=None, dropout=0.0, max_length=None)
-    """
+    """Return `encoding` if it is a module of width `d_model`; if it is the name of a kind, return a new module."""
     if isinstance(encoding, PositionalEncoding):
         if settings:
             name, value = next(iter(settings.items()))

@@ -40,23 +40,14 @@ def check_length(length: Any, name: str = "max_length") -> int:
 
 
 def check_special_position(position: Any, name: str, *, minimum: int | None) -> int:
-    """Return `position` as an `int`; raise if it is below `minimum`, or beyond 2**53 in absolute value.
-
-    `position` is the first position or the padding position of a convention. `name` is the argument's name for the
-    message. With `minimum=None`, negative positions are allowed.
-    """
+    """Return a first or padding position as an `int`; raise if it is below `minimum`, or beyond 2**53 in size."""
     number = as_integer(position, name, minimum=minimum, example=1)
     check_range(np.array([number], dtype=object), name)
     return number
 
 
 def check_number(value: Any, name: str, *, above: float = -math.inf, fix: str) -> float:
-    r"""Return `value` as a finite `float` larger than `above`.
-
-    Example:
-        >>> check_number(np.float32(2), "base", above=1, fix="base=10000")
-        2.0
-    """
+    """Return `value` as a finite `float` larger than `above`."""
     if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
         raise type_error(f"{name} must be a number", got=shorten(value), fix=fix)
     try:
@@ -75,10 +66,7 @@ def check_base(base: Any) -> float:
 
 
 def check_bases(bases: Any) -> tuple[float, ...]:
-    """Return `bases` as a tuple of numbers; raise if it is empty or contains a number that is not larger than 1.
-
-    A base is the number of positions in which a pair of columns makes a full turn.
-    """
+    """Return `bases`, numbers of positions per turn, as a tuple; raise if it is empty or one is not larger than 1."""
     fix = "fixed_bases(4, 5, 7)"
     if not isinstance(bases, Iterable):
         raise type_error("fixed bases must be a sequence of numbers", got=shorten(bases), fix=fix)
@@ -92,10 +80,7 @@ def check_bases(bases: Any) -> tuple[float, ...]:
 
 
 def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
-    """Return `wavelengths`, (shortest, longest), as floats; raise unless 0 < shortest < longest.
-
-    The unit is positions per turn.
-    """
+    """Return `wavelengths`, the shortest and the longest in positions per turn; raise unless 0 < shortest < longest."""
     fix = "wavelengths=(4, 4096), in positions per turn"
     numbers = tuple(wavelengths) if isinstance(wavelengths, Iterable) else (wavelengths,)
     lengths = [check_number(number, "a wavelength", above=0, fix=fix) for number in numbers]
@@ -138,18 +123,12 @@ def check_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def without_values(tensor: torch.Tensor) -> bool:
-    """Return True if the values of `tensor` cannot be read.
-
-    This is the case in compiled code, inside of torch.func, and for fake tensors and those on the meta device.
-    """
+    """Return True if the values of `tensor` cannot be read, as in compiled code, in torch.func, and of meta tensors."""
     return torch.compiler.is_compiling() or tensor.is_meta or is_fake(tensor)
 
 
 def check_range(positions: NDArray[Any], name: str) -> None:
-    """Raise if a number in the array `positions` is infinite, NaN, or beyond 2**53 in absolute value.
-
-    Beyond 2**53, float64 does not hold every integer. `name` is the argument's name for the message.
-    """
+    """Raise if a number is infinite, NaN, or beyond 2**53 on either side, where float64 lacks some integers."""
     wrong = ~((positions >= -LARGEST_POSITION) & (positions <= LARGEST_POSITION)).astype(bool)
     if not wrong.any():
         return
@@ -164,11 +143,7 @@ def check_range(positions: NDArray[Any], name: str) -> None:
 
 
 def check_tensor_range(positions: torch.Tensor, name: str) -> None:
-    """Raise if a number in the tensor `positions` is infinite, NaN, or beyond 2**53 in absolute value.
-
-    `name` is the argument's name for the message. The values are copied to the CPU, so the call waits for an
-    accelerator.
-    """
+    """Raise as `check_range`, for a tensor. The values are copied to the CPU, so the call waits for an accelerator."""
     # Integers are compared as integers, since float64 would round them. uint64 beyond int64 becomes negative.
     is_real = positions.is_floating_point()
     values = positions.to("cpu", torch.float64 if is_real else torch.int64)
@@ -250,10 +225,7 @@ def as_index(positions: torch.Tensor) -> torch.Tensor:
 
 
 def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
-    """Return the error message for positions from `lowest` to `highest` if only positions below `limit` are allowed.
-
-    `fix` is the advice in the message.
-    """
+    """Return the error message for positions from `lowest` to `highest` if only those below `limit` are allowed."""
     return explain(
         f"position {highest:g} is beyond the declared length",
         got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
@@ -265,10 +237,7 @@ def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
 
 
 def check_input(x: object, d_model: int, module: str) -> None:
-    """Raise if `x` is not a floating-point tensor `(B, T, d_model)` or `(T, d_model)`.
-
-    `module` is a class name for the message.
-    """
+    """Raise if `x`, the input of a `module`, is not a floating-point tensor `(B, T, d_model)` or `(T, d_model)`."""
     if not isinstance(x, torch.Tensor) or x.dtype not in DTYPES:
         raise type_error(
             "x must be a floating-point tensor (batch, length, d_model)",

@@ -35,11 +35,7 @@ _SMALL_COPY = 2**20  # elements of a tensor that is copied on the calling core
 
 
 class Encoding(NamedTuple):
-    """Checked convention, width and base of a sinusoidal encoding; `Encoding.of` makes one.
-
-    `base` is `None` if the convention has fixed bases or wavelengths. `key` is the convention and the base as text, to
-    pass to the operator `_rows`.
-    """
+    """Checked convention, width and base of a sinusoidal encoding; `Encoding.of` makes one."""
 
     convention: Convention
     d_model: int
@@ -73,10 +69,7 @@ _tables: list[dict[_Key, torch.Tensor]] = [{}]
 
 
 def cached_tables() -> dict[_Key, torch.Tensor]:
-    """Return a dict of all cached tables `(R, D)`; row p of a table is the encoding of position p.
-
-    The keys are tuples (`Encoding`, dtype, device). Never write to a table: it is shared.
-    """
+    """Return all cached tables `(R, D)` by encoding, dtype and device. Never write to a table: it is shared."""
     return dict(_tables[0])
 
 
@@ -118,21 +111,11 @@ def _table(
 def rows_at(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, *, bound: int = -1, limit: int = -1
 ) -> torch.Tensor:
-    r"""Return the encodings of the given positions, a vector of width D for each, in new memory.
+    """Return the encodings `(..., D)` of the given positions `(...)`, in new memory on their device.
 
-    Args:
-        positions (`torch.Tensor` `(...)`, integer or float): on any device.
-        encoding (`Encoding`): convention, width and base.
-        dtype (`torch.dtype`): dtype of the result.
-        bound (`int`, *optional*): give it if the caller is sure that all positions are from 0 to `bound` - 1. By
-            default (-1), the range of the positions is computed, which causes a synchronization on an accelerator.
-        limit (`int`, *optional*): first position that is not allowed; by default (-1), all positions are allowed.
-
-    Returns:
-        `torch.Tensor` `(..., D)` of `dtype`, on the device of `positions`.
-
-    Raises:
-        ValueError: if a position is not below `limit`, is not finite, or is beyond 2**53 in absolute value.
+    Give `bound` if all positions are from 0 to `bound` - 1; otherwise (-1) their range is computed, which waits for an
+    accelerator. `limit` is the first position that is not allowed, -1 if all are. Raise `ValueError` if a position is
+    not below `limit`, is not finite, or is beyond 2**53 in absolute value.
     """
     if without_values(positions):
         return _traced_rows(positions, encoding, dtype, bound, limit, -1)
@@ -140,10 +123,9 @@ def rows_at(
 
 
 def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -> torch.Tensor:
-    r"""Return the encodings of positions `start` to `stop` - 1. Never write to the result.
+    """Return the encodings `(stop - start, D)` of positions `start` to `stop` - 1, in the dtype and device of `like`.
 
-    Returns:
-        `torch.Tensor` `(stop - start, D)`, dtype and device of `like`. It may be a view of a cached table.
+    Never write to the result: it may be a view of a cached table.
     """
     if without_values(like):
         where = torch.arange(start, stop, device=like.device)
@@ -156,28 +138,16 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
 
 
 def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> torch.Tensor:
-    """Compute the encodings `(..., D)` of any `positions` `(...)`, on their device, without the cache.
-
-    Raise `ValueError` if a position is infinite, NaN, or beyond 2**53 in absolute value.
-    """
+    """Compute the encodings `(..., D)` of any `positions` `(...)`, on their device, without the cache."""
     check_tensor_range(positions, "positions")
     exact = positions.detach().to("cpu", torch.float64)
     return exact_rows(exact, encoding.waves, dtype).to(positions.device)
 
 
 def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
-    r"""Copy the encodings of `positions` from a cached table to `out`, if there is a table for them.
+    """Copy the encodings of `positions` from a cached table to `out`; see `rows_at` for `bound` and `limit`.
 
-    Args:
-        out (`torch.Tensor` `(..., D)`): contiguous, on the device of `positions`.
-        positions (`torch.Tensor` `(...)`), encoding (`Encoding`), bound (`int`), limit (`int`): see `rows_at`.
-
-    Returns:
-        `bool`: True if the rows were written. False, with `out` unchanged, if `_table_for` returns no table, for
-        example because of a negative or fractional position.
-
-    Raises:
-        ValueError: if a position is not below `limit`.
+    Return False, with `out` unchanged, if there is no table for them, as for a negative or fractional position.
     """
     table = _table_for(positions, encoding, out.dtype, bound, limit)
     if table is not None:
@@ -230,16 +200,12 @@ def _rows(
         last = first + len(positions)
         table = _table(encoding, last, dtype, positions.device, count=len(positions))
         if table is not None:
-            return _copy(table[first:last])
+            rows = table[first:last]
+            if rows.device.type != "cpu" or rows.numel() > _SMALL_COPY:
+                return rows.clone()
+            # NumPy copies on one core. torch would use all cores, and wait for those that are busy.
+            return torch.from_numpy(rows.view(torch.uint8).numpy().copy()).view(rows.dtype)
     return _look_up(positions, encoding, dtype, bound, limit)
-
-
-def _copy(rows: torch.Tensor) -> torch.Tensor:
-    """Return a copy of `rows`."""
-    # NumPy copies small CPU tensors on one core. torch would use all cores, and wait for those that are busy.
-    if rows.device.type != "cpu" or rows.numel() > _SMALL_COPY:
-        return rows.clone()
-    return torch.from_numpy(rows.view(torch.uint8).numpy().copy()).view(rows.dtype)
 
 
 @_rows.register_fake

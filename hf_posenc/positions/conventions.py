@@ -286,12 +286,7 @@ def fixed_bases(*bases: float) -> Convention:
 
 
 def resolve_convention(convention: str | Convention) -> Convention:
-    r"""Return the preset of a given name, or a given `Convention` unchanged.
-
-    Example:
-        >>> resolve_convention("tensor2tensor").spacing
-        'ends'
-    """
+    """Return the preset of a given name, or a given `Convention` unchanged."""
     if isinstance(convention, Convention):
         return convention
     if not isinstance(convention, str):

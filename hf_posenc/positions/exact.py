@@ -82,15 +82,7 @@ class Waves(NamedTuple):
 
 
 def exact_frequencies(convention: Convention, d_model: int, base: float | None = None) -> list[Decimal]:
-    r"""Return the frequency of each pair of columns in turns per position, correct to at least 55 digits.
-
-    `base=None` selects the base of the convention.
-
-    Example:
-        >>> from hf_posenc.positions.conventions import CONVENTIONS
-        >>> [round(float(turns * TWO_PI), 9) for turns in exact_frequencies(CONVENTIONS["vaswani"], 8)]
-        [1.0, 0.1, 0.01, 0.001]
-    """
+    """Return the frequency of each pair of columns in turns per position, correct to at least 55 digits."""
     number = convention.check_fit(d_model, base)
     with localcontext(DIGITS):
         if convention.bases is not None:
@@ -107,10 +99,7 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
 
 @lru_cache(maxsize=64)
 def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
-    """Return the frequencies of `convention` for the width `d_model` and `base`, as cached `Waves`.
-
-    `base=None` selects the base of the convention.
-    """
+    """Return the frequencies of `convention` for the width `d_model` and `base`, as cached `Waves`."""
     exact = exact_frequencies(convention, d_model, base)
     parts = []
     with localcontext(DIGITS):
@@ -123,15 +112,7 @@ def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
 
 
 def exact_rows(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
-    r"""Return the encodings of the given positions: a row of sines and cosines for each.
-
-    Example:
-        >>> from hf_posenc.positions.conventions import CONVENTIONS
-        >>> some = torch.tensor([0.0, 1.0], dtype=torch.float64)
-        >>> exact_rows(some, waves(CONVENTIONS["vaswani"], 4, None), torch.float32)
-        tensor([[0.0000, 1.0000, 0.0000, 1.0000],
-                [0.8415, 0.5403, 0.0100, 0.9999]])
-    """
+    """Return the encodings of the given positions: a row of sines and cosines for each."""
     flat, pairs = positions.reshape(-1), len(waves.whole)
     is_large = len(flat) * pairs >= _LARGE and not without_values(flat)
     if is_large and not bool((flat[1:] > flat[:-1]).all()):

@@ -77,10 +77,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
         nn.init.normal_(self.weight, std=self.std)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the table's rows `(..., D)` for integer `positions` `(...)`, in the dtype of `like`.
-
-        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
-        """
+        """Return the table's rows for integer `positions` `(...)`; see `PositionalEncoding.rows`."""
         if positions.is_floating_point():
             raise type_error(
                 "a learned table has rows for integer positions only",
@@ -92,7 +89,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
         return F.embedding(as_index(positions), self.weight).to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the first `length` rows of the table (all if it has fewer) in the dtype of `like`, possibly a view."""
+        """Return the first `length` rows of the table, or all if it has fewer; see `PositionalEncoding.shared_rows`."""
         return self.weight[:length].to(like.dtype)
 
     def settings(self) -> dict[str, object]:
@@ -148,10 +145,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         nn.init.zeros_(self.outer.bias)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the position vectors `(..., D)` of any `positions` `(...)`, in the dtype of `like`.
-
-        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
-        """
+        """Return the vectors of any `positions` `(...)`; see `PositionalEncoding.rows`."""
         bound = self._check_positions(positions, bound)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():
             # Fewer distinct positions than elements: compute each row once.

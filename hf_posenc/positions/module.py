@@ -56,7 +56,6 @@ class PositionalEncoding(nn.Module):
         tensor([0., 1., 2.])
     """
 
-    # True if rows are read from a table, so that several calls cost no more than one.
     # True if rows of float64 positions differ from those of float32 ones; such positions may stay on the CPU.
     needs_float64_positions = False
 
@@ -115,10 +114,7 @@ class PositionalEncoding(nn.Module):
         return self.rows(where, like, bound=first + length if first >= 0 else -1)
 
     def spread(self) -> float:
-        """Return the standard deviation of all numbers in the first 128 position vectors.
-
-        If `max_length` is below 128, only as many vectors are used.
-        """
+        """Return the standard deviation of all numbers in the first 128 position vectors (of `max_length` if less)."""
         device = next((weight.device for weight in self.parameters()), torch.device("cpu"))
         like = torch.empty(0, dtype=torch.float32, device=device)
         length = min(_SPREAD_POSITIONS, self.max_length or _SPREAD_POSITIONS)
@@ -314,18 +310,12 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return self.convention.padding_position
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the sinusoids `(..., D)` of any `positions` `(...)`, with the dtype and device of `like`.
-
-        Give `bound` if all positions are from 0 to `bound` - 1, otherwise -1; see `PositionalEncoding.rows`.
-        """
+        """Return the sinusoids of any `positions` `(...)`; see `PositionalEncoding.rows`."""
         rows = rows_at(positions, self._encoding, like.dtype, bound=self._usable(bound), limit=self._limit)
         return rows.to(like.device)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the sinusoids `(length, D)` of positions `first_position` to `first_position + length - 1`.
-
-        They have the dtype and device of `like`. Never write to them: they may be a view of a cached table.
-        """
+        """Return the sinusoids of the first `length` positions; see `PositionalEncoding.shared_rows`."""
         first = self.first_position
         return shared_rows(first, first + length, self._encoding, like)
 

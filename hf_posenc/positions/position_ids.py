@@ -48,11 +48,9 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
 
 
 def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
-    """Return `attention_mask`, a tensor or array `(B, T)`, as bool, True at real tokens.
+    """Return `attention_mask`, a tensor or array `(B, T)`, as bool, True at real tokens; raise for any other.
 
-    Raise `TypeError` if it is neither a tensor nor an array, and `ValueError` if it does not have two dimensions or
-    contains a value other than 0 and 1. `values=False` skips the check of the values, because on an accelerator it
-    would wait for the device.
+    `values=False` skips the check that all values are 0 or 1, because on an accelerator it would wait for the device.
     """
     if not isinstance(attention_mask, (torch.Tensor, np.ndarray)):
         raise type_error(
@@ -161,10 +159,7 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
 
 
 def unchecked_position_ids(keep: _Array, start: int) -> _Array:
-    """Return the same position ids as `position_ids_from_mask(keep, start=start)`, without its checks.
-
-    `keep` `(B, T)` must be a bool mask, True at real tokens.
-    """
+    """Return the result of `position_ids_from_mask` for a bool mask `(B, T)`, without its checks."""
     if isinstance(keep, torch.Tensor):
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
     ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start
@@ -172,10 +167,7 @@ def unchecked_position_ids(keep: _Array, start: int) -> _Array:
 
 
 def row_length(totals: NDArray[np.int64], max_length: int | None) -> int:
-    """Return the length T to which rows are padded: `max_length`, or by default the length of the longest row.
-
-    `totals` `(B,)` are the numbers of tokens of the rows. Raise `ValueError` if one is larger than `max_length`.
-    """
+    """Return the length T to which rows are padded: `max_length`, which must be enough, or that of the longest row."""
     longest = int(totals.max(initial=0))
     length = longest if max_length is None else as_integer(max_length, "max_length", minimum=0, example=longest)
     if length < longest:

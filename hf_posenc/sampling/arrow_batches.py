@@ -79,10 +79,7 @@ def _dataset_class() -> Any:
         _columns: _Columns | None = None
 
         def __getitems__(self, keys: Sequence[int]) -> Any:
-            """Return the rows at the indices `keys` as a `DatasetRows`, which holds their columns for the collator.
-
-            If a format was set after `with_arrow_batches`, return what `datasets.Dataset` returns.
-            """
+            """Return the rows at the indices `keys` as a `DatasetRows`, which holds their columns for the collator."""
             form = self.format
             if form["type"] is not None:  # a format that was set later
                 return super().__getitems__(keys)
@@ -122,8 +119,7 @@ class _Columns:
         """Return a dict with the columns `names` of the rows at the indices `keys`.
 
         A column of numbers is a NumPy array, and a column of lists of integers is a `Ragged`, or a list of empty lists
-        if all are empty. All other columns, and those that contain None, are Arrow arrays. Raise `IndexError` if an
-        index is out of range.
+        if all are empty. All other columns, and those that contain None, are Arrow arrays.
         """
         rows = np.array([self._keys[key] for key in keys], dtype=np.int64)  # raises for a row that does not exist
         if self._row_numbers is not None:

@@ -17,13 +17,9 @@ from .stream import StreamBatchSampler
 
 
 class PlanState:
-    r"""Settings and hashes of the batches of a training run. Checkpoints store them, and a resumed run compares them.
+    """Settings and hashes of the batches of a training run. Checkpoints store them, and a resumed run compares them.
 
     `TokenBudgetMixin` creates one object for each run. The plan of a run is the choice of rows for each batch.
-
-    Args:
-        trainer (`transformers.Trainer`): the trainer of the run.
-        sampler (`TokenBudgetBatchSampler` or `StreamBatchSampler`): the batch sampler of the run.
     """
 
     def __init__(self, trainer: Any, sampler: TokenBudgetBatchSampler | StreamBatchSampler) -> None:
@@ -33,8 +29,7 @@ class PlanState:
     def now(self) -> dict[str, Any]:
         """Return the settings and hashes at the current step of the trainer, as a dict of JSON values.
 
-        A stream is read and divided into batches in windows, which are groups of consecutive rows. For a stream, the
-        dict therefore also has the number of windows up to the current step, and a hash of their batches.
+        For a stream, they are also the number of its windows up to the current step, and a hash of their batches.
         """
         state = dict(self.sampler.identity)
         if isinstance(self.sampler, StreamBatchSampler):
@@ -69,11 +64,7 @@ class PlanState:
             self.sampler.expected = as_integer(saved["windows"], "windows", minimum=1, example=1), saved["digest"]
 
     def digest(self) -> int:
-        """Return an integer hash to check that all processes read the same rows, see `require_same_digests`.
-
-        For a data set, the lengths of all rows are hashed. For a stream, the row lengths and batches of all windows up
-        to the current step are hashed (see `now`); the result is 0 if no row was read.
-        """
+        """Return an integer hash of the rows, to check that all processes read the same; 0 if none was read."""
         hashed = self.now().get("digest") or self.sampler.identity.get("lengths") or "0"
         return int(hashed[:15], 16)
 
@@ -116,11 +107,7 @@ def _require_same_order(saved: str | None, here: str | None) -> None:
 
 
 def require_same_digests(digests: torch.Tensor) -> None:
-    r"""Raise `ValueError` if the hashes of the processes differ, because they then read different rows.
-
-    Example:
-        >>> require_same_digests(torch.tensor([7, 7]))      # equal: no error
-    """
+    """Raise `ValueError` if the hashes of the processes differ, because they then read different rows."""
     differ = (digests != digests[0]).nonzero()
     if len(differ):
         raise value_error(

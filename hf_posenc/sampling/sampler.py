@@ -278,12 +278,9 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
 
 
 def require_same_plan(saved: Any, here: Mapping[str, Any], found: str, *, otherwise: str = "") -> None:
-    r"""Raise `ValueError` if the saved state of a sampler does not equal its present state.
+    """Raise `ValueError` if the saved state of a sampler does not equal its present state, with what differs.
 
-    The message lists the keys that differ, are missing or are unknown. `otherwise` is the end of its fix.
-
-    Example:
-        >>> require_same_plan({"seed": 1}, {"seed": 1}, "3 steps here")     # equal: no error
+    `found` and `otherwise` are the ends of the message and of its fix.
     """
     if not isinstance(saved, Mapping):
         raise type_error("a state is a dict", got=shorten(saved), fix="sampler.state_dict()")
@@ -308,13 +305,10 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str, *, otherw
 
 
 def require_same_epoch(read: int, now: int) -> None:
-    r"""Raise `ValueError` if the epoch `now` is not the epoch whose batches are being `read`.
+    """Raise `ValueError` if the epoch `now` is not the epoch whose batches are being `read`.
 
     A `StatefulDataLoader` with workers reads its first batches as soon as its state is read, which accelerate does when
     it prepares the loader. A later `set_epoch` has no effect on them.
-
-    Example:
-        >>> require_same_epoch(1, 1)  # equal: no error
     """
     if read != now:
         raise value_error(

@@ -112,22 +112,14 @@ def stream_batches(
 
 
 def is_stream(rows: Any) -> bool:
-    r"""Return True if `rows` is an `IterableDataset` or has no length, such as a generator; False for a list of rows.
-
-    Example:
-        >>> is_stream([{"input_ids": [5]}]), is_stream(iter([{"input_ids": [5]}]))
-        (False, True)
-    """
+    """Return True if `rows` is an `IterableDataset` or has no length, such as a generator; False for a list of rows."""
     return isinstance(rows, IterableDataset) or not hasattr(rows, "__len__")
 
 
 def stream_loader(
     sampler: StreamBatchSampler, collate_fn: Callable[[list[Any]], Any] | None, **loader: Any
 ) -> DataLoader[Any]:
-    """Return a `DataLoader` that yields `collate_fn(rows)` for each batch of rows that `sampler` reads from its stream.
-
-    Without `collate_fn`, it yields the list of rows. `loader` are further arguments of `DataLoader`.
-    """
+    """Return a `DataLoader` that yields `collate_fn(rows)` for each batch of rows that `sampler` reads."""
     return DataLoader(_AsRead(), batch_sampler=sampler, collate_fn=_Collate(collate_fn), **loader)
 
 
@@ -242,10 +234,7 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
             self._compare(self.expected[0], "none, because the stream ends before")
 
     def progress(self, steps: int) -> dict[str, Any]:
-        r"""Return the number of windows of the stream up to a step, and a hash of their batches, for a checkpoint.
-
-        A window is `window` consecutive rows of the stream, which are divided into batches together.
-        """
+        """Return the number of windows of the stream up to a step, and a hash of their batches, for a checkpoint."""
         while len(self._plans) > 1 and self._plans[1][0] <= steps:
             del self._plans[0]
         return self._plans[0][1] if self._plans else {"windows": 0, "digest": ""}
@@ -387,10 +376,7 @@ class _AsRead(Dataset[Any]):
 
 
 class _Collate:
-    """Collator of a stream's `DataLoader`: removes the row numbers from a batch, and calls `collate_fn` with the rows.
-
-    If `collate_fn` is `None`, return the rows. If it raises an error, add the row numbers to the error as a note.
-    """
+    """Collator of a stream's `DataLoader`: calls `collate_fn` without the row numbers, and notes them in an error."""
 
     def __init__(self, collate_fn: Callable[[list[Any]], Any] | None) -> None:
         self.collate_fn = collate_fn

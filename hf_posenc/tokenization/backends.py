@@ -52,18 +52,12 @@ class DifferentIds(RuntimeError):
 
 
 class FastBackend:
-    r"""Encoder from texts to token ids with nanotoken or gigatoken, without special tokens, truncation or padding.
+    """Encoder from texts to token ids with nanotoken or gigatoken, without special tokens, truncation or padding.
 
-    These libraries are faster than `tokenizers`. `choose_backend` makes this encoder. It is safe to use from several
-    threads and in forked processes.
-
-    Args:
-        text (`str`): the content of a `tokenizer.json`.
-        interval (`int`, *optional*, defaults to 4096): about one text in `interval` is also encoded with `tokenizers`,
-            to check that the ids are the same.
-        most_tokens (`int`, *optional*, defaults to 2**25): number of tokens after which the tokenizer is loaded again,
-            to empty gigatoken's cache of words. It grows by about 10 bytes for each token of random text, and by less
-            than one for each token of real text.
+    `choose_backend` makes it from `text`, the content of a `tokenizer.json`. It is safe to use from several threads and
+    in forked processes. About one text in `interval` is also encoded with `tokenizers`, to check that the ids are the
+    same. After `most_tokens` tokens the tokenizer is loaded again, to empty gigatoken's cache of words, which grows by
+    about 10 bytes for each token of random text, and by less than one for each token of real text.
 
     Raises:
         Unsupported: if no fast library supports this tokenizer, or its ids for a test text differ from those of
@@ -112,10 +106,7 @@ class FastBackend:
         self._tokens = self._texts = self._slow_texts = 0
 
     def tokenize(self, texts: Sequence[Any]) -> Ragged:
-        """Return the token ids of each text.
-
-        About one text in `interval` is also encoded with `tokenizers`. Raise `DifferentIds` if the ids differ.
-        """
+        """Return the token ids of each text; raise `DifferentIds` if those of a compared text differ."""
         before = self._texts
         ids = self._ids(texts)
         if self._slow_texts and before < _LOGGED_AFTER <= self._texts:

@@ -23,15 +23,10 @@ Text = str | Sequence[str]
 
 
 class CallEncoder:
-    r"""Encoder that calls the tokenizer once per text, which is slow.
+    """Encoder that calls the tokenizer once per text, which is slow.
 
-    `Encoder` uses it for slow tokenizers, and for fast ones whose class has steps in Python.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): a private copy, because calls change its attributes.
-        limits (`Limits`): limit on the tokens of a row.
-        special (`int`): number of special tokens added to a row with one text.
-        add_special_tokens, is_split_into_words, targets (`bool`): as in `Encoder`.
+    `Encoder` uses it for slow tokenizers, and for fast ones whose class has steps in Python. `tokenizer` is a private
+    copy, because calls change its attributes. `special` is the number of special tokens of a row with one text.
     """
 
     def __init__(
@@ -53,10 +48,7 @@ class CallEncoder:
         self._lock = threading.Lock()  # a call sets attributes of the tokenizer
 
     def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> Documents:
-        """Tokenize a batch of texts or pairs with one call of the tokenizer for each, and return `Documents`.
-
-        `pairs` has the second text of each pair; `None` means single texts.
-        """
+        """Tokenize a batch of texts or pairs with one call of the tokenizer for each, and return `Documents`."""
         ids: list[list[int]] = []
         types: list[list[int]] = []
         sample: list[int] = []
@@ -157,10 +149,7 @@ class CallEncoder:
 
 
 def check_surrogates(index: int, value: object) -> None:
-    """Raise `ValueError` if a text contains a lone surrogate, a character that is not valid Unicode.
-
-    `value` is a text, or a list or tuple of texts, which may be nested. `index` is the row number for the message.
-    """
+    """Raise `ValueError` if row `index`, a text or nested lists of texts, contains a lone surrogate."""
     for text in value if isinstance(value, (tuple, list)) else [value]:
         if isinstance(text, (tuple, list)):
             check_surrogates(index, text)

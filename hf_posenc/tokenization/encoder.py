@@ -162,22 +162,11 @@ def make_rows(
     side: str,
     types: bool,
 ) -> Documents:
-    r"""Return rows of token ids with special tokens, truncated or split to the limit.
+    r"""Return rows of token ids with special tokens, truncated or split to the limit, in the order of `tokenizers`.
 
-    Args:
-        texts (one or two mappings from `str` to `Ragged`): the columns of the texts; for pairs, those of the first and
-            of the second texts. A mapping has `input_ids`, and may have other columns with one value per token. The
-            other columns get -1 at special tokens.
-        template (`Template`): order of texts and special tokens in a row.
-        limits (`Limits`): limit on the tokens of a row.
-        side (`"left"` or `"right"`): truncation side.
-        types (`bool`): add the column `token_type_ids`.
-
-    Returns:
-        `Documents`, with the rows in the same order as in `tokenizers`.
-
-    Raises:
-        ValueError: if a row cannot be truncated to the limit.
+    `texts` are the columns of the texts, or of the first and of the second texts of pairs: `input_ids`, and other
+    columns with one value per token, which get -1 at special tokens. `types` adds the column `token_type_ids`. Raise
+    `ValueError` if a row cannot be truncated to the limit.
 
     Example:
         >>> ids = Ragged.from_rows([[7, 8, 9], [5]])
@@ -255,10 +244,7 @@ class _Parts(NamedTuple):
     in_order: bool
 
     def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
-        """Return the values of `column` at the tokens that the rows contain, in one array, row after row.
-
-        `text` is 0 if the column belongs to single or first texts, and 1 if it belongs to the second texts of pairs.
-        """
+        """Return the values of `column`, of the first or second texts, at the tokens of the rows, row after row."""
         if self.in_order:
             return column.values
         starts = self.starts[text] + column.offsets[self.sample]

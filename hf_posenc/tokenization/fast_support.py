@@ -44,10 +44,7 @@ class Unsupported(Exception):
 
 
 def supported_model(content: dict[str, Any]) -> str:
-    """Return the model type of a parsed `tokenizer.json`, such as `"BPE"`.
-
-    Raise `Unsupported` if no fast library supports the tokenizer.
-    """
+    """Return the model type of a parsed `tokenizer.json`; raise `Unsupported` if no fast library supports it."""
     model = content["model"]
     kind = str(model.get("type"))
     if kind not in ("WordPiece", "BPE"):
@@ -131,10 +128,9 @@ _HOSTILE = (
 
 
 def probes(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the test texts: a new fast backend must give the same token ids for them as `tokenizers`.
+    """Yield the test texts, for which a new fast backend must give the token ids of `tokenizers`.
 
-    They are a fixed list of difficult texts, and texts made from the added tokens and the vocabulary in `content`, a
-    parsed `tokenizer.json`.
+    They are difficult ones, and some made from the added tokens and the vocabulary of a parsed `tokenizer.json`.
     """
     yield from _HOSTILE
     for token in _spread([token["content"] for token in content["added_tokens"]], _ADDED_TRIED):

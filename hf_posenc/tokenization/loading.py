@@ -56,14 +56,7 @@ _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "s
 
 
 def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> PreTrainedTokenizerBase:
-    r"""Load or copy a tokenizer. Padding and truncation are turned off in the result.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models
-        >>> raw = Tokenizer(models.WordLevel({"<pad>": 0, "<unk>": 1, "hi": 2}, unk_token="<unk>"))
-        >>> private_copy(raw).pad_token
-        '<pad>'
-    """
+    """Load or copy a tokenizer. Padding and truncation are turned off in the result."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
@@ -104,48 +97,27 @@ class SharedTokenizer:
 
 
 def sharing_copy(tokenizer: PreTrainedTokenizerBase) -> SharedTokenizer:
-    """Return a copy of a fast tokenizer that shares its Rust tokenizer and its vocabulary, nearly all of its size.
-
-    `tokenizer` is a result of `private_copy`.
-    """
+    """Return a copy of a fast `private_copy` that shares its Rust tokenizer and vocabulary, nearly all of its size."""
     result = copy.deepcopy(tokenizer, {id(value): value for value in large_parts(tokenizer)})
     result.init_kwargs.update({name: getattr(result, name) for name in _ATTRIBUTES})
     return SharedTokenizer(result)
 
 
 def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:
-    r"""Return the number of rows that an embedding table needs for a tokenizer: its largest id plus one.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models
-        >>> number_of_ids(private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 7}, unk_token="<unk>"))))
-        8
-    """
+    """Return the number of rows that an embedding table needs for a tokenizer: its largest id plus one."""
     return max(tokenizer.get_vocab().values(), default=-1) + 1
 
 
 def stated_limit(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    r"""Return the tokenizer's `model_max_length`, its limit on the tokens of a row; `None` if it has no limit.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models
-        >>> stated_limit(private_copy(Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>")))) is None
-        True
-    """
+    """Return the tokenizer's `model_max_length`, its limit on the tokens of a row; `None` if it has no limit."""
     limit = tokenizer.model_max_length
     return int(limit) if limit and limit < _NO_LIMIT else None
 
 
 def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
-    r"""Return the files that `save_pretrained` writes, as a dict from name to bytes; equal tokenizers give equal files.
+    """Return the files that `save_pretrained` writes, as a dict from name to bytes; equal tokenizers give equal files.
 
     Raise `ValueError` if a slow tokenizer has other ids when it is rebuilt from its files.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models
-        >>> files = to_files(private_copy(Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))))
-        >>> sorted(files)
-        ['tokenizer.json', 'tokenizer_config.json']
     """
     with STATE_LOCK, tempfile.TemporaryDirectory() as name:
         if tokenizer.is_fast:  # a call may have set padding and truncation
@@ -185,16 +157,10 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
 
 
 def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) -> PreTrainedTokenizerBase:
-    r"""Load a tokenizer of class `kind` from the result of `to_files`.
+    """Load a tokenizer of class `kind` from the result of `to_files`; raise `ValueError` if the class cannot load them.
 
     `from_pretrained` of most classes rebuilds the Rust tokenizer from the vocabulary; this function uses the one in
-    `tokenizer.json`. Raise `ValueError` if the class cannot load the files.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models
-        >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
-        >>> from_files(type(mine), to_files(mine))("hi")["input_ids"]
-        [1]
+    `tokenizer.json`.
     """
     folder = _Folder()
     for name, content in files.items():
@@ -238,10 +204,7 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
 
 
 def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
-    """Return the local path of `file` in the folder or Hub repository `name`; `None` if there is no such file.
-
-    A file on the Hub is downloaded if necessary. `hub` has arguments of `from_pretrained`, such as `revision`.
-    """
+    """Return the local path of `file` in the folder or Hub repository `name`; `None` if there is no such file."""
     from transformers.utils import cached_file
 
     path = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False, **hub)
@@ -249,10 +212,7 @@ def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
 
 
 class _Folder:
-    """Temporary folder with the files of a slow tokenizer; copies of the tokenizer read the same files.
-
-    `deepcopy` of this object returns the object itself. The folder is deleted when no tokenizer refers to it any more.
-    """
+    """Temporary folder with the files of a slow tokenizer, deleted when no tokenizer or copy of one refers to it."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="hf_posenc-"))

@@ -172,15 +172,9 @@ def _merged(symbols: Symbols, pair: Pair) -> Symbols:
 
 
 def pre_tokenizer(byte_level: bool) -> Any:
-    r"""Return the pre-tokenizer of `train_bpe`, which splits a text into words; merges never cross a word boundary.
+    """Return the pre-tokenizer of `train_bpe`, which splits a text into words; merges never cross a word boundary.
 
     With `byte_level` it splits like the pre-tokenizer of GPT-2, otherwise at spaces.
-
-    Example:
-        >>> [word for word, _ in pre_tokenizer(True).pre_tokenize_str("I ride, 2x")]
-        ['I', 'Ġride', ',', 'Ġ2', 'x']
-        >>> [word for word, _ in pre_tokenizer(False).pre_tokenize_str("I ride, 2x")]
-        ['▁I', '▁ride,', '▁2x']
     """
     from tokenizers import pre_tokenizers
 
@@ -189,13 +183,9 @@ def pre_tokenizer(byte_level: bool) -> Any:
 
 
 def checked_texts(texts: Iterable[str]) -> Iterator[str]:
-    r"""Yield the texts one by one, and raise an error that names the row if a text is not a valid `str`.
+    """Yield the texts one by one, and raise an error that names the row if a text is not a valid `str`.
 
     Raise also if `texts` is a single `str`, or at the end if all texts are empty.
-
-    Example:
-        >>> list(checked_texts(("I", "ride")))
-        ['I', 'ride']
     """
     require_one_split(texts, '["text"]')
     # Iterating over these types would yield characters or column names, not texts.

@@ -106,10 +106,7 @@ class Pieces:
         yield text[start:]
 
     def tokenize(self, tokenize: Callable[[Sequence[Any]], Ragged], texts: Sequence[str | Sequence[str]]) -> Ragged:
-        """Return the ids of texts, each tokenized in pieces; lists of words are not cut.
-
-        `tokenize` returns the ids of a batch of texts.
-        """
+        """Return the ids of texts, each tokenized in pieces by `tokenize`; lists of words are not cut."""
         values, lengths = bytearray(), np.zeros(len(texts), np.int64)
         waiting = (
             (row, piece)

@@ -26,11 +26,8 @@ _JSON = "_hf_posenc_json"
 class TokenizersBackend:
     r"""Encoder from texts to token ids with the `tokenizers` library, without special tokens, truncation or padding.
 
-    Args:
-        json (`str`): the content of a `tokenizer.json`.
-        split_special_tokens (`bool`, *optional*, defaults to `False`): treat special tokens that occur in a text as
-            ordinary text.
-        is_split_into_words (`bool`, *optional*, defaults to `False`): each text is a list of words.
+    Special tokens in a text are ordinary text with `split_special_tokens`; with `is_split_into_words`, each text is a
+    list of words.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -67,14 +64,7 @@ class TokenizersBackend:
 
 
 def rust_from(text: str) -> Tokenizer:
-    r"""Load a `tokenizers.Tokenizer` from the content of a `tokenizer.json`, with exactly the Unigram scores in it.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models
-        >>> text = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -3.33e-5 / 7)], 0, False)).to_str()
-        >>> rust_from(text).to_str() == text
-        True
-    """
+    """Load a `tokenizers.Tokenizer` from the content of a `tokenizer.json`, with exactly the Unigram scores in it."""
     from tokenizers import Tokenizer
 
     rust = Tokenizer.from_str(text)
@@ -98,22 +88,12 @@ def copy_scores(text: str, rust: Tokenizer) -> None:
 def copy_of(
     rust: Tokenizer, vocabulary: Mapping[str, int], read_original: Callable[[], str | None] = lambda: None
 ) -> Tokenizer:
-    r"""Return a copy of a Rust tokenizer that gives the same ids.
+    r"""Return a copy of a Rust tokenizer, with the `vocabulary` of `rust.get_vocab()`, that gives the same ids.
 
     `Tokenizer.to_str`, which `copy.deepcopy` and pickling call, writes one token for each id. If several tokens share
-    an id, this function adds the others, and turns padding and truncation off.
-
-    Args:
-        rust (`tokenizers.Tokenizer`): the tokenizer, which is not changed.
-        vocabulary (mapping from `str` to `int`): `rust.get_vocab()`.
-        read_original (callable, *optional*): returns the content of the file that `rust` was loaded from; `None` if
-            that is unknown. The names of the tokens in merges are taken from it.
-
-    Returns:
-        `tokenizers.Tokenizer`; `to_json` returns its content.
-
-    Raises:
-        ValueError: if tokens share an id, and the ids of a copy would differ.
+    an id, this function adds the others, and turns padding and truncation off. The names of the tokens in merges are
+    taken from the file that `rust` was loaded from; `read_original` returns its content, or `None` if it is unknown.
+    `to_json` returns the content of the copy. Raise `ValueError` if tokens share an id, and the ids would differ.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -175,12 +155,7 @@ def to_json(rust: Tokenizer) -> str:
 
 
 def sharing_tokens(vocabulary: Mapping[str, int]) -> dict[int, list[str]]:
-    r"""Return the tokens of each id that several tokens of a vocabulary share.
-
-    Example:
-        >>> sharing_tokens({"hi": 0, "colour": 1, "color": 1})
-        {1: ['color', 'colour']}
-    """
+    """Return the tokens of each id that several tokens of a vocabulary share."""
     if len(set(vocabulary.values())) == len(vocabulary):
         return {}
     tokens: dict[int, list[str]] = {}
@@ -248,10 +223,7 @@ def remove_state(rust: Tokenizer) -> None:
 
 
 def is_from_rust(error: BaseException) -> bool:
-    """Return True for errors that may come from Rust code: every `Exception`, and a `PanicException` of Rust.
-
-    Return False for any other `BaseException`, such as `KeyboardInterrupt`.
-    """
+    """Return True for errors that may come from Rust code: every `Exception`, and a `PanicException` of Rust."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 

@@ -22,29 +22,17 @@ _WATCHED = (*_STORED, "pad_token", "unk_token", "bos_token", "eos_token", "cls_t
 
 
 def watched(tokenizer: Any, copied: PreTrainedTokenizerBase, padding_side: str | None) -> list[WatchedTokenizer]:
-    """Return the watched objects of a collator: the given tokenizer, unless it is a name, and the private copy of it.
-
-    `padding_side` is the collator's own, if it has one.
-    """
+    """Return the watched objects of a collator: the given tokenizer, unless it is a name, and its private copy."""
     in_use = {"pad_token": copied.pad_token, "padding_side": padding_side or copied.padding_side}
     given = [] if isinstance(tokenizer, str | os.PathLike | SharedTokenizer) else [tokenizer]
     return [WatchedTokenizer(source, in_use) for source in (copied, *given)]
 
 
 class WatchedTokenizer:
-    r"""Settings of a tokenizer object when a collator copied it, to notice changes that have no effect on the copy.
+    """Settings of a tokenizer object when a collator copied it, to notice changes that have no effect on the copy.
 
     Holds only a weak reference to the tokenizer, where its type allows one. `in_use` are settings that the collator
     uses instead of the tokenizer's; a change to one of these needs no notice.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models
-        >>> from hf_posenc.tokenization import private_copy
-        >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
-        >>> watched = WatchedTokenizer(mine, {})
-        >>> mine.padding_side = "left"
-        >>> watched.changes()
-        ["padding_side='left' instead of 'right'"]
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | Tokenizer, in_use: Mapping[str, Any]) -> None:
@@ -79,10 +67,7 @@ class WatchedTokenizer:
 
 
 def _values(tokenizer: Any) -> tuple[int, tuple[Any, ...], dict[str, Any] | None]:
-    """Return the values from which the settings are read: the number of tokens, the attributes, the special tokens.
-
-    The special tokens are `None` if a tokenizer stores any of these values elsewhere.
-    """
+    """Return the values from which the settings are read: number of tokens, attributes, special tokens (or `None`)."""
     # They are compared in each call: reading the settings takes ten times as long.
     if not hasattr(tokenizer, "padding_side"):  # of tokenizers
         return tokenizer.get_vocab_size(), (), {}
