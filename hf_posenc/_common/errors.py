@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rich.filesize import decimal
 
-_Error = TypeVar("_Error", ValueError, TypeError)
+_Error = TypeVar("_Error", ValueError, TypeError, RuntimeError)
 
 
 class Message(str):
@@ -83,6 +83,11 @@ def value_error(rule: str, *, got: object = None, fix: str | None = None) -> Val
 def type_error(rule: str, *, got: object = None, fix: str | None = None) -> TypeError:
     """Return a `TypeError` with the message of `explain`; its attributes `rule`, `got` and `fix` are the parts."""
     return _error(TypeError, rule, got, fix)
+
+
+def runtime_error(rule: str, *, got: object = None, fix: str | None = None) -> RuntimeError:
+    """Return a `RuntimeError` with the message of `explain`; its attributes `rule`, `got` and `fix` are the parts."""
+    return _error(RuntimeError, rule, got, fix)
 
 
 def require_one_split(source: object, then: str = "") -> None:
@@ -160,11 +165,11 @@ def lone_surrogate(text: str) -> int | None:
     return None
 
 
-def warn(message: str) -> None:
-    """Give a warning whose place is the first line outside of this package: Python shows it once for each place."""
+def warn(rule: str, *, got: object = None, fix: str | None = None) -> None:
+    """Warn with the message of `explain`, at the first line outside of this package, once for each such line."""
     package = __name__.partition(".")[0]
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, stacklevel=level + 1)
+    warnings.warn(explain(rule, got=got, fix=fix), stacklevel=level + 1)

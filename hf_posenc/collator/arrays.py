@@ -187,25 +187,19 @@ def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats
 
 
 def _too_large(name: str, row: int, number: int) -> ValueError:
-    return ValueError(
-        explain(
-            f"row {row} of column '{name}' holds {number}, which does not fit into int64",
-            got="integers are int64, below 2**63; beside floats they are float64, exact up to 2**53",
-            fix=f"map it to smaller numbers or texts first, or dataset.remove_columns('{name}')",
-        )
+    return value_error(
+        f"row {row} of column '{name}' holds {number}, which does not fit into int64",
+        got="integers are int64, below 2**63; beside floats they are float64, exact up to 2**53",
+        fix=f"map it to smaller numbers or texts first, or dataset.remove_columns('{name}')",
     )
 
 
 def _mixed(name: str, row: int, value: Any) -> TypeError:
-    kind = type(value).__name__
-    return TypeError(
-        explain(
-            f"row {row} of column '{name}' is {kind}, and the column holds numbers as well",
-            got=shorten(value),
-            fix=_label_fix(name, value)
-            if name in LABEL_COLUMNS
-            else f"values of one type in a column, or dataset.remove_columns('{name}')",
-        )
+    fix = f"values of one type in a column, or dataset.remove_columns('{name}')"
+    return type_error(
+        f"row {row} of column '{name}' is {type(value).__name__}, and the column holds numbers as well",
+        got=shorten(value),
+        fix=_label_fix(name, value) if name in LABEL_COLUMNS else fix,
     )
 
 

@@ -82,12 +82,11 @@ class Embedder:
             except torch.OutOfMemoryError:
                 raise
             except (AssertionError, RuntimeError) as error:  # a collator that was saved on another machine
-                message = explain(
+                warn(
                     f"the table of this collator is on the CPU, because its device {self.device} is not available",
                     got=str(error).partition("\n")[0],
                     fix='"device": null in hf_posenc.json, or collate.replace(embedding=table), a table of your own',
                 )
-                warn(message)
             table = _frozen(weight)
         return PositionalEmbedding(table)
 

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from itertools import islice
 from typing import Any
 
-from .._common.errors import explain, pip_install, value_error
+from .._common.errors import explain, pip_install, runtime_error, value_error
 from .reading import RemoteFiles, Slices
 from .shards import Job, write_shard
 
@@ -41,7 +41,7 @@ def run_in_processes(
             "the same call continues; fewer workers if memory ran out; where processes are spawned, as on macOS and "
             'Windows, a script calls encode under `if __name__ == "__main__":`'
         )
-        raise RuntimeError(explain("a worker process died", got=str(error), fix=fix)) from error
+        raise runtime_error("a worker process died", got=str(error), fix=fix) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -100,9 +100,7 @@ def run_on_ray(
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from error
                 except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-                    raise RuntimeError(
-                        explain("a worker of Ray died", got=error, fix="the same call continues")
-                    ) from error
+                    raise runtime_error("a worker of Ray died", got=error, fix="the same call continues") from error
                 yield record
     finally:
         if is_own:
@@ -115,5 +113,5 @@ def _write_on_ray(job: Job, number: int, source: Slices | RemoteFiles) -> dict[s
     if here != job.versions:
         needed = " ".join(f"{name}=={job.versions[name]}" for name in here if here[name] != job.versions[name])
         rule = "every machine of a cluster must have the versions of the machine that starts the job"
-        raise RuntimeError(explain(rule, got=f"{here} on {os.uname().nodename}", fix=f"pip install {needed}"))
+        raise runtime_error(rule, got=f"{here} on {os.uname().nodename}", fix=f"pip install {needed}")
     return write_shard(job, number, source)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._common.errors import explain, value_error
+from .._common.errors import runtime_error, value_error
 from .position_tables import ModelPositions, PositionTable
 from .properties import LENGTH_KEYS, configurations
 
@@ -66,12 +66,10 @@ class Changes:
             return False
         there = {id(parameter) for parameter in self._model.parameters()}
         if any(id(parameter) not in there for parameter in self._written):
-            raise RuntimeError(
-                explain(
-                    "the model has other tables now than those that were written",
-                    got="a table that was lengthened or exchanged since",
-                    fix="build or load the model again",
-                )
+            raise runtime_error(
+                "the model has other tables now than those that were written",
+                got="a table that was lengthened or exchanged since",
+                fix="build or load the model again",
             )
         while self._restore:
             self._restore.pop()()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from .._common.errors import explain
+from .._common.errors import runtime_error
 from ..positions import MAX_SPREAD, Convention
 from .changes import Changes
 
@@ -96,15 +96,13 @@ class SinusoidalPositions:
                 - A table is no longer in the model, for example because it was lengthened since.
         """
         if self._changes is None:
-            raise RuntimeError(
-                explain(
-                    "the learned rows are gone: the tables contained sinusoids before this call",
-                    got="a model that was reloaded, or a second call",
-                    fix="the report of the first call restores them, as long as the model has not been reloaded",
-                )
+            raise runtime_error(
+                "the learned rows are gone: the tables contained sinusoids before this call",
+                got="a model that was reloaded, or a second call",
+                fix="the report of the first call restores them, as long as the model has not been reloaded",
             )
         if not self._changes.undo():
-            raise RuntimeError(explain("the model was restored already", fix="use_sinusoidal_positions(model) again"))
+            raise runtime_error("the model was restored already", fix="use_sinusoidal_positions(model) again")
 
     def __repr__(self) -> str:
         convention = self.convention if self.base is None else replace(self.convention.formula, base=self.base)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._common.compat import has_forward_hooks
-from .._common.errors import explain, shorten, type_error, value_error, warn
+from .._common.errors import shorten, type_error, value_error, warn
 from .alternatives import Kind, resolve_encoding
 from .arguments import Scale, check_out, without_values
 from .conventions import Convention
@@ -198,23 +198,17 @@ class PositionalEmbedding(nn.Module):
                 fix="input_ids[None] for a single row",
             )
         ids = input_ids if input_ids.dtype in (torch.int32, torch.int64) else input_ids.long()
-        if _can_check_values(ids) and ids.numel():
-            values = ids.numpy()
-            if values.min() < 0 or values.max() >= self.num_embeddings:
-                raise ValueError(self._id_message(ids))
+        rows = self.num_embeddings
+        if _can_check_values(ids) and ids.numel() and (ids.numpy().min() < 0 or ids.numpy().max() >= rows):
+            bad = (ids < 0) | (ids >= rows)
+            row, column = bad.nonzero()[0].tolist()
+            fix = f"an embedding of max(tokenizer.get_vocab().values()) + 1 rows, at least {int(ids.max()) + 1}"
+            raise value_error(
+                f"row {row}, column {column} has id {int(ids[row, column])}, the embedding has {rows} rows",
+                got=f"{int(bad.sum())} of {ids.numel()} ids without a row",
+                fix=fix if int(ids[row, column]) >= 0 else "labels may hold -100, input_ids may not",
+            )
         return ids.to(self.embedding.weight.device)
-
-    def _id_message(self, ids: torch.Tensor) -> str:
-        """Return the error message for ids that are negative or too large for the table."""
-        bad = (ids < 0) | (ids >= self.num_embeddings)
-        row, column = bad.nonzero()[0].tolist()
-        return explain(
-            f"row {row}, column {column} has id {int(ids[row, column])}, the embedding has {self.num_embeddings} rows",
-            got=f"{int(bad.sum())} of {ids.numel()} ids without a row",
-            fix=f"an embedding of max(tokenizer.get_vocab().values()) + 1 rows, at least {int(ids.max()) + 1}"
-            if int(ids[row, column]) >= 0
-            else "labels may hold -100, input_ids may not",
-        )
 
     def _look_up(self, ids: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return the token embeddings `(B, T, D)`, in `out` if it is given and the table is a plain one."""
@@ -261,20 +255,16 @@ class PositionalEmbedding(nn.Module):
         encoding, tokens = self.encoding.spread(), float(vectors.float().std()) * abs(self.encoding.factor)
         if encoding > MAX_SPREAD * tokens:
             warn(
-                explain(
-                    f"the encoding's spread is over {MAX_SPREAD:g} times the embedding's: positions drown the tokens",
-                    got=f"standard deviation {encoding:.2g} against {tokens:.2g}, scale={self.encoding.scale!r}",
-                    fix="scale='sqrt_d' as in the paper, or a LayerNorm after it and a filter for this warning",
-                )
+                f"the encoding's spread is over {MAX_SPREAD:g} times the embedding's: positions drown the tokens",
+                got=f"standard deviation {encoding:.2g} against {tokens:.2g}, scale={self.encoding.scale!r}",
+                fix="scale='sqrt_d' as in the paper, or a LayerNorm after it and a filter for this warning",
             )
         elif type(self.encoding) is SinusoidalPositionalEncoding and MAX_SPREAD * encoding < tokens < math.inf:
             scale = encoding / tokens * abs(self.encoding.factor)
             warn(
-                explain(
-                    f"the embedding's spread is over {MAX_SPREAD:g} times the encoding's: tokens drown the positions",
-                    got=f"standard deviation {tokens:.2g} against {encoding:.2g}, scale={self.encoding.scale!r}",
-                    fix=f"scale={scale:.2g}; 'sqrt_d' is for tables with a standard deviation of 1/sqrt(D)",
-                )
+                f"the embedding's spread is over {MAX_SPREAD:g} times the encoding's: tokens drown the positions",
+                got=f"standard deviation {tokens:.2g} against {encoding:.2g}, scale={self.encoding.scale!r}",
+                fix=f"scale={scale:.2g}; 'sqrt_d' is for tables with a standard deviation of 1/sqrt(D)",
             )
 
 

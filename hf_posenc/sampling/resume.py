@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .._common.errors import explain, value_error, warn
+from .._common.errors import value_error, warn
 from .._common.integers import as_integer
 from .sampler import TokenBudgetBatchSampler, require_same_plan
 from .stream import StreamBatchSampler
@@ -46,11 +46,9 @@ class PlanState:
         saved = attributes.get("plan") if isinstance(attributes, dict) else None
         if not saved:
             warn(
-                explain(
-                    "the checkpoint has no state of a token budget, so rows may be repeated or left out",
-                    got="a checkpoint of another Trainer",
-                    fix="TrainingArguments(ignore_data_skip=True) begins with the first rows again",
-                )
+                "the checkpoint has no state of a token budget, so rows may be repeated or left out",
+                got="a checkpoint of another Trainer",
+                fix="TrainingArguments(ignore_data_skip=True) begins with the first rows again",
             )
             return
         here = self.now()

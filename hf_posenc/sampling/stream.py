@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from .._common.compat import node_of, processes_of_accelerate
-from .._common.errors import explain, shorten, type_error, value_error, warn
+from .._common.errors import runtime_error, shorten, type_error, value_error, warn
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.inputs import check_row
@@ -273,14 +273,11 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
                 once = ": an iterator can be read only once" if isinstance(self._rows, Iterator) else ""
                 last = len(waiting) % ranks if number < 0 else 0
                 unused = f"; not used: its last {last} rows, too few for the {ranks} batches of a step" if last else ""
+                end = ", so it ends here" if number < 0 else ""
                 warn(
-                    explain(
-                        f"the stream has fewer rows in pass {epoch} than in the first one"
-                        + (", so it ends here" if number < 0 else ""),
-                        got=f"{number + 1} rows, {rows_of_first} before{once}{unused}",
-                        fix="a data set that can be read again, such as "
-                        "datasets.IterableDataset.from_generator(function)",
-                    )
+                    f"the stream has fewer rows in pass {epoch} than in the first one{end}",
+                    got=f"{number + 1} rows, {rows_of_first} before{once}{unused}",
+                    fix="a data set that can be read again, such as datasets.IterableDataset.from_generator(function)",
                 )
             if number < 0:
                 return
@@ -299,12 +296,10 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
             for number, row in enumerate(self._rows, start=1):  # noqa: B007
                 yield row
         except Exception as problem:
-            raise RuntimeError(
-                explain(
-                    f"row {number} of the stream could not be read",
-                    got=f"{type(problem).__name__}: {problem}",
-                    fix="repair the stream, and resume from the last checkpoint",
-                )
+            raise runtime_error(
+                f"row {number} of the stream could not be read",
+                got=f"{type(problem).__name__}: {problem}",
+                fix="repair the stream, and resume from the last checkpoint",
             ) from problem
 
     def _lengths(self, window: list[Numbered]) -> NDArray[np.int64]:

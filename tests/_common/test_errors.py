@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-from hf_posenc._common.errors import explain, message_of, one_of, type_error, value_error
+from hf_posenc._common.errors import explain, message_of, one_of, runtime_error, type_error, value_error
 
 
-@pytest.mark.parametrize("kind", [value_error, type_error])
+@pytest.mark.parametrize("kind", [value_error, type_error, runtime_error])
 def test_an_error_carries_the_parts_of_its_message_also_after_pickling(kind) -> None:
     error = kind("d_model must be positive", got=0, fix="d_model=8")
     for each in (error, pickle.loads(pickle.dumps(error))):
