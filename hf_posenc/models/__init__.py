@@ -1,40 +1,23 @@
 """Hugging Face models: their inputs and positions, found by running them, and sinusoids written into their tables."""
 
-from .mask_support import LayerMasks
-from .position_tables import ModelPositions, PositionKind, PositionTable, find_positions, kinds_of, position_lookups
-from .probe import Probe, check_weights, token_embeddings, unchanged
-from .properties import (
-    forward_names,
-    is_hugging_face,
-    loaded_model,
-    not_a_model,
-    opened,
-)
-from .report import SinusoidalPositions
-from .spec import ModelSpec
-from .table_contents import looks_trained
-from .use import recorded_formula, use_sinusoidal_positions
-
-__all__ = [
-    "LayerMasks",
-    "ModelPositions",
-    "ModelSpec",
-    "PositionKind",
-    "PositionTable",
-    "Probe",
-    "SinusoidalPositions",
-    "check_weights",
-    "find_positions",
-    "forward_names",
-    "is_hugging_face",
-    "kinds_of",
-    "loaded_model",
-    "looks_trained",
-    "not_a_model",
-    "opened",
-    "position_lookups",
-    "recorded_formula",
-    "token_embeddings",
-    "unchanged",
-    "use_sinusoidal_positions",
-]
+from .mask_support import LayerMasks as LayerMasks
+from .position_tables import ModelPositions as ModelPositions
+from .position_tables import PositionKind as PositionKind
+from .position_tables import PositionTable as PositionTable
+from .position_tables import find_positions as find_positions
+from .position_tables import kinds_of as kinds_of
+from .position_tables import position_lookups as position_lookups
+from .probe import Probe as Probe
+from .probe import check_weights as check_weights
+from .probe import token_embeddings as token_embeddings
+from .probe import unchanged as unchanged
+from .properties import forward_names as forward_names
+from .properties import is_hugging_face as is_hugging_face
+from .properties import loaded_model as loaded_model
+from .properties import not_a_model as not_a_model
+from .properties import opened as opened
+from .report import SinusoidalPositions as SinusoidalPositions
+from .spec import ModelSpec as ModelSpec
+from .table_contents import looks_trained as looks_trained
+from .use import recorded_formula as recorded_formula
+from .use import use_sinusoidal_positions as use_sinusoidal_positions

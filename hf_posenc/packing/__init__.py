@@ -3,20 +3,12 @@
 NumPy only, so that a plan is the same in a forked worker and on every rank.
 """
 
-from .batch_plan import BatchPlan
-from .document_lengths import checked_lengths
-from .packed_rows import PackingPlan, pack
-from .shapes import Cost, best_shapes, padded, row_costs
-from .token_budget import plan_batches
-
-__all__ = [
-    "BatchPlan",
-    "Cost",
-    "PackingPlan",
-    "best_shapes",
-    "checked_lengths",
-    "pack",
-    "padded",
-    "plan_batches",
-    "row_costs",
-]
+from .batch_plan import BatchPlan as BatchPlan
+from .document_lengths import checked_lengths as checked_lengths
+from .packed_rows import PackingPlan as PackingPlan
+from .packed_rows import pack as pack
+from .shapes import Cost as Cost
+from .shapes import best_shapes as best_shapes
+from .shapes import padded as padded
+from .shapes import row_costs as row_costs
+from .token_budget import plan_batches as plan_batches

@@ -3,64 +3,37 @@ r"""Position ids, sinusoidal and other positional encodings, and the modules tha
 Other rooms import from `hf_posenc.positions` only, not from its modules.
 """
 
-from .alternatives import (
-    KINDS,
-    ExponentialPositionalEncoding,
-    Kind,
-    NoPositionalEncoding,
-    ScaledSinusoidalPositionalEncoding,
-    positional_encoding,
-    resolve_encoding,
-)
-from .arguments import USUAL_BASE, Scale, check_length, without_values
-from .cache import cached_tables, clear_cache
-from .conventions import CONVENTIONS, Convention, fixed_bases, resolve_convention
-from .embedding import MAX_SPREAD, PositionalEmbedding
-from .exact import round_once
-from .functional import frequencies, reorder_columns, sinusoidal_encoding, sinusoidal_table
-from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
-from .module import PositionalEncoding, SinusoidalPositionalEncoding
-from .position_ids import (
-    position_ids_from_documents,
-    position_ids_from_lengths,
-    position_ids_from_mask,
-    row_length,
-)
-from .recognition import Identified, identify
-
-__all__ = [
-    "CONVENTIONS",
-    "KINDS",
-    "MAX_SPREAD",
-    "USUAL_BASE",
-    "Convention",
-    "ExponentialPositionalEncoding",
-    "FourierPositionalEncoding",
-    "Identified",
-    "Kind",
-    "LearnedPositionalEncoding",
-    "NoPositionalEncoding",
-    "PositionalEmbedding",
-    "PositionalEncoding",
-    "Scale",
-    "ScaledSinusoidalPositionalEncoding",
-    "SinusoidalPositionalEncoding",
-    "cached_tables",
-    "check_length",
-    "clear_cache",
-    "fixed_bases",
-    "frequencies",
-    "identify",
-    "position_ids_from_documents",
-    "position_ids_from_lengths",
-    "position_ids_from_mask",
-    "positional_encoding",
-    "reorder_columns",
-    "resolve_convention",
-    "resolve_encoding",
-    "round_once",
-    "row_length",
-    "sinusoidal_encoding",
-    "sinusoidal_table",
-    "without_values",
-]
+from .alternatives import KINDS as KINDS
+from .alternatives import ExponentialPositionalEncoding as ExponentialPositionalEncoding
+from .alternatives import Kind as Kind
+from .alternatives import NoPositionalEncoding as NoPositionalEncoding
+from .alternatives import ScaledSinusoidalPositionalEncoding as ScaledSinusoidalPositionalEncoding
+from .alternatives import positional_encoding as positional_encoding
+from .alternatives import resolve_encoding as resolve_encoding
+from .arguments import USUAL_BASE as USUAL_BASE
+from .arguments import Scale as Scale
+from .arguments import check_length as check_length
+from .arguments import without_values as without_values
+from .cache import cached_tables as cached_tables
+from .cache import clear_cache as clear_cache
+from .conventions import CONVENTIONS as CONVENTIONS
+from .conventions import Convention as Convention
+from .conventions import fixed_bases as fixed_bases
+from .conventions import resolve_convention as resolve_convention
+from .embedding import MAX_SPREAD as MAX_SPREAD
+from .embedding import PositionalEmbedding as PositionalEmbedding
+from .exact import round_once as round_once
+from .functional import frequencies as frequencies
+from .functional import reorder_columns as reorder_columns
+from .functional import sinusoidal_encoding as sinusoidal_encoding
+from .functional import sinusoidal_table as sinusoidal_table
+from .learned import FourierPositionalEncoding as FourierPositionalEncoding
+from .learned import LearnedPositionalEncoding as LearnedPositionalEncoding
+from .module import PositionalEncoding as PositionalEncoding
+from .module import SinusoidalPositionalEncoding as SinusoidalPositionalEncoding
+from .position_ids import position_ids_from_documents as position_ids_from_documents
+from .position_ids import position_ids_from_lengths as position_ids_from_lengths
+from .position_ids import position_ids_from_mask as position_ids_from_mask
+from .position_ids import row_length as row_length
+from .recognition import Identified as Identified
+from .recognition import identify as identify

@@ -3,21 +3,11 @@
 `hf_posenc.packing` plans which rows form a batch; this package applies its plans in data sets and training loops.
 """
 
-from .arrow_batches import with_arrow_batches
-from .lengths import lengths_of
-from .packed import pack_dataset
-from .sampler import TokenBudgetBatchSampler
-from .stream import stream_batches
-from .token_log import TokenLogMixin
-from .trainer import PadToShapes, TokenBudgetMixin
-
-__all__ = [
-    "PadToShapes",
-    "TokenBudgetBatchSampler",
-    "TokenBudgetMixin",
-    "TokenLogMixin",
-    "lengths_of",
-    "pack_dataset",
-    "stream_batches",
-    "with_arrow_batches",
-]
+from .arrow_batches import with_arrow_batches as with_arrow_batches
+from .lengths import lengths_of as lengths_of
+from .packed import pack_dataset as pack_dataset
+from .sampler import TokenBudgetBatchSampler as TokenBudgetBatchSampler
+from .stream import stream_batches as stream_batches
+from .token_log import TokenLogMixin as TokenLogMixin
+from .trainer import PadToShapes as PadToShapes
+from .trainer import TokenBudgetMixin as TokenBudgetMixin

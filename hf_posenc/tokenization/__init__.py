@@ -5,33 +5,22 @@ result is `Documents`.
 NumPy only.
 """
 
-from .backends import BackendName, DifferentIds, FastBackend, choose_backend
-from .bpe import train_bpe
-from .encoder import Encoder, calls_only_rust
-from .fast_support import Unsupported
-from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
-from .merges import MergeStep, bpe_merges, bpe_stages
-from .pieces import Pieces
-from .rust import TokenizersBackend, is_from_rust
-
-__all__ = [
-    "BackendName",
-    "DifferentIds",
-    "Encoder",
-    "FastBackend",
-    "MergeStep",
-    "Pieces",
-    "TokenizersBackend",
-    "Unsupported",
-    "bpe_merges",
-    "bpe_stages",
-    "calls_only_rust",
-    "choose_backend",
-    "from_files",
-    "is_from_rust",
-    "number_of_ids",
-    "private_copy",
-    "stated_limit",
-    "to_files",
-    "train_bpe",
-]
+from .backends import BackendName as BackendName
+from .backends import DifferentIds as DifferentIds
+from .backends import FastBackend as FastBackend
+from .backends import choose_backend as choose_backend
+from .bpe import train_bpe as train_bpe
+from .encoder import Encoder as Encoder
+from .encoder import calls_only_rust as calls_only_rust
+from .fast_support import Unsupported as Unsupported
+from .loading import from_files as from_files
+from .loading import number_of_ids as number_of_ids
+from .loading import private_copy as private_copy
+from .loading import stated_limit as stated_limit
+from .loading import to_files as to_files
+from .merges import MergeStep as MergeStep
+from .merges import bpe_merges as bpe_merges
+from .merges import bpe_stages as bpe_stages
+from .pieces import Pieces as Pieces
+from .rust import TokenizersBackend as TokenizersBackend
+from .rust import is_from_rust as is_from_rust
