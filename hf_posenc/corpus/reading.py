@@ -294,12 +294,10 @@ def _split_of(loaded: Any, split: str | None) -> Dataset:
     """Return the rows that a split such as `"train[:10%]+test"` names; raise for several splits without one."""
     import datasets
 
-    if isinstance(loaded, datasets.IterableDataset | datasets.IterableDatasetDict):
-        fix = "load_dataset(...) without streaming=True, or the addresses of its files"
-        raise type_error("a stream has no row numbers, by which a job continues", got=type(loaded).__name__, fix=fix)
     splits = loaded if isinstance(loaded, dict) else {str(getattr(loaded, "split", None) or "train"): loaded}
-    if not all(isinstance(part, datasets.Dataset) for part in splits.values()):
-        raise type_error("inputs must be paths, addresses, names on the Hub or data sets", got=shorten(loaded))
+    if not all(isinstance(part, datasets.Dataset) for part in splits.values()):  # a stream has no row numbers
+        rule = "inputs must be paths, addresses, names on the Hub or data sets, not streams"
+        raise type_error(rule, got=shorten(loaded), fix="load_dataset(...) without streaming=True")
     if any(part.format["type"] == "custom" for part in splits.values()):
         fix = "dataset.map(...) in place of the transform"
         raise type_error("shards have the stored rows, and a transform changes them when they are read", fix=fix)

@@ -75,13 +75,10 @@ class Convention:
     key: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        texts: dict[str, tuple[object, type, str]] = {
-            "name": (self.name, str, "name='mine'"),
-            "cosine_first": (self.cosine_first, bool, "cosine_first=True"),
-        }
-        for name, (value, kind, fix) in texts.items():
-            if not isinstance(value, kind):
-                raise type_error(f"{name} must be a {kind.__name__}", got=shorten(value), fix=fix)
+        if not isinstance(self.name, str):
+            raise type_error("name must be a str", got=shorten(self.name), fix="name='mine'")
+        if not isinstance(self.cosine_first, bool):
+            raise type_error("cosine_first must be a bool", got=shorten(self.cosine_first), fix="cosine_first=True")
         if self.layout not in get_args(Layout):
             raise ValueError(one_of("layout", self.layout, get_args(Layout)))
         if self.spacing not in get_args(Spacing):
