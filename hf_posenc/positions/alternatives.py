@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._common.errors import one_of, shorten, type_error, value_error
-from .arguments import USUAL_BASE, Scale, check_base, check_number
-from .conventions import Convention
+from .arguments import USUAL_BASE, check_base, check_number
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
 
@@ -44,18 +43,8 @@ class NoPositionalEncoding(PositionalEncoding):
 class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
     """Sinusoids times one learned number `alpha`, as espnet's `ScaledPositionalEncoding` and x-transformers' class."""
 
-    def __init__(
-        self,
-        d_model: int,
-        *,
-        start: float = 1.0,
-        convention: str | Convention = "vaswani",
-        base: float | None = None,
-        scale: Scale = None,
-        dropout: float = 0.0,
-        max_length: int | None = None,
-    ) -> None:
-        super().__init__(d_model, convention=convention, base=base, scale=scale, dropout=dropout, max_length=max_length)
+    def __init__(self, d_model: int, *, start: float = 1.0, **settings: Any) -> None:
+        super().__init__(d_model, **settings)
         self.start = check_number(start, "start", fix="start=1.0, or d_model**-0.5")
         self.alpha = nn.Parameter(torch.empty(()))
         self.reset_parameters()
@@ -84,16 +73,8 @@ class ExponentialPositionalEncoding(PositionalEncoding):
     float32. A call raises for a negative position; compiled code does not check it.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        *,
-        base: float = USUAL_BASE,
-        scale: Scale = None,
-        dropout: float = 0.0,
-        max_length: int | None = None,
-    ) -> None:
-        super().__init__(d_model, scale=scale, dropout=dropout, max_length=max_length)
+    def __init__(self, d_model: int, *, base: float = USUAL_BASE, **settings: Any) -> None:
+        super().__init__(d_model, **settings)
         self.base = check_base(base)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:

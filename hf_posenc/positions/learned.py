@@ -117,11 +117,9 @@ class FourierPositionalEncoding(PositionalEncoding):
         hidden_size: int | None = None,
         gamma: float = 10.0,
         std: float = _STD_OF_SINUSOIDS,
-        scale: Scale = None,
-        dropout: float = 0.0,
-        max_length: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(d_model, scale=scale, dropout=dropout, max_length=max_length)
+        super().__init__(d_model, **settings)
         count = self.d_model + self.d_model % 2 if num_features is None else num_features
         self.num_features = as_integer(count, "num_features", minimum=1, example=64)
         if self.num_features % 2:
