@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hf_posenc import fixed_bases
+from hf_posenc import fixed_bases, sinusoidal_encoding
 from hf_posenc.positions import CONVENTIONS, Convention
 
 FIXED = fixed_bases(4, 5, 7)
@@ -26,6 +26,14 @@ FORMULAS = list({convention.formula: convention for convention in reversed(ALL)}
 FORMATS = {torch.float32: (24, -126), torch.bfloat16: (8, -126), torch.float16: (11, -14)}
 # 50 decimal places at 2**31 turns.
 DIGITS = 60
+
+
+def table_of(rows: int, width: int, convention: str = "vaswani", dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return the table of a model family: row p is the encoding of position p, and the row of padding is zero."""
+    table = sinusoidal_encoding(range(rows), width, convention=convention, dtype=dtype)
+    if (padding := CONVENTIONS[convention].padding_position) is not None:
+        table[padding] = 0
+    return table
 
 
 def named(convention: Convention) -> str:

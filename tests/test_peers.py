@@ -17,6 +17,7 @@ import torch
 from benchmarks.peers import PEERS, Peer, installed
 from benchmarks.theirs import of, of_transformers, timesteps
 from looping import for_each
+from sinusoid_reference import table_of
 from test_readme import REPO
 
 from hf_posenc.positions import (
@@ -24,7 +25,6 @@ from hf_posenc.positions import (
     Convention,
     SinusoidalPositionalEncoding,
     sinusoidal_encoding,
-    sinusoidal_table,
 )
 
 HERE = installed()[0]
@@ -162,7 +162,7 @@ def test_tables_of_float32_angles_are_ours_within_their_error(model: str, width:
 @for_each("model", PADDED)
 def test_tables_with_a_padding_row_are_ours_with_the_same_row_zero(model: str, width: int, convention: str) -> None:
     theirs = of_transformers(*PADDED[model]).get_embedding(300, width, 1)
-    table = sinusoidal_table(300, width, convention=convention)
+    table = table_of(300, width, convention=convention)
     assert_same_rows(theirs, table)
     assert torch.equal(theirs[1], table[1])
     if width % 2:

@@ -33,8 +33,7 @@ class Convention:
         spacing (`"width"` or `"ends"`): frequency of pair i: base^(-2i/D) for `"width"`; base^(-i/(H-1)) for `"ends"`,
             where H is the number of pairs, so that the last frequency is exactly 1/base (1 for a single pair).
         first_position (`int`, *optional*, defaults to 0): position of the first token if no positions are given.
-        padding_position (`int`, *optional*): position of padding tokens, by default none; its row is zero in
-            `sinusoidal_table` only.
+        padding_position (`int`, *optional*): position of padding tokens, by default none. It is encoded as any other.
         bases (`tuple` of numbers, *optional*): positions per turn of each pair of columns; replaces `spacing` and
             `base`.
         cosine_first (`bool`, *optional*, defaults to `False`): True swaps sines and cosines in the layout.

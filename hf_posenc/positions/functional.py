@@ -1,4 +1,4 @@
-"""Sinusoidal encodings as plain functions: vectors, tables, frequencies, and conversion between conventions.
+"""Sinusoidal encodings as plain functions: vectors, frequencies, and conversion between conventions.
 
 These functions do not cache rows; the modules in `module` do.
 """
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.errors import value_error
-from .arguments import as_positions, check_dtype, check_length, check_width, without_values
+from .arguments import as_positions, check_dtype, check_width, without_values
 from .cache import Encoding, compute, rows_at
 from .conventions import Convention, resolve_convention
 from .exact import DIGITS, TWO_PI, exact_frequencies, waves
@@ -72,31 +72,6 @@ def sinusoidal_encoding(
     where = as_positions(positions)
     get_rows = rows_at if without_values(where) else compute
     rows = get_rows(where, encoding, check_dtype(dtype))
-    return rows if device is None else rows.to(device)
-
-
-def sinusoidal_table(
-    num_positions: int,
-    d_model: int,
-    *,
-    convention: str | Convention = "vaswani",
-    base: float | None = None,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str | None = None,
-) -> torch.Tensor:
-    r"""Return a table whose row p is the encoding of position p; the row of the convention's padding position is zero.
-
-    Example:
-        >>> sinusoidal_table(3, 4, convention="fairseq")
-        tensor([[ 0.0000e+00,  0.0000e+00,  1.0000e+00,  1.0000e+00],
-                [ 0.0000e+00,  0.0000e+00,  0.0000e+00,  0.0000e+00],
-                [ 9.0930e-01,  2.0000e-04, -4.1615e-01,  1.0000e+00]])
-    """
-    resolved = resolve_convention(convention)
-    positions = torch.arange(check_length(num_positions, "num_positions"), device="cpu")
-    rows = sinusoidal_encoding(positions, d_model, convention=resolved, base=base, dtype=dtype)
-    if resolved.padding_position is not None:
-        rows[resolved.padding_position : resolved.padding_position + 1] = 0
     return rows if device is None else rows.to(device)
 
 

@@ -80,7 +80,7 @@ class PositionalEncoding(nn.Module):
 
     @property
     def padding_position(self) -> int | None:
-        """Position of padding tokens; `None` if the encoding has none. Its row is zero in `sinusoidal_table` only."""
+        """Position of padding tokens; `None` if the encoding has none."""
         return None
 
     @property
@@ -306,7 +306,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     @property
     def padding_position(self) -> int | None:
-        """Position of padding tokens; `None` if the convention has none. Its row is zero in `sinusoidal_table` only."""
+        """Position of padding tokens; `None` if the convention has none."""
         return self.convention.padding_position
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:

@@ -13,9 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from looping import for_each
+from sinusoid_reference import table_of
 
 from hf_posenc import Convention, fixed_bases, sinusoidal_encoding
-from hf_posenc.positions import CONVENTIONS, Identified, identify, sinusoidal_table
+from hf_posenc.positions import CONVENTIONS, Identified, identify
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
@@ -36,7 +37,7 @@ def largest_error(table: torch.Tensor, found: Identified) -> float:
 @for_each("name", CONVENTIONS)
 def test_every_table_that_we_write_is_recognized_as_exact(name: str, width: int, dtype: torch.dtype) -> None:
     convention = CONVENTIONS[name]
-    table = sinusoidal_table(300, width, convention=name, dtype=dtype)
+    table = table_of(300, width, convention=name, dtype=dtype)
     found = identify(table)
     assert found.is_sinusoidal
     assert found.is_exact
@@ -52,7 +53,7 @@ def test_every_table_that_we_write_is_recognized_as_exact(name: str, width: int,
 @for_each("dtype", DTYPES)
 @for_each("name", ["vaswani", "marian", "tensor2tensor"])
 def test_two_rows_are_enough(name: str, dtype: torch.dtype, rows: int) -> None:
-    found = identify(sinusoidal_table(rows, 32, convention=name, dtype=dtype))
+    found = identify(table_of(rows, 32, convention=name, dtype=dtype))
     assert found.is_exact
     assert name in found.presets
     assert found.first_position == 0
@@ -120,7 +121,7 @@ def test_a_custom_convention_is_recognized_only_if_it_is_given(convention: Conve
     assert found.convention.formula == convention.formula
     assert (found.base is None) == bool(convention.bases or convention.wavelengths)
     assert found.presets == ()
-    assert identify(sinusoidal_table(50, 48), conventions=[convention]).presets[0] == "vaswani"
+    assert identify(table_of(50, 48), conventions=[convention]).presets[0] == "vaswani"
 
 
 def test_another_first_position_is_not_recognized() -> None:
@@ -177,7 +178,7 @@ def test_a_row_of_few_numbers_is_not_recognized(rows: int, width: int, is_enough
 
 def test_three_rows_of_a_wide_table_tell_the_convention() -> None:
     for name in ("vaswani", "marian", "tensor2tensor"):
-        found = identify(sinusoidal_table(3, 512, convention=name, dtype=torch.bfloat16))
+        found = identify(table_of(3, 512, convention=name, dtype=torch.bfloat16))
         assert found.presets[0] == name
 
 
