@@ -28,17 +28,6 @@ class NoPositionalEncoding(PositionalEncoding):
         self._check_positions(positions, bound)
         return like.new_zeros(*positions.shape, self.d_model)
 
-    def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        self._check_positions(positions, bound)
-        return self._add(x, x, out)
-
-    def _add(self, rows: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-        if self.scale is not None:
-            return torch.mul(x, self.factor, out=out)
-        if out is None:
-            return x.clone()
-        return out if out is x else out.copy_(x)
-
 
 class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
     """Sinusoids times one learned number `alpha`, as espnet's `ScaledPositionalEncoding` and x-transformers' class."""
