@@ -63,15 +63,10 @@ class PositionalEncoding(nn.Module):
         self, d_model: int, *, scale: Scale = None, dropout: float = 0.0, max_length: int | None = None
     ) -> None:
         super().__init__()
-        self._d_model = check_width(d_model)
+        self.d_model = check_width(d_model)  # width D of the position vectors
         self.scale = check_scale(scale)
         self.dropout = check_dropout(dropout)
         self.max_length = None if max_length is None else check_length(max_length)
-
-    @property
-    def d_model(self) -> int:
-        """Width D of the position vectors."""
-        return self._d_model
 
     @property
     def first_position(self) -> int:
