@@ -45,10 +45,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 def read_whole(path: Path) -> bytes:
     """Return the bytes of a file; raise `ValueError` if it is larger than `LARGEST`, 256 MiB."""
     with path.open("rb") as file:
-        is_small = os.fstat(file.fileno()).st_size <= LARGEST
-        # A device or a growing file can have more bytes than its size.
-        if not is_small or len(content := file.read(LARGEST + 1)) > LARGEST:
-            raise value_error(f"{path} must have at most {LARGEST:,} bytes", got="a larger file")
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise value_error(f"{path} must have at most {LARGEST:,} bytes", got="a larger file")
     return content
 
 
