@@ -21,7 +21,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ._common.compat import attention_implementation
-from ._common.errors import explain, message_of, one_of, shorten, value_error
+from ._common.errors import explain, message_of, require_one_of, shorten, value_error
 from ._common.sample_texts import standard_library_docstrings
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
@@ -80,8 +80,7 @@ def assert_packed_equals_alone(
         >>> sorted(differences)
         ['packed', 'packed, no mask', 'padded left', 'padded right']
     """
-    if restart not in ("position_ids", "tables"):
-        raise ValueError(one_of("restart", restart, ("position_ids", "tables")))
+    require_one_of("restart", restart, ("position_ids", "tables"))
     documents = _documents(texts, tokenizer)
     runner = _Runner(model, restart)
     alone = [runner.outputs([ids], AttentionMask.from_lengths([len(ids)]))[0] for ids in documents]

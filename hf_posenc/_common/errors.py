@@ -124,6 +124,12 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     return explain(f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=fix)
 
 
+def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
+    """Raise `ValueError` with the message of `one_of` if `value` is not in `allowed`."""
+    if value not in (options := list(allowed)):
+        raise ValueError(one_of(name, value, options))
+
+
 def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
     """Return the error message for an unknown keyword argument; it suggests the keyword to use instead."""
     near = [name] if name in called_here else difflib.get_close_matches(name, [*known, *called_here], n=1, cutoff=0.6)

@@ -17,7 +17,7 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._common.compat import bytes_of_table
-from .._common.errors import one_of, shorten, type_error, value_error, warn
+from .._common.errors import require_one_of, shorten, type_error, value_error, warn
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.settings import Settings
@@ -117,12 +117,8 @@ def encode(
         >>> report.totals["documents"], report.totals["tokens"]
         (2, 4)
     """
-    for name, value, choices in (
-        ("on_bad_row", on_bad_row, ("error", "skip")),
-        ("engine", engine, ("processes", "ray")),
-    ):
-        if value not in choices:
-            raise ValueError(one_of(name, value, choices))
+    require_one_of("on_bad_row", on_bad_row, ("error", "skip"))
+    require_one_of("engine", engine, ("processes", "ray"))
     if address is not None and engine != "ray":
         raise value_error("address is that of a Ray cluster", got=f"engine={engine!r}", fix='engine="ray"')
     workers = _cores() if workers is None and engine == "processes" else workers

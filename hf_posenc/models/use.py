@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from .._common.errors import explain, one_of, shorten, type_error, value_error, warn
+from .._common.errors import explain, require_one_of, shorten, type_error, value_error, warn
 from ..positions import MAX_SPREAD, USUAL_BASE, Convention, check_length, resolve_convention
 from .changes import Changes, lengthen
 from .position_tables import ModelPositions, PositionTable, find_positions, position_lookups
@@ -123,8 +123,7 @@ def use_sinusoidal_positions(
           left padding shifts positions unless position_ids are given
         >>> report.remove()
     """
-    if recipe not in ("matched", "paper"):
-        raise ValueError(one_of("recipe", recipe, ("matched", "paper")))
+    require_one_of("recipe", recipe, ("matched", "paper"))
     chosen = resolve_convention(convention)
     if max_positions is not None:
         max_positions = check_length(max_positions, "max_positions")

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._common.errors import one_of, value_error
+from .._common.errors import require_one_of, value_error
 from .._common.integers import as_integer
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram, sorted_order
@@ -203,8 +203,7 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
         [[(0, 0), (1, 10)], [(1, 0)], [(1, 5)]]
     """
     capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
-    if too_long not in get_args(TooLong):
-        raise ValueError(one_of("too_long", too_long, get_args(TooLong)))
+    require_one_of("too_long", too_long, get_args(TooLong))
     sizes = checked_lengths(lengths)
     truncated = tokens_cut = 0
     document = start = None

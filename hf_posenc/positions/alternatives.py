@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._common.errors import one_of, shorten, type_error, value_error
+from .._common.errors import require_one_of, shorten, type_error, value_error
 from .arguments import USUAL_BASE, check_base, check_number
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
@@ -156,8 +156,7 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
             fix=f"sinusoidal_encoding(torch.arange({kind}), {d_model}) for the table, frequencies({d_model}) for its "
             "division term",
         )
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(one_of("kind", kind, KINDS))
+    require_one_of("kind", kind, KINDS)
     return KINDS[kind](d_model, **settings)
 
 
@@ -184,6 +183,5 @@ def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]
             got=shorten(encoding),
             fix="encoding='learned', or encoding=positional_encoding('learned', d_model, max_length=1024)",
         )
-    if encoding not in KINDS:
-        raise ValueError(one_of("encoding", encoding, KINDS))
+    require_one_of("encoding", encoding, KINDS)
     return positional_encoding(encoding, d_model, **settings)  # type: ignore[arg-type]

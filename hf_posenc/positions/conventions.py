@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from .._common.errors import one_of, shorten, type_error, value_error
+from .._common.errors import require_one_of, shorten, type_error, value_error
 from .arguments import USUAL_BASE, check_base, check_bases, check_special_position, check_wavelengths
 
 Layout = Literal["interleaved", "halves"]
@@ -78,10 +78,8 @@ class Convention:
             raise type_error("name must be a str", got=shorten(self.name), fix="name='mine'")
         if not isinstance(self.cosine_first, bool):
             raise type_error("cosine_first must be a bool", got=shorten(self.cosine_first), fix="cosine_first=True")
-        if self.layout not in get_args(Layout):
-            raise ValueError(one_of("layout", self.layout, get_args(Layout)))
-        if self.spacing not in get_args(Spacing):
-            raise ValueError(one_of("spacing", self.spacing, get_args(Spacing)))
+        require_one_of("layout", self.layout, get_args(Layout))
+        require_one_of("spacing", self.spacing, get_args(Spacing))
         values: dict[str, Any] = {
             "first_position": check_special_position(self.first_position, "first_position", minimum=None),
             "base": check_base(self.base),
@@ -291,6 +289,5 @@ def resolve_convention(convention: str | Convention) -> Convention:
             got=shorten(convention),
             fix="convention='vaswani', or convention=fixed_bases(4, 5, 7)",
         )
-    if convention not in CONVENTIONS:
-        raise ValueError(one_of("convention", convention, CONVENTIONS))
+    require_one_of("convention", convention, CONVENTIONS)
     return CONVENTIONS[convention]

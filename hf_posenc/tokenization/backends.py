@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .._common.errors import explain, one_of, pip_install, shorten, value_error
+from .._common.errors import explain, pip_install, require_one_of, shorten, value_error
 from ..ragged import Ragged
 from .fast_support import (
     Unsupported,
@@ -206,8 +206,7 @@ def choose_backend(
     word_ids: bool = False,
 ) -> Backend:
     r"""Return the backend that encodes texts for a tokenizer; log its name unless `backend` is `"tokenizers"`."""
-    if backend not in get_args(BackendName):
-        raise ValueError(one_of("backend", backend, get_args(BackendName)))
+    require_one_of("backend", backend, get_args(BackendName))
     if backend != "tokenizers":
         settings = {
             "split_special_tokens=True": split_special_tokens,

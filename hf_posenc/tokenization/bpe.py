@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
-from .._common.errors import one_of, shorten, type_error, value_error
+from .._common.errors import require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integer
 from .merges import checked_texts, pre_tokenizer
 
@@ -119,8 +119,7 @@ def _checked_roles(special_tokens: Mapping[str, str | Sequence[str]] | None, byt
             fix='special_tokens={"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}',
         )
     for role, value in special_tokens.items():
-        if role not in (*_ROLES, "extra_special_tokens"):
-            raise ValueError(one_of("a role in special_tokens", role, (*_ROLES, "extra_special_tokens")))
+        require_one_of("a role in special_tokens", role, (*_ROLES, "extra_special_tokens"))
         tokens = _as_list(value)
         if (isinstance(value, str) == (role == "extra_special_tokens")) or not all(
             isinstance(token, str) and token for token in tokens
