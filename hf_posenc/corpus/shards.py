@@ -52,17 +52,12 @@ class Job:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def shard_name(number: int) -> str:
-    """Return the name of a shard; names sort in the order of the rows."""
-    return f"data/shard-{number:06d}.parquet"
-
-
 def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str, Any]:
     """Write a shard, and return its record."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = shard_name(number)
+    name = f"data/shard-{number:06d}.parquet"  # names sort in the order of the rows
     record: dict[str, Any] = {"file": name, "shard": number, "job": job.digest}
     record |= {"documents": 0, "cut": 0, "blank": 0, "bad": 0, "bad_rows": []}
     lengths, writer, lines = [np.zeros(0, np.int64)], None, source.lines(number)

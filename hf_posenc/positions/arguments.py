@@ -112,13 +112,6 @@ def check_std(std: Any) -> float:
     return check_number(std, "std", above=0, fix="std=0.02")
 
 
-def check_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return `dtype`; raise if it is not float32, bfloat16, float16 or float64."""
-    if dtype not in DTYPES:
-        raise TypeError(one_of("dtype", dtype, DTYPES))
-    return dtype
-
-
 # ----------------------------------------------------------------------------------------------------------- positions
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from .._common.errors import value_error
-from .arguments import as_positions, check_dtype, check_width, without_values
+from .._common.errors import one_of, value_error
+from .arguments import DTYPES, as_positions, check_width, without_values
 from .cache import Encoding, compute, rows_at
 from .conventions import Convention, resolve_convention
 from .exact import DIGITS, TWO_PI, exact_frequencies, waves
@@ -71,7 +71,9 @@ def sinusoidal_encoding(
     encoding = Encoding.of(convention, d_model, base)
     where = as_positions(positions)
     get_rows = rows_at if without_values(where) else compute
-    rows = get_rows(where, encoding, check_dtype(dtype))
+    if dtype not in DTYPES:
+        raise TypeError(one_of("dtype", dtype, DTYPES))
+    rows = get_rows(where, encoding, dtype)
     return rows if device is None else rows.to(device)
 
 

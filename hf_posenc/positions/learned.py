@@ -62,15 +62,11 @@ class LearnedPositionalEncoding(PositionalEncoding):
         scale: Scale = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(d_model, scale=scale, dropout=dropout, max_length=check_length(max_length))
+        rows = check_length(max_length)
+        super().__init__(d_model, scale=scale, dropout=dropout, max_length=rows)
         self.std = check_std(std)
-        self.weight = nn.Parameter(torch.empty(self.positions, self.d_model))
+        self.weight = nn.Parameter(torch.empty(rows, self.d_model))
         self.reset_parameters()
-
-    @property
-    def positions(self) -> int:
-        """Number of rows of the table: positions are from 0 to this number minus 1."""
-        return self.max_length or 0
 
     def reset_parameters(self) -> None:
         """Initialize the table `weight` again with random numbers."""
