@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -83,22 +82,16 @@ class Output:
     @contextmanager
     def new_file(self, name: str) -> Iterator[Path]:
         """Yield a local path to write to; the file appears in the output when the block ends without an error."""
-        try:
-            if self.folder is not None:
-                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(self.folder / name) as temporary:
-                    yield temporary
-                return
-            with tempfile.TemporaryDirectory(prefix="hf-posenc-") as folder:
-                yield Path(folder, "file")
-                system, root = self._system()
-                system.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
-                system.put_file(str(Path(folder, "file")), f"{root}/{name}")
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
-            rule, fix = f"{self}/{name} cannot be written", "free some space; the same call continues"
-            raise OSError(error.errno, explain(rule, got=os.strerror(error.errno), fix=fix)) from error
+        if self.folder is not None:
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(self.folder / name) as temporary:
+                yield temporary
+            return
+        with tempfile.TemporaryDirectory(prefix="hf-posenc-") as folder:
+            yield Path(folder, "file")
+            system, root = self._system()
+            system.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
+            system.put_file(str(Path(folder, "file")), f"{root}/{name}")
 
     @contextmanager
     def open(self, name: str) -> Iterator[Any]:

@@ -333,7 +333,7 @@ def test_a_full_disk_stops_the_run_which_goes_on_later(
         whole(self, *args)
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    with pytest.raises(OSError, match=r"(?s)shard-000002.parquet cannot be written.*No space left.*the same call"):
+    with pytest.raises(OSError, match="No space left"):
         encode(rows, wordpiece, tmp_path, **SETTINGS)
     assert len(sums(tmp_path)) == 2
     assert not list((tmp_path / "data").glob(".*"))
