@@ -65,12 +65,8 @@ class Formula:
         return False
 
     def __str__(self) -> str:
-        bases = self.convention.bases
-        if bases is not None and len(bases) > 8:
-            words = f"{len(bases)} fixed bases, {min(bases):g} to {max(bases):g} positions a turn"
-        else:
-            words = self.convention.name + (f", base {self.base:g}" if self.base is not None else "")
-        return words + (f", times {self.scale:g}" if self.scale != 1 else "")
+        base = "" if self.base is None else f", base {self.base:g}"
+        return self.convention.name + base + ("" if self.scale == 1 else f", times {self.scale:g}")
 
 
 def table_content(
