@@ -269,7 +269,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         {},
         [{"prompt": "a", "chosen": "b", "rejected": "c"}],
         ValueError,
-        r"DPOTrainer, .*: leave out data_collator=; for one of the texts text_column='chosen'$",
+        r"DPOTrainer, .*: leave out data_collator=; one of them: text_column='chosen'$",
     ),
     (
         {},

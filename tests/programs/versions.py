@@ -35,7 +35,7 @@ from packaging.requirements import Requirement
 REPO = Path(__file__).resolve().parents[2]
 EXTRAS = "bert,fast,plots,train"
 CORE_TOOLS = ("pytest", "hypothesis")  # all that the core's tests need beside the package
-TOOLS = (*CORE_TOOLS, "mpmath", "pandas", "peft", "pytest-xdist", "sentencepiece")
+TOOLS = (*CORE_TOOLS, "mpmath", "pandas", "peft", "pytest-xdist", "sentencepiece", "trl")
 LATE_2025 = ("torch==2.8.0", "transformers==5.0.0", "datasets==4.4.0")
 NOTEBOOK_TOOLS = ("ipykernel", "nbclient")
 OF_THE_SOURCE = ("tests/test_structure.py", "tests/test_release.py")
