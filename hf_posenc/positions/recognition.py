@@ -294,7 +294,10 @@ def _read(table: Any) -> torch.Tensor:
             )
         table = tensor
     if not isinstance(table, torch.Tensor):
-        array = np.asarray(table)
+        try:
+            array = np.asarray(table)
+        except ValueError:  # lists of several lengths
+            array = np.empty(0, dtype=object)
         if array.dtype.kind != "f":
             got = shorten(table)
             raise type_error("a table must hold floating-point numbers", got=got, fix="an array (N, D)")
