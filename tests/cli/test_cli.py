@@ -425,7 +425,7 @@ def drawn_by(capsys: pytest.CaptureFixture[str]) -> Path:
         (["encoding", "--convention", "fairseq", "--base", 100], {"convention": "fairseq", "base": 100.0}),
         (["dials", "--positions", 3], {"d_model": 8, "positions": 3}),
         (["embeddings"], {"text": "a queen is a woman, a king is a man", "scale": ["sqrt_d"], "words": None}),
-        slow(["embeddings", "a b", "--scale", 2, "--scale", "sqrt_d"], {"text": "a b", "scale": [2.0, "sqrt_d"]}),
+        slow(["embeddings", "a b", "--scale", 2, "--scale", "sqrt_d"], {"text": ["a b"], "scale": [2.0, "sqrt_d"]}),
         (["embeddings", "a b a", "--word", "a", "--convention", "marian"], {"words": ["a"], "convention": "marian"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
