@@ -19,35 +19,35 @@ function batchOf(lists, { side, positions, together }, padding) {
       positions: all.map((_, index) => {
         if (positions === "padding") return index;
         return real[index] && positions === "text" ? index - begin(index) : null;
-      }),
-      documents,
+      }), documents, given: all,
     };
   });
 }
-
-// Return the reason of each query and key, T x T. If several hold, the last of these: later, document, padding, query.
+// Return the reason of each query and key, T x T. If several hold, the last of these: later, document, query, padding.
+// A query that is padding has weights too, as in the package's masks, but its output is not used.
 function reasonsOf({ real, documents }, { lookAhead, paddingMask, together }) {
   return real.map((isReal, query) => real.map((isRealKey, key) => {
-    if (paddingMask && !isReal) return PADDING_QUERY;
     if (paddingMask && !isRealKey) return PADDING;
+    if (paddingMask && !isReal) return PADDING_QUERY;
     if (!together && isReal && isRealKey && documents[query] !== documents[key]) return OTHER_DOCUMENT;
     return lookAhead && key > query ? LATER : ALLOWED;
   }));
 }
-
-// Return `count` normal random numbers, always the same ones for the same name.
-function normals(name, count) {
+// Return a function that returns random numbers between 0 and 1 (mulberry32), always the same ones for the same name.
+function uniformOf(name) {
   let seed = 2166136261;
   for (const letter of name) seed = Math.imul(seed ^ letter.codePointAt(0), 16777619);
-  const uniform = () => { // mulberry32
+  return () => {
     seed = (seed + 0x6d2b79f5) | 0;
     let mixed = Math.imul(seed ^ (seed >>> 15), seed | 1);
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return (((mixed ^ (mixed >>> 14)) >>> 0) + 0.5) / 2 ** 32;
   };
-  const normal = () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform());
-  return Float64Array.from({ length: count }, normal);
 }
+const normalOf = (uniform) => () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform());
+const normals = (name, count) => Float64Array.from({ length: count }, normalOf(uniformOf(name)));
+const isAttended = (reason) => reason === ALLOWED || reason === PADDING_QUERY;
+
 const remembered = new Map();
 function once(name, make) {
   if (!remembered.has(name)) remembered.set(name, make());
@@ -56,7 +56,6 @@ function once(name, make) {
 const embeddingOf = (token, d) => once(`${d} ${token}`, () => normals(token, d));
 const matrixOf = (name, d) => once(`${d} matrix ${name}`, () =>
   Array.from({ length: d }, (_, row) => normals(`${name} ${row}`, d).map((value) => value / Math.sqrt(d))));
-
 // The masked score of a hidden key. In float32, score − 1e9 is −1e9.
 const HIDDEN = { infinity: () => -Infinity, billion: () => -1e9, ones: (score) => score };
 
@@ -66,27 +65,27 @@ function dot(a, b) { // a loop, because `reduce` is ten times as slow
   return sum;
 }
 const added = (a, b) => a.map((value, index) => value + b[index]);
-
 // Return a vector scaled to a mean square of 1, as LayerNorm scales it, so that products have the variance d.
 const ofVarianceOne = (vector, root = Math.sqrt(dot(vector, vector) / vector.length || 1)) => vector.map((value) => value / root);
-
 // Return the softmax of scores; of no finite score, NaN.
 function softmax(scores) {
   const most = Math.max(...scores), powers = scores.map((score) => Math.exp(score - most));
   const sum = powers.reduce((a, b) => a + b, 0);
   return powers.map((power) => power / sum);
 }
-
 // Compute one head for a row. Each result but `inputs` and `outputs` is T x T; see `headFormula` for queries and keys.
 function attend(row, settings, encoding) {
   const { width } = encoding, nothing = new Float64Array(width);
+  const share = settings.share ?? 1; // of the positions
   const sinusoids = row.positions.map((position) =>
-    (settings.positions === "none" ? nothing : encodingOf(position ?? 0, encoding)));
+    (settings.positions === "none" ? nothing : encodingOf(position ?? 0, encoding).map((value) => share * value)));
   const inputs = sinusoids.map((vector, index) => added(embeddingOf(row.tokens[index], width), vector));
   const read = { positions: sinusoids, both: inputs, random: inputs.map((vector) => ofVarianceOne(vector)) }[settings.head];
-  const times = (name) => read.map((vector) => Float64Array.from(matrixOf(name, width), (line) => dot(line, vector)));
-  const [turned, keys] = settings.head === "random"
-    ? [times("query"), times("key")]
+  const times = (name) => {
+    const matrix = matrixOf(`${name}${settings.number || ""}`, width); // each number is another head
+    return read.map((vector) => Float64Array.from(matrix, (line) => dot(line, vector)));
+  };
+  const [turned, keys] = settings.head === "random" ? [times("query"), times("key")]
     : [read.map((vector) => turnedBack(vector, settings.back, encoding)), read];
   const queries = turned.map((vector) => vector.map((value) => settings.gain * value));
   const products = queries.map((query) => keys.map((key) => dot(query, key)));
@@ -94,28 +93,24 @@ function attend(row, settings, encoding) {
   const reasons = row.reasons ?? reasonsOf(row, settings);
   const hidden = HIDDEN[settings.hide], one = settings.hide === "ones" ? 1 : 0;
   const masked = scores.map((line, query) =>
-    line.map((score, key) => (reasons[query][key] === ALLOWED ? score + one : hidden(score))));
+    line.map((score, key) => (isAttended(reasons[query][key]) ? score + one : hidden(score))));
   const weights = masked.map(softmax);
   const columns = Array.from(nothing, (_, index) => inputs.map((vector) => vector[index]));
   const kept = weights.map((line) => line.map((weight) => weight || 0)); // NaN if no key is left
   const outputs = kept.map((line) => Float64Array.from(columns, (column) => dot(line, column)));
   return { inputs, products, scores, reasons, weights, outputs };
 }
-
 // Settings that no correct model has, with the words of the page.
 const MISTAKES = [
   ["divide", false, "no ÷ √d"], ["hide", "ones", "0 and 1 added in place of −∞ and 0"],
   ["paddingMask", false, "no padding mask"], ["positions", "padding", "positions that count the padding"],
-  ["together", true, "packed documents without a mask between them"],
-];
+  ["together", true, "packed documents without a mask between them"]];
 const RIGHT = { divide: true, hide: "infinity", paddingMask: true, together: false };
 const furthest = (a, b) => Math.max(...Array.from(a, (value, index) => Math.abs(value - b[index])));
 const placesOf = (row) => row.real.flatMap((isReal, index) => (isReal ? [index] : []));
-
 // Return the largest of some differences, each an object with a `difference`.
 const largest = (differences) =>
   differences.reduce((most, one) => (one.difference > most.difference ? one : most), { difference: 0 });
-
 // Compare the outputs of each text with those that it has alone, computed correctly; `position` is the position there.
 function aloneOf(row, outputs, settings, encoding) {
   const right = { ...settings, ...RIGHT, positions: settings.positions === "none" ? "none" : "text" };
@@ -127,7 +122,6 @@ function aloneOf(row, outputs, settings, encoding) {
       ({ difference: furthest(outputs[index], alone[place]), index, position: single.positions[place] }));
   }));
 }
-
 // Replace the last token of a row, and compare the outputs of the tokens before it.
 function laterOf(row, outputs, settings, encoding) {
   const places = placesOf(row), last = places.pop();
@@ -135,19 +129,18 @@ function laterOf(row, outputs, settings, encoding) {
   const changed = attend({ ...row, tokens }, settings, encoding).outputs;
   return largest(places.map((index) => ({ difference: furthest(outputs[index], changed[index]), index })));
 }
-
-// Move tokens, `order[place]` to each place, and compare the outputs of the same tokens.
+// Move tokens, `order[place]` to each place, and compare the outputs of the same tokens. If equal tokens changed places, the
+// text is the same, and nothing differs.
 function reordered(row, order, settings, encoding) {
-  const tokens = order.map((index) => row.tokens[index]);
+  const tokens = order.map((index) => row.tokens[index]), isSame = tokens.join("\n") === row.tokens.join("\n");
   const [before, after] = [row, { ...row, tokens }].map((one) => attend(one, settings, encoding));
   const place = row.tokens.map((_, index) => order.indexOf(index));
   return row.tokens.map((token, index) => ({
     token, index, inputs: [before.inputs[index], after.inputs[place[index]]],
     outputs: [before.outputs[index], after.outputs[place[index]]],
-    difference: row.real[index] ? furthest(before.outputs[index], after.outputs[place[index]]) : 0,
+    difference: row.real[index] && !isSame ? furthest(before.outputs[index], after.outputs[place[index]]) : 0,
   }));
 }
-
 // Return the order in which the tokens of the first document come in reverse, without special tokens.
 function reversedOrder(row) {
   const document = row.documents.find((one) => one >= 0);
@@ -157,14 +150,17 @@ function reversedOrder(row) {
   return order;
 }
 
-// Return the three tests of a batch: {alone, later, order}, each the largest difference and where it is.
+const hasOrder = (row) => reversedOrder(row).some((from, to) => row.tokens[from] !== row.tokens[to]);
+// Return the three tests of a batch: {alone, later, order}, each the largest difference and where it is; `hasOrder` is
+// false if each text is the same in reverse.
 function testsOf(rows, settings, encoding) {
   const found = rows.map((row, number) => {
     const { outputs } = attend(row, settings, encoding), test = (result) => ({ ...result, row: number });
     return {
       alone: test(aloneOf(row, outputs, settings, encoding)), later: test(laterOf(row, outputs, settings, encoding)),
-      order: test(largest(reordered(row, reversedOrder(row), settings, encoding))),
+      order: test(largest(reordered(row, reversedOrder(row), settings, encoding))), hasOrder: hasOrder(row),
     };
   });
-  return Object.fromEntries(["alone", "later", "order"].map((name) => [name, largest(found.map((one) => one[name]))]));
+  const tests = ["alone", "later", "order"].map((name) => [name, largest(found.map((one) => one[name]))]);
+  return { ...Object.fromEntries(tests), hasOrder: found.some((one) => one.hasOrder) };
 }

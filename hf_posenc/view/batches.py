@@ -24,6 +24,8 @@ TokensOf = Callable[[Sequence[int]], list[str]]  # from a row of ids to its toke
 
 _ROWS, _TOKENS = 16, 32  # of the window; the script shows 8 rows at a time
 _PLAIN_ROWS = 8  # of the table that is shown without scripts
+_SOURCES = ("lab.css", "positions.js", "attention.js", "views.js", "batch.js")
+_PADDING, _PADDING_QUERY = 1, 5  # of `masks.reasons`
 _WIDTH = 64  # of the encoding shown for a batch without embeddings
 
 
@@ -80,7 +82,7 @@ def batch_html(
         encoding_note = f"The encoding is an example, not part of the batch: sinusoids of width {_WIDTH}."
     data = window.data(tokens_of, frozenset(special_ids), labels_are_ids)
     data |= {"note": encoding_note, "encoding": None if encoding is None else _formula(encoding)}
-    return with_script("showBatch", data, ("lab.css", "positions.js", "attention.js", "views.js"), _plain_tables(data))
+    return with_script("showBatch", data, _SOURCES, _plain_tables(data))
 
 
 def _formula(encoding: SinusoidalPositionalEncoding) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class _Window:
             is_class = getattr(classes, "shape", ()) == self.shape[:1]  # one label for each row
             row["label"] = round(classes[self.rows.start + index].tolist(), 4) if is_class else None
             given = (ids, index, words, bool(labels_are_ids))
-            row["targets"] = None if labels is None else _targets(labels[index], *given)
+            row |= {"labels": None, "isShifted": False} if labels is None else _labels(labels[index], *given)
             row["reasons"] = ["".join(map(str, matrix[index].ravel().tolist())) for matrix in reasons.values()]
             rows.append(row)
         return {
@@ -195,19 +197,21 @@ class _Window:
         return masks or {"": None}
 
 
-def _targets(
+def _labels(
     labels: torch.Tensor, ids: torch.Tensor | None, index: int, words: TokensOf, labels_are_ids: bool
-) -> list[str | None]:
-    """Return the token or number that each token predicts, `None` where there is no loss.
+) -> dict[str, Any]:
+    """Return the labels of a row as tokens or numbers, `None` for -100, and if the model shifts them.
 
-    Labels that repeat the ids are those of a causal model, which shifts them: a token predicts the label after it.
+    Labels that repeat the ids are those of a causal model: each token is to predict the label after it.
     """
     counts = labels >= 0
-    if ids is not None and bool(counts.any()) and torch.equal(labels[counts], ids[index][counts].to(labels.dtype)):
-        labels, counts, labels_are_ids = labels.roll(-1), torch.cat([counts[1:], counts.new_zeros(1)]), True
+    is_shifted = (
+        ids is not None and bool(counts.any()) and torch.equal(labels[counts], ids[index][counts].to(labels.dtype))
+    )
     numbers = labels.clamp(min=0).tolist()
-    tokens = words(numbers) if labels_are_ids else map(str, numbers)
-    return [token if count else None for token, count in zip(tokens, counts.tolist(), strict=True)]
+    tokens = words(numbers) if labels_are_ids or is_shifted else map(str, numbers)
+    shown = [token if count else None for token, count in zip(tokens, counts.tolist(), strict=True)]
+    return {"labels": shown, "isShifted": is_shifted}
 
 
 def _reasons(
@@ -216,7 +220,9 @@ def _reasons(
     """Return the reason why each query may not attend to each key, `(B, T, T)`; 0 if it may."""
     allowed = None if full is None else full.numpy()
     later = later or (allowed is not None and not np.triu(allowed, 1).any())
-    return reasons(allowed, documents >= 0, documents, branches, later=later)
+    codes = reasons(allowed, documents >= 0, documents, branches, later=later)
+    codes[(codes == _PADDING_QUERY) & (documents < 0)[:, None, :]] = _PADDING  # as in the pictures
+    return codes
 
 
 def facts(value: Any) -> tuple[str, str, str]:

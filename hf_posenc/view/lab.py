@@ -1,4 +1,4 @@
-"""The page of `hf-posenc explore` and of the documentation: seven scenes and a sandbox about a model's inputs.
+"""The page of `hf-posenc explore` and of the documentation: nine scenes and a sandbox about a model's inputs.
 
 WordPiece and byte-level BPE run in the page's script; texts of other tokenizers are tokenized beforehand.
 """
@@ -18,8 +18,36 @@ from .._common.errors import value_error
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TEXTS = ("dog bit man", "The cat sat, and the dog ran.", "Unhappily, no.")
+TEXTS = ("dog bites man", "The cat sat, and the dog ran.", "Unhappily, no.")
+# One text as BERT's and GPT-2's own tokenizers split it, and how their tokens differ.
+_TWO = {
+    "text": "the dog ran unsurprisingly 🚲",
+    "tokens": {
+        "BERT": [
+            *(("[CLS]", 101), ("the", 1996), ("dog", 3899), ("ran", 2743), ("un", 4895), ("##sur", 26210)),
+            *(("##pr", 18098), ("##ising", 9355), ("##ly", 2135), ("[UNK]", 100), ("[SEP]", 102)),
+        ],
+        "GPT-2": [
+            *(("the", 1169), ("Ġdog", 3290), ("Ġran", 4966), ("Ġunsurprisingly", 49619)),
+            *(("ĠðŁ", 12520), ("ļ", 248), ("²", 110)),
+        ],
+    },
+    "marks": [
+        ("begins a text", "[CLS]; a classifier reads its output", "nothing"),
+        ("ends a text", "[SEP], also between two texts", "<|endoftext|>, between documents"),
+        ("begins a word", "no mark", "Ġ, a space"),
+        ("continues a word", "##", "no mark"),
+        ("padding", "[PAD]", "none of its own; often <|endoftext|>"),
+        ("unknown character", "[UNK]", "none: it becomes bytes"),
+    ],
+}
 _MOST_TOKENS = 64_000  # of a vocabulary in the page: about 1 MB
+_SOURCES = (
+    *("lab.css", "scenes.css"),
+    *("tokens.js", "positions.js", "attention.js", "learning.js", "views.js", "scenes.js", "clocks.js", "training.js"),
+    "batch.js",
+    "page.js",
+)
 _BYTES = 256  # first letters of a byte-level BPE
 
 
@@ -66,19 +94,20 @@ def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = N
         "words": {
             word: [round(number * vectors["unit"], 4) for number in row] for word, row in vectors["words"].items()
         },
+        "two": _TWO,
         "padding": {"token": padding, "id": tokenizer.convert_tokens_to_ids(padding)},
+        "mask": tokenizer.mask_token and {"token": tokenizer.mask_token, "id": tokenizer.mask_token_id},
     }
-    sources = ("lab.css", "scenes.css", "tokens.js", "positions.js", "attention.js", "views.js", "scenes.js", "page.js")
-    return with_script("showLab", data, sources, "", source("lab.html"))
+    return with_script("showLab", data, _SOURCES, source("lab.html"))
 
 
-def with_script(show: str, data: dict[str, Any], sources: Sequence[str], fallback: str, *arguments: str) -> str:
-    r"""Return an element that shows `fallback`, and a script that calls `show(element, data, style, *arguments)`.
+def with_script(show: str, data: dict[str, Any], sources: Sequence[str], fallback: str) -> str:
+    r"""Return an element that shows `fallback`, and a script that calls `show(element, data, style)`.
 
     Names of the scripts are not visible to the page. The same element may occur several times in a page.
     """
     style, script = ("\n".join(source(name) for name in sources if name.endswith(end)) for end in (".css", ".js"))
-    values = [json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in (data, style, *arguments)]
+    values = [json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in (data, style)]
     content = ", ".join(value.replace("<", "\\u003c") for value in values)
     name = "hf-posenc-" + hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=6).hexdigest()
     return (

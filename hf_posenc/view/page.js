@@ -2,64 +2,84 @@
 
 const MOST_TEXTS = 8, MOST_LETTERS = 1000, MOST_TOKENS = 32, MOST_IN_URL = 1500;
 const FIRST = { // the settings of scenes, then those of masks and of the sandbox
-  word: "unsurprisingly", addPositions: false, orderMask: false, place: 5, pair: 1, from: 3, offset: 6, factor: 10,
-  side: "right", paddingMask: true, lookAhead: true, packed: "", labels: false, hide: "infinity", positions: "text",
-  head: "positions", back: 1, gain: 12, divide: true, d: 32, base: 10000, row: 0, query: 3, key: 2, shift: 0, trained: 32,
+  word: "unsurprisingly", picked: 1, addPositions: false, shuffle: 0, headNumber: 257, asked: 1,
+  names: "dog man cat girl fox king", most: "3", first: 0, second: 1, question: "who?", before: 0,
+  place: 4, offset: 3, pair: 2, power: 40, length: "512", factor: 10,
+  side: "right", paddingMask: true, lookAhead: true, packed: "", labels: "", hide: "infinity", positions: "text",
+  head: "positions", back: 1, gain: 12, divide: true, d: 32, base: 10000, row: 0, query: 2, key: 1,
 };
 const OF_BATCH = ["texts", "side", "positions", "packed", "labels"]; // settings that change the batch
-const OF_MASKS = [...OF_BATCH, "paddingMask", "lookAhead", "d"], OF_CELL = ["row", "query", "key"];
-const OF_HEAD = [...OF_MASKS, "hide", "head", "back", "gain", "divide", "base"];
+const OF_MASKS = [...OF_BATCH, "paddingMask", "lookAhead", "d", "hide"], OF_CELL = ["row", "query", "key"];
+const OF_HEAD = [...OF_MASKS, "head", "back", "gain", "divide", "base"];
 
-function showLab(host, data, style, html) {
-  const root = host.attachShadow({ mode: "open" }), isEncoder = data.tokenizer?.kind === "wordpiece";
+const SHOWN = { tenths: (value) => (value / 10).toFixed(1), base: (value) => counted(baseOf(value)) }; // values of sliders
+
+// Replace some tokens by [MASK], as a masked language model is trained: every fourth one that is not special.
+function maskSome(list, mask) {
+  let number = 0;
+  return list.map((one) => (!one.special && number++ % 4 === 1 ? { ...one, ...mask, label: one.token } : one));
+}
+// Return the label of each token of a row, null for -100, as the package's collator makes them.
+function labelsOf(row, { labels, side, packed }) {
+  if (labels === "masked") return row.tokens.map((_, index) => row.given[index]?.label ?? null);
+  const isFirst = (index) => row.documents[index] !== row.documents[index - 1];
+  return row.tokens.map((token, index) => (row.real[index] && !((packed || side === "left") && isFirst(index)) ? token : null));
+}
+function showLab(host, data, style) {
+  const html = host.innerHTML, root = host.attachShadow({ mode: "open" }), isEncoder = data.tokenizer?.kind === "wordpiece";
   const first = { ...FIRST, lookAhead: !isEncoder, texts: data.texts.join("\n") };
-  const page = {}; // as the figures need it
-  let state = { ...first };
+  const page = { update, words: data.words, two: data.two, vocabulary: data.tokenizer?.vocabulary, firstRow: 0, firstToken: 0 }; // for the figures
+  let state = { ...first }, scene = ""; // the scene that the address names
+  host.replaceChildren(); // its ids are in the shadow root now
   root.innerHTML = `<style>${style}</style><div class="lab">${html}</div>`;
   const at = (id) => root.getElementById(id), fields = [...root.querySelectorAll("[name]")];
-  const tokenizer = data.tokenizer && tokenizerOf(data.tokenizer);
-  const masks = makeViews((change) => update(change), true), views = makeViews((change) => update(change));
-  at("masks").querySelector(".picture").append(masks.node);
-  at("sandbox").querySelector(".picture").append(views.node);
-  fields.push(...views.node.querySelectorAll("[name]"));
+  const tokenizer = page.tokenizer = data.tokenizer && tokenizerOf(data.tokenizer);
+  const [masks, views] = ["masks", "sandbox"].map((id) => makeViews(update, id === "masks"));
+  for (const [id, { node }] of [["masks", masks], ["sandbox", views]]) at(id).querySelector(".picture").append(node);
 
-  const drawMasks = () => masks.draw({ ...page, settings: { ...page.state, ...HEAD_OF_SCENES } }, state);
-  const drawSandbox = () =>
-    views.draw({ ...page, encoding: paperEncoding(state.d, state.base), settings: page.state }, state);
+  const drawMasks = () => masks.draw({ ...page, settings: { ...page.state, ...HEAD_OF_SCENES, hide: state.hide } }, state);
+  const drawSandbox = () => views.draw({ ...page, encoding: paperEncoding(state.d, state.base), settings: page.state }, state);
   function drawCost() {
     const lines = page.rows.length ? testLines(page.rows, page.state, paperEncoding(state.d, state.base)) : [];
-    const sentences = lines.map(([name, holds, , words]) => tag("li", {}, `${name}: ${tag("b", {}, holds)} (${words})`));
-    at("cost").innerHTML = sentences.join("") || "Type a text.";
+    at("cost").innerHTML = lines.map(([name, holds, , words]) => tag("li", {}, `${name}: ${tag("b", {}, holds)} (${words})`)).join("") ||
+      "Type a text.";
   }
+  const ofTraining = ["names", "most", "first", "second", "question"];
   const figures = [
-    ["ids", drawIds, ["texts", "word"]], ["order", drawOrder, ["texts", "d", "addPositions", "orderMask"]],
-    ["clock", drawClock, ["d", "place", "pair"]], ["far", drawFar, ["d", "pair", "from", "offset"]],
-    ["adding", drawAdding, ["texts", "side", "positions", "packed", "d", "row", "factor"]],
+    ["ids", drawIds, ["texts", "word", "picked", "d"]],
+    ["order", drawOrder, ["texts", "d", "addPositions", "shuffle", "headNumber", "asked"]], ["train", drawTrain, ofTraining],
+    ["clock", drawClock, ["d", "place", "offset", "pair"]], ["base", drawBase, ["power", "length"]],
+    ["beyond", drawBeyond, [...ofTraining, "before"]],
+    ["adding", drawAdding, ["texts", "side", "positions", "packed", "labels", "d", "row", "factor"]],
     ["masks", drawMasks, [...OF_MASKS, ...OF_CELL]], ["tests", drawTests, OF_MASKS],
-    ["cost", drawCost, OF_HEAD], ["sandbox", drawSandbox, [...OF_HEAD, ...OF_CELL, "shift", "trained"]],
+    ["cost", drawCost, OF_HEAD], ["sandbox", drawSandbox, [...OF_HEAD, ...OF_CELL]],
   ].map(([id, draw, reads]) => {
-    const node = at(id), parts = ["picture", "says", "strips", "scores"].map((name) => [name, node.querySelector(`.${name}`)]);
-    return { node, reads, draw: () => draw(Object.fromEntries(parts), page) };
+    const node = at(id), parts = ["picture", "says", "strips"].map((name) => [name, node.querySelector(`.${name}`)]);
+    const nodes = { node, ...Object.fromEntries(parts) };
+    return { id, node, reads, draw() {
+      const { name, value } = root.activeElement ?? {};
+      draw(nodes, page);
+      if (value && !root.activeElement) node.querySelector(`[name="${name}"][value="${value}"]`)?.focus(); // it was drawn anew
+    } };
   });
-  const late = new Set(); // figures to draw: first those in view, then the others
+  const late = new Set(); // figures to draw when they come into view
   function drawLate(isDrawn) {
     for (const figure of [...late].filter(isDrawn)) { late.delete(figure); figure.draw(); }
   }
-  const isInView = ({ node }) => {
-    const { top, bottom } = node.getBoundingClientRect();
-    return bottom > 0 && top < innerHeight;
-  };
+  const isInView = ({ top, bottom }) => bottom > 0 && top < innerHeight;
+  const drawInView = () => drawLate(({ node }) => isInView(node.getBoundingClientRect()));
+  const drawAll = (change) => { for (const figure of figures) if (change(figure)) late.add(figure); };
 
   // Make the batch of the texts, with what the page leaves out as notes.
   function readTexts() {
-    const notes = data.why ? [data.why] : [], { packed } = state;
+    const notes = data.why ? [data.why] : [], { packed } = state, isMasked = state.labels === "masked";
     const typed = tokenizer ? state.texts.split("\n").filter((text) => text.trim()) : data.texts;
     const texts = typed.slice(0, MOST_TEXTS).map((text) => text.slice(0, MOST_LETTERS));
-    const lists = tokenizer ? texts.map(tokenizer.tokenize) : data.lists;
+    const whole = tokenizer ? texts.map(tokenizer.tokenize) : data.lists, cut = (all) => all.map((list) => list.slice(0, MOST_TOKENS));
+    const lists = isMasked ? whole.map((list) => maskSome(list, data.mask)) : whole;
     if (typed.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${typed.length} texts.`);
     if (texts.some((text, index) => text !== typed[index])) notes.push(`It reads ${MOST_LETTERS} letters of a text.`);
-    const cut = (all) => all.map((list) => list.slice(0, MOST_TOKENS));
-    Object.assign(page, { texts, lists: cut(lists), tokenizer, words: data.words, firstRow: 0, firstToken: 0 });
+    Object.assign(page, { texts, lists: cut(whole) });
     const joined = packed ? [lists.flatMap((list, document) => list.map((token) => ({ ...token, document })))] : lists;
     const longest = Math.max(0, ...joined.map((list) => list.length));
     if (longest > MOST_TOKENS) notes.push(`The page shows the first ${MOST_TOKENS} of up to ${longest} tokens.`);
@@ -68,10 +88,7 @@ function showLab(host, data, style, html) {
     }
     for (const node of root.querySelectorAll(".notes")) node.textContent = notes.join(" ");
     page.rows = batchOf(cut(joined), { ...state, together: packed === "together" }, data.padding);
-    const isNext = ({ real, documents }, index) => real[index + 1] && documents[index] === documents[index + 1];
-    for (const row of state.labels ? page.rows : []) {
-      row.targets = row.tokens.map((_, index) => (isNext(row, index) ? row.tokens[index + 1] : null));
-    }
+    for (const row of state.labels ? page.rows : []) Object.assign(row, { labels: labelsOf(row, state), isShifted: !isMasked });
   }
 
   // Write the state into the controls. One that another control or the address has changed is marked for a second.
@@ -80,24 +97,22 @@ function showLab(host, data, style, html) {
       const value = state[field.name], isBox = field.type === "checkbox", before = isBox ? field.checked : field.value;
       if (field.name === "pair") field.max = state.d / 2 - 1;
       if (isBox) field.checked = value;
-      else if (field !== root.activeElement && value !== undefined) field.value = value;
-      if (field.type === "range") field.nextElementSibling.value = "tenths" in field.dataset ? (value / 10).toFixed(1) : value;
+      else if ((field !== root.activeElement || field.type === "range") && value !== undefined) field.value = value;
+      if (field.type === "range") field.nextElementSibling.value = (SHOWN[field.dataset.shown] ?? String)(value);
       if (field.name === "back") field.disabled = state.head === "random";
       const isChanged = before !== (isBox ? field.checked : field.value);
-      if (isChanged && page.state) field.parentElement.animate([{ background: "var(--changed)" }, {}], 1000);
+      if (isChanged && page.state && !calm.matches) field.parentElement.animate([{ background: "var(--changed)" }, {}], 1000);
     }
   }
   function draw(change) {
-    const changed = (names) => names.some((name) => name in change);
-    const before = page.rows?.[state.row];
+    const changed = (names) => names.some((name) => name in change), before = page.rows?.[state.row];
     if (changed(OF_BATCH)) readTexts();
-    const after = page.rows[state.row];
+    const after = page.rows[state.row], last = (page.rows[0]?.tokens.length ?? 1) - 1;
     if ("side" in change && !("query" in change) && before && after) { // the chosen tokens move with their text
       const moved = after.real.indexOf(true) - before.real.indexOf(true);
       for (const name of ["query", "key"]) if (before.real[state[name]]) state[name] += moved;
     }
     if (change.packed && !("query" in change)) state.query = (page.rows[0]?.documents.lastIndexOf(0) ?? 0) + 2; // it may leak
-    const last = (page.rows[0]?.tokens.length ?? 1) - 1;
     Object.assign(state, {
       row: between(state.row, 0, Math.max(page.rows.length - 1, 0)), query: between(state.query, 0, last),
       key: between(state.key, 0, last), pair: between(state.pair, 0, state.d / 2 - 1),
@@ -105,47 +120,78 @@ function showLab(host, data, style, html) {
     writeControls();
     page.state = { ...state, together: state.packed === "together" };
     page.encoding = paperEncoding(state.d, 10000);
-    for (const figure of figures) if (changed(figure.reads)) late.add(figure);
+    drawAll((figure) => changed(figure.reads));
   }
   function update(change) {
     const changed = Object.entries(change).filter(([name, value]) => value !== state[name]);
     Object.assign(state, change);
     draw(Object.fromEntries(changed));
-    drawLate(isInView);
-    if (late.size) setTimeout(() => drawLate(() => true));
+    drawInView();
+    writeAddress();
+  }
+  // Write scene and settings into the address: "#scene", "#scene&s={...}", or "#s={...}".
+  function writeAddress() {
     const leaveOut = tokenizer && state.texts.length <= MOST_IN_URL ? "" : "texts";
     const own = Object.entries(state).filter(([name, value]) => value !== first[name] && name !== leaveOut);
-    const link = `#s=${encodeURIComponent(JSON.stringify(Object.fromEntries(own)))}`;
-    history.replaceState(null, "", own.length ? link : location.pathname + location.search);
+    const settings = own.length ? `s=${encodeURIComponent(JSON.stringify(Object.fromEntries(own)))}` : "";
+    const link = [scene, settings].filter(Boolean).join("&"), { pathname, search } = location;
+    history.replaceState(null, "", link ? `#${link}` : pathname + search);
   }
   root.addEventListener("input", ({ target: { name, value, checked } }) => {
     const kind = typeof first[name], read = { boolean: () => checked, number: () => Number(value), string: () => value };
     if (kind in read) update({ [name]: read[kind]() });
   });
   root.querySelector("[name=reset]").addEventListener("click", () => update({ ...first, texts: state.texts }));
-  root.querySelector(".skip").addEventListener("click", () => at("sandbox").focus({ preventScroll: true }));
+  const show = () => { drawAll(({ id }) => id === "train" || id === "beyond"); drawInView(); };
+  for (const button of root.querySelectorAll(".train")) button.addEventListener("click", () => trainHeads(page, show));
+  const swapped = ([one, other]) => ({ first: other, second: one });
+  root.querySelector(".swap").addEventListener("click", () => update(swapped(chosenNames(page))));
+  root.addEventListener("click", async ({ target }) => {
+    const { next, set, value } = target.closest("[data-next], [data-set]")?.dataset ?? {}, link = target.closest(".link");
+    if (next) update({ [next]: state[next] + 1 });
+    if (set) update({ [set]: Number(value) });
+    const question = target.closest(".predict");
+    if (question && target.matches("button")) { // the answer comes after the click
+      const buttons = [...question.querySelectorAll("button")], right = buttons[question.dataset.right];
+      for (const button of buttons) button.setAttribute("aria-pressed", button === target);
+      question.dataset.guess = target === right ? "right" : "wrong";
+      question.nextElementSibling.hidden = false;
+    }
+    if (!link) return;
+    scene = link.closest("section").id;
+    writeAddress();
+    const done = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+    link.textContent = done ? "Copied" : "The link is in the address bar";
+  });
 
-  // Take the state from the address: a scene to go to, or settings. What does not fit stays as it was at first.
+  // Take the state from the address: a scene to go to, and settings. What does not fit stays as it was at first.
   function readAddress() {
-    const isState = location.hash.startsWith("#s=");
+    const [, name, settings] = /^#?([\w-]*?)&?(?:s=(.*))?$/.exec(location.hash) ?? [];
     let found = {};
-    try { if (isState) found = JSON.parse(decodeURIComponent(location.hash.slice(3))) ?? {}; } catch { /* it was cut off */ }
-    if (isState) state = { ...first, texts: state.texts.length > MOST_IN_URL ? state.texts : first.texts };
+    try { if (settings) found = JSON.parse(decodeURIComponent(settings)) ?? {}; } catch { /* it was cut off */ }
+    if (settings) state = { ...first, texts: state.texts.length > MOST_IN_URL ? state.texts : first.texts };
     for (const [name, value] of Object.entries(found)) {
-      const field = fields.find((one) => one.name === name && one.type !== "checkbox");
+      const field = fields.find((one) => one.name === name && one.type !== "checkbox" && one.name !== "first" && one.name !== "second");
       if (!Object.hasOwn(first, name) || typeof value !== typeof first[name] || value % 1) continue;
       if (field) field.value = value; // the browser keeps only what fits
       if (!field || field.value === String(value)) state[name] = value;
     }
     draw(state);
     drawLate(() => true);
-    if (!isState && location.hash) at(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+    if (name && at(name)) at(scene = name).scrollIntoView();
   }
   const size = data.tokenizer?.vocabulary.length;
-  root.querySelector(".vocabulary").textContent = size ? `, here of ${size.toLocaleString("en-US")} entries` : "";
-  for (const node of root.querySelectorAll("[data-kind]")) node.hidden = node.dataset.kind !== data.tokenizer?.kind;
+  root.querySelector(".vocabulary").textContent = size ? `, here of ${size.toLocaleString("en-US")} entries,` : "";
   for (const field of fields.filter(({ name }) => name === "texts" || name === "word")) field.disabled = !tokenizer;
+  if (!data.mask) for (const option of root.querySelectorAll("[name=labels] [value=masked]")) option.remove();
+  for (const answer of root.querySelectorAll(".answer")) answer.hidden = true;
+  for (const heading of root.querySelectorAll("section > h2")) {
+    heading.append(" ", make("button", { type: "button", class: "link", title: "Copy a link to this scene with its settings" }, "Copy link"));
+  }
   addEventListener("hashchange", readAddress);
+  addEventListener("scroll", drawInView, { passive: true });
+  addEventListener("resize", () => { drawAll(() => true); drawInView(); });
+  addEventListener("beforeprint", () => drawLate(() => true));
   readAddress();
   followTheme(host);
 }

@@ -1,5 +1,5 @@
-// The four views of one batch: its rectangle, one query, all queries, and the dials of two positions. `showBatch` shows
-// a batch that Python made; page.js shows one that is made of typed texts.
+// The four views of one batch: its rectangle, one query, all queries, and the dials of two positions. batch.js shows a batch
+// that Python made, page.js one that is made of typed texts.
 
 const REASONS = [ // class, word in a cell, sentence
   ["yes", "", ""], ["padding", "padding", "the key is padding"],
@@ -11,16 +11,15 @@ const REASONS = [ // class, word in a cell, sentence
 ];
 // Numbers that are added to the scores of keys: to which the query may attend, and of hidden ones.
 const ADDED = { infinity: ["0", "−∞"], billion: ["0", "−1e9"], ones: ["1", "0"] };
-const MOST_DIALS = 16, RADIUS = 28;
+const MOST_DIALS = 16, RADIUS = 28, MOST_NUMBERS = 12; // tokens, in the small matrix
 
 const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 const minus = (text) => text.replace("-", "−");
 const fixed = (value, digits) => minus(Math.abs(value) < 1e5 ? value.toFixed(digits) : value.toExponential(1));
-const radians = (angle) =>
-  minus(angle && Math.abs(angle) < 0.01 ? String(Number(angle.toPrecision(2))) : angle.toFixed(2));
+const radians = (angle) => minus(angle && Math.abs(angle) < 0.01 ? String(Number(angle.toPrecision(2))) : angle.toFixed(2));
+const counted = (number) => Math.round(number).toLocaleString("en-US");
 const branchOf = (branch) => (branch > 0 ? `branch ${branch}` : "shared");
 const between = (value, low, high) => Math.max(low, Math.min(high, value));
-
 // Return an element. Attributes "onclick", "oninput" and so on are listeners.
 function make(name, attributes = {}, ...children) {
   const node = document.createElement(name);
@@ -39,45 +38,30 @@ function tag(name, attributes, ...content) {
 }
 
 const written = (weight) => (Number.isNaN(weight) ? "NaN" : weight.toFixed(2));
-// Return a dial: hands are [angle, class], and the angles from 0 to `arc` are shaded.
-function dial(label, hands, arc, caption, more = {}) {
-  const point = (angle, radius) =>
-    [radius * Math.cos(angle), -radius * Math.sin(angle)].map((value) => value.toFixed(2)).join(" ");
-  const wide = arc > Math.PI ? 1 : 0, edge = `A${RADIUS} ${RADIUS} 0 ${wide} 0 ${point(arc, RADIUS)}Z`;
-  const seen = arc >= 2 * Math.PI ? tag("circle", { class: "seen", r: RADIUS })
-    : tag("path", { class: "seen", d: `M0 0L${RADIUS} 0${edge}` });
-  const drawn = hands.map(([angle, kind]) => tag("path", { class: kind, d: `M0 0L${point(angle, RADIUS - 2)}` }));
-  const attributes = { viewBox: "-30 -30 60 60", role: "img", "aria-label": label };
-  return tag("figure", more, tag("svg", attributes, seen, tag("circle", { class: "rim", r: RADIUS }), ...drawn),
-    tag("figcaption", {}, caption));
+// Return a dial with hands [angle, class]; `more` is drawn below the hands.
+function dial(label, hands, radius, edge = radius + 2, more = "") {
+  const drawn = hands.map(([angle, kind]) => tag("line", { class: kind, x1: 0, y1: 0,
+    x2: (radius * Math.cos(angle)).toFixed(1), y2: (-radius * Math.sin(angle)).toFixed(1) }));
+  return tag("svg", { viewBox: `${-edge} ${-edge} ${2 * edge} ${2 * edge}`, role: "img", "aria-label": label },
+    tag("circle", { class: "rim", r: radius }), more, ...drawn);
 }
-
-// Return {node, draw}. `choose` is called with the changed parts of the state {row, query, key, shift, trained}. With
-// `isSmall`, the views are the batch, all queries without their weights, and the masks of one query.
+// Return {node, draw}. `choose` is called with the changed parts of the state {row, query, key}. With
+// `isSmall`, the dials of two positions are left out, and cells of all queries are small.
 function makeViews(choose, isSmall) {
   let batch, state, result, row, packed; // as they were drawn last
-  const tables = ["batch", "one", "all", "three"].map((name) => make("div", { class: `scroll ${name}` }));
-  const [grid, one, all, three] = tables, dials = make("div", { class: "dials" });
+  const tables = ["batch", "one", "all"].map((name) => make("div", { class: `scroll ${name}` }));
+  const [grid, one, all] = tables, dials = make("div", { class: "dials" });
   const [text, legend, oneNote, allNote, dialNote] =
     ["text", "legend", "note", "note", "note"].map((name) => make("p", { class: name }));
   const sentence = make("p", { class: "sentence", role: "status", "aria-live": "polite" });
   const allTitle = make("h3");
-  const sliders = [["shift", "Move both by", 0, 200], ["trained", "Positions seen in training", 2, 128]].map(
-    ([name, words, min, max]) => {
-      const oninput = ({ target }) => choose({ [name]: Number(target.value) });
-      return make("label", {}, `${words} `, make("input", { type: "range", min, max, name, oninput }), " ", make("output"));
-    });
   const section = (name, ...children) => make("section", { class: `${name}-view` }, ...children);
   const scored = [
     section("one", make("h3", {}, "2. One query, every key"), oneNote, one),
-    section("dials", make("h3", {}, "4. The dials of two positions"), dialNote,
-      make("p", { class: "controls" }, ...sliders), dials),
-  ];
-  const node = isSmall
-    ? make("div", { class: "views small" }, section("batch", grid, sentence), oneNote,
-      make("div", { class: "beside" }, section("all", all, legend), section("three", three)))
-    : make("div", { class: "views" }, section("batch", make("h3", {}, "1. The batch is a rectangle"), grid, text, sentence),
-      scored[0], section("all", allTitle, allNote, all, legend), scored[1]);
+    section("dials", make("h3", {}, "4. The dials of two positions"), dialNote, dials)];
+  const node = make("div", { class: isSmall ? "views small" : "views" },
+    section("batch", make("h3", {}, "1. The batch is a rectangle"), grid, text, sentence), scored[0],
+    section("all", allTitle, allNote, all, legend), ...(isSmall ? [] : [scored[1]]));
 
   const placed = (index) => {
     const position = row.positions[index];
@@ -92,13 +76,14 @@ function makeViews(choose, isSmall) {
     if (Math.max(...of.documents) > 0 && of.real[index]) facts.push(`document ${of.documents[index]}`);
     if (of.branches && of.real[index]) facts.push(branchOf(of.branches[index]));
     if (of.types && Math.max(...of.types)) facts.push(`token type ${of.types[index]}`);
-    const target = of.targets?.[index];
-    if (of.targets) facts.push(target ? `predicts “${target}”` : "label −100: no loss here");
+    const label = of.labels?.[index], isFirst = of.documents[index] !== of.documents[index - 1];
+    const shift = !of.isShifted ? "" : isFirst ? ", which no token predicts" : ", to be predicted by the token before it";
+    if (of.labels) facts.push(label === null ? "label −100: not counted" : `label “${label}”${shift}`);
     return `“${of.tokens[index]}”: ${facts.join(", ")}.`;
   }
   function wordsOf(query, key) {
-    const reason = result.reasons[query][key], may = reason === ALLOWED;
-    const verb = may ? "may attend to" : "may not attend to", why = may ? "" : `: ${REASONS[reason][2]}`;
+    const reason = result.reasons[query][key], verb = isAttended(reason) ? "may attend to" : "may not attend to";
+    const why = reason === ALLOWED ? "" : `: ${REASONS[reason][2]}`;
     const first = `Query ${placed(query)} ${verb} key ${placed(key)}${why}.`;
     if (!result.weights) return first;
     const weight = result.weights[query][key], score = fixed(result.scores[query][key], 2);
@@ -130,28 +115,28 @@ function makeViews(choose, isSmall) {
   function drawGrid() {
     function token(each, number, index) {
       const isReal = each.real[index], document = each.documents[index], chosen = number === state.row;
-      const isQuery = chosen && index === state.query, target = each.targets?.[index];
+      const isQuery = chosen && index === state.query, label = each.labels?.[index];
       const kinds = {
         pad: !isReal, special: isReal && each.special?.[index], query: isQuery, key: chosen && index === state.key,
         begins: packed && isReal && document !== each.documents[index - 1],
         branches: each.branches?.[index] > 0 && each.branches[index] !== each.branches[index - 1],
       };
-      const below = `${each.positions[index] ?? "–"}${packed && isReal ? ` · doc ${document}` : ""}`;
+      const below = `${each.positions[index] ?? "–"}${packed && isReal ? ` · ${document}` : ""}`;
       const attributes = {
         class: Object.keys(kinds).filter((kind) => kinds[kind]).join(" "), tabindex: isQuery ? 0 : -1,
         "data-row": number, "data-token": index, title: each.tokens[index], "aria-label": factsOf(each, index),
       };
-      return tag("td", attributes, tag("span", {}, escaped(each.tokens[index])), tag("small", {}, below),
-        each.branches ? tag("small", {}, isReal ? branchOf(each.branches[index]) : "") : "",
-        each.targets ? tag("small", {}, target ? `→ ${escaped(target)}` : "−100") : "");
+      const branch = each.branches ? [isReal ? branchOf(each.branches[index]) : ""] : [];
+      const labels = each.labels ? [escaped(label ?? "−100")] : [];
+      const lines = [...(each.ids ? [each.ids[index]] : []), below, ...branch, ...labels];
+      return tag("td", attributes, tag("span", {}, escaped(each.tokens[index])), ...lines.map((one) => tag("small", {}, one)));
     }
     const numbers = columns().map((index) => tag("th", { scope: "col" }, batch.firstToken + index));
+    const nameOf = (each, number) => `row ${number}` + [each.ids && "id", packed ? "position · doc" : "position",
+      each.branches && "branch", each.labels && "label", each.label != null && `label ${each.label}`].filter(Boolean).map((name) => tag("small", {}, name)).join("");
     grid.innerHTML = tableOf("Tokens of the batch, with position ids. Arrow keys choose the query.", [
-      line("column", numbers),
-      ...batch.rows.map((each, number) =>
-        line(`row ${batch.firstRow + number}${each.label == null ? "" : tag("small", {}, `label ${each.label}`)}`,
-          each.tokens.map((_, index) => token(each, number, index)))),
-    ]);
+      line("column", numbers),...batch.rows.map((each, number) =>
+        line(nameOf(each, batch.firstRow + number), each.tokens.map((_, index) => token(each, number, index))))]);
     const number = packed ? row.documents[state.query] : state.row, source = batch.texts?.[number];
     const [begin, end] = row.spans?.[state.query] ?? [0, 0];
     text.hidden = source === undefined;
@@ -162,7 +147,7 @@ function makeViews(choose, isSmall) {
   function drawOne() {
     const { query } = state, { hide, divide } = batch.settings, reasons = result.reasons[query];
     const masked = (key) => {
-      const [kind, word] = REASONS[reasons[key]], may = reasons[key] === ALLOWED;
+      const [kind, word] = REASONS[reasons[key]], may = isAttended(reasons[key]);
       return tag("td", { class: may ? "" : kind }, ADDED[hide][may ? 0 : 1], tag("small", {}, word));
     };
     const divided = columns().map((key) => tag("td", {}, fixed(result.scores[query][key], 2)));
@@ -173,47 +158,25 @@ function makeViews(choose, isSmall) {
       line("+ mask", columns().map(masked)),
       line("softmax", result.weights[query].map((weight, key) => tag("td", { class: "weight" },
         tag("i", { style: `width:${Math.round(100 * weight) || 0}%` }), written(weight),
-        tag("small", {}, leaks(query, key, weight) ? "leaks" : "")))),
-    ]);
+        tag("small", {}, leaks(query, key, weight) ? "leaks" : ""))))]);
     oneNote.textContent = `Query: ${placed(query)}. ${headFormula(batch.settings, batch.encoding)}`;
   }
-  // Draw the masks of the query in three ways, each with its softmax: a line for each key.
-  function drawThree() {
-    const { query } = state, reasons = result.reasons[query], ways = Object.keys(ADDED);
-    const weights = ways.map((hide) => attend(row, { ...batch.settings, hide }, batch.encoding).weights[query]);
-    const lines = columns().map((key) => {
-      const [kind] = REASONS[reasons[key]], may = reasons[key] === ALLOWED;
-      const cells = ways.map((hide, way) => {
-        const weight = weights[way][key];
-        return tag("td", { class: may ? "" : kind },
-          `${ADDED[hide][may ? 0 : 1]} → `, tag(leaks(query, key, weight) ? "b" : "span", {}, written(weight)));
-      });
-      const name = tag("th", { scope: "row", class: key === state.key ? "key" : "" }, escaped(row.tokens[key]));
-      return tag("tr", {}, name, cell("", query, key, fixed(result.scores[query][key], 2)), ...cells);
-    });
-    const heads = ["key", "q·k ÷ √d", "hide by −∞", "by −1e9", "by 0, not 1"];
-    three.innerHTML = tableOf("The masks of the chosen query in three ways. Arrow keys choose the key.", [
-      tag("tr", {}, ...heads.map((words) => tag("th", { scope: "col" }, words))), ...lines,
-    ]);
-    oneNote.textContent = `First, all queries and keys of row ${state.row}. Then the keys of query ${placed(query)}, and ` +
-      "three ways to hide some: number added to the score → softmax.";
-  }
   function drawAll() {
-    const weights = isSmall ? undefined : result.weights;
+    const { weights } = result, isShort = row.tokens.length <= MOST_NUMBERS;
+    const words = (weight) => (!weights ? "" : !isSmall ? written(weight) : isShort ? written(weight).replace(/^0/, "") : "");
     function square(query, key) {
       const reason = result.reasons[query][key], [kind, word] = REASONS[reason], weight = weights?.[query][key] ?? 0;
-      const leak = leaks(query, key, weights ? weight : 1), words = weights ? written(weight) : "";
-      if (reason !== ALLOWED) return cell(kind, query, key, leak ? tag("b", {}, words) : "", { title: word });
-      const style = weights ? `--weight:${Math.round(100 * weight) || 0}%` : "";
-      return cell(leak && isSmall ? "leak" : "yes", query, key, leak ? tag("b", {}, words) : words, { style });
+      const leak = leaks(query, key, weights ? weight : 1), style = weights ? `--weight:${Math.round(100 * weight) || 0}%` : "";
+      const shown = leak ? tag("b", {}, words(weight)) : reason === ALLOWED ? words(weight) : "";
+      const name = leak && isSmall ? "leak" : kind;
+      return cell(name, query, key, shown, reason === ALLOWED ? { style } : { title: word });
     }
     const total = (query) => written(weights[query].reduce((a, b) => a + b, 0));
     const sum = (query) => (weights ? tag("td", { class: "sum" }, total(query)) : "");
     all.innerHTML = tableOf("All queries and keys. Arrow keys choose both.", [
       line("q ↓ k →", [...columns().map((key) => head(key, "key")), weights ? '<th scope="col">sum</th>' : ""]),
       ...columns().map((query) => tag("tr", { class: query === state.query ? "query" : "" },
-        head(query, "query"), ...columns().map((key) => square(query, key)), sum(query))),
-    ]);
+        head(query, "query"), ...columns().map((key) => square(query, key)), sum(query)))]);
     const kinds = [...REASONS, ["leak", "leak: reads another document"]].filter(
       ([kind]) => all.querySelector(`td.${kind}`) || kind === "yes");
     legend.innerHTML = kinds.map(([kind, word]) => tag("span", {}, tag("i", { class: kind }), word || "may attend")).join(" ");
@@ -224,27 +187,19 @@ function makeViews(choose, isSmall) {
   }
 
   function dialOf(frequency, pair, query, key) {
-    const arc = Math.min((state.trained - 1) * frequency, 2 * Math.PI), angle = radians((query - key) * frequency);
-    const hands = [[key, "key"], [query, "query"]].map(([at, kind]) => [(at + state.shift) * frequency, kind]);
-    return dial(`pair ${pair}: ${angle} radians apart`, hands, arc,
-      `pair ${pair}<br>ω = ${radians(frequency)}<br><b>${angle} rad</b>`);
+    const angle = radians((query - key) * frequency), hands = [[key * frequency, "key"], [query * frequency, "query"]];
+    return tag("figure", {}, dial(`pair ${pair}: ${angle} radians apart`, hands, RADIUS),
+      tag("figcaption", {}, `pair ${pair}<br>ω = ${radians(frequency)}<br><b>${angle} rad</b>`));
   }
   function drawDials() {
     const [query, key] = [state.query, state.key].map((index) => row.positions[index]);
-    const { frequencies } = batch.encoding, hidden = frequencies.length - MOST_DIALS;
-    for (const [input, output] of sliders.map((label) => label.children)) input.value = output.value = state[input.name];
-    if (query === null || key === null) {
-      dialNote.textContent = batch.settings.positions === "none" ? "Without position ids there are no hands."
+    const { frequencies } = batch.encoding, hidden = frequencies.length - MOST_DIALS, hasHands = query !== null && key !== null;
+    dialNote.textContent = hasHands ? "Each dial is one pair of numbers: its hand stands at the angle position × ω, with the " +
+      `sine as height and the cosine as width. Solid: query, position ${query}. Dashed: key, position ${key}. The angle between ` +
+      `the hands is ${minus(String(query - key))} × ω, wherever both stand.`
+      : batch.settings.positions === "none" ? "Without position ids there are no hands."
         : "Padding has no position here: choose two tokens of the text.";
-      dials.replaceChildren();
-      return;
-    }
-    dialNote.textContent =
-      "Each dial is one pair of dimensions: its hand stands at the angle position × ω, with the sine as height and " +
-      `the cosine as width. Solid: query, position ${query + state.shift}. Dashed: key, position ` +
-      `${key + state.shift}. The angle between the hands is ${minus(String(query - key))} × ω, wherever both stand. ` +
-      `The shaded arc holds the angles of positions 0 to ${state.trained - 1}.`;
-    dials.innerHTML = frequencies.slice(0, MOST_DIALS).map((one, pair) => dialOf(one, pair, query, key)).join("") +
+    dials.innerHTML = !hasHands ? "" : frequencies.slice(0, MOST_DIALS).map((one, pair) => dialOf(one, pair, query, key)).join("") +
       (hidden > 0 ? tag("p", { class: "note" }, `and ${hidden} slower pairs`) : "");
   }
 
@@ -266,7 +221,7 @@ function makeViews(choose, isSmall) {
     else sentence.textContent = factsOf(batch.rows[numbers.row], numbers.token);
   });
   node.addEventListener("mouseleave", () => { sentence.textContent = says(); });
-  for (const table of isSmall ? [] : tables) { // their columns are tokens, so they scroll together
+  for (const table of tables) { // their columns are tokens, so they scroll together
     table.addEventListener("scroll", () => { for (const other of tables) other.scrollLeft = table.scrollLeft; });
   }
   node.addEventListener("keydown", (event) => {
@@ -279,8 +234,7 @@ function makeViews(choose, isSmall) {
     const [down, right] = step;
     if (numbers.token === undefined) {
       const query = between(numbers.query + (all.contains(event.target) ? down : 0), 0, most);
-      const step = three.contains(event.target) ? down : right; // keys are the lines of that table
-      choose({ query, key: between(numbers.key + step, 0, most) });
+      choose({ query, key: between(numbers.key + right, 0, most) });
     } else {
       const number = between(numbers.row + down, 0, batch.rows.length - 1);
       choose(chosen({ row: number, token: between(numbers.token + right, 0, most) }));
@@ -298,13 +252,14 @@ function makeViews(choose, isSmall) {
     const { activeElement } = node.getRootNode();
     const focused = tables.find((each) => activeElement && each.contains(activeElement));
     const widest = Math.max(...batch.rows.flatMap((each) => each.tokens.map((token) => token.length)));
-    node.style.setProperty("--small", `${between(Math.floor(340 / row.tokens.length), 10, 20)}px`);
+    const small = row.tokens.length <= MOST_NUMBERS ? 28 : between(Math.floor(340 / row.tokens.length), 10, 20);
+    node.style.setProperty("--small", `${small}px`);
     node.style.setProperty("--cell", `${between(widest + 1, packed ? 9 : 7, 13)}ch`);
     drawGrid();
     drawAll();
     for (const section of scored) section.hidden = !batch.encoding;
-    if (isSmall) drawThree();
-    else if (batch.encoding) { drawOne(); drawDials(); }
+    if (batch.encoding) drawOne();
+    if (batch.encoding && !isSmall) drawDials();
     sentence.textContent = says();
     focused?.querySelector("[tabindex='0']")?.focus();
     for (const table of tables) { // the chosen cell comes into view
@@ -316,7 +271,6 @@ function makeViews(choose, isSmall) {
   }
   return { node, draw };
 }
-
 // Return the sentences that state how queries and keys are made, with every factor.
 function headFormula({ head, back, gain }, { width }) {
   const turned = `turned back by ${back} ${back === 1 ? "position" : "positions"} and multiplied by ${gain}`;
@@ -325,70 +279,8 @@ function headFormula({ head, back, gain }, { width }) {
       `(standard deviation 1/√${width}). Values are token + position.`;
   }
   if (head === "both") {
-    return `q is x = token + position, ${turned}; k = x. Values are x. Token vectors are random (standard deviation ` +
-      "½).";
+    return `q is x = token + position, ${turned}; k = x. Values are x. Token vectors are random (standard deviation ` + "½).";
   }
   return `q is the encoding of the query's position, ${turned}; k is the encoding of the key's position. ` +
     "This head reads positions only, not tokens.";
-}
-
-const PAGE = 8; // rows
-const HEAD = { head: "positions", back: 1, gain: 12, divide: true, hide: "infinity", positions: "text" };
-
-// Set the attribute data-theme of `host` to "light" or "dark", as the color behind it is; follow its changes.
-function followTheme(host) {
-  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-  const update = () => {
-    let color = "";
-    for (let node = host; node && !color; node = node.parentElement) {
-      const found = getComputedStyle(node).backgroundColor;
-      if (!/^(transparent|rgba\(.*, 0\))$/.test(found)) color = found;
-    }
-    const [red, green, blue] = (color.match(/[\d.]+/g) || []).map(Number);
-    const dark = blue === undefined ? prefersDark.matches : 0.3 * red + 0.6 * green + 0.1 * blue < 128;
-    host.dataset.theme = dark ? "dark" : "light";
-  };
-  prefersDark.addEventListener("change", update);
-  new MutationObserver(update).observe(document.body, { attributes: true }); // a button may change a page's colors
-  update();
-}
-
-function showBatch(host, data, style) {
-  const [firstRow, endRow, allRows, firstToken, endToken, allTokens] = data.window, length = endToken - firstToken;
-  const begin = Math.max(data.rows[0]?.real.indexOf(1) ?? 0, 0);
-  const state = { row: 0, query: Math.min(begin + 1, length - 1), key: begin, shift: 0, trained: 32, mask: 0, begin: 0 };
-  const views = makeViews((change) => { Object.assign(state, change); draw(); });
-  const turn = () => { Object.assign(state, { row: 0, begin: PAGE * pages.selectedIndex }); draw(); };
-  const pages = make("select", { onchange: turn });
-  for (let begin = 0; begin < data.rows.length; begin += PAGE) {
-    const last = Math.min(begin + PAGE, data.rows.length) - 1;
-    pages.append(make("option", {}, `${firstRow + begin} to ${firstRow + last}`));
-  }
-  function draw() {
-    const rows = data.rows.slice(state.begin, state.begin + PAGE).map((row) => {
-      const digits = row.reasons[state.mask], real = row.real.map(Boolean);
-      const reasons = real.map((_, query) => Array.from(digits.slice(query * length, (query + 1) * length), Number));
-      return { ...row, real, reasons, positions: row.positions.map((position, at) => (real[at] ? position : null)) };
-    });
-    views.draw({ rows, encoding: data.encoding, settings: HEAD, firstRow: firstRow + state.begin, firstToken }, state);
-  }
-  const count = (number) => number.toLocaleString("en-US");
-  const part = `; shown are rows ${count(firstRow)} to ${count(endRow - 1)} and tokens ${count(firstToken)} to ` +
-    count(endToken - 1);
-  const isPart = endRow - firstRow < allRows || length < allTokens;
-  const whole = `${count(allRows)} ${allRows === 1 ? "row" : "rows"} of ${count(allTokens)} tokens`;
-  const masks = make("select", { onchange: () => { state.mask = masks.selectedIndex; draw(); } },
-    ...data.masks.map((name) => make("option", {}, name)));
-  const choices = [[pages, "Rows "], [masks, "Mask of the layers of kind "]].filter(([select]) => select.length > 1);
-  const lines = [["name", "shape", "dtype", "device"], ...data.facts];
-  const table = make("table", { class: "facts" }, ...lines.map((facts, index) =>
-    make("tr", {}, ...facts.map((fact) => make(index ? "td" : "th", {}, fact)))));
-  host.attachShadow({ mode: "open" }).append(make("style", {}, style), make("div", { class: "lab" },
-    make("p", {}, make("b", {}, whole + (isPart ? part : ""))), make("div", { class: "keys" }, table),
-    ...(data.encoding ? [make("p", {}, make("b", {}, "Weights and scores are those of an example, not of your model: "),
-      headFormula(HEAD, data.encoding))] : []),
-    ...choices.map(([select, words]) => make("p", {}, make("label", {}, words, select))), views.node,
-    ...(data.note ? [make("p", { class: "note" }, data.note)] : [])));
-  if (data.rows.length && length) draw();
-  followTheme(host);
 }

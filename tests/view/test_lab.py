@@ -18,7 +18,7 @@ from hf_posenc.positions import CONVENTIONS, frequencies
 from hf_posenc.testing import standard_library_docstrings
 from hf_posenc.view import lab_html, page_of
 
-SCENES = ["ids", "order", "clock", "far", "adding", "masks", "tests", "sandbox"]
+SCENES = ["ids", "order", "train", "clock", "base", "beyond", "adding", "masks", "tests", "sandbox"]
 
 
 def test_a_tokenizer_of_another_kind_needs_texts(unigram: Any) -> None:
@@ -56,17 +56,21 @@ def functions(chromium: Any) -> Iterator[Any]:
     """A page with the functions that compute, apart from those that draw."""
     page = chromium.new_page()
     folder = Path(str(hf_posenc.view.__file__)).parent
-    for name in ("tokens.js", "positions.js", "attention.js"):
+    for name in ("tokens.js", "positions.js", "attention.js", "learning.js"):
         page.add_script_tag(path=str(folder / name))
     yield page
     page.close()
 
 
+def data_of(tokenizer: Any) -> dict[str, Any]:
+    """The data of the page."""
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(lab_html(tokenizer).split("showLab(host, ")[-1])[0]
+    return found
+
+
 def in_page(tokenizer: Any) -> dict[str, Any]:
     """The tokenizer as the page has it."""
-    text = lab_html(tokenizer).split("showLab(host, ")[-1]
-    found: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
-    tokenizer_data: dict[str, Any] = found["tokenizer"]
+    tokenizer_data: dict[str, Any] = data_of(tokenizer)["tokenizer"]
     return tokenizer_data
 
 
@@ -87,6 +91,33 @@ def test_tokens_are_those_of_python(
 
 
 @pytest.mark.browser
+def test_every_character_of_the_browsers_unicode_has_the_ids_of_bert(functions: Any, bert: Any) -> None:
+    run = """() => Array.from({length: 0x110000}, (_, code) => code).filter(code => code && (code < 0xd800 || code > 0xdfff)
+        && !/[\\p{Cn}\\p{Co}\\p{Script=Hangul}\\p{Script=Tangut}]/u.test(String.fromCodePoint(code)))"""
+    codes = functions.evaluate(run)
+    assert len(codes) > 130_000
+    raw = bert.backend_tokenizer
+    raw.no_truncation()
+    raw.no_padding()
+    run = "([data, texts]) => texts.map(tokenizerOf(data).tokenize).map(tokens => tokens.map(({id}) => id))"
+    different = []
+    for start in range(0, len(codes), 20_000):
+        texts = [f"x{chr(code)}y" for code in codes[start : start + 20_000]]
+        expected = [encoding.ids for encoding in raw.encode_batch(texts)]
+        found = functions.evaluate(run, [in_page(bert), texts])
+        different += [text for text, one, other in zip(texts, found, expected, strict=True) if one != other]
+    assert different == []
+
+
+def test_the_text_by_two_tokenizers_has_the_ids_of_bert(bert: Any, wordpiece: Any) -> None:
+    two = data_of(wordpiece)["two"]
+    ids = bert(two["text"])["input_ids"]
+    assert two["tokens"]["BERT"] == [list(pair) for pair in zip(bert.convert_ids_to_tokens(ids), ids, strict=True)]
+    letters = "".join(token for token, _ in two["tokens"]["GPT-2"]).replace("Ġ", " ")
+    assert letters.startswith("the dog ran unsurprisingly ")  # what follows are the bytes of the emoji
+
+
+@pytest.mark.browser
 def test_spans_are_the_text_of_each_token(functions: Any, wordpiece: Any) -> None:
     text = "Élodie rides, the cafe\u0301 🚲 [MASK] closed."
     run = "([data, text]) => tokenizerOf(data).tokenize(text).map(({begin, end}) => text.slice(begin, end))"
@@ -100,17 +131,17 @@ def test_spans_are_the_text_of_each_token(functions: Any, wordpiece: Any) -> Non
 def test_the_steps_of_a_word_end_in_its_tokens(kind: str, functions: Any, request: pytest.FixtureRequest) -> None:
     tokenizer = request.getfixturevalue(kind)
     run = "([data, words]) => words.map(tokenizerOf(data).steps)"
-    words = ["unsurprisingly", "bike", "I", "Café"]
+    words = ["unsurprisingly", "bike", "I", "Café", "GPT-2", "two words"]
     for word, steps in zip(words, functions.evaluate(run, [in_page(tokenizer), words]), strict=True):
         assert steps[-1]["tokens"] == tokenizer.tokenize(word)
         assert steps[-1]["rest"] == ""
         for before, after in itertools.pairwise(steps):
             if kind == "byte_bpe":  # two neighbors are joined
-                assert "".join(before["tokens"]) == "".join(after["tokens"])
-                assert len(after["tokens"]) < len(before["tokens"])
+                assert "".join(before["tokens"]) + before["rest"] == "".join(after["tokens"]) + after["rest"]
+                assert len(after["tokens"]) < len(before["tokens"]) or before["rest"] != after["rest"]
             else:  # one token is taken from the rest
                 new = after["tokens"][after["last"]].removeprefix("##")
-                assert before["rest"] == new + after["rest"]
+                assert before["rest"].replace(" ", "") == new + after["rest"].replace(" ", "")
     assert functions.evaluate("data => tokenizerOf(data).steps('')", in_page(tokenizer)) == []
 
 
@@ -134,18 +165,95 @@ def test_sinusoids_are_those_of_python(convention: str, functions: Any) -> None:
 
 
 @pytest.mark.browser
-def test_distances_and_planes_are_those_of_numpy(functions: Any) -> None:
-    rows = sinusoidal_encoding(torch.arange(101), 16, base=10, dtype=torch.float64).numpy()
-    expected = np.linalg.norm(rows - rows[0], axis=1)
-    found = functions.evaluate("distancesOf(100, paperEncoding(16, 10))")
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    ranks = expected[1:].argsort().argsort()
-    spearman = np.corrcoef(ranks, np.arange(100))[0, 1]
-    assert functions.evaluate("values => rankCorrelation(values)", expected[1:].tolist()) == pytest.approx(spearman)
+def test_planes_are_those_of_numpy(functions: Any) -> None:
     vectors = np.random.default_rng(0).normal(size=(8, 5)) * [4, 3, 1, 1, 1]
     centered = vectors - vectors.mean(axis=0)
     plane = np.array(functions.evaluate("vectors => planeOf(centered(vectors))", vectors.tolist()))
     np.testing.assert_allclose(np.abs(plane @ np.linalg.svd(centered)[2][:2].T), np.eye(2), rtol=0, atol=1e-6)
+
+
+@pytest.mark.browser
+def test_the_slowest_hand_decides_if_a_base_tells_far_positions(functions: Any) -> None:
+    bases, length = [10, 100, 1000, 10_000, 1_000_000], 512
+    far = []
+    for base in bases:
+        rows = sinusoidal_encoding(torch.arange(513) * length / 512, 64, base=base, dtype=torch.float64)
+        match = (rows[0] * sinusoidal_encoding(torch.tensor([1]), 64, base=base, dtype=torch.float64)).sum() / 32
+        found = functions.evaluate(
+            "base => [matchOf(1, paperEncoding(64, base)), farOf(512, paperEncoding(64, base))]", base
+        )
+        assert found[0] == pytest.approx(match.item(), abs=1e-12)
+        rows, wanted = rows - rows.mean(0), torch.arange(513, dtype=torch.float64) / 512 - 0.5
+        weights = torch.linalg.solve(rows.T @ rows + 0.001 * 513 * torch.eye(64), rows.T @ wanted)
+        explained = 1 - (wanted - rows @ weights).square().sum() / wanted.square().sum()
+        assert found[1] == pytest.approx(explained.item(), abs=1e-8)
+        far.append([round(100 * (1 - found[0]), 1), round(found[1], 2)])
+    assert far == [[11.0, 0.1], [6.0, 1.0], [4.2, 1.0], [3.4, 1.0], [2.5, 1.0]]
+
+
+# ---------------------------------------------------------------------------------------------------- a head that learns
+
+NAMES = ["dog", "man", "cat", "girl", "fox", "king"]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", ["none", "added", "rotary"])
+def test_losses_and_slopes_are_those_of_torch(kind: str, functions: Any) -> None:
+    run = """([names, kind]) => {
+        const {task, heads} = courseOf(names, 3, 0), head = heads[KINDS.indexOf(kind)], list = rows => rows.map(row => [...row]);
+        const examples = task.batch(8), [query, key] = [head.query, head.key].map(one => list(one.values));
+        const loss = lossOf(head, examples);
+        return {examples, loss, query, key, vectors: list(head.vectors), dQuery: list(head.query.slopes), dKey: list(head.key.slopes)};
+    }"""
+    found = functions.evaluate(run, [NAMES, kind])
+    given = {
+        name: torch.tensor(found[name], dtype=torch.float64) for name in ("query", "key", "vectors", "dQuery", "dKey")
+    }
+    query, key, vectors = given["query"].requires_grad_(), given["key"].requires_grad_(), given["vectors"]
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        angles = torch.arange(len(x), dtype=torch.float64)[:, None] * frequencies(48)
+        even, odd = x[:, 0::2], x[:, 1::2]
+        pairs = angles.cos() * even - angles.sin() * odd, angles.cos() * odd + angles.sin() * even
+        return torch.stack(pairs, -1).flatten(1)
+
+    losses = []
+    for example in found["examples"]:
+        x = vectors[example["words"]]
+        if kind == "added":
+            x = x + sinusoidal_encoding(torch.arange(len(x)), 48, dtype=torch.float64)
+        q, k = x @ query.T, x @ key.T
+        if kind == "rotary":
+            q, k = turned(q), turned(k)
+        output = (q[-1] @ k.T / 48**0.5).softmax(-1) @ x
+        losses.append(-(vectors @ output / 48**0.5).log_softmax(-1)[example["right"]])
+    loss = torch.stack(losses).mean()
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert found["loss"] == pytest.approx(loss.item(), abs=1e-12)
+    torch.testing.assert_close(given["dQuery"], query.grad, rtol=0, atol=1e-12)
+    torch.testing.assert_close(given["dKey"], key.grad, rtol=0, atol=1e-12)
+
+
+@pytest.mark.browser
+def test_heads_with_positions_answer_for_pairs_that_they_never_saw(functions: Any) -> None:
+    run = """([names, most, seed]) => {
+        const {task, heads, step} = courseOf(names, most, seed);
+        const seen = task.batch(2000).map(({words}) => words.slice(-4).map(word => task.vocabulary[word]));
+        const isHeld = seen.some(words => task.held.some(pair => pair.every(name => words.includes(name))));
+        for (let number = 0; number < LEARN.steps; number++) step();
+        return [isHeld, ...heads.map(head => Array.from({length: 9}, (_, before) => rightShare(head, task.tests(before))))];
+    }"""
+    reach = []
+    for seed in range(3):
+        is_held, none, added, rotary = functions.evaluate(run, [NAMES, 3, seed])
+        assert not is_held  # none of the pairs that are tested was in the training
+        assert none == [0.5] * 9
+        assert rotary == [1.0] * 9
+        assert np.mean(added[:4]) > 0.95
+        reach.append(added[5])
+    assert max(reach) < 0.2  # with 5 words before, "hardly ever"
+    added = functions.evaluate(run, [NAMES, 7, 0])[2]
+    assert min(added[:8]) > 0.95
 
 
 def test_word_vectors_are_those_of_the_model(bert_folder: Path) -> None:
@@ -174,7 +282,7 @@ def test_masks_are_those_of_the_package(functions: Any) -> None:
             const lists = lengths.map(length => Array(length).fill({token: "a", id: 1}));
             const rows = batchOf(lists, {side, positions: "text"}, {token: "p", id: 0});
             return rows.map(row => [row.real, row.positions,
-                reasonsOf(row, {lookAhead, paddingMask: true}).map(line => line.map(one => one === ALLOWED))]);
+                reasonsOf(row, {lookAhead, paddingMask: true}).map(line => line.map(isAttended))]);
         }"""
         for real, positions, mask in functions.evaluate(run, [lengths.tolist(), look_ahead, side]):
             keep = torch.tensor([real])
@@ -293,10 +401,18 @@ class Lab:
     def tokens(self, row: int) -> list[str]:
         return list(self.page.locator(f"#sandbox [data-row='{row}'] span").all_inner_texts())
 
+    def show(self, selector: str) -> Any:
+        """Scroll to an element: figures are drawn when they come into view."""
+        found = self.page.locator(selector)
+        found.scroll_into_view_if_needed()
+        self.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        return found
+
     def text(self, selector: str) -> str:
-        return str(self.page.locator(selector).inner_text())
+        return str(self.show(selector).inner_text())
 
     def results(self) -> list[str]:
+        self.show("#cost")
         return list(self.page.locator("#cost li").all_inner_texts())
 
 
@@ -346,7 +462,7 @@ class TestPage:
         assert lab.text("#sandbox .notes").startswith(
             "It reads 1000 letters of a text. The page shows the first 32 of up to "
         )
-        assert lab.page.locator("#order tr").count() == 33  # a head, and a line for each token
+        assert lab.show("#order .picture").locator(".ribbon").count() == 2 * 8  # of the first 8 tokens, in both orders
 
     def test_mistakes_cost_something_and_the_page_shows_it(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -395,15 +511,14 @@ class TestPage:
         }.items():
             lab.set(name, value)
         lab.token(1, 2).click()
-        lab.page.locator("[name=shift]").fill("7")
         lab.page.mouse.move(0, 0)  # no cell is previewed
         again = visit(lab.page.evaluate("location.hash"))
-        for selector in ("#cost", "#sandbox .sentence", "#sandbox .one", "#sandbox .dials", "#far .picture"):
+        for selector in ("#cost", "#sandbox .sentence", "#sandbox .one", "#sandbox .dials", "#clock .picture"):
             assert again.text(selector) == lab.text(selector)
         assert again.page.locator("#sandbox [name=texts]").input_value() == "I ride & bike\nno"
         first = visit().text("#sandbox")
         assert visit("#s=%7B%22d%22").text("#sandbox") == first  # cut off
-        wrong = {"d": 7, "row": -1, "head": 9, "key": 1.5, "side": "up", "place": 100, "constructor": 1}
+        wrong = {"d": 7, "row": -1, "head": 9, "key": 1.5, "side": "up", "place": 100, "constructor": 1, "first": 99}
         assert visit(f"#s={json.dumps(wrong)}").text("#sandbox") == first
 
     def test_long_texts_stay_out_of_the_address(self, visit: Callable[..., Lab]) -> None:
@@ -421,7 +536,7 @@ class TestPage:
         lab = visit()
         lab.set("texts", "she rides\nbike", scene="ids")
         for scene in ("ids", "order", "adding", "masks", "sandbox"):
-            lab.page.locator(f"#{scene} .picture").last.get_by_text(wordpiece.tokenize("rides")[-1]).first.wait_for()
+            lab.show(f"#{scene}").get_by_text(wordpiece.tokenize("rides")[-1]).first.wait_for()
         lab.page.locator("[name=reset]").click()
         lab.page.goto(lab.page.url.split("#")[0] + "#masks")
         assert lab.page.locator("#sandbox [name=texts]").input_value() == "she rides\nbike"
@@ -432,33 +547,91 @@ class TestPage:
             top = lab.page.locator(f"#{scene}").evaluate("node => node.getBoundingClientRect().top")
             assert 0 <= top < 450, scene  # the last one cannot reach the top of a high window
 
-    def test_order_is_lost_without_positions(self, visit: Callable[..., Lab]) -> None:
+    def test_order_is_lost_without_positions(self, visit: Callable[..., Lab], wordpiece: Any) -> None:
         lab = visit(texts=["I ride bike", "no"])
-        assert "A: I ride bike" in lab.text("#order .picture")
-        assert "B: bike ride I" in lab.text("#order .picture")
-        same = "Each token has the same output in A and B: the model cannot tell them apart."
-        assert lab.text("#order .says") == same
-        for name in ("addPositions", "orderMask"):
-            lab.set(name, True, scene="order")
-            assert lab.text("#order .says").startswith("The outputs of a token differ by up to ")
-            lab.set(name, False, scene="order")
-        lab.set("texts", "no", scene="ids")
-        lab.page.get_by_text("Type a first text of two words or more.").wait_for()
+        words = lab.show("#order .picture").locator("text.word, text.asks").all_text_contents()
+        pieces = [wordpiece.tokenize(word) for word in ("I", "ride", "bike")]
+        assert words == [token for word in [*pieces, *pieces[::-1]] for token in word]
+        assert lab.text("#order .says").endswith("The outputs are equal.")
+        lab.set("addPositions", True, scene="order")
+        lab.page.get_by_text("The outputs differ by up to ").wait_for()
+        shares = lab.page.locator("#order .picture text.small").all_text_contents()
+        shares = [share for share in shares if share.endswith("%")]
+        for above_or_below in (shares[: len(words) // 2], shares[len(words) // 2 :]):
+            assert 97 <= sum(int(share.split()[0]) for share in above_or_below) <= 103
+        lab.set("texts", "no no", scene="ids")  # positions differ, sequences do not
+        assert "Both orders are the same" in lab.text("#order .says")
+        assert lab.show("#tests .picture").locator("tr").last.locator("td").all_inner_texts() == [
+            "not tested",
+            "true",
+            "each text is the same in reverse",
+        ]
 
-    def test_the_clock_and_the_distances_are_those_of_the_encoding(self, visit: Callable[..., Lab]) -> None:
+    def test_a_head_is_trained_and_answers_for_the_readers_names(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
+        lab.set("names", "ann bob cid", scene="train")
+        assert lab.text("#train .says") == "Type 4 to 10 different names."
+        lab.set("names", "ann bob cid dora, Eve who?", scene="train")
+        lab.page.locator("#train .train").click()
+        lab.page.get_by_text("Trained in ").wait_for(timeout=60_000)
+        assert "Right: 50 % without positions" in lab.text("#train .says")
+        first, second = (
+            lab.page.locator(f"#train [name={name}] option:checked").inner_text() for name in ("first", "second")
+        )
+        assert (first, second) == ("ann", "bob")
+        without, added = lab.page.locator("#train .panel").all_inner_texts()
+        assert f"{first} bites {second} who? → {first} ✓" in added
+        assert f"swapped: {second} bites {first} who? → {second} ✓" in added
+        assert without.count("✓") == 1  # one of two sentences with the same output
+        lab.page.locator("#train .swap").click()
+        assert f"\n{second} bites {first} who? → {second} ✓" in lab.page.locator("#train .panel").last.inner_text()
+        lab.set("before", 6, scene="beyond")
+        added, rotary = lab.show("#beyond .strips").locator(".panel").all_inner_texts()
+        assert (added.count("✗"), rotary.count("✓")) == (2, 2)
+        assert "rotary: 100 % of the answers are right" in lab.text("#beyond .says")
+
+    def test_the_clock_and_its_chords_are_those_of_the_encoding(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        assert "Chord to position 7: 0.91, for every p" in lab.text("#clock .says")
+        lab.set("place", 20, scene="clock")
+        assert "Chord to position 23: 0.91, for every p" in lab.text("#clock .says")
+        dial = lab.show("#clock .large").bounding_box()
+        x, y = dial["x"] + dial["width"] / 2, dial["y"] + dial["height"] / 2
+        lab.page.mouse.move(x + 70, y)
+        lab.page.mouse.down()
+        lab.page.mouse.move(x, y - 70, steps=9)  # a quarter of a turn, of 19.9 positions
+        lab.page.mouse.up()
+        assert lab.page.locator("#clock [name=place]").input_value() == "25"
+        assert "Chord to position 28: 0.91" in lab.text("#clock .says")
         lab.set("d", "4", scene="clock")
-        lab.set("place", 7, scene="clock")
-        sine, cosine = sinusoidal_encoding(torch.tensor(7), 4).tolist()[2:]
-        assert lab.text("#clock .says").endswith(f"sine {sine:.2f}, cosine {cosine:.2f}.")
+        sine, cosine = sinusoidal_encoding(torch.tensor(25), 4).tolist()[2:]
+        rows = sinusoidal_encoding(torch.tensor([25, 28]), 4, dtype=torch.float64)
+        words = lab.text("#clock .says")
+        assert f"sine {sine:.2f}, cosine {cosine:.2f}." in words
+        assert words.endswith(f"= {torch.dist(*rows):.2f}.")
         assert lab.page.locator("#clock figure").count() == 2
-        lab.set("from", 600, scene="far")
-        lab.set("offset", 400, scene="far")
-        rows = sinusoidal_encoding(torch.tensor([600, 1000]), 4, dtype=torch.float64)
-        table = lab.text("#far .plain")
-        assert f"{torch.dist(*rows):.2f}" in table
-        assert "has no row 1000: the program stops" in table
-        assert "outside the window" in table
+
+    def test_the_ruler_counts_hands(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        for power, base in ((40, 10_000), (10, 10)):
+            lab.set("power", power, scene="base")
+            turns = 2 * np.pi / frequencies(64, base=base).numpy()
+            counts = [(turns <= 512).sum(), ((turns > 512) & (turns <= 36 * 512)).sum(), (turns > 36 * 512).sum()]
+            words = "{} of 32 hands come round within the text, {} turn in part, {} hardly move".format(*counts)
+            assert words in lab.text("#base .says")
+            assert counts == ([16, 12, 4] if base == 10_000 else [32, 0, 0])
+
+    def test_an_answer_comes_after_the_click(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        questions, answers = lab.page.locator(".predict"), lab.page.locator(".answer")
+        assert questions.count() == answers.count() > 4
+        for number in range(questions.count()):
+            assert not answers.nth(number).is_visible()
+            assert 2 <= questions.nth(number).locator("button").count() <= 3
+            right = int(questions.nth(number).get_attribute("data-right"))
+            questions.nth(number).locator("button").nth(right).click()
+            assert answers.nth(number).is_visible()
+            assert questions.nth(number).get_attribute("data-guess") == "right"
 
     def test_queen_and_woman_come_together_if_tokens_are_small(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -469,29 +642,54 @@ class TestPage:
     def test_three_ways_to_mask(self, visit: Callable[..., Lab]) -> None:
         lab = visit(texts=["I ride bike, she said", "I ride"])
         lab.page.locator("#masks [data-row='1'][data-token='1']").click()
-        cells = lab.page.locator("#masks .three tr:last-child td").all_inner_texts()  # a padding token as key
-        assert cells[1:3] == ["−∞ → 0.00", "−1e9 → 0.00"]
-        assert float(cells[3].removeprefix("0 → ")) > 0
-        lab.page.locator(
-            "#masks [data-row='1'].pad, #masks .pad[data-row='1']"
-        ).last.click()  # a padding token as query
-        cells = lab.page.locator("#masks .three tr:last-child td").all_inner_texts()
-        assert cells[1] == "−∞ → NaN"
-        count = lab.page.locator("#masks .three tr").count() - 1
-        assert cells[2] == f"−1e9 → {1 / count:.2f}"
+        for way, mask in (("infinity", "−∞"), ("billion", "−1e9"), ("ones", "0")):
+            lab.set("hide", way, scene="masks")
+            line = "#masks .one tr:nth-child({}) td:last-child"  # a padding token as key
+            assert lab.text(line.format(4)).startswith(mask)
+            weight = float(lab.text(line.format(5)).split()[0])
+            assert (weight > 0) == (way == "ones")
+            sums = lab.page.locator("#masks .all .sum").all_inner_texts()
+            assert set(sums) == {"1.00"}
 
-    def test_labels_leave_out_padding_and_the_last_token_of_a_document(self, visit: Callable[..., Lab]) -> None:
-        lab = visit(texts=["I ride bike", "no"])
-        lab.set("labels", True)
-        words = [lab.page.locator(f"#sandbox [data-row='{row}'] small:last-child").all_inner_texts() for row in (0, 1)]
-        for tokens, line in zip([lab.tokens(0), lab.tokens(1)], words, strict=True):
-            end = tokens.index("[SEP]")
-            assert line == [f"→ {token}" for token in tokens[1 : end + 1]] + ["−100"] * (len(tokens) - end)
-        lab.set("packed", "apart")
-        tokens, line = lab.tokens(0), lab.page.locator("#sandbox [data-row='0'] small:last-child").all_inner_texts()
-        end = tokens.index("[SEP]")
-        targets = [f"→ {token}" for token in tokens[1:]]
-        assert line == [*targets[:end], "−100", *targets[end + 1 :], "−100"]
+    def test_a_query_that_is_padding_is_pale_and_has_weights(self, visit: Callable[..., Lab], byte_bpe: Any) -> None:
+        for tokenizer in (None, byte_bpe):
+            lab = visit(**({"tokenizer": tokenizer} if tokenizer else {}))
+            assert "NaN" not in lab.text("#masks .figure")
+            real = lab.page.locator("#masks [data-row='0']:not(.pad)").count()
+            length = lab.page.locator("#masks [data-row='0']").count()
+            assert lab.page.locator("#masks .all .unused").count() == real * (length - real) > 0
+
+    @pytest.mark.parametrize("side", ["right", "left"])
+    @pytest.mark.parametrize("packed", ["", "apart"])
+    def test_labels_of_the_next_token_are_those_of_the_collator(
+        self, packed: str, side: str, visit: Callable[..., Lab], wordpiece: Any
+    ) -> None:
+        texts = ["I ride bike, she said", "bike"]
+        lab = visit(texts=texts)
+        for name, value in (("side", side), ("packed", packed), ("labels", "next")):
+            lab.set(name, value)
+        settings = {"packing": True, "max_length": 32} if packed else {"padding_side": side}
+        batch = DataCollatorWithPositionalEncoding(wordpiece, labels="causal_lm", look_ahead=False, **settings)(texts)
+        tokens = wordpiece.convert_ids_to_tokens
+        for row, labels in enumerate(batch["labels"]):
+            expected = ["−100" if label == -100 else tokens(label.item()) for label in labels]
+            found = lab.page.locator(f"#sandbox [data-row='{row}'] small:last-child").all_inner_texts()
+            if packed:  # the collator may put the longest text first, and pads
+                found, expected = (
+                    sorted(found),
+                    sorted(expected)[-len(found) :] if len(expected) > len(found) else sorted(expected),
+                )
+            assert found == expected
+
+    def test_masked_tokens_have_the_original_ones_as_labels(self, visit: Callable[..., Lab], wordpiece: Any) -> None:
+        lab = visit(texts=["I ride bike, she said", "bike"])
+        before = lab.tokens(0)
+        lab.set("labels", "masked")
+        after = lab.tokens(0)
+        labels = lab.page.locator("#sandbox [data-row='0'] small:last-child").all_inner_texts()
+        assert "[MASK]" in after
+        for old, new, label in zip(before, after, labels, strict=True):
+            assert (new, label) in {(old, "−100"), ("[MASK]", old)}
 
     def test_without_position_ids_nothing_speaks_of_positions(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -544,16 +742,18 @@ class TestPage:
         lab = visit(texts=["I ride bike"])
         lab.token(0, 1).click()
         assert lab.text("#sandbox .text") == "Text 0: I ride bike"
-        assert lab.text("mark") == "I"
+        assert lab.text("#sandbox mark") == "I"
 
     @pytest.mark.parametrize("width", [360, 768, 1400])
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_it_fits_every_window_in_light_and_dark(self, width: int, scheme: str, visit: Callable[..., Lab]) -> None:
-        lab = visit("#far", viewport={"width": width, "height": 800}, color_scheme=scheme)
+        lab = visit("#base", viewport={"width": width, "height": 800}, color_scheme=scheme)
         assert lab.page.evaluate("document.documentElement.scrollWidth") <= width
         assert lab.page.locator("[data-theme]").get_attribute("data-theme") == scheme
         lab.set("packed", "together")
-        lab.set("labels", True)
+        lab.set("labels", "next")
+        for scene in SCENES:
+            lab.show(f"#{scene}")
         small, faint = lab.page.evaluate(READABLE)
         assert small == []
         assert faint == []
@@ -565,13 +765,14 @@ class TestPage:
         ):
             assert min(sizes) >= 24
         stops = 0
+        lab.page.locator(".contents a").last.focus()
         while not lab.page.evaluate("document.activeElement.shadowRoot?.activeElement?.closest('.picture, #order')"):
             lab.page.keyboard.press("Tab")
             stops += 1
-            assert stops <= 7
+            assert stops <= 5
         assert lab.page.locator("main").count() == 1
-        lab.page.locator(".skip").click()
-        assert lab.page.locator("#sandbox").evaluate("node => node.getBoundingClientRect().top < 200")
+        lab.page.locator(".contents a").last.click()
+        assert lab.page.locator("#sandbox").evaluate("node => node.getBoundingClientRect().top < 450")
 
     def test_a_move_draws_only_what_it_changes(self, visit: Callable[..., Lab]) -> None:
         lab = visit()

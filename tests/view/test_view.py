@@ -75,10 +75,13 @@ def test_sinusoids_that_are_not_in_the_batch_are_labeled_as_an_example(word_leve
 def test_labels_are_shown_as_tokens_only_if_they_are_ids(word_level: Any) -> None:
     row = {"input_ids": word_level("a b c")["input_ids"], "labels": [3, -100, 0]}
     word_level.mask_token = "the"
-    assert '"targets":["3",null,"0"]' in DataCollatorWithPositionalEncoding(word_level)([row]).to_html()
-    for labels, expected in (("causal_lm", '["b","c",null]'), (MaskedLM(1.0), '["a","b","c"]')):
+    assert '"labels":["3",null,"0"]' in DataCollatorWithPositionalEncoding(word_level)([row]).to_html()
+    for labels, shifted in (
+        ("causal_lm", "true"),
+        (MaskedLM(1.0), "false"),
+    ):  # as the batch has them: a model may shift them
         page = DataCollatorWithPositionalEncoding(word_level, labels=labels)(["a b c"]).to_html()  # type: ignore[arg-type]
-        assert f'"targets":{expected}' in page
+        assert f'"labels":["a","b","c"],"isShifted":{shifted}' in page
 
 
 def test_labels_of_rows_stand_at_their_rows_and_those_of_a_decoder_at_no_token(word_level: Any) -> None:
@@ -240,9 +243,8 @@ class TestInBrowser:
                 assert view.sentence().startswith(
                     f"“{token}”: column {index}, id {batch['input_ids'][row, index]}, {place}"
                 )
-                is_counted = index + 1 < len(tokens) and batch["labels"][row, index + 1] >= 0
-                target = f"predicts “{tokens[index + 1]}”" if is_counted else "no loss"
-                assert target in view.sentence()
+                label = batch["labels"][row, index]
+                assert ("label −100: not counted" if label == -100 else f"label “{token}”, ") in view.sentence()
 
     def test_each_refusal_has_its_reason(self, opened: Callable[..., View], word_level: Any) -> None:
         collate = DataCollatorWithPositionalEncoding(word_level, packing=True, look_ahead=True, max_length=12)
