@@ -129,18 +129,6 @@ function laterOf(row, outputs, settings, encoding) {
   const changed = attend({ ...row, tokens }, settings, encoding).outputs;
   return largest(places.map((index) => ({ difference: furthest(outputs[index], changed[index]), index })));
 }
-// Move tokens, `order[place]` to each place, and compare the outputs of the same tokens. If equal tokens changed places, the
-// text is the same, and nothing differs.
-function reordered(row, order, settings, encoding) {
-  const tokens = order.map((index) => row.tokens[index]), isSame = tokens.join("\n") === row.tokens.join("\n");
-  const [before, after] = [row, { ...row, tokens }].map((one) => attend(one, settings, encoding));
-  const place = row.tokens.map((_, index) => order.indexOf(index));
-  return row.tokens.map((token, index) => ({
-    token, index, inputs: [before.inputs[index], after.inputs[place[index]]],
-    outputs: [before.outputs[index], after.outputs[place[index]]],
-    difference: row.real[index] && !isSame ? furthest(before.outputs[index], after.outputs[place[index]]) : 0,
-  }));
-}
 // Return the order in which the tokens of the first document come in reverse, without special tokens.
 function reversedOrder(row) {
   const document = row.documents.find((one) => one >= 0);
@@ -149,18 +137,20 @@ function reversedOrder(row) {
   places.forEach((index, number) => { order[index] = places[places.length - 1 - number]; });
   return order;
 }
-
 const hasOrder = (row) => reversedOrder(row).some((from, to) => row.tokens[from] !== row.tokens[to]);
+// Reverse the tokens of a row, and compare the outputs of the same tokens. If the text is the same in reverse, nothing differs.
+function orderOf(row, outputs, settings, encoding) {
+  if (!hasOrder(row)) return { difference: 0 };
+  const order = reversedOrder(row), changed = attend({ ...row, tokens: order.map((from) => row.tokens[from]) }, settings, encoding).outputs;
+  return largest(placesOf(row).map((index) => ({ difference: furthest(outputs[index], changed[order.indexOf(index)]), index })));
+}
 // Return the three tests of a batch: {alone, later, order}, each the largest difference and where it is; `hasOrder` is
 // false if each text is the same in reverse.
 function testsOf(rows, settings, encoding) {
   const found = rows.map((row, number) => {
-    const { outputs } = attend(row, settings, encoding), test = (result) => ({ ...result, row: number });
-    return {
-      alone: test(aloneOf(row, outputs, settings, encoding)), later: test(laterOf(row, outputs, settings, encoding)),
-      order: test(largest(reordered(row, reversedOrder(row), settings, encoding))), hasOrder: hasOrder(row),
-    };
+    const { outputs } = attend(row, settings, encoding);
+    return [aloneOf, laterOf, orderOf].map((test) => ({ ...test(row, outputs, settings, encoding), row: number }));
   });
-  const tests = ["alone", "later", "order"].map((name) => [name, largest(found.map((one) => one[name]))]);
-  return { ...Object.fromEntries(tests), hasOrder: found.some((one) => one.hasOrder) };
+  const [alone, later, order] = [0, 1, 2].map((test) => largest(found.map((results) => results[test])));
+  return { alone, later, order, hasOrder: rows.some(hasOrder) };
 }

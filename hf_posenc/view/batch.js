@@ -2,7 +2,6 @@
 
 const PAGE = 8; // rows
 const HEAD = { head: "positions", back: 1, gain: 12, divide: true, hide: "infinity", positions: "text" };
-
 // Set the attribute data-theme of `host` to "light" or "dark", as the color behind it is; follow its changes.
 function followTheme(host) {
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
@@ -20,7 +19,6 @@ function followTheme(host) {
   new MutationObserver(update).observe(document.body, { attributes: true }); // a button may change a page's colors
   update();
 }
-
 function showBatch(host, data, style) {
   const [firstRow, endRow, allRows, firstToken, endToken, allTokens] = data.window, length = endToken - firstToken;
   const begin = Math.max(data.rows[0]?.real.indexOf(1) ?? 0, 0);

@@ -4,7 +4,6 @@ const PLACES = 64, WIDTH_OF_RULER = 64, BASES = [10, 100, 1000, 10000, 1000000];
 const HARDLY = 36; // turns longer than 36 texts: the hand moves by less than 10 degrees
 const chordOf = (angle) => 2 * Math.abs(Math.sin(angle / 2));
 const rounded = (number) => Number(number.toPrecision(2));
-
 // Return a dial with the hands of p and p + n, and their chord.
 function chordDial(radius, angles, name) {
   const [[x1, y1], [x2, y2]] = angles.map((angle) => [radius * Math.cos(angle), -radius * Math.sin(angle)]);
@@ -39,7 +38,6 @@ function drawClock({ picture, says, strips }, { state, encoding, update }) {
     tag("figcaption", {}, `pair ${index}<br>${chordOf(offset * frequency).toFixed(2)}`))).join("");
   picture.replaceChildren(make("div", { class: "beside" }, mapOf(state, encoding), large), dials);
   makeDraggable(large, omega, place, update);
-
   const squares = frequencies.map((frequency) => chordOf(offset * frequency) ** 2), sum = squares.reduce((a, b) => a + b);
   const width = widthOf(strips), gap = width / squares.length;
   strips.innerHTML = svg(width, 96, `Squared chords of ${squares.length} pairs; sum ${sum.toFixed(2)}`,
@@ -72,7 +70,6 @@ function makeDraggable(node, omega, place, update) {
   });
 }
 const baseOf = (power) => rounded(10 ** (power / 10));
-
 function drawRuler(width, turns, length) {
   const x = (positions) => 8 + (width - 16) * Math.log10(positions) / 7, still = HARDLY * length;
   const zones = [[1, length, "--later", "come round"], [length, still, "--yes", "turn in part"], [still, 1e7, "--pad", "hardly move"]];

@@ -11,9 +11,7 @@ const FIRST = { // the settings of scenes, then those of masks and of the sandbo
 const OF_BATCH = ["texts", "side", "positions", "packed", "labels"]; // settings that change the batch
 const OF_MASKS = [...OF_BATCH, "paddingMask", "lookAhead", "d", "hide"], OF_CELL = ["row", "query", "key"];
 const OF_HEAD = [...OF_MASKS, "head", "back", "gain", "divide", "base"];
-
 const SHOWN = { tenths: (value) => (value / 10).toFixed(1), base: (value) => counted(baseOf(value)) }; // values of sliders
-
 // Replace some tokens by [MASK], as a masked language model is trained: every fourth one that is not special.
 function maskSome(list, mask) {
   let number = 0;
@@ -25,6 +23,62 @@ function labelsOf(row, { labels, side, packed }) {
   const isFirst = (index) => row.documents[index] !== row.documents[index - 1];
   return row.tokens.map((token, index) => (row.real[index] && !((packed || side === "left") && isFirst(index)) ? token : null));
 }
+// Make the page's batch of the texts, and return what it leaves out as notes.
+function readTexts(page, data, state, firstTexts) {
+  const notes = data.why ? [data.why] : [], { packed } = state, isMasked = state.labels === "masked", { tokenizer } = page;
+  const typed = tokenizer ? state.texts.split("\n").filter((text) => text.trim()) : data.texts;
+  const texts = typed.slice(0, MOST_TEXTS).map((text) => text.slice(0, MOST_LETTERS));
+  const cut = (all) => all.map((list) => list.slice(0, MOST_TOKENS)), whole = tokenizer ? texts.map(tokenizer.tokenize) : data.lists;
+  const lists = isMasked ? whole.map((list) => maskSome(list, data.mask)) : whole;
+  if (typed.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${typed.length} texts.`);
+  if (texts.some((text, index) => text !== typed[index])) notes.push(`It reads ${MOST_LETTERS} letters of a text.`);
+  const joined = packed ? [lists.flatMap((list, document) => list.map((token) => ({ ...token, document })))] : lists;
+  const longest = Math.max(0, ...joined.map((list) => list.length));
+  if (longest > MOST_TOKENS) notes.push(`The page shows the first ${MOST_TOKENS} of up to ${longest} tokens.`);
+  if (state.texts !== firstTexts && state.texts.length > MOST_IN_URL) {
+    notes.push(`The address of the page leaves out the texts: they have more than ${MOST_IN_URL} characters.`);
+  }
+  const rows = batchOf(cut(joined), { ...state, together: packed === "together" }, data.padding);
+  for (const row of state.labels ? rows : []) Object.assign(row, { labels: labelsOf(row, state), isShifted: !isMasked });
+  Object.assign(page, { texts, lists: cut(whole), rows });
+  return notes.join(" ");
+}
+// Show the answer to a question after a click on one of its buttons.
+function answerTo(question, button) {
+  const buttons = [...question.querySelectorAll("button")], isRight = button === buttons[question.dataset.right];
+  for (const one of buttons) one.setAttribute("aria-pressed", one === button);
+  question.dataset.guess = isRight ? "right" : "wrong";
+  question.nextElementSibling.hidden = false;
+}
+// Return the scene and the settings of an address: "#scene", "#scene&s={...}", or "#s={...}".
+function readHash() {
+  const [, name, settings] = /^#?([\w-]*?)&?(?:s=(.*))?$/.exec(location.hash) ?? [];
+  try { return [name, settings && (JSON.parse(decodeURIComponent(settings)) ?? {})]; } catch { return [name, {}]; } // it was cut off
+}
+// Write the state into the controls. One that another control or the address has changed is marked for a second.
+function writeControls(root, fields, state, isMarked) {
+  for (const field of fields) {
+    const value = state[field.name], isBox = field.type === "checkbox", before = isBox ? field.checked : field.value;
+    if (field.name === "pair") field.max = state.d / 2 - 1;
+    if (isBox) field.checked = value;
+    else if ((field !== root.activeElement || field.type === "range") && value !== undefined) field.value = value;
+    if (field.type === "range") field.nextElementSibling.value = (SHOWN[field.dataset.shown] ?? String)(value);
+    if (field.name === "back") field.disabled = state.head === "random";
+    const isChanged = before !== (isBox ? field.checked : field.value);
+    if (isChanged && isMarked) field.parentElement.animate([{ background: "var(--changed)" }, {}], 1000);
+  }
+}
+// Make the page's text ready: answers are hidden, headings get a link, and controls that the tokenizer cannot use are off.
+function prepare(root, { tokenizer, mask }, fields) {
+  root.querySelector(".vocabulary").textContent = tokenizer ? ` (here ${counted(tokenizer.vocabulary.length)} entries)` : "";
+  for (const field of fields.filter(({ name }) => name === "texts" || name === "word")) field.disabled = !tokenizer;
+  if (!mask) for (const option of root.querySelectorAll("[name=labels] [value=masked]")) option.remove();
+  for (const answer of root.querySelectorAll(".answer")) answer.hidden = true;
+  for (const heading of root.querySelectorAll("section > h2")) {
+    const title = "Copy a link to this scene with its settings";
+    heading.append(" ", make("button", { type: "button", class: "link", title }, "Copy link"));
+  }
+}
 function showLab(host, data, style) {
   const html = host.innerHTML, root = host.attachShadow({ mode: "open" }), isEncoder = data.tokenizer?.kind === "wordpiece";
   const first = { ...FIRST, lookAhead: !isEncoder, texts: data.texts.join("\n") };
@@ -34,9 +88,9 @@ function showLab(host, data, style) {
   root.innerHTML = `<style>${style}</style><div class="lab">${html}</div>`;
   const at = (id) => root.getElementById(id), fields = [...root.querySelectorAll("[name]")];
   const tokenizer = page.tokenizer = data.tokenizer && tokenizerOf(data.tokenizer);
+  prepare(root, data, fields);
   const [masks, views] = ["masks", "sandbox"].map((id) => makeViews(update, id === "masks"));
   for (const [id, { node }] of [["masks", masks], ["sandbox", views]]) at(id).querySelector(".picture").append(node);
-
   const drawMasks = () => masks.draw({ ...page, settings: { ...page.state, ...HEAD_OF_SCENES, hide: state.hide } }, state);
   const drawSandbox = () => views.draw({ ...page, encoding: paperEncoding(state.d, state.base), settings: page.state }, state);
   function drawCost() {
@@ -69,44 +123,12 @@ function showLab(host, data, style) {
   const isInView = ({ top, bottom }) => bottom > 0 && top < innerHeight;
   const drawInView = () => drawLate(({ node }) => isInView(node.getBoundingClientRect()));
   const drawAll = (change) => { for (const figure of figures) if (change(figure)) late.add(figure); };
-
-  // Make the batch of the texts, with what the page leaves out as notes.
-  function readTexts() {
-    const notes = data.why ? [data.why] : [], { packed } = state, isMasked = state.labels === "masked";
-    const typed = tokenizer ? state.texts.split("\n").filter((text) => text.trim()) : data.texts;
-    const texts = typed.slice(0, MOST_TEXTS).map((text) => text.slice(0, MOST_LETTERS));
-    const whole = tokenizer ? texts.map(tokenizer.tokenize) : data.lists, cut = (all) => all.map((list) => list.slice(0, MOST_TOKENS));
-    const lists = isMasked ? whole.map((list) => maskSome(list, data.mask)) : whole;
-    if (typed.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${typed.length} texts.`);
-    if (texts.some((text, index) => text !== typed[index])) notes.push(`It reads ${MOST_LETTERS} letters of a text.`);
-    Object.assign(page, { texts, lists: cut(whole) });
-    const joined = packed ? [lists.flatMap((list, document) => list.map((token) => ({ ...token, document })))] : lists;
-    const longest = Math.max(0, ...joined.map((list) => list.length));
-    if (longest > MOST_TOKENS) notes.push(`The page shows the first ${MOST_TOKENS} of up to ${longest} tokens.`);
-    if (state.texts !== first.texts && state.texts.length > MOST_IN_URL) {
-      notes.push(`The address of the page leaves out the texts: they have more than ${MOST_IN_URL} characters.`);
-    }
-    for (const node of root.querySelectorAll(".notes")) node.textContent = notes.join(" ");
-    page.rows = batchOf(cut(joined), { ...state, together: packed === "together" }, data.padding);
-    for (const row of state.labels ? page.rows : []) Object.assign(row, { labels: labelsOf(row, state), isShifted: !isMasked });
-  }
-
-  // Write the state into the controls. One that another control or the address has changed is marked for a second.
-  function writeControls() {
-    for (const field of fields) {
-      const value = state[field.name], isBox = field.type === "checkbox", before = isBox ? field.checked : field.value;
-      if (field.name === "pair") field.max = state.d / 2 - 1;
-      if (isBox) field.checked = value;
-      else if ((field !== root.activeElement || field.type === "range") && value !== undefined) field.value = value;
-      if (field.type === "range") field.nextElementSibling.value = (SHOWN[field.dataset.shown] ?? String)(value);
-      if (field.name === "back") field.disabled = state.head === "random";
-      const isChanged = before !== (isBox ? field.checked : field.value);
-      if (isChanged && page.state && !calm.matches) field.parentElement.animate([{ background: "var(--changed)" }, {}], 1000);
-    }
-  }
   function draw(change) {
     const changed = (names) => names.some((name) => name in change), before = page.rows?.[state.row];
-    if (changed(OF_BATCH)) readTexts();
+    if (changed(OF_BATCH)) {
+      const notes = readTexts(page, data, state, first.texts);
+      for (const node of root.querySelectorAll(".notes")) node.textContent = notes;
+    }
     const after = page.rows[state.row], last = (page.rows[0]?.tokens.length ?? 1) - 1;
     if ("side" in change && !("query" in change) && before && after) { // the chosen tokens move with their text
       const moved = after.real.indexOf(true) - before.real.indexOf(true);
@@ -117,7 +139,7 @@ function showLab(host, data, style) {
       row: between(state.row, 0, Math.max(page.rows.length - 1, 0)), query: between(state.query, 0, last),
       key: between(state.key, 0, last), pair: between(state.pair, 0, state.d / 2 - 1),
     });
-    writeControls();
+    writeControls(root, fields, state, page.state && !calm.matches);
     page.state = { ...state, together: state.packed === "together" };
     page.encoding = paperEncoding(state.d, 10000);
     drawAll((figure) => changed(figure.reads));
@@ -129,7 +151,6 @@ function showLab(host, data, style) {
     drawInView();
     writeAddress();
   }
-  // Write scene and settings into the address: "#scene", "#scene&s={...}", or "#s={...}".
   function writeAddress() {
     const leaveOut = tokenizer && state.texts.length <= MOST_IN_URL ? "" : "texts";
     const own = Object.entries(state).filter(([name, value]) => value !== first[name] && name !== leaveOut);
@@ -151,26 +172,18 @@ function showLab(host, data, style) {
     if (next) update({ [next]: state[next] + 1 });
     if (set) update({ [set]: Number(value) });
     const question = target.closest(".predict");
-    if (question && target.matches("button")) { // the answer comes after the click
-      const buttons = [...question.querySelectorAll("button")], right = buttons[question.dataset.right];
-      for (const button of buttons) button.setAttribute("aria-pressed", button === target);
-      question.dataset.guess = target === right ? "right" : "wrong";
-      question.nextElementSibling.hidden = false;
-    }
+    if (question && target.matches("button")) answerTo(question, target);
     if (!link) return;
     scene = link.closest("section").id;
     writeAddress();
     const done = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
     link.textContent = done ? "Copied" : "The link is in the address bar";
   });
-
   // Take the state from the address: a scene to go to, and settings. What does not fit stays as it was at first.
   function readAddress() {
-    const [, name, settings] = /^#?([\w-]*?)&?(?:s=(.*))?$/.exec(location.hash) ?? [];
-    let found = {};
-    try { if (settings) found = JSON.parse(decodeURIComponent(settings)) ?? {}; } catch { /* it was cut off */ }
-    if (settings) state = { ...first, texts: state.texts.length > MOST_IN_URL ? state.texts : first.texts };
-    for (const [name, value] of Object.entries(found)) {
+    const [name, found] = readHash();
+    if (found) state = { ...first, texts: state.texts.length > MOST_IN_URL ? state.texts : first.texts };
+    for (const [name, value] of Object.entries(found ?? {})) {
       const field = fields.find((one) => one.name === name && one.type !== "checkbox" && one.name !== "first" && one.name !== "second");
       if (!Object.hasOwn(first, name) || typeof value !== typeof first[name] || value % 1) continue;
       if (field) field.value = value; // the browser keeps only what fits
@@ -179,14 +192,6 @@ function showLab(host, data, style) {
     draw(state);
     drawLate(() => true);
     if (name && at(name)) at(scene = name).scrollIntoView();
-  }
-  const size = data.tokenizer?.vocabulary.length;
-  root.querySelector(".vocabulary").textContent = size ? `, here of ${size.toLocaleString("en-US")} entries,` : "";
-  for (const field of fields.filter(({ name }) => name === "texts" || name === "word")) field.disabled = !tokenizer;
-  if (!data.mask) for (const option of root.querySelectorAll("[name=labels] [value=masked]")) option.remove();
-  for (const answer of root.querySelectorAll(".answer")) answer.hidden = true;
-  for (const heading of root.querySelectorAll("section > h2")) {
-    heading.append(" ", make("button", { type: "button", class: "link", title: "Copy a link to this scene with its settings" }, "Copy link"));
   }
   addEventListener("hashchange", readAddress);
   addEventListener("scroll", drawInView, { passive: true });

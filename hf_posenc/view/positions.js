@@ -27,7 +27,6 @@ function turnedBack(vector, offset, { width, frequencies, sines, cosines }) {
   });
   return turned;
 }
-
 function addTo(sum, vector, share) {
   for (let index = 0; index < sum.length; index++) sum[index] += share * vector[index];
 }
@@ -55,7 +54,6 @@ function farOf(most, encoding, noise = 1e-3) {
   const errors = rows.map((row, number) => wanted[number] - dot(row, weights));
   return 1 - dot(errors, errors) / dot(wanted, wanted);
 }
-
 const cosine = (a, b) => dot(a, b) / lengthOf(a) / lengthOf(b);
 // Return vectors less their mean.
 function centered(vectors) {

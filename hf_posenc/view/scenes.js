@@ -4,7 +4,6 @@
 const HEAD_OF_SCENES = { head: "random", gain: 1, divide: true, hide: "infinity" };
 const SENTENCE = { queen: 1, woman: 4, king: 7, man: 10 }; // positions in "a queen is a woman, a king is a man"
 const MOST_RIBBONS = 8;
-
 const table = (lines, kind) => tag("div", { class: "scroll" }, tag("table", { class: kind }, ...lines));
 const headed = (names) => tag("tr", {}, ...names.map((name) => tag("th", { scope: "col" }, name)));
 const svg = (width, height, label, ...content) =>
@@ -14,7 +13,6 @@ const plainTable = (heads, lines) => table([headed(heads), ...lines.map(([name, 
 const label = (x, y, words, more = {}) => tag("text", { x: x.toFixed(1), y: y.toFixed(1), ...more }, words);
 const percent = (share) => `${Math.round(100 * share)} %`;
 const widthOf = (node) => between(node.clientWidth, 260, 640);
-
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 // Call draw(0 to 1) in the frames of some time; once, with 1, where motion is not wanted. A new call of the page ends it.
 function glide(page, milliseconds, draw) {
@@ -55,7 +53,6 @@ function drawIds({ picture, strips }, page) {
       ...(number++ === picked && { checked: "checked" }) }), escaped(token), tag("small", {}, id)))));
   const title = tokenizer ? tag("h3", {}, `“${escaped(state.word)}”, step by step`) : "";
   picture.innerHTML = title + tag("ol", {}, ...steps) + tag("h3", {}, "Your texts: choose a token") + rows.join("");
-
   const { token, id } = all[picked] ?? {}, isKnown = (row) => row === id || vocabulary?.[row] !== undefined;
   const near = [-1, 0, 1].map((step) => id + step).filter((row) => row >= 0 && isKnown(row));
   const nameOf = (row) => (row === id ? token : vocabulary[row]);
@@ -104,7 +101,6 @@ function ribbons({ tokens, weights, colors, width, from, to, size, query }) {
   }).join("");
 }
 const HUES = ["var(--yes)", "var(--later)", "var(--key)", "var(--other)", "var(--mark)", "var(--pad)"];
-
 function drawOrder({ picture, says, strips }, page) {
   const { state, lists, texts, encoding } = page, settings = { ...HEAD_OF_SCENES, positions: "text", number: state.headNumber };
   const list = (lists[0] ?? []).filter(({ special }) => !special).slice(0, MOST_RIBBONS);

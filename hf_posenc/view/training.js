@@ -2,10 +2,8 @@
 
 const NAMES_OF_KINDS = { none: "without positions", added: "sinusoids added", rotary: "rotary" };
 const TEST_EVERY = 12, MOST_BEFORE = 8;
-
 const namesOf = (text) => [...new Set(text.trim().toLowerCase().split(/[\s,]+/))].filter(
   (word) => word && ![...VERBS, ...OPENINGS, ...QUESTIONS].includes(word)).slice(0, 10);
-
 // Return the page's course, a new one if its names or the words before them have changed; undefined with too few names.
 function courseFor(page) {
   const { names, most } = page.state, list = namesOf(names), key = `${list} ${most} ${page.runs ?? 0}`;
@@ -41,7 +39,6 @@ function trainHeads(page, draw) {
   };
   if (course.heads) requestAnimationFrame(frame);
 }
-
 // Return a plot with lines at 0, a half and the whole of `high`.
 const heightOf = (share) => 110 - 84 * Math.min(share, 1);
 const plot = (width, title, spoken, written, ...content) => svg(width, 130, spoken, label(0, 14, title, { class: "small begin" }),
@@ -114,7 +111,7 @@ function drawBeyond({ node, picture, says, strips }, page) {
   const spoken = (reach ?? []).map((shares, index) => `${NAMES_OF_KINDS[KINDS[index]]} ${shares.map(percent).join(", ")}`).join("; ");
   const numbers = Array.from({ length: MOST_BEFORE + 1 }, (_, at) => label(46 + gap * (at + 0.5), 126, at,
     { class: `small ${at === before ? "strong" : ""}` }));
-  picture.innerHTML = plot(width, "right answers by words before the names; gray: as in training",
+  picture.innerHTML = plot(width, "right answers by words before; gray: trained",
     `Right answers by words before the names: ${spoken}`, percent,
     tag("rect", { class: "trained", x: 46, y: 20, width: gap * (most + 1), height: 90 }), ...bars, ...numbers) + legendOf(KINDS);
   const side = node.querySelector(".figure").clientWidth > 620 ? 310 : width, pair = chosenNames(page).map((index) => names[index]);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,16 @@ def test_explore_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[s
     page = output.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert '["I ride bike","bike ride I"]' in page
+
+
+def test_the_page_is_short(bert: Any) -> None:
+    folder = Path(str(hf_posenc.view.__file__)).parent
+    words = re.sub(r"<[^>]+>", " ", (folder / "lab.html").read_text(encoding="utf-8")).split()
+    assert len(words) <= 1_700
+    lines = {file.name: len(file.read_text(encoding="utf-8").splitlines()) for file in folder.glob("*.js")}
+    assert sum(lines.values()) <= 1_500
+    assert max(lines.values()) <= 390
+    assert len(page_of(lab_html(bert), "The Input Lab").encode()) <= 470_000
 
 
 # ------------------------------------------------------------------------------------------------- the arithmetic
@@ -773,6 +784,62 @@ class TestPage:
         assert lab.page.locator("main").count() == 1
         lab.page.locator(".contents a").last.click()
         assert lab.page.locator("#sandbox").evaluate("node => node.getBoundingClientRect().top < 450")
+
+    def test_without_a_script_the_texts_and_answers_stand(self, visit: Callable[..., Lab]) -> None:
+        lab = visit(java_script_enabled=False)
+        for words in ("The figures need JavaScript.", "cannot tell who bites whom", "No, but a roomy one."):
+            assert words in lab.page.locator("main").inner_text()
+
+    def test_a_copied_link_goes_to_its_scene_with_its_settings(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        lab.set("power", 20, scene="base")
+        lab.page.locator("#base .link").click()
+        link = lab.page.evaluate("location.hash")
+        assert link.startswith("#base&s=")
+        again = visit(link)
+        assert again.page.locator("#base").evaluate("node => Math.abs(node.getBoundingClientRect().top) < 20")
+        assert "Base 100: " in again.text("#base .says")
+
+    def test_paper_shows_answers_and_colors(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        lab.page.emulate_media(media="print")
+        for answer in lab.page.locator(".answer").all():
+            assert answer.is_visible()
+        for colored in (".strip", "#masks i.padding", "#masks .all td.yes"):
+            style = "node => getComputedStyle(node).printColorAdjust"
+            assert lab.page.locator(colored).first.evaluate(style) == "exact"
+
+    def test_strips_and_dials_speak_and_lists_are_lists(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        names = lab.page.locator("svg, canvas, .strip").evaluate_all("all => all.map(one => one.ariaLabel)")
+        assert len(names) > 40
+        assert all(names)
+        assert lab.page.locator("li").count() == lab.page.locator(":is(ul, ol) > li").count() > 5
+
+    def test_nothing_moves_where_motion_is_not_wanted(self, visit: Callable[..., Lab]) -> None:
+        lab = visit(reduced_motion="reduce")
+        lab.set("addPositions", True, scene="order")
+        assert "The outputs differ by up to " in lab.text("#order .says")  # at once, not after 400 ms
+        lab.set("d", "16", scene="clock")
+        lab.page.locator("#ids label.chip").nth(2).click()
+        assert lab.page.evaluate("document.getAnimations().length") == 0
+
+    def test_choosing_and_packing_do_not_move_the_page(self, visit: Callable[..., Lab]) -> None:
+        for width in (1366, 390):
+            lab = visit(viewport={"width": width, "height": 844})
+            heights = set()
+            for name, value in (("packed", "apart"), ("packed", "together"), ("packed", ""), ("labels", "next"), ("side", "left")):
+                lab.set(name, value, scene="masks")
+                heights.add(lab.show("#masks").bounding_box()["height"])
+            assert len(heights) == 1
+
+    def test_a_key_press_draws_only_the_figures_in_view(self, visit: Callable[..., Lab]) -> None:
+        lab = visit()
+        lab.show("#ids")
+        before = lab.page.locator("#masks .sentence").inner_text()
+        lab.set("texts", "a much longer text of other words", scene="ids")
+        assert lab.page.locator("#masks .sentence").inner_text() == before
+        assert lab.text("#masks .sentence") != before
 
     def test_a_move_draws_only_what_it_changes(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
