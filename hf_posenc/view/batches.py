@@ -205,9 +205,7 @@ def _labels(
     Labels that repeat the ids are those of a causal model: each token is to predict the label after it.
     """
     counts = labels >= 0
-    is_shifted = (
-        ids is not None and bool(counts.any()) and torch.equal(labels[counts], ids[index][counts].to(labels.dtype))
-    )
+    is_shifted = ids is not None and bool(counts.any()) and torch.equal(labels[counts], ids[index][counts].to(labels))
     numbers = labels.clamp(min=0).tolist()
     tokens = words(numbers) if labels_are_ids or is_shifted else map(str, numbers)
     shown = [token if count else None for token, count in zip(tokens, counts.tolist(), strict=True)]

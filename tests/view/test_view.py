@@ -76,10 +76,7 @@ def test_labels_are_shown_as_tokens_only_if_they_are_ids(word_level: Any) -> Non
     row = {"input_ids": word_level("a b c")["input_ids"], "labels": [3, -100, 0]}
     word_level.mask_token = "the"
     assert '"labels":["3",null,"0"]' in DataCollatorWithPositionalEncoding(word_level)([row]).to_html()
-    for labels, shifted in (
-        ("causal_lm", "true"),
-        (MaskedLM(1.0), "false"),
-    ):  # as the batch has them: a model may shift them
+    for labels, shifted in (("causal_lm", "true"), (MaskedLM(1.0), "false")):  # a model may shift them
         page = DataCollatorWithPositionalEncoding(word_level, labels=labels)(["a b c"]).to_html()  # type: ignore[arg-type]
         assert f'"labels":["a","b","c"],"isShifted":{shifted}' in page
 
