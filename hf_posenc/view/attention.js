@@ -58,7 +58,6 @@ const matrixOf = (name, d) => once(`${d} matrix ${name}`, () =>
   Array.from({ length: d }, (_, row) => normals(`${name} ${row}`, d).map((value) => value / Math.sqrt(d))));
 // The masked score of a hidden key. In float32, score − 1e9 is −1e9.
 const HIDDEN = { infinity: () => -Infinity, billion: () => -1e9, ones: (score) => score };
-
 function dot(a, b) { // a loop, because `reduce` is ten times as slow
   let sum = 0;
   for (let index = 0; index < a.length; index++) sum += a[index] * b[index];
@@ -141,7 +140,8 @@ const hasOrder = (row) => reversedOrder(row).some((from, to) => row.tokens[from]
 // Reverse the tokens of a row, and compare the outputs of the same tokens. If the text is the same in reverse, nothing differs.
 function orderOf(row, outputs, settings, encoding) {
   if (!hasOrder(row)) return { difference: 0 };
-  const order = reversedOrder(row), changed = attend({ ...row, tokens: order.map((from) => row.tokens[from]) }, settings, encoding).outputs;
+  const order = reversedOrder(row), tokens = order.map((from) => row.tokens[from]);
+  const changed = attend({ ...row, tokens }, settings, encoding).outputs;
   return largest(placesOf(row).map((index) => ({ difference: furthest(outputs[index], changed[order.indexOf(index)]), index })));
 }
 // Return the three tests of a batch: {alone, later, order}, each the largest difference and where it is; `hasOrder` is

@@ -37,7 +37,8 @@ function showBatch(host, data, style) {
     });
     views.draw({ rows, encoding: data.encoding, settings: HEAD, firstRow: firstRow + state.begin, firstToken }, state);
   }
-  const part = `; shown are rows ${counted(firstRow)} to ${counted(endRow - 1)} and tokens ${counted(firstToken)} to ${counted(endToken - 1)}`;
+  const [row, lastRow, token, lastToken] = [firstRow, endRow - 1, firstToken, endToken - 1].map(counted);
+  const part = `; shown are rows ${row} to ${lastRow} and tokens ${token} to ${lastToken}`;
   const isPart = endRow - firstRow < allRows || length < allTokens;
   const whole = `${counted(allRows)} ${allRows === 1 ? "row" : "rows"} of ${counted(allTokens)} tokens`;
   const masks = make("select", { onchange: () => { state.mask = masks.selectedIndex; draw(); } },

@@ -2,15 +2,15 @@
 
 const PLACES = 64, WIDTH_OF_RULER = 64, BASES = [10, 100, 1000, 10000, 1000000];
 const HARDLY = 36; // turns longer than 36 texts: the hand moves by less than 10 degrees
-const chordOf = (angle) => 2 * Math.abs(Math.sin(angle / 2));
-const rounded = (number) => Number(number.toPrecision(2));
+const chordOf = (angle) => 2 * Math.abs(Math.sin(angle / 2)), rounded = (number) => Number(number.toPrecision(2));
 // Return a dial with the hands of p and p + n, and their chord.
 function chordDial(radius, angles, name) {
   const [[x1, y1], [x2, y2]] = angles.map((angle) => [radius * Math.cos(angle), -radius * Math.sin(angle)]);
   const far = (radius + 12) / radius, end = (x, y, words) => label(far * x, far * y + 4, words, { class: "small" });
   const chord = tag("line", { class: "chord", x1: x1.toFixed(1), y1: y1.toFixed(1), x2: x2.toFixed(1), y2: y2.toFixed(1) });
-  return dial(`${name || "dial"}: chord ${chordOf(angles[1] - angles[0]).toFixed(2)}`, [[angles[0], "first"], [angles[1], "second"]],
-    radius, radius + (name ? 22 : 3), chord + (name ? end(x1, y1, "p") + end(x2, y2, "p + n") : ""));
+  const hands = [[angles[0], "first"], [angles[1], "second"]], length = chordOf(angles[1] - angles[0]).toFixed(2);
+  const more = chord + (name ? end(x1, y1, "p") + end(x2, y2, "p + n") : "");
+  return dial(`${name || "dial"}: chord ${length}`, hands, radius, radius + (name ? 22 : 3), more);
 }
 function mapOf({ place, offset, pair, d }, encoding) {
   const canvas = make("canvas", { width: d, height: PLACES, role: "img",
@@ -23,8 +23,8 @@ function mapOf({ place, offset, pair, d }, encoding) {
     });
   }
   context.putImageData(image, 0, 0);
-  const line = (at, kind) => make("div", { class: `line ${kind}`, style: `top: ${(100 * at) / PLACES}%; height: ${100 / PLACES}%` });
-  return make("div", { class: "map" }, canvas, line(place, "first"), ...(place + offset < PLACES ? [line(place + offset, "second")] : []),
+  const line = (at, kind) => (at < PLACES ? [make("div", { class: `line ${kind}`, style: `--at: ${at}` })] : []);
+  return make("div", { class: "map" }, canvas, ...line(place, "first"), ...line(place + offset, "second"),
     make("div", { class: "column", style: `left: ${(200 * pair) / d}%; width: ${200 / d}%` }));
 }
 function drawClock({ picture, says, strips }, { state, encoding, update }) {
@@ -45,9 +45,9 @@ function drawClock({ picture, says, strips }, { state, encoding, update }) {
       class: index === pair ? "bar chosen" : "bar", x: (gap * (index + 0.15)).toFixed(1), width: (gap * 0.7).toFixed(1),
       y: (82 - 20 * square).toFixed(1), height: Math.max(20 * square, 0.5).toFixed(1) })),
     label(0, 95, `squared chords, pairs 0 to ${squares.length - 1}`, { class: "small begin" }));
-  const turn = Math.round(20 * Math.PI / omega) / 10;
+  const turn = Math.round(20 * Math.PI / omega) / 10, angle = place * omega;
   says.textContent = `Pair ${pair}: ω = ${radians(omega)}, a turn takes ${turn} positions. Position ${place} is at ` +
-    `${radians(place * omega)} radians: sine ${fixed(Math.sin(place * omega), 2)}, cosine ${fixed(Math.cos(place * omega), 2)}. ` +
+    `${radians(angle)} radians: sine ${fixed(Math.sin(angle), 2)}, cosine ${fixed(Math.cos(angle), 2)}. ` +
     `Chord to position ${place + offset}: ${chordOf(offset * omega).toFixed(2)}, for every p. All ${squares.length} squared ` +
     `chords sum to ${sum.toFixed(2)}: the distance of the vectors is √${sum.toFixed(2)} = ${Math.sqrt(sum).toFixed(2)}.`;
 }
@@ -72,16 +72,20 @@ function makeDraggable(node, omega, place, update) {
 const baseOf = (power) => rounded(10 ** (power / 10));
 function drawRuler(width, turns, length) {
   const x = (positions) => 8 + (width - 16) * Math.log10(positions) / 7, still = HARDLY * length;
-  const zones = [[1, length, "--later", "come round"], [length, still, "--yes", "turn in part"], [still, 1e7, "--pad", "hardly move"]];
+  const turn = ["come round", "turn in part", "hardly move"], ends = [1, length, still, 1e7];
+  const zones = ["--later", "--yes", "--pad"].map((color, zone) => [ends[zone], ends[zone + 1], color, turn[zone]]);
   const kind = (turn) => zones.find(([, end]) => turn <= end)?.[2] ?? "--pad";
   const counts = zones.map(([, , color]) => turns.filter((turn) => kind(turn) === color).length);
-  const drawn = zones.map(([begin, end, color, words], zone) => tag("rect", { x: x(begin), y: 34, width: Math.max(x(end) - x(begin), 0),
-    height: 38, style: `fill: var(${color}); fill-opacity: 0.2` }) +
-    label((x(begin) + x(end)) / 2, 14, counts[zone], { class: "word" }) + label((x(begin) + x(end)) / 2, 28, words, { class: "small" }));
-  const ticks = turns.map((turn) => tag("line", { x1: x(turn), x2: x(turn), y1: 40, y2: 66, style: `stroke: var(${kind(turn)})` }));
+  const drawn = zones.map(([begin, end, color, words], zone) => {
+    const [left, right] = [x(begin), x(end)], middle = (left + right) / 2, style = `fill: var(${color}); fill-opacity: 0.2`;
+    return tag("rect", { x: left, y: 34, width: Math.max(right - left, 0), height: 38, style }) +
+      label(middle, 14, counts[zone], { class: "word" }) + label(middle, 28, words, { class: "small" });
+  });
+  const upright = (at, more) => tag("line", { x1: x(at), x2: x(at), y1: 40, y2: 66, ...more });
+  const ticks = turns.map((turn) => upright(turn, { style: `stroke: var(${kind(turn)})` }));
   const marks = [1, 100, 10000, 1e6].filter((at) => Math.abs(x(at) - x(length)) > 34);
-  return [counts, svg(width, 92, `${counts[0]} hands come round within the text, ${counts[1]} turn in part, ${counts[2]} hardly move`,
-    ...drawn, ...ticks, tag("line", { class: "length", x1: x(length), x2: x(length), y1: 34, y2: 76 }),
+  return [counts, svg(width, 92, `${counts[0]} hands come round, ${counts[1]} turn in part, ${counts[2]} hardly move`,
+    ...drawn, ...ticks, upright(length, { class: "length", y1: 34, y2: 76 }),
     ...marks.map((at) => label(x(at), 88, counted(at), { class: `small ${at === 1 ? "begin" : ""}` })),
     label(x(length), 88, counted(length), { class: "small strong" }))];
 }
@@ -93,15 +97,17 @@ function drawBase({ picture, says, strips }, { state }) {
     const offsets = Array.from({ length: 200 }, (_, index) => length ** (index / 199));
     return offsets.map((offset) => matchOf(offset, paperEncoding(d, one)));
   });
-  const y = (match) => 96 - 80 * match, line = (one, kind) => tag("polyline", { class: kind, points: matches(one).map((match, index) =>
-    `${(30 + (width - 34) * index / 199).toFixed(1)},${y(match).toFixed(1)}`).join(" ") });
+  const y = (match) => 96 - 80 * match, pointOf = (match, index) => [30 + (width - 34) * index / 199, y(match)];
+  const line = (one, kind) => tag("polyline", { class: kind, points: matches(one).map(pointOf).map((point) =>
+    point.map((number) => number.toFixed(1)).join(",")).join(" ") });
   picture.innerHTML = tag("h3", {}, "Positions that a turn of each hand takes") + ruler +
     tag("h3", {}, `Match of two positions, offset 1 to ${counted(length)}: base ${counted(base)}, and gray base 10`) +
-    svg(width, 140, "Match of two positions by their offset", ...[0, 0.5, 1].map((at) => tag("line", { class: "axis", x1: 30, x2: width,
-      y1: y(at), y2: y(at) }) + label(24, y(at) + 4, at, { class: "small end" })), line(10, "narrow"), line(base, "wide"));
-  says.textContent = `Base ${counted(base)}: ${counts[0]} of ${turns.length} hands come round within the text, ${counts[1]} turn in part, ` +
-    `${counts[2]} hardly move (less than 10°). A turn of the slowest takes ${counted(rounded(slowest))} positions: ` +
-    (slowest <= length ? "it comes round within the text." : "it does not come round within the text.");
+    svg(width, 140, "Match of two positions by their offset", ...[0, 0.5, 1].map((at) =>
+      tag("line", { class: "axis", x1: 30, x2: width, y1: y(at), y2: y(at) }) +
+      label(24, y(at) + 4, at, { class: "small end" })), line(10, "narrow"), line(base, "wide"));
+  says.textContent = `Base ${counted(base)}: ${counts[0]} of ${turns.length} hands come round within the text, ${counts[1]} ` +
+    `turn in part, ${counts[2]} hardly move (less than 10°). A turn of the slowest takes ${counted(rounded(slowest))} ` +
+    (slowest <= length ? "positions: it comes round within the text." : "positions: it does not come round within the text.");
   const far = (one) => once(`far ${one} ${length}`, () => farOf(length, paperEncoding(d, one)));
   const bar = (share, words) => tag("i", { class: "bar", style: `width: ${(60 * share).toFixed(0)}px` }) + words;
   const lines = [...new Set([...BASES, base])].sort((a, b) => a - b).map((one) => {

@@ -123,9 +123,7 @@ function courseOf(names, most, seed) {
   const uniform = uniformOf(`training ${seed}`), normal = normalOf(uniform), task = taskOf(names, most, uniform);
   const vectors = task.vocabulary.map(() => ofVarianceOne(Float64Array.from({ length: LEARN.width }, normal)));
   const heads = KINDS.map((kind) => headOf(vectors, kind, normal));
-  const step = () => {
-    const examples = task.batch(LEARN.batch), rate = LEARN.rate * (1 - 0.9 * heads[0].steps / LEARN.steps);
-    return heads.map((head) => learn(head, examples, rate));
-  };
+  const rateNow = () => LEARN.rate * (1 - 0.9 * heads[0].steps / LEARN.steps);
+  const step = (examples = task.batch(LEARN.batch), rate = rateNow()) => heads.map((head) => learn(head, examples, rate));
   return { task, heads, step };
 }

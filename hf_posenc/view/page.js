@@ -28,8 +28,9 @@ function readTexts(page, data, state, firstTexts) {
   const notes = data.why ? [data.why] : [], { packed } = state, isMasked = state.labels === "masked", { tokenizer } = page;
   const typed = tokenizer ? state.texts.split("\n").filter((text) => text.trim()) : data.texts;
   const texts = typed.slice(0, MOST_TEXTS).map((text) => text.slice(0, MOST_LETTERS));
-  const cut = (all) => all.map((list) => list.slice(0, MOST_TOKENS)), whole = tokenizer ? texts.map(tokenizer.tokenize) : data.lists;
-  const lists = isMasked ? whole.map((list) => maskSome(list, data.mask)) : whole;
+  const cut = (all) => all.map((list) => list.slice(0, MOST_TOKENS));
+  const whole = tokenizer ? texts.map(tokenizer.tokenize) : data.lists;
+  const lists = whole.map((list) => (isMasked ? maskSome(list, data.mask) : list));
   if (typed.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${typed.length} texts.`);
   if (texts.some((text, index) => text !== typed[index])) notes.push(`It reads ${MOST_LETTERS} letters of a text.`);
   const joined = packed ? [lists.flatMap((list, document) => list.map((token) => ({ ...token, document })))] : lists;
@@ -53,7 +54,8 @@ function answerTo(question, button) {
 // Return the scene and the settings of an address: "#scene", "#scene&s={...}", or "#s={...}".
 function readHash() {
   const [, name, settings] = /^#?([\w-]*?)&?(?:s=(.*))?$/.exec(location.hash) ?? [];
-  try { return [name, settings && (JSON.parse(decodeURIComponent(settings)) ?? {})]; } catch { return [name, {}]; } // it was cut off
+  try { return [name, settings && (JSON.parse(decodeURIComponent(settings)) ?? {})]; }
+  catch { return [name, {}]; } // it was cut off
 }
 // Write the state into the controls. One that another control or the address has changed is marked for a second.
 function writeControls(root, fields, state, isMarked) {
@@ -82,7 +84,7 @@ function prepare(root, { tokenizer, mask }, fields) {
 function showLab(host, data, style) {
   const html = host.innerHTML, root = host.attachShadow({ mode: "open" }), isEncoder = data.tokenizer?.kind === "wordpiece";
   const first = { ...FIRST, lookAhead: !isEncoder, texts: data.texts.join("\n") };
-  const page = { update, words: data.words, two: data.two, vocabulary: data.tokenizer?.vocabulary, firstRow: 0, firstToken: 0 }; // for the figures
+  const { words, two } = data, page = { update, words, two, vocabulary: data.tokenizer?.vocabulary, firstRow: 0, firstToken: 0 };
   let state = { ...first }, scene = ""; // the scene that the address names
   host.replaceChildren(); // its ids are in the shadow root now
   root.innerHTML = `<style>${style}</style><div class="lab">${html}</div>`;
@@ -95,8 +97,8 @@ function showLab(host, data, style) {
   const drawSandbox = () => views.draw({ ...page, encoding: paperEncoding(state.d, state.base), settings: page.state }, state);
   function drawCost() {
     const lines = page.rows.length ? testLines(page.rows, page.state, paperEncoding(state.d, state.base)) : [];
-    at("cost").innerHTML = lines.map(([name, holds, , words]) => tag("li", {}, `${name}: ${tag("b", {}, holds)} (${words})`)).join("") ||
-      "Type a text.";
+    const item = ([name, holds, , words]) => tag("li", {}, `${name}: ${tag("b", {}, holds)} (${words})`);
+    at("cost").innerHTML = lines.map(item).join("") || "Type a text.";
   }
   const ofTraining = ["names", "most", "first", "second", "question"];
   const figures = [
@@ -184,7 +186,7 @@ function showLab(host, data, style) {
     const [name, found] = readHash();
     if (found) state = { ...first, texts: state.texts.length > MOST_IN_URL ? state.texts : first.texts };
     for (const [name, value] of Object.entries(found ?? {})) {
-      const field = fields.find((one) => one.name === name && one.type !== "checkbox" && one.name !== "first" && one.name !== "second");
+      const field = fields.find((one) => one.name === name && one.type !== "checkbox" && !/^(first|second)$/.test(name));
       if (!Object.hasOwn(first, name) || typeof value !== typeof first[name] || value % 1) continue;
       if (field) field.value = value; // the browser keeps only what fits
       if (!field || field.value === String(value)) state[name] = value;

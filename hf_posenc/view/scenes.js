@@ -39,6 +39,8 @@ function strip(vector, isDifference) {
     "aria-label": `${vector.length} numbers: ${spoken}${vector.length > 4 ? " and so on" : ""}` });
 }
 const stripCell = (...given) => tag("td", { class: "striped" }, strip(...given));
+const radio = (name, value, chosen) =>
+  tag("input", { type: "radio", name, value, checked: value === chosen ? "checked" : undefined });
 function drawIds({ picture, strips }, page) {
   const { state, lists, tokenizer, vocabulary, two } = page;
   const chip = (token, id, kind = "") =>
@@ -49,20 +51,21 @@ function drawIds({ picture, strips }, page) {
   const all = lists.flat(), picked = between(state.picked, 0, all.length - 1);
   let number = 0;
   const rows = lists.map((list) => tag("p", { class: "chips" }, ...list.map(({ token, id, special }) => tag("label",
-    { class: `chip ${special ? "special" : ""}` }, tag("input", { type: "radio", name: "picked", value: number,
-      ...(number++ === picked && { checked: "checked" }) }), escaped(token), tag("small", {}, id)))));
+    { class: `chip ${special ? "special" : ""}` }, radio("picked", number++, picked), escaped(token), tag("small", {}, id)))));
   const title = tokenizer ? tag("h3", {}, `“${escaped(state.word)}”, step by step`) : "";
   picture.innerHTML = title + tag("ol", {}, ...steps) + tag("h3", {}, "Your texts: choose a token") + rows.join("");
   const { token, id } = all[picked] ?? {}, isKnown = (row) => row === id || vocabulary?.[row] !== undefined;
   const near = [-1, 0, 1].map((step) => id + step).filter((row) => row >= 0 && isKnown(row));
   const nameOf = (row) => (row === id ? token : vocabulary[row]);
+  const cells = (name) => tag("td", {}, escaped(name)) + stripCell(embeddingOf(name, state.d));
   const lines = near.map((row) => tag("tr", { class: row === id ? "chosen" : "" },
-    tag("th", { scope: "row" }, tag("span", {}, row)), tag("td", {}, escaped(nameOf(row))), stripCell(embeddingOf(nameOf(row), state.d))));
+    tag("th", { scope: "row" }, tag("span", {}, row)), cells(nameOf(row))));
   const both = Object.entries(two.tokens).map(([name, tokens]) => tag("p", {}, tag("b", {}, `${name} `),
     ...tokens.map(([one, number]) => chip(one, number, one.startsWith("[") ? "special" : ""))));
-  strips.innerHTML = (token === undefined ? "" : tag("h3", {}, `Row ${id} of the table is the vector of “${escaped(token)}”`) +
+  strips.innerHTML = (token === undefined ? "" : tag("h3", {}, `Row ${id} of the table: the vector of “${escaped(token)}”`) +
     table([headed(["id", "token", `vector, d = ${state.d}`]), ...lines], "strips rows")) +
-    tag("h3", {}, `“${two.text}” by BERT and by GPT-2`) + both.join("") + plainTable(["", "BERT", "GPT-2"], two.marks.map((line) => line.map(escaped)));
+    tag("h3", {}, `“${two.text}” by BERT and by GPT-2`) + both.join("") +
+    plainTable(["", "BERT", "GPT-2"], two.marks.map((line) => line.map(escaped)));
   const moved = page.picked !== undefined && page.picked !== picked && !calm.matches;
   page.picked = picked;
   const [from, to] = [picture.querySelector("input:checked ~ small"), strips.querySelector(".chosen span")];
@@ -87,7 +90,7 @@ function wordsReordered(list, text, shuffle) {
 }
 // Return tokens in a row and a ribbon from each to a node, as wide as its weight. Side by side, all are `size` wide there.
 function ribbons({ tokens, weights, colors, width, from, to, size, query }) {
-  const gap = width / tokens.length, down = Math.sign(to - from), middle = (from + to) / 2, y = from - 6 * down + (down < 0 ? 9 : 0);
+  const gap = width / tokens.length, down = Math.sign(to - from), middle = (from + to) / 2, y = from + (down < 0 ? 15 : -6);
   let end = (width - size) / 2;
   return tokens.map((token, index) => {
     const wide = Math.max(size * weights[index], 0.6), x = (index + 0.5) * gap, [left, right] = [x - wide / 2, x + wide / 2];
@@ -95,7 +98,8 @@ function ribbons({ tokens, weights, colors, width, from, to, size, query }) {
       `H${end + wide}C${end + wide} ${middle} ${right} ${middle} ${right} ${from}Z`].join("");
     end += size * weights[index];
     const most = Math.max(Math.floor(gap / 8), 3), short = token.length > most ? `${token.slice(0, most - 1)}…` : token;
-    return tag("path", { d: d.replace(/\d+\.\d+/g, (one) => Number(one).toFixed(1)), class: "ribbon", style: `fill: ${colors[index]}` }) +
+    const path = d.replace(/\d+\.\d+/g, (one) => Number(one).toFixed(1));
+    return tag("path", { d: path, class: "ribbon", style: `fill: ${colors[index]}` }) +
       label(x, y - 17 * down, escaped(short), { class: index === query ? "asks" : "word" }) +
       label(x, y, percent(weights[index]), { class: "small" });
   }).join("");
@@ -107,7 +111,7 @@ function drawOrder({ picture, says, strips }, page) {
   const order = wordsReordered(list, texts[0] ?? "", state.shuffle), asked = between(state.asked, 0, list.length - 1);
   const tokens = list.map(({ token }) => token), same = order.every((from, to) => tokens[from] === tokens[to]);
   strips.innerHTML = tag("p", { class: "chips" }, "Query: ", ...tokens.map((token, index) => tag("label", { class: "chip" },
-    tag("input", { type: "radio", name: "asked", value: index, ...(index === asked && { checked: "checked" }) }), escaped(token))));
+    radio("asked", index, asked), escaped(token))));
   if (!list.length) { picture.innerHTML = ""; says.textContent = "Type a first text."; return; }
   const rows = batchOf([list, order.map((index) => list[index])], { side: "right", positions: "text", together: true }, null);
   const width = widthOf(picture), size = 84, wide = Math.min(width - 20, 400), left = (width - wide) / 2;
@@ -154,7 +158,8 @@ function drawAdding({ picture, says, strips }, { state, rows, encoding, words })
   const here = sums(factor), points = pointsOf(here);
   const drawn = names.map((name, index) => {
     const [x, y] = points[index], way = ways.map((one) => one[index].map((value) => value.toFixed(1)).join(","));
-    return tag("polyline", { class: "limit", points: way.join(" ") }) + tag("circle", { cx: x, cy: y, r: 6 }) + label(x + 9, y + 5, name);
+    return tag("polyline", { class: "limit", points: way.join(" ") }) + tag("circle", { cx: x, cy: y, r: 6 }) +
+      label(x + 9, y + 5, name);
   });
   picture.innerHTML = svg(400, 220, `Plane of ${names.join(", ")}`, ...drawn);
   const [queen, woman, king] = ["queen", "woman", "king"].map((name) => names.indexOf(name));

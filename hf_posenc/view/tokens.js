@@ -101,7 +101,6 @@ const LETTERS = (() => {
 })();
 const CHUNKS = new RegExp("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\p{White_Space}\\p{L}\\p{N}]+" +
   "|\\p{White_Space}+(?!\\P{White_Space})|\\p{White_Space}+", "gu");
-
 function byteLevelBpe(data, ids) {
   const merges = new Map(data.merges.map(([left, right, merged], rank) => [left * 65536 + right, [rank, merged]]));
   function merged(parts, note) { // [id, begin, end] of each part, in bytes

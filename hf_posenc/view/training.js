@@ -8,7 +8,8 @@ const namesOf = (text) => [...new Set(text.trim().toLowerCase().split(/[\s,]+/))
 function courseFor(page) {
   const { names, most } = page.state, list = namesOf(names), key = `${list} ${most} ${page.runs ?? 0}`;
   if (page.course?.key !== key) {
-    page.course = list.length < 4 ? { key } : { key, names: list, ...courseOf(list, Number(most), page.runs ?? 0), milliseconds: 0 };
+    const make = () => ({ names: list, milliseconds: 0, ...courseOf(list, Number(most), page.runs ?? 0) });
+    page.course = { key, ...(list.length >= 4 && make()) };
     const { heads, task } = page.course;
     page.course.history = heads?.map((head) => [[0, rightShare(head, task.allTests)]]);
   }
@@ -51,9 +52,10 @@ function chart(width, title, history, column, high, written) {
   return plot(width, title, title, (share) => written(share * high), ...lines, label(46, 126, "step 0", { class: "small begin" }),
     label(width - 10, 126, LEARN.steps, { class: "small end" }));
 }
-const legendOf = (kinds) => tag("p", { class: "legend" }, ...kinds.map((kind) => tag("span", {}, tag("i", { class: kind }), NAMES_OF_KINDS[kind])));
+const LEGEND = tag("p", { class: "legend" }, ...KINDS.map((kind) =>
+  tag("span", {}, tag("i", { class: kind }), NAMES_OF_KINDS[kind])));
 // Return the figure of one head: where its question looks, its answer, and that to the sentence with both names swapped.
-function panel(width, { task, heads }, kind, names, question, before) {
+function panel(kind, width, { task, heads }, names, question, before) {
   const head = heads[KINDS.indexOf(kind)], found = [names, [...names].reverse()].map((pair) => {
     const { words, right } = task.sentence(pair, VERBS[0], question, before), said = answerOf(head, words);
     const best = bestOf(said.answer), isRight = best === right;
@@ -61,13 +63,14 @@ function panel(width, { task, heads }, kind, names, question, before) {
     const mark = tag("b", { class: isRight ? "right" : "wrong" }, `${escaped(task.vocabulary[best])} ${isRight ? "✓" : "✗"}`);
     return { sentence, weights: said.weights, line: `${escaped(sentence.slice(before).join(" "))} → ${mark}` };
   });
-  const [{ sentence, weights }] = found, colors = sentence.map((word) => (names.includes(word) ? HUES[names.indexOf(word)] : "var(--pad)"));
-  return tag("div", { class: "panel" }, tag("h3", {}, NAMES_OF_KINDS[kind]),
-    svg(width, 132, `Weights of ${question}: ${sentence.map((word, at) => `${escaped(word)} ${percent(weights[at])}`).join(", ")}`,
+  const [{ sentence, weights }] = found, colors = sentence.map((word) => HUES[names.indexOf(word)] ?? "var(--pad)");
+  const spoken = sentence.map((word, at) => `${escaped(word)} ${percent(weights[at])}`).join(", ");
+  return tag("div", { class: "panel" }, tag("h3", {}, NAMES_OF_KINDS[kind]), svg(width, 132, `Weights of ${question}: ${spoken}`,
       ribbons({ tokens: sentence, weights, colors, width, from: 42, to: 112, size: 60, query: sentence.length - 1 }),
       label(width / 2, 127, "output", { class: "small" })),
     tag("p", {}, found[0].line), tag("p", {}, "swapped: ", found[1].line));
 }
+const panels = (kinds, ...given) => tag("div", { class: "panels" }, ...kinds.map((kind) => panel(kind, ...given)));
 function drawTrain({ node, picture, says, strips }, page) {
   const { state } = page, course = courseFor(page), { names, task, heads, history } = course;
   for (const control of node.querySelectorAll(".swap, .train, select")) control.disabled = !heads;
@@ -88,18 +91,18 @@ function drawTrain({ node, picture, says, strips }, page) {
     `${(course.milliseconds / 1000).toFixed(1)} s; ${tested}. Right: ${KINDS.map((kind, index) =>
       `${percent(history[index].at(-1)[1])} ${NAMES_OF_KINDS[kind]}`).join(", ")}.`;
   picture.innerHTML = tag("div", { class: "panels" }, chart(width, "right answers (50 %: a coin)", history, 1, 1, percent),
-    chart(width, "loss", history, 2, 3, (loss) => loss.toFixed(1))) + legendOf(KINDS);
+    chart(width, "loss", history, 2, 3, (loss) => loss.toFixed(1))) + LEGEND;
   const isHeld = task.held.some((held) => pair.every((name) => held.includes(name)));
-  strips.innerHTML = tag("div", { class: "panels" }, ...["none", "added"].map((kind) => panel(width, course, kind, pair, state.question, 0))) +
-    tag("p", { class: "note" }, steps ? `This pair was ${isHeld ? "not " : ""}in the training. “${state.question}” asks for the ` +
-      `${state.question === QUESTIONS[0] ? "first" : "second"} name.` : "These heads are not trained yet.");
+  strips.innerHTML = panels(["none", "added"], width, course, pair, state.question, 0) +
+    tag("p", { class: "note" }, steps ? `This pair was ${isHeld ? "not " : ""}in the training. “${state.question}” asks ` +
+      `for the ${state.question === QUESTIONS[0] ? "first" : "second"} name.` : "These heads are not trained yet.");
 }
 function chosenNames({ state, course }) {
   const last = course.names.length - 1, first = between(state.first, 0, last), second = between(state.second, 0, last);
   return [first, second === first ? (first + 1) % (last + 1) : second];
 }
 function drawBeyond({ node, picture, says, strips }, page) {
-  const { state } = page, course = courseFor(page), { names, heads, reach } = course, { before, question } = state, most = Number(state.most);
+  const { before, question, most } = page.state, course = courseFor(page), { names, heads, reach } = course;
   node.querySelector(".train").disabled = !heads;
   picture.innerHTML = strips.innerHTML = "";
   says.textContent = "Scene 3 needs 4 to 10 different names.";
@@ -108,15 +111,16 @@ function drawBeyond({ node, picture, says, strips }, page) {
   const bars = (reach ?? []).flatMap((shares, index) => shares.map((share, at) => tag("rect", { class: KINDS[index],
     x: (46 + gap * (at + 0.14) + thick * index).toFixed(1), width: (thick - 1).toFixed(1), y: heightOf(share).toFixed(1),
     height: Math.max(84 * share, 1).toFixed(1) })));
-  const spoken = (reach ?? []).map((shares, index) => `${NAMES_OF_KINDS[KINDS[index]]} ${shares.map(percent).join(", ")}`).join("; ");
+  const spoken = (reach ?? []).map((shares, index) => `${NAMES_OF_KINDS[KINDS[index]]} ${shares.map(percent)}`).join("; ");
   const numbers = Array.from({ length: MOST_BEFORE + 1 }, (_, at) => label(46 + gap * (at + 0.5), 126, at,
     { class: `small ${at === before ? "strong" : ""}` }));
   picture.innerHTML = plot(width, "right answers by words before; gray: trained",
     `Right answers by words before the names: ${spoken}`, percent,
-    tag("rect", { class: "trained", x: 46, y: 20, width: gap * (most + 1), height: 90 }), ...bars, ...numbers) + legendOf(KINDS);
-  const side = node.querySelector(".figure").clientWidth > 620 ? 310 : width, pair = chosenNames(page).map((index) => names[index]);
-  strips.innerHTML = tag("div", { class: "panels" }, ...["added", "rotary"].map((kind) => panel(side, course, kind, pair, question, before)));
+    tag("rect", { class: "trained", x: 46, y: 20, width: gap * (Number(most) + 1), height: 90 }), ...bars, ...numbers) + LEGEND;
+  const side = node.querySelector(".figure").clientWidth > 620 ? 310 : width, pair = chosenNames(page).map((at) => names[at]);
+  const shareOf = (kind) => `${NAMES_OF_KINDS[kind]}: ${percent(reach[KINDS.indexOf(kind)][before])}`;
+  strips.innerHTML = panels(["added", "rotary"], side, course, pair, question, before);
   says.textContent = !reach ? "These heads are not trained yet: press “Train”."
-    : `With ${before} words before, ${KINDS.slice(1).map((kind, index) => `${NAMES_OF_KINDS[kind]}: ${percent(reach[index + 1][before])}`).join(", ")} ` +
-      `of the answers are right. ${before > most ? "The training had no sentence as long as this." : "The training had such sentences."}`;
+    : `With ${before} words before, ${KINDS.slice(1).map(shareOf).join(", ")} of the answers are right. The training had ` +
+      (before > most ? "no sentence as long as this." : "such sentences.");
 }

@@ -62,11 +62,8 @@ function makeViews(choose, isSmall) {
   const node = make("div", { class: isSmall ? "views small" : "views" },
     section("batch", make("h3", {}, "1. The batch is a rectangle"), grid, text, sentence), scored[0],
     section("all", allTitle, allNote, all, legend), ...(isSmall ? [] : [scored[1]]));
-
-  const placed = (index) => {
-    const position = row.positions[index];
-    return `“${row.tokens[index]}”${position === null ? "" : ` at position ${position}`}`;
-  };
+  const at = (position) => (position === null ? "" : ` at position ${position}`);
+  const placed = (index) => `“${row.tokens[index]}”${at(row.positions[index])}`;
   function factsOf(of, index) {
     const facts = [`column ${batch.firstToken + index}`];
     if (of.ids) facts.push(`id ${of.ids[index]}`);
@@ -99,7 +96,6 @@ function makeViews(choose, isSmall) {
     return !isRight && weight >= 0.005;
   }
   const says = () => `${factsOf(row, state.query)} ${wordsOf(state.query, state.key)}`;
-
   const cell = (kind, query, key, content, more = {}) => {
     const chosen = query === state.query && key === state.key;
     const names = { class: `${kind}${chosen ? " chosen" : ""}`, tabindex: chosen ? 0 : -1 };
@@ -111,7 +107,6 @@ function makeViews(choose, isSmall) {
   const columns = () => row.tokens.map((_, index) => index);
   const line = (name, cells) => tag("tr", {}, tag("th", { scope: "row" }, name), ...cells);
   const tableOf = (label, lines) => tag("table", { role: "grid", "aria-label": label }, ...lines);
-
   function drawGrid() {
     function token(each, number, index) {
       const isReal = each.real[index], document = each.documents[index], chosen = number === state.row;
@@ -164,9 +159,10 @@ function makeViews(choose, isSmall) {
   function drawAll() {
     const { weights } = result, isShort = row.tokens.length <= MOST_NUMBERS;
     const words = (weight) => (!weights ? "" : !isSmall ? written(weight) : isShort ? written(weight).replace(/^0/, "") : "");
+    const shade = (weight) => Math.round(isSmall && !isShort ? 20 + 80 * weight : 100 * weight) || 0; // without numbers, darker
     function square(query, key) {
       const reason = result.reasons[query][key], [kind, word] = REASONS[reason], weight = weights?.[query][key] ?? 0;
-      const leak = leaks(query, key, weights ? weight : 1), style = weights ? `--weight:${Math.round(100 * weight) || 0}%` : "";
+      const leak = leaks(query, key, weights ? weight : 1), style = weights ? `--weight:${shade(weight)}%` : "";
       const shown = leak ? tag("b", {}, words(weight)) : reason === ALLOWED ? words(weight) : "";
       const name = leak && isSmall ? "leak" : kind;
       return cell(name, query, key, shown, reason === ALLOWED ? { style } : { title: word });
@@ -185,7 +181,6 @@ function makeViews(choose, isSmall) {
       ? "Each line is one query: its softmax weights over the keys. Hidden cells are hatched."
       : "Each line is one query: the keys to which it may attend are filled, hidden ones are hatched.";
   }
-
   function dialOf(frequency, pair, query, key) {
     const angle = radians((query - key) * frequency), hands = [[key * frequency, "key"], [query * frequency, "query"]];
     return tag("figure", {}, dial(`pair ${pair}: ${angle} radians apart`, hands, RADIUS),
@@ -195,14 +190,14 @@ function makeViews(choose, isSmall) {
     const [query, key] = [state.query, state.key].map((index) => row.positions[index]);
     const { frequencies } = batch.encoding, hidden = frequencies.length - MOST_DIALS, hasHands = query !== null && key !== null;
     dialNote.textContent = hasHands ? "Each dial is one pair of numbers: its hand stands at the angle position × ω, with the " +
-      `sine as height and the cosine as width. Solid: query, position ${query}. Dashed: key, position ${key}. The angle between ` +
-      `the hands is ${minus(String(query - key))} × ω, wherever both stand.`
+      `sine as height and the cosine as width. Solid: query, position ${query}. Dashed: key, position ${key}. The angle ` +
+      `between the hands is ${minus(String(query - key))} × ω, wherever both stand.`
       : batch.settings.positions === "none" ? "Without position ids there are no hands."
         : "Padding has no position here: choose two tokens of the text.";
-    dials.innerHTML = !hasHands ? "" : frequencies.slice(0, MOST_DIALS).map((one, pair) => dialOf(one, pair, query, key)).join("") +
+    const drawn = frequencies.slice(0, MOST_DIALS).map((one, pair) => dialOf(one, pair, query, key));
+    dials.innerHTML = !hasHands ? "" : drawn.join("") +
       (hidden > 0 ? tag("p", { class: "note" }, `and ${hidden} slower pairs`) : "");
   }
-
   const numbersOf = (target) => {
     const found = target.closest?.("[data-token], [data-query]");
     return found && Object.fromEntries(Object.entries(found.dataset).map(([name, value]) => [name, Number(value)]));
@@ -240,7 +235,6 @@ function makeViews(choose, isSmall) {
       choose(chosen({ row: number, token: between(numbers.token + right, 0, most) }));
     }
   });
-
   // Draw {rows, encoding, settings, firstRow, firstToken, texts}; without an encoding no scores are computed.
   function draw(newBatch, newState) {
     [batch, state] = [newBatch, newState];

@@ -202,6 +202,24 @@ def test_the_slowest_hand_decides_if_a_base_tells_far_positions(functions: Any) 
     assert far == [[11.0, 0.1], [6.0, 1.0], [4.2, 1.0], [3.4, 1.0], [2.5, 1.0]]
 
 
+@pytest.mark.browser
+def test_without_positions_every_head_has_the_same_outputs_in_every_order(functions: Any) -> None:
+    run = """([orders, share]) => {
+        const given = {side: "right", positions: "text", head: "random", gain: 1, divide: true, hide: "infinity"};
+        const list = ["today", "dog", "bites", "man"].map(token => ({token}));
+        return [257, 258, 259].flatMap(number => orders.flatMap(order => {
+            const rows = batchOf([list, order.map(from => list[from])], given, null);
+            const found = rows.map(row => attend(row, {...given, number, share}, paperEncoding(32, 10000)).outputs);
+            return list.map((_, query) => furthest(found[0][query], found[1][order.indexOf(query)]));
+        }));
+    }"""
+    orders = [list(order) for order in itertools.permutations(range(4))]
+    differences = functions.evaluate(run, [orders, 0])
+    assert len(differences) == 288
+    assert max(differences) < 1e-14
+    assert max(functions.evaluate(run, [orders, 1])) > 0.1
+
+
 # ------------------------------------------------------------------------------------------------ a head that learns
 
 NAMES = ["dog", "man", "cat", "girl", "fox", "king"]
