@@ -12,7 +12,6 @@ const REASONS = [ // class, word in a cell, sentence
 // Numbers that are added to the scores of keys: to which the query may attend, and of hidden ones.
 const ADDED = { infinity: ["0", "−∞"], billion: ["0", "−1e9"], ones: ["1", "0"] };
 const MOST_DIALS = 16, RADIUS = 28, MOST_NUMBERS = 12; // tokens, in the small matrix
-
 const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 const minus = (text) => text.replace("-", "−");
 const fixed = (value, digits) => minus(Math.abs(value) < 1e5 ? value.toFixed(digits) : value.toExponential(1));
@@ -62,12 +61,11 @@ function makeViews(choose, isSmall) {
   const node = make("div", { class: isSmall ? "views small" : "views" },
     section("batch", make("h3", {}, "1. The batch is a rectangle"), grid, text, sentence), scored[0],
     section("all", allTitle, allNote, all, legend), ...(isSmall ? [] : [scored[1]]));
-  const at = (position) => (position === null ? "" : ` at position ${position}`);
-  const placed = (index) => `“${row.tokens[index]}”${at(row.positions[index])}`;
+  const at = (position) => (position === null ? "" : ` at position ${position}`),
+    placed = (index) => `“${row.tokens[index]}”${at(row.positions[index])}`;
   function factsOf(of, index) {
-    const facts = [`column ${batch.firstToken + index}`];
+    const facts = [`column ${batch.firstToken + index}`], position = of.positions[index];
     if (of.ids) facts.push(`id ${of.ids[index]}`);
-    const position = of.positions[index];
     facts.push(of.real[index] ? (position === null ? "no position" : `position ${position}`) : "padding");
     if (of.special?.[index] && of.real[index]) facts.push("special token");
     if (Math.max(...of.documents) > 0 && of.real[index]) facts.push(`document ${of.documents[index]}`);
@@ -105,12 +103,12 @@ function makeViews(choose, isSmall) {
     scope: kind === "key" ? "col" : "row", class: state[kind] === index ? kind : "", title: row.tokens[index],
   }, escaped(row.tokens[index]));
   const columns = () => row.tokens.map((_, index) => index);
-  const line = (name, cells) => tag("tr", {}, tag("th", { scope: "row" }, name), ...cells);
-  const tableOf = (label, lines) => tag("table", { role: "grid", "aria-label": label }, ...lines);
+  const line = (name, cells) => tag("tr", {}, tag("th", { scope: "row" }, name), ...cells),
+    tableOf = (label, lines) => tag("table", { role: "grid", "aria-label": label }, ...lines);
   function drawGrid() {
     function token(each, number, index) {
       const isReal = each.real[index], document = each.documents[index], chosen = number === state.row;
-      const isQuery = chosen && index === state.query, label = each.labels?.[index];
+      const isQuery = chosen && index === state.query;
       const kinds = {
         pad: !isReal, special: isReal && each.special?.[index], query: isQuery, key: chosen && index === state.key,
         begins: packed && isReal && document !== each.documents[index - 1],
@@ -121,21 +119,20 @@ function makeViews(choose, isSmall) {
         class: Object.keys(kinds).filter((kind) => kinds[kind]).join(" "), tabindex: isQuery ? 0 : -1,
         "data-row": number, "data-token": index, title: each.tokens[index], "aria-label": factsOf(each, index),
       };
-      const branch = each.branches ? [isReal ? branchOf(each.branches[index]) : ""] : [];
-      const labels = each.labels ? [escaped(label ?? "−100")] : [];
-      const lines = [...(each.ids ? [each.ids[index]] : []), below, ...branch, ...labels];
+      const lines = [each.ids?.[index], below, each.branches && isReal && branchOf(each.branches[index]),
+        each.labels && escaped(each.labels[index] ?? "−100")].filter((one) => one || one === 0);
       return tag("td", attributes, tag("span", {}, escaped(each.tokens[index])), ...lines.map((one) => tag("small", {}, one)));
     }
-    const numbers = columns().map((index) => tag("th", { scope: "col" }, batch.firstToken + index));
     const nameOf = (each, number) => `row ${number}` + [each.ids && "id", packed ? "position · doc" : "position",
-      each.branches && "branch", each.labels && "label", each.label != null && `label ${each.label}`].filter(Boolean).map((name) => tag("small", {}, name)).join("");
+      each.branches && "branch", each.labels && "label", each.label != null && `label ${each.label}`]
+      .filter(Boolean).map((name) => tag("small", {}, name)).join("");
     grid.innerHTML = tableOf("Tokens of the batch, with position ids. Arrow keys choose the query.", [
-      line("column", numbers),...batch.rows.map((each, number) =>
+      line("column", columns().map((index) => tag("th", { scope: "col" }, batch.firstToken + index))),
+      ...batch.rows.map((each, number) =>
         line(nameOf(each, batch.firstRow + number), each.tokens.map((_, index) => token(each, number, index))))]);
     const number = packed ? row.documents[state.query] : state.row, source = batch.texts?.[number];
+    if ((text.hidden = source === undefined)) return;
     const [begin, end] = row.spans?.[state.query] ?? [0, 0];
-    text.hidden = source === undefined;
-    if (text.hidden) return;
     const marked = make("mark", {}, source.slice(begin, end));
     text.replaceChildren(`Text ${number}: `, source.slice(0, begin), marked, source.slice(end));
   }

@@ -89,7 +89,7 @@ def test_labels_of_rows_stand_at_their_rows_and_those_of_a_decoder_at_no_token(w
     collate = DataCollatorWithPositionalEncoding(word_level, text_target_column="target")
     batch = collate([{"text": "a b c", "target": "the a b"}])
     assert batch["labels"].shape == batch["input_ids"].shape
-    assert '"targets":null' in batch.to_html()
+    assert '"labels":null' in batch.to_html()
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ class TestInBrowser:
         batch = Batch({name: torch.tensor([row]) for name, row in ids.items()})
         batch["look_ahead_mask"] = torch.ones(5, 5).tril().bool()
         view = opened(batch)
-        assert view.token(0, 0).locator("small").all_inner_texts() == ["0", "shared"]
-        assert view.token(0, 4).locator("small").all_inner_texts() == ["2", "branch 2"]
+        assert view.token(0, 0).locator("small").all_inner_texts() == ["5", "0", "shared"]
+        assert view.token(0, 4).locator("small").all_inner_texts() == ["8", "2", "branch 2"]
         first = view.page.locator("td.branches").evaluate_all("cells => cells.map(cell => cell.dataset.token)")
         assert first == ["1", "3"]
         view.cell(4, 2).hover()
