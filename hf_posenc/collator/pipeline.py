@@ -36,8 +36,8 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
         raise value_error(
             f"branches={config.settings.branches!r}, and these rows of token ids show no branches",
             got=f"columns {sorted(given.columns)}",
-            fix="dataset.map(collate, batched=True), which stores position_ids that Trainer keeps; branches=None for "
-            "other rows",
+            fix="TrainingArguments(remove_unused_columns=False); or dataset.map(collate, batched=True), which stores "
+            "position_ids that Trainer keeps; branches=None for other rows",
         )
     if given.conversations is not None:
         from .conversations import tokenize_conversations
@@ -102,7 +102,7 @@ def _check_lengths(config: Config, rows: Documents) -> None:
             raise value_error(
                 f"row {row} has {longest} tokens with all its branches, and a row holds {limit}",
                 got=f"packing={config.settings.packing!r}, padding={config.settings.padding!r}",
-                fix=f"max_length={longest}; without packing, max_length is a limit on the prompt and one answer",
+                fix="a larger max_length; or packing=False, padding=True, where it limits the prompt and one answer",
             )
         lengths = rows.path_lengths
         longest = int(lengths.max())

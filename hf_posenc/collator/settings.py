@@ -268,6 +268,12 @@ class Settings:
                 got=f"text_target_column={self.text_target_column!r}, labels={self.labels!r}",
                 fix="labels=None",
             )
+        if self.text_column in ((self.branches,) if isinstance(self.branches, str) else self.branches or ()):
+            raise value_error(
+                "branches are the answers to the prompts of text_column, which cannot be one of them",
+                got=f"branches={self.branches!r}, text_column={self.text_column!r}",
+                fix='text_column="prompt", a column of the prompts',
+            )
         if self.branches is not None:
             others = {
                 "text_pair_column": self.text_pair_column,

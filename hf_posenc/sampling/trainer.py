@@ -173,7 +173,7 @@ class TokenBudgetMixin(TokenLogMixin):
             if (lengths[1:] != lengths[:-1]).any():
                 _refuse_default_collator(collator)
             if settings.get("shapes") is None:  # `PadToShapes` truncates no row
-                lengths = truncated_lengths(lengths, collator)
+                lengths = truncated_lengths(lengths, collator, next(iter(dataset), None))
             sampler = TokenBudgetBatchSampler(lengths, **settings)
         if sampler.plan.shapes is not None:
             collator = PadToShapes(collator, sampler.plan.shapes, column)

@@ -23,7 +23,7 @@ from looping import for_each
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from hf_posenc import AttentionMask, ModelSpec, audit, branch_log_probs, pack_dataset
+from hf_posenc import AttentionMask, ModelSpec, TokenBudgetMixin, audit, branch_log_probs, corpus, pack_dataset
 from hf_posenc import DataCollatorWithPositionalEncoding as C
 
 IDS, CAPACITY = 40, 32
@@ -603,3 +603,27 @@ def test_an_audit_counts_each_answer() -> None:
     assert not found.problems
     rows[0]["input_ids"][6] = rows[0]["labels"][6] = 9  # the end of the first answer
     assert audit.labels(rows, TOKENIZER).problems == {"truncated": (0,)}
+
+
+def test_a_token_budget_counts_whole_trees(causal_models: dict[str, Any], tmp_path: Any) -> None:
+    class BudgetTrainer(TokenBudgetMixin, transformers.Trainer, token_budget=60): ...
+
+    collate = C(TOKENIZER, model=causal_models["llama"], labels="causal_lm", max_length=16)
+    trees = [Tree([5, 6, 7], [[8] * 12, [9] * 12])] * 6  # of 28 tokens; a path has 15
+    args = transformers.TrainingArguments(
+        str(tmp_path), report_to="none", remove_unused_columns=False, dataloader_pin_memory=False
+    )
+    rows = datasets.Dataset.from_list([tree.row() for tree in trees])
+    trainer = BudgetTrainer(causal_models["llama"], args, train_dataset=rows, data_collator=collate)
+    assert [len(batch["input_ids"]) for batch in trainer.get_train_dataloader()] == [2, 2, 2]
+
+
+def test_a_prompt_is_no_answer_of_its_own() -> None:
+    with pytest.raises(ValueError, match="branches are the answers to the prompts of text_column"):
+        C(TOKENIZER, branches=("chosen", "rejected"), text_column="chosen")
+
+
+def test_encode_refuses_branches(tmp_path: Any) -> None:
+    rows = datasets.Dataset.from_dict({"prompt": ["w5"], "all": [["w6"]]})
+    with pytest.raises(ValueError, match="encode reads one text of each row, and branches are several"):
+        corpus.encode(rows, C(TOKENIZER, branches="all", text_column="prompt"), tmp_path / "out", workers=0)
