@@ -390,12 +390,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             >>> collate.embed(["hi"])["inputs_embeds"].requires_grad
             True
         """
-        if self.embedding is None:
-            raise value_error(
-                "collate.embed needs an embedding table",
-                got="embedding=None",
-                fix="collate.replace(embedding=model.get_input_embeddings()), or embedding=512",
-            )
+        self._config.embedder.ready()  # raises if there is no table
         is_batch = isinstance(given, Mapping) and isinstance(given.get("input_ids"), torch.Tensor)
         batch = Batch(given, **self._view) if is_batch else self._collate(given)
         return self._fitted(self._config.embedder.embed(batch, out))

@@ -54,7 +54,7 @@ class Embedder:
         if embedding is None or self.missing is not None:
             return
         count = number_of_ids(tokenizer)
-        if isinstance(embedding, int):
+        if isinstance(embedding, int) or (isinstance(embedding, str) and embedding.isdecimal()):
             as_integer(embedding, "embedding", minimum=1, example=512)
             self.rows = count
             device = default_device()
@@ -91,10 +91,16 @@ class Embedder:
         return PositionalEmbedding(table)
 
     def ready(self) -> PositionalEmbedding:
-        """Return the `PositionalEmbedding`; raise a `ValueError` if its table was not pickled or saved.
+        """Return the `PositionalEmbedding`; raise a `ValueError` if there is no table, or it was not pickled or saved.
 
         If the user passed an `nn.Embedding`, the result is set to the training mode of that table.
         """
+        if self._given.embedding is None:
+            raise value_error(
+                "embeddings need a table, and this collator has none",
+                got="embedding=None",
+                fix="collate.replace(embedding=model.get_input_embeddings()), or embedding=512",
+            )
         if self.missing is not None:
             raise ValueError(self.missing.message())
         if self.module is not self._given.embedding:

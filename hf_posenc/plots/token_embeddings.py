@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .._common.errors import shorten, type_error, value_error
+from ..collator import DataCollatorWithPositionalEncoding
 from ..models import unchanged
 from ..positions import Convention, PositionalEmbedding, PositionalEncoding, Scale, SinusoidalPositionalEncoding
 from ..tokenization.loading import private_copy
@@ -43,8 +44,8 @@ _NO_LIMIT = int(1e30)  # no warning of transformers about long texts, because no
 
 @picture
 def embeddings(
-    tokenizer: AnyTokenizer | None = None,
-    embedding: nn.Embedding | PositionalEmbedding | None = None,
+    tokenizer: AnyTokenizer | DataCollatorWithPositionalEncoding | None = None,
+    embedding: nn.Embedding | PositionalEmbedding | str | Sequence[str] | None = None,
     text: str | Sequence[str] | None = None,
     *,
     vectors: torch.Tensor | NDArray[np.floating] | Sequence[Sequence[float]] | None = None,
@@ -68,7 +69,8 @@ def embeddings(
     in one plane and with the same ranges of the axes.
 
     Args:
-        tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text into tokens.
+        tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text into tokens. A
+            collator with `embedding=` takes the place of tokenizer and table: `embeddings(collate, text)`.
         embedding (`nn.Embedding` or `PositionalEmbedding`): the embedding table, such as
             `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention, base and scale, so that
             these arguments are not used.
@@ -111,6 +113,7 @@ def embeddings(
         [3, 5]
         >>> figure = embeddings(vectors=torch.rand(3, 50), tokens=["king", "and", "queen"])
     """
+    tokenizer, embedding, text = _of_collator(tokenizer, embedding, text)
     settings: dict[str, Any] = {"convention": convention, "base": base}
     of_words = vectors is not None or tokens is not None
     if of_words == any(argument is not None for argument in (tokenizer, embedding, text)):
@@ -168,9 +171,9 @@ def embeddings(
 
 @picture
 def crowding(
-    tokenizer: AnyTokenizer,
-    embedding: nn.Embedding | PositionalEmbedding,
-    text: str,
+    tokenizer: AnyTokenizer | DataCollatorWithPositionalEncoding,
+    embedding: nn.Embedding | PositionalEmbedding | str,
+    text: str | None = None,
     *,
     convention: str | Convention = "vaswani",
     base: float | None = None,
@@ -207,7 +210,7 @@ def crowding(
         >>> [round(float(bar.get_height()), 3) for bar in axes.patches]
         [0.586, 0.414]
     """
-    module = embedding
+    tokenizer, module, text = _of_collator(tokenizer, embedding, text)
     if not isinstance(module, PositionalEmbedding):
         module = PositionalEmbedding(module, convention=convention, base=base)
     tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
@@ -240,6 +243,18 @@ def crowding(
     label_columns(ax, [readable(token) for token in tokens], width_of(ax) / (count + 0.2))
     ax.legend(loc="upper left", ncols=2)
     return ax
+
+
+def _of_collator(tokenizer: Any, embedding: Any, text: Any) -> tuple[Any, Any, Any]:
+    """Return a tokenizer, its table and a text; a collator, followed by the text, has the first two."""
+    if isinstance(tokenizer, DataCollatorWithPositionalEncoding):
+        return tokenizer.tokenizer, tokenizer._config.embedder.ready(), embedding if text is None else text
+    if isinstance(embedding, int):
+        rule = "embedding must be a table; of a width, the collator makes one"
+        raise type_error(
+            rule, got=embedding, fix="the collator in place of both, as in plots.embeddings(collate, text)"
+        )
+    return tokenizer, embedding, text
 
 
 def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -389,7 +389,7 @@ def test_a_training_loop_with_embed_learns_and_one_with_snapshots_does_not(wordp
 
 
 def test_the_error_of_embed_without_a_table_names_the_argument(wordpiece) -> None:
-    with pytest.raises(ValueError, match=r"(?s)collate.embed needs an embedding.*get_input_embeddings"):
+    with pytest.raises(ValueError, match=r"(?s)embeddings need a table.*get_input_embeddings"):
         C(wordpiece).embed(TEXTS)
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from test_plots_positions import note
 from torch import nn
 
-from hf_posenc import PositionalEmbedding, plots
+from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, plots
 
 QUEEN = "a queen is a woman, a king is a man"
 
@@ -179,6 +179,16 @@ def test_a_positional_embedding_has_its_own_positions_and_stays_unchanged(word_l
     assert module.training
     assert module.encoding.training
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_collator_is_its_tokenizer_and_its_table(word_level: Any) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level, embedding=PositionalEmbedding(table(), scale=2.0))
+    both = [plots.embeddings(collate, "the a b"), plots.embeddings(word_level, collate.embedding, "the a b")]
+    assert np.array_equal(*(figure.axes[1].lines[0].get_xydata() for figure in both))
+    bars = [plots.crowding(collate, "the a").patches, plots.crowding(word_level, table(), "the a").patches]
+    assert np.array_equal(*([bar.get_height() for bar in each] for each in bars))
+    with pytest.raises(ValueError, match="embeddings need a table"):
+        plots.embeddings(collate.replace(embedding=None), "the a")
 
 
 def test_crowding_is_the_share_of_positions_in_both_norms(word_level: Any) -> None:
