@@ -42,6 +42,36 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def write_output(path: Path) -> Iterator[Path]:
+    """Do as `atomic_write`; an error of the system becomes a `ValueError` with the path."""
+    try:
+        with atomic_write(path) as temporary:
+            yield temporary
+    except OSError as error:
+        got, fix = f"{path}: {error.strerror or error}", "an existing folder with write permission"
+        raise value_error("the file cannot be written", got=got, fix=fix) from None
+
+
+def check_suffix(path: str | os.PathLike[str], *formats: str) -> str:
+    r"""Return the format of a file by its suffix; raise `ValueError` if it is not one of `formats`.
+
+    Example:
+        >>> check_suffix("decay.SVG", "png", "svg")
+        'svg'
+    """
+    target = Path(path)
+    suffix = target.suffix.lower().lstrip(".")
+    if suffix not in formats:
+        usual = f".{formats[0]}"
+        raise value_error(
+            f"the file name must end in {' or '.join(f'.{each}' for each in formats)}",
+            got=repr(target.name),
+            fix=repr(str(target.with_suffix(usual) if target.name else f"picture{usual}")),
+        )
+    return suffix
+
+
 def read_whole(path: Path) -> bytes:
     """Return the bytes of a file; raise `ValueError` if it is larger than `LARGEST`, 256 MiB."""
     with path.open("rb") as file:

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from .._common.errors import message_of, shorten, value_error
-from .._common.files import no_such_file
+from .._common.files import check_suffix, no_such_file, write_output
 from .common import DefaultTokenizer, Tokenizer, default_tokenizer
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, read_lines, show
@@ -159,7 +159,7 @@ def check_tokenizer(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog="Example: hf-posenc explore --tokenizer google-bert/bert-base-uncased")
 def explore(
     tokenizer: DefaultTokenizer = None,
     text: Annotated[Path | None, typer.Option(help="Show the first eight lines of this file.")] = None,
@@ -170,13 +170,15 @@ def explore(
 
     WordPiece tokenizers as BERT's and byte-level BPEs as GPT-2's run in the page. For other tokenizers, give --text.
     """
+    check_suffix(output, "html", "htm")
     texts = None if text is None else [line.strip() for line in read_lines([text])[:8]]
     from ..tokenization import private_copy
     from ..view import lab_html, page_of
 
     chosen = tokenizer or default_tokenizer()[0]
     page = page_of(lab_html(private_copy(chosen), texts), "The Input Lab")
-    output.write_text(page, encoding="utf-8", errors="surrogateescape")
+    with write_output(output) as temporary:
+        temporary.write_text(page, encoding="utf-8", errors="surrogateescape")
     Screen().facts({"page": str(output.resolve())})
     if browser:
         webbrowser.open(output.resolve().as_uri())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._common.errors import message_of, value_error
-from .._common.files import no_such_file
+from .._common.files import check_suffix, no_such_file, write_output
 from .common import (
     MAX_LENGTH,
     DefaultTokenizer,
@@ -49,6 +49,8 @@ def show(
     from ..tokenization import bpe_stages
 
     screen = Screen()
+    if html is not None:
+        check_suffix(html, "html", "htm")
     tokenizer_or_name: Any = tokenizer
     if tokenizer is None:
         tokenizer_or_name, about = default_bpe() if merges else default_tokenizer()
@@ -62,7 +64,8 @@ def show(
             screen.say("  " + "  →  ".join(" ".join(stage) for stage in stages))
     screen.batch(batch, collate.tokens(batch), texts)
     if html is not None:
-        html.write_text(batch.to_html(title=" · ".join(texts)), encoding="utf-8")
+        with write_output(html) as temporary:
+            temporary.write_text(batch.to_html(title=" · ".join(texts)), encoding="utf-8")
         screen.say(f"written to {html}")
 
 
@@ -91,10 +94,10 @@ def demo(
         import torch
 
         from ..collator import DataCollatorWithPositionalEncoding
-        from ..plots.canvas import check_suffix
+        from ..plots.canvas import FORMATS
         from ..positions import sinusoidal_encoding
 
-        check_suffix(output)
+        check_suffix(output, *FORMATS)
     size = sum(len(text.encode()) for text in texts)
     amount = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
     screen.facts({"texts    ": f"{len(texts):,}, {amount}"})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._common.files import check_suffix
 from .._common.sample_texts import BERT
 from .common import INSTALL_BERT, DefaultTokenizer, PadToken, Tokenizer, default_tokenizer
 from .terminal import Screen
@@ -39,7 +40,7 @@ def _plots(output: Path) -> Any:
     from .. import plots
 
     plots.canvas.need_matplotlib()
-    plots.canvas.check_suffix(output)
+    check_suffix(output, *plots.canvas.FORMATS)
     return plots
 
 
@@ -160,7 +161,9 @@ def embeddings(
     model: _Model = None,
     scale: Annotated[
         list[str] | None,
-        typer.Option(help="Factor of the tokens: a number, or sqrt_d, the default. Repeat it to compare factors."),
+        typer.Option(
+            help="Factor of the tokens: a number, or sqrt_d. By default sqrt_d, and 1 in Python. Repeat it to compare."
+        ),
     ] = None,
     word: Annotated[
         list[str] | None, typer.Option(help="Token to draw; by default all. May be repeated.", show_default=False)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from numpy.typing import NDArray
 
-from .._common.errors import explain, pip_install, type_error, value_error
-from .._common.files import atomic_write
+from .._common.errors import explain, pip_install, type_error
+from .._common.files import check_suffix, write_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,6 +56,7 @@ _OTHER_FONTS = (
     *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Nirmala UI", "Leelawadee UI"),
     *("Noto Emoji", "Segoe UI Emoji", "Segoe UI Symbol"),
 )
+FORMATS = ("png", "svg")  # of files
 _CHARACTERS_PER_INCH = 13  # in a title
 _ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings are global to the process
 
@@ -305,36 +306,11 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
     """
     from matplotlib import rc_context
 
-    target, suffix = Path(path), check_suffix(path)
+    target, suffix = Path(path), check_suffix(path, *FORMATS)
     figure, metadata = figure_of(picture), {"Date": None} if suffix == "svg" else {}
-    try:
-        with atomic_write(target) as temporary, rc_context({"svg.hashsalt": "hf_posenc"}):
-            figure.savefig(temporary, format=suffix, metadata=metadata, facecolor=figure.get_facecolor())
-    except OSError as error:
-        raise value_error(
-            "the picture cannot be written",
-            got=f"{target}: {error.strerror or error}",
-            fix="an existing folder with write permission",
-        ) from None
+    with write_output(target) as temporary, rc_context({"svg.hashsalt": "hf_posenc"}):
+        figure.savefig(temporary, format=suffix, metadata=metadata, facecolor=figure.get_facecolor())
     return target
-
-
-def check_suffix(path: str | os.PathLike[str]) -> str:
-    r"""Return the format of a picture's file, "png" or "svg", by the suffix of `path`.
-
-    Example:
-        >>> check_suffix("decay.SVG")
-        'svg'
-    """
-    target = Path(path)
-    suffix = target.suffix.lower().lstrip(".")
-    if suffix not in ("png", "svg"):
-        raise value_error(
-            "a picture's file name must end in .png or .svg",
-            got=repr(target.name),
-            fix=repr(str(target.with_suffix(".png") if target.name else "picture.png")),
-        )
-    return suffix
 
 
 def png(picture: Figure | Axes) -> bytes:

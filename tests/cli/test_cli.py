@@ -579,7 +579,7 @@ def test_a_refused_picture_writes_no_file_and_explains_in_three_lines(
     there = {*tmp_path.iterdir()}
     wrong: list[tuple[list[object], tuple[str, ...]]] = [
         (["encoding", "-o", "x.pdf"], ("must end in .png or .svg", "got: 'x.pdf'", "fix: 'x.png'")),
-        (["encoding", "-o", "no/x.png"], ("the picture cannot be written", "got: no/x.png", "  fix: ")),
+        (["encoding", "-o", "no/x.png"], ("the file cannot be written", "got: no/x.png", "  fix: ")),
         (["encoding", "--convention", "mine"], ("convention must be one of", "got: 'mine'")),
         (["dials", "-d", "99"], ("pairs of dimensions", "  got: ", "fix: ")),
         (
@@ -635,9 +635,14 @@ def test_wrong_settings_are_reported_in_three_lines(
     assert run("demo", file, "--vocab-size", 10) == 2
     refused(capsys, "vocab_size must be enough for", "got: 10")
     assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "no" / "x.png") == 2
-    refused(capsys, "the picture cannot be written", "x.png", "fix: an existing folder")
+    refused(capsys, "the file cannot be written", "x.png", "fix: an existing folder")
     assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "x.nothing") == 2
     refused(capsys, "must end in .png or .svg", "x.nothing", "fix: ")
+    for command in (["show", "a", "-t", bert_folder, "--html"], ["explore", "--no-browser", "-t", bert_folder, "-o"]):
+        assert run(*command, tmp_path / "page") == 2
+        refused(capsys, "must end in .html or .htm", "got: 'page'", "page.html'")
+        assert run(*command, tmp_path / "no" / "page.html") == 2
+        refused(capsys, "the file cannot be written", "page.html", "fix: an existing folder")
     assert run("show", "a", "-t", bert_folder, "--merges") == 2
     refused(capsys, "only a BPE", "WordPiece")
     byte_bpe.save_pretrained(tmp_path / "gpt")
