@@ -11,8 +11,13 @@ __version__ = _version("hf-posenc")
 _attribute, __dir__, __all__ = _lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
 __all__.sort()
-# Names that people try, and the public names that they mean.
+_POLARITY = "  # True means may be attended to; docs/lessons.md has the line for each tutorial"
+# Names that people try, those of tutorials too, and the public names that they mean.
 _MEANT = {
+    "create_padding_mask": f"padding_mask_from_ids{_POLARITY}",
+    **dict.fromkeys(("create_look_ahead_mask", "subsequent_mask"), f"look_ahead_mask{_POLARITY}"),
+    "generate_square_subsequent_mask": f"look_ahead_mask{_POLARITY}",
+    "plot": "plots",
     "PositionalEncoding": "SinusoidalPositionalEncoding",
     "SinusoidalPositions": "use_sinusoidal_positions",
     "SinusoidalEncoding": "SinusoidalPositionalEncoding",
@@ -38,7 +43,8 @@ def __getattr__(name: str) -> object:
             raise
     from ._common.errors import explain
 
-    room = f".{_ROOMS[name]}" if name in _ROOMS else ""
+    meant = _MEANT.get(name, name)
+    room = _ROOMS.get(meant.split()[0])
     # An `AttributeError` would lose its message in `from hf_posenc import ...`.
-    fix = f"from hf_posenc{room} import {_MEANT.get(name, name)}"
+    fix = f"from hf_posenc{f'.{room}' if room else ''} import {meant}"
     raise ImportError(explain(f"hf_posenc has no name '{name}'", fix=fix))

@@ -59,6 +59,14 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda bpe: hf_posenc.SinusoidalPositions, ImportError, "from hf_posenc import use_sinusoidal_positions"),
     (lambda bpe: hf_posenc.Collator, ImportError, "import DataCollatorWithPositionalEncoding as Collator"),
     (lambda bpe: hf_posenc.SinusoidalPositionalEmbedding, ImportError, "import SinusoidalPositionalEncoding"),
+    (
+        lambda bpe: hf_posenc.create_padding_mask,
+        ImportError,
+        "from hf_posenc.masks import padding_mask_from_ids  # True",
+    ),
+    (lambda bpe: hf_posenc.subsequent_mask, ImportError, "from hf_posenc import look_ahead_mask  # True means"),
+    (lambda bpe: C(bpe)(["I"]).plot(), AttributeError, "fix: hf_posenc.plots.batch(batch)"),
+    (lambda bpe: hf_posenc.padding_mask(IDS), TypeError, "of ids, padding_mask_from_ids"),
     (lambda bpe: hf_posenc.PackingPlan, ImportError, "from hf_posenc.packing import PackingPlan"),
     (lambda bpe: PositionalEmbedding(nn.Embedding(3, 4))(IDS, IDS, IDS), TypeError, "positional arguments but 4"),
     (lambda bpe: SinusoidalPositionalEncoding(4)(torch.zeros(1, 2, 4), IDS), TypeError, "takes 2 positional arguments"),
@@ -75,6 +83,7 @@ def test_a_mistake_names_what_is_meant(
 
 def test_other_names_are_missing_as_in_any_module() -> None:
     assert not hasattr(hf_posenc, "nothing")
+    assert dir(hf_posenc.plots) == hf_posenc.plots.__all__  # from which Python suggests names
     with pytest.raises(ImportError, match="use_sinusoidal_positions"):
         importlib.import_module("hf_posenc").__getattr__("SinusoidalPositions")
 
@@ -331,6 +340,7 @@ OTHERS = {
     *("VALUE", "forward", "model", "table", "length", "rows", "self.positions", "main", "rgba", "weight"),
     *("block_mask", "dense", "varlen", "from_pretrained", "mask.bool", "text.decode", "table.rename_columns"),
     *("frame.to_dict", "frame.to_dicts", "accelerator.prepare", "trainer.get_train_dataloader", "ray.shutdown"),
+    *("frame.drop_nulls", "frame.cast", "table.filter", "hf_posenc.plots.batch"),
     *("figure.add_subplot", "glob.escape", "document.querySelectorAll", "AutoModel.from_config", "AddedToken"),
     *("ParallelismConfig", "TemplateProcessing"),
 }

@@ -118,7 +118,7 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     # What was asked for stays on. An array has no truth value.
     is_on = bool(value) if isinstance(value, str | int | None) else True
     candidates = [option for option in options if bool(option) == is_on] or options
-    near = difflib.get_close_matches(str(value), [str(option) for option in candidates], n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(value), [str(option) for option in candidates], n=1, cutoff=0.45)
     best = next((option for option in candidates if near and str(option) == near[0]), candidates[0])
     fix = f"{name}={best!r}" if name.isidentifier() else repr(best)
     return explain(f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=fix)

@@ -13,11 +13,13 @@ from ..documents import BRANCHES
 from ..positions import SinusoidalPositionalEncoding
 from ..view import TokensOf, batch_html, facts, page_of
 
-# Settings of the collator that add a key to its batches.
+# For a missing key: the setting of the collator that adds it, or the expression that is meant.
 _MADE_BY = {
     "labels": 'labels="causal_lm" or "masked_lm", or text_target_column="target", in the collator; or rows with labels',
     "look_ahead_mask": "look_ahead=True in the collator",
-    "inputs_embeds": "embedding=512 in the collator, or collate.embed(batch)",
+    "inputs_embeds": "embedding=512 in the collator",
+    **dict.fromkeys(("mask", "padding_mask"), 'batch["attention_mask"]'),
+    "plot": "hf_posenc.plots.batch(batch)",
     "overflow_to_sample_mapping": "return_overflowing_tokens=True in the collator",
 }
 

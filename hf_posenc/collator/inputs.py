@@ -25,6 +25,18 @@ LABEL_COLUMNS = ("label", "label_ids", "labels")
 
 _COLLATED_BY_TRAINERS = "DPOTrainer, RewardTrainer and KTOTrainer have collators of their own: leave out data_collator="
 
+# For a frame or table of a library: code that leaves out the rows without a text, and that makes texts of a column.
+_OF_LIBRARY = {
+    "pandas": ('df.dropna(subset=["{0}"])', 'df.astype({{"{0}": str}})'),
+    "polars": ('frame.drop_nulls("{0}")', 'frame.cast({{"{0}": str}})'),
+    "pyarrow": ('table.filter(table["{0}"].is_valid())', 'table["{0}"].cast("string")'),
+}
+_OF_DATASET = (
+    'ds.filter(lambda row: row["{0}"] is not None)',
+    'features=Features({{"{0}": Value("string"), ...}}) when the file is read, which keeps 007; '
+    'ds.cast_column("{0}", Value("string")), if the numbers are meant as texts',
+)
+
 # One value per row.
 Values = Sequence[Any] | NDArray[Any] | Ragged
 
@@ -110,7 +122,7 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
         return _with_texts(len(source), source.columns, settings)
     if is_columns(source):
         require_one_split(source)
-        return _read_columns(_mapping(source), settings, padding_id)
+        return _read_columns(_mapping(source), settings, padding_id, type(source).__module__.partition(".")[0])
     rows = [source] if isinstance(source, str) else as_list(source)
     if not len(rows):
         raise ValueError(empty_batch(source))
@@ -133,8 +145,9 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
             got=shorten(rows[0]),
             fix='[{"prompt": "I ride", "chosen": " a bike", "rejected": " a fish"}], with text_column="prompt"',
         )
-    kind = "list" if settings.is_split_into_words else "str"
-    texts, pairs = _texts_and_pairs(rows, None, settings, f"[row for row in rows if isinstance(row, {kind})]")
+    drop = f"[row for row in rows if isinstance(row, {'list' if settings.is_split_into_words else 'str'})]"
+    of_dataset = _OF_DATASET[0].format(settings.text_column)  # in a function for `map`, the number of rows must stay
+    texts, pairs = _texts_and_pairs(rows, None, settings, f"{drop} for a list; {of_dataset} for a data set")
     return Given(len(texts), texts, pairs, None, {})
 
 
@@ -155,16 +168,17 @@ def empty_batch(source: object) -> str:
 
 
 def _texts_and_pairs(
-    rows: Values, seconds: Values | None, settings: Settings, drop: str | None = None
+    rows: Values, seconds: Values | None, settings: Settings, drop: str | None = None, library: str = ""
 ) -> tuple[list[Any], list[Any] | None]:
     """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`."""
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
-        return _checked(rows, column, words), _checked(seconds, str(settings.text_pair_column), words)
+        pair = str(settings.text_pair_column)
+        return _checked(rows, column, words, drop, library), _checked(seconds, pair, words, drop, library)
     # With `words`, a tuple of two `str` is one text of two words.
     first = rows[0] if len(rows) else None
     if not isinstance(first, tuple) or len(first) != 2 or (words and isinstance(first[0], str)):
-        return _checked(rows, column, words, drop), None
+        return _checked(rows, column, words, drop, library), None
     for index, row in enumerate(rows):
         if not isinstance(row, tuple) or len(row) != 2:
             raise type_error(
@@ -192,7 +206,7 @@ def _read_row_dicts(rows: Any, settings: Settings) -> Given:
     return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, settings)
 
 
-def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: int | None) -> Given:
+def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: int | None, library: str) -> Given:
     for name in (settings.text_column, "input_ids"):
         value = columns.get(name)
         single = isinstance(value, str) or (name == "input_ids" and value is not None and _is_row_of_ids(value))
@@ -222,13 +236,14 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: in
     lengths = {name: len(value) for name, value in lists.items()}
     if len(set(lengths.values())) > 1:
         raise value_error("columns must have the same number of rows", got=lengths, fix="pass the columns of one table")
-    return _with_texts(next(iter(lengths.values()), 0), lists, settings)
+    return _with_texts(next(iter(lengths.values()), 0), lists, settings, library)
 
 
-def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> Given:
+def _with_texts(count: int, columns: dict[str, Values], settings: Settings, library: str = "") -> Given:
+    """Return checked texts or token ids; `library` is that of a frame or table with the columns."""
     targets, name = None, settings.text_target_column
     if name is not None and name in columns:
-        targets = _checked(as_list(columns[name]), name, settings.is_split_into_words)
+        targets = _checked(as_list(columns[name]), name, settings.is_split_into_words, None, library)
     if "input_ids" in columns:  # tokenized targets are in `labels`
         return Given(count, None, None, None if "labels" in columns else targets, columns)
     if settings.branches is not None:  # `branches` reads the prompts and answers
@@ -272,7 +287,7 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
         return Given(count, None, None, targets, others, _conversations(texts_, settings.text_column))
     pair = settings.text_pair_column
     seconds = None if pair is None else as_list(columns[pair])
-    texts, pairs = _texts_and_pairs(texts_, seconds, settings)
+    texts, pairs = _texts_and_pairs(texts_, seconds, settings, None, library)
     return Given(count, texts, pairs, targets, columns)
 
 
@@ -308,7 +323,7 @@ def _conversations(rows: Values, column: str) -> list[Any]:
     return list(rows)
 
 
-def _checked(rows: Values, column: str, words: bool, drop: str | None = None) -> list[Any]:
+def _checked(rows: Values, column: str, words: bool, drop: str | None, library: str = "") -> list[Any]:
     """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True."""
     # `drop` is code for a message: it leaves out the missing ones of a list of texts, and is None for a column.
     if not words:
@@ -316,7 +331,7 @@ def _checked(rows: Values, column: str, words: bool, drop: str | None = None) ->
         if kinds == {str}:
             return list(rows)
         if not all(issubclass(kind, str) for kind in kinds):
-            raise TypeError(_wrong_text(rows, column, drop))
+            raise TypeError(_wrong_text(rows, column, drop, library))
         return [str(row) for row in rows]  # also those of NumPy
     split = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
     good = [isinstance(row, (list, tuple)) and _are_texts(row) for row in split]
@@ -325,7 +340,8 @@ def _checked(rows: Values, column: str, words: bool, drop: str | None = None) ->
         raise type_error(
             f"row {first} of column '{column}' is {type(split[first]).__name__}, expected a list of words",
             got=shorten(split[first]),
-            fix=_without_missing(split[first], column, drop) or "is_split_into_words=False for texts, or text.split()",
+            fix=_without_missing(split[first], column, drop, library)
+            or "is_split_into_words=False for texts, or text.split()",
         )
     return [[str(word) for word in row] for row in split]
 
@@ -347,10 +363,10 @@ def _kind_of(row: object) -> str:
     return "a list of token ids" if _is_row_of_ids(row) else f"a {type(row).__name__}"
 
 
-def _wrong_text(rows: Values, column: str, drop: str | None) -> str:
+def _wrong_text(rows: Values, column: str, drop: str | None, library: str) -> str:
     bad = [index for index, row in enumerate(rows) if not isinstance(row, str)]
     first = rows[bad[0]]
-    if (without_missing := _without_missing(first, column, drop)) is not None:
+    if (without_missing := _without_missing(first, column, drop, library)) is not None:
         fix = without_missing
     elif isinstance(first, bytes):
         fix = 'text.decode("utf-8")'
@@ -365,11 +381,8 @@ def _wrong_text(rows: Values, column: str, drop: str | None) -> str:
         return _mixed(bad[0], first, rows[0])
     elif hasattr(first, "__len__"):
         fix = "text_column=..., the name of a column of texts; dataset.flatten() makes columns of a column of dicts"
-    elif drop is None and isinstance(first, int | float | np.number):  # str(value) would make "7.0" of 007
-        fix = (
-            f'features=Features({{"{column}": Value("string"), ...}}) when the file is read, which keeps 007; '
-            "str(value), if the numbers are meant as texts"
-        )
+    elif drop is None:  # `map` would cast texts back to the type of the column
+        fix = _OF_LIBRARY.get(library, _OF_DATASET)[1].format(column)
     else:
         fix = "str(value), if the value is meant as text"
     return explain(
@@ -379,14 +392,13 @@ def _wrong_text(rows: Values, column: str, drop: str | None) -> str:
     )
 
 
-def _without_missing(value: object, column: str, drop: str | None) -> str | None:
+def _without_missing(value: object, column: str, drop: str | None, library: str) -> str | None:
     """Return the advice to leave out rows without a text, for a `value` that is missing; `None` for another value."""
     if not is_missing(value) and not (isinstance(value, float) and math.isnan(value)):
         return None
-    of_table = (
-        f'ds.filter(lambda row: row["{column}"] is not None)' if value is None else f'df.dropna(subset=["{column}"])'
-    )
-    return f"drop such rows first: {drop or of_table}"
+    if value is not None and not library:  # `nan` of pandas
+        library = "pandas"
+    return f"drop such rows first: {drop or _OF_LIBRARY.get(library, _OF_DATASET)[0].format(column)}"
 
 
 def _are_texts(row: Iterable[Any]) -> bool:

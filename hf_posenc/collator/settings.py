@@ -337,6 +337,17 @@ def _name_of(setting: str, value: object, short: Mapping[Any, str], names: tuple
 # Keywords of other libraries (transformers' collators, TRL's SFTConfig, axolotl), and the equivalents of this package.
 _BUDGET = "a Trainer with TokenBudgetMixin, whose batches have a limit of tokens"
 _BY_MASK = "a column completion_mask or assistant_masks in the rows: only tokens with 1 are trained on"
+# Other names of a setting, with the same values: the setting, and a value in place of one of another type.
+_RENAMED: dict[str, tuple[str, Any]] = {
+    **dict.fromkeys(("d_model", "embedding_dim", "hidden_size"), ("embedding", 512)),
+    **dict.fromkeys(("max_len", "model_max_length", "max_source_length", "max_seq_length"), ("max_length", 512)),
+    "sequence_len": ("max_length", 512),
+    **dict.fromkeys(("text", "dataset_text_field"), ("text_column", "text")),
+    "text_pair": ("text_pair_column", "text_pair"),
+    "text_target": ("text_target_column", "target"),
+    "causal": ("look_ahead", True),
+    "split_into_words": ("is_split_into_words", True),
+}
 _EQUIVALENTS = {
     "empty": 'on_empty="keep"',
     "unsupervised": 'on_no_labels="skip"',
@@ -348,12 +359,9 @@ _EQUIVALENTS = {
     "separator_id": "leave it out: labels are -100 at the first token of each document",
     "packing_strategy": "packing=True, which fills rows by first-fit decreasing",
     "sample_packing": "packing=True, max_length=2048",
-    "sequence_len": "max_length=2048",
     "eval_packing": "a second collator for the evaluation: collate.replace(packing=False)",
     "max_tokens": _BUDGET,
     "token_budget": _BUDGET,
-    "text": 'text_column="text", the name of the column',
-    "dataset_text_field": 'text_column="text", the name of the column',
     "assistant_only_loss": _BY_MASK,
     "completion_only_loss": _BY_MASK,
     "train_on_inputs": _BY_MASK,
@@ -363,17 +371,9 @@ _EQUIVALENTS = {
     "dataset_num_proc": "dataset.map(collate, batched=True, num_proc=...)",
     "shuffle_dataset": "dataset.shuffle(seed=0), or the seed of TrainingArguments",
     "tf_experimental_compile": "leave it out: batches are tensors of torch",
-    "d_model": "embedding=512, an int, makes a table of that width",
-    "embedding_dim": "embedding=512, an int, makes a table of that width",
-    "hidden_size": "embedding=512, an int, makes a table of that width",
     "mlm": 'labels="masked_lm", or labels="causal_lm" for mlm=False',
     "model_spec": "model=..., a model or a ModelSpec",
     "spec": "model=..., a model or a ModelSpec",
-    "max_len": "max_length=512",
-    "model_max_length": "max_length=512",
-    "max_source_length": "max_length=512",
-    "max_seq_length": "max_length=512",
-    "causal": "look_ahead=True",
     "pad_token_id": 'pad_token="[PAD]", the token itself',
     "mask_replace_prob": "labels=MaskedLM(mask_replace_prob=...)",
     "random_replace_prob": "labels=MaskedLM(random_replace_prob=...)",
@@ -390,9 +390,6 @@ _EQUIVALENTS = {
     "return_attention_mask": "leave it out: attention_mask is in every padded batch that needs one",
     "return_token_type_ids": "leave it out: token_type_ids are there where tokenizer.model_input_names lists them",
     "decoder_start_token_id": "model=..., which has one; without a model it is the tokenizer's bos",
-    "text_target": 'text_target_column="target"',
-    "text_pair": 'text_pair_column="text_pair"',
-    "split_into_words": "is_split_into_words=True",
     "p": "embedding=PositionalEmbedding(table, dropout=...)",
     "device": 'with torch.device("cuda"): around it, for the table of a width; any other table keeps its device',
 }
@@ -408,15 +405,19 @@ def refuses_unknown_keywords(cls: Class) -> Class:
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **settings: Any) -> None:
-        if len(args) > 1:
+        if len(args) > 1 or not (args or "tokenizer" in settings):
             raise type_error(
                 "the tokenizer is the only argument without a name",
-                got=", ".join(type(argument).__name__ for argument in args),
+                got=", ".join(type(argument).__name__ for argument in args) or "no tokenizer",
                 fix=f"{type(self).__name__}(tokenizer, model=model), embedding=, or another name",
             )
-        for name in settings:
+        for name, value in settings.items():
             if name not in names:
-                raise TypeError(unknown_keyword(name, names, _EQUIVALENTS))
+                renamed = {
+                    other: f"{setting}={(value if type(value) is type(usual) else usual)!r}"
+                    for other, (setting, usual) in _RENAMED.items()
+                }
+                raise TypeError(unknown_keyword(name, names, _EQUIVALENTS | renamed))
         init(self, *args, **settings)
 
     cls.__init__ = __init__  # type: ignore[misc]

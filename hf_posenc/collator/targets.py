@@ -78,6 +78,13 @@ def _check_labels(config: Config, name: str, labels: Ragged | None, documents: D
         if config.predicts_next and np.all(is_own):  # as `map` stores them for masks of supervision
             return
         is_copied = labels is not None and _are_own_tokens(labels, documents)
+        mask_id = config.tokenizer.mask_token_id
+        if labels is not None and np.any((labels.values != IGNORED) & (documents.ids.values == mask_id)):
+            raise value_error(  # without the labels, the masked ids would be trained on
+                "these rows are masked already: they were stored from a batch, which has labels",
+                got=f"column '{name}', with labels at {config.tokenizer.mask_token}",
+                fix="dataset.map(collate, batched=True) stores ids alone, and labels are drawn for each batch",
+            )
         raise value_error(
             f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",
             got=f"column '{name}'" + (", the tokens themselves: labels for causal models" if is_copied else ""),

@@ -45,7 +45,7 @@ class Description:
     branches: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        example = "AttentionMask.from_documents([[5, 9], [11]])"
+        example = "AttentionMask.from_documents([[5, 9], [11]]); of a batch, AttentionMask.from_batch(batch)"
         shape = as_integer_tensor(self.documents, "documents", dims=2, example=example).shape
         if self.window is not None:  # a token sees itself and the window - 1 tokens before it
             as_integer(self.window, "window", minimum=1, example="None for no limit")
@@ -102,7 +102,7 @@ class Description:
                   the smallest of their row, as in 0 1 2 0 1.
 
                 With `attention_mask` alone, each row is one document.
-            look_ahead, window (*optional*): as in `AttentionMask`.
+            look_ahead, window (*optional*): as in `AttentionMask`. A `look_ahead_mask` in the batch is not read.
             prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): tokens that all tokens of their document may
                 attend to, even earlier ones. An `int` n means the first n tokens of every document, integers `(B,)` an
                 n for each row, and a bool mask is True at such tokens. Requires `look_ahead=True`.

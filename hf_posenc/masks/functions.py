@@ -77,7 +77,7 @@ def padding_mask(
                   [ True, False, False]]]])
     """
     check_padding_side(padding_side)
-    array = as_integers(lengths, "lengths", minimum=0, fix="lengths=[3, 1]")
+    array = as_integers(lengths, "lengths", minimum=0, fix="lengths=[3, 1]; of ids, padding_mask_from_ids")
     width = row_length(array, max_length)
     device = lengths.device if isinstance(lengths, torch.Tensor) else torch.device("cpu")
     counts, columns = torch.from_numpy(array).to(device), torch.arange(width, device=device)  # (B,), (T,)
@@ -143,7 +143,8 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
                 [False, False,  True],
                 [False, False, False]])
     """
-    width = as_integer(length, "length", minimum=0, example=512)
+    example = "ids.shape[1]" if getattr(length, "ndim", 0) == 2 else 512
+    width = as_integer(length, "length", minimum=0, example=example)
     check_matrix("look_ahead_mask", (width, width), "is_causal=True of scaled_dot_product_attention, without a mask")
     return torch.ones(width, width, dtype=torch.bool, device=device).tril_()
 

@@ -183,7 +183,9 @@ class PositionalEmbedding(nn.Module):
         """Return the ids on the embedding's device; raise if they are not integers `(B, T)`, or out of range."""
         if not isinstance(input_ids, torch.Tensor):
             raise type_error(
-                "input_ids must be a tensor (batch, length)", got=shorten(input_ids), fix="torch.tensor(input_ids)"
+                "input_ids must be a tensor (batch, length)",
+                got=shorten(input_ids),
+                fix='batch["input_ids"] of a batch, collate(texts)["input_ids"] of texts, torch.tensor(ids) of a list',
             )
         if input_ids.is_floating_point() or input_ids.is_complex() or input_ids.dtype == torch.bool:
             raise type_error(
@@ -315,9 +317,10 @@ def _check_embedding(embedding: object) -> nn.Embedding:
             "use_sinusoidal_positions(model) for sinusoids inside it",
         )
     if not isinstance(embedding, nn.Embedding):
+        width = embedding if isinstance(embedding, int) else 512
         raise type_error(
             "embedding must be an nn.Embedding or a subclass of it",
             got=shorten(embedding),
-            fix="PositionalEmbedding(nn.Embedding(len(tokenizer), 512))",
+            fix=f"PositionalEmbedding(nn.Embedding(len(tokenizer), {width}))",
         )
     return embedding

@@ -50,7 +50,8 @@ def with_arrow_batches(dataset: Any) -> Any:
         raise type_error(
             "with_arrow_batches takes a datasets.Dataset",
             got=type(dataset).__name__,
-            fix="datasets.Dataset.from_pandas(frame); use a streamed data set without it",
+            fix='datasets.Dataset.from_dict({"text": texts}), datasets.Dataset.from_list(rows) or '
+            "datasets.Dataset.from_pandas(frame); use a streamed data set without it",
         )
     if dataset.format["type"] is not None:
         raise value_error(
