@@ -489,7 +489,7 @@ def test_a_row_of_two_tokens_may_have_padding_on_the_left() -> None:
             TypeError,
             "unexpected keyword argument 'convention'",
         ),
-        (call([[1, 2]]), TypeError, r"torch\.tensor\(input_ids\)"),
+        (call([[1, 2]]), TypeError, r"torch\.tensor\(ids\)"),
         (call(IDS[0]), ValueError, r"input_ids\[None\]"),
         (call(IDS.float()), TypeError, "integers"),
         (
