@@ -117,9 +117,11 @@ def embeddings(
     settings: dict[str, Any] = {"convention": convention, "base": base}
     of_words = vectors is not None or tokens is not None
     if of_words == any(argument is not None for argument in (tokenizer, embedding, text)):
-        rule = "a picture of embeddings needs a tokenizer, its table and a text, or vectors= and tokens="
-        fix = "plots.embeddings(tokenizer, table, text), or plots.embeddings(vectors=vectors, tokens=words)"
-        raise type_error(rule, got="both" if of_words else "neither", fix=fix)
+        raise type_error(
+            "a picture of embeddings needs a tokenizer, its table and a text, or vectors= and tokens=",
+            got="both" if of_words else "neither",
+            fix="plots.embeddings(tokenizer, table, text), or plots.embeddings(vectors=vectors, tokens=words)",
+        )
     scales: list[Any] = list(scale) if isinstance(scale, list | tuple) else [scale]
     encodings: list[PositionalEncoding]
     texts: Sequence[Any] = text if isinstance(text, list | tuple) and text else [text]
