@@ -94,9 +94,8 @@ function attend(row, settings, encoding) {
   const masked = scores.map((line, query) =>
     line.map((score, key) => (isAttended(reasons[query][key]) ? score + one : hidden(score))));
   const weights = masked.map(softmax);
-  const columns = Array.from(nothing, (_, index) => inputs.map((vector) => vector[index]));
-  const kept = weights.map((line) => line.map((weight) => weight || 0)); // NaN if no key is left
-  const outputs = kept.map((line) => Float64Array.from(columns, (column) => dot(line, column)));
+  const outputs = weights.map((line) => // NaN if no key is left
+    line.reduce((sum, weight, key) => addTo(sum, inputs[key], weight || 0), new Float64Array(width)));
   return { inputs, products, scores, reasons, weights, outputs };
 }
 // Settings that no correct model has, with the words of the page.

@@ -6,13 +6,13 @@ function paperEncoding(d, base) {
   return { width: d, frequencies, sines: [0, 2], cosines: [1, 2] };
 }
 // Return the encoding of a position. Sines lie in the dimensions start, start + step, ...; cosines likewise.
-function encodingOf(position, { width, frequencies, sines, cosines }) {
+function encodingOf(position, { width, frequencies, sines: [sine, step], cosines: [cosine, stride] }) {
   const vector = new Float64Array(width);
-  frequencies.forEach((frequency, pair) => {
-    const [sine, cosine] = [sines, cosines].map(([start, step]) => start + pair * step);
-    if (sine < width) vector[sine] = Math.sin(position * frequency);
-    if (cosine < width) vector[cosine] = Math.cos(position * frequency);
-  });
+  for (let pair = 0; pair < frequencies.length; pair++) {
+    const angle = position * frequencies[pair], [height, across] = [sine + pair * step, cosine + pair * stride];
+    if (height < width) vector[height] = Math.sin(angle);
+    if (across < width) vector[across] = Math.cos(angle);
+  }
   return vector;
 }
 // Return a vector with each pair of dimensions turned back: the encoding of p becomes that of p - offset.
@@ -29,6 +29,7 @@ function turnedBack(vector, offset, { width, frequencies, sines, cosines }) {
 }
 function addTo(sum, vector, share) {
   for (let index = 0; index < sum.length; index++) sum[index] += share * vector[index];
+  return sum;
 }
 const lengthOf = (vector) => Math.sqrt(dot(vector, vector));
 const ofLengthOne = (vector, length = lengthOf(vector)) => vector.map((value) => value / length);
