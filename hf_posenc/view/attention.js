@@ -47,7 +47,6 @@ function uniformOf(name) {
 const normalOf = (uniform) => () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform());
 const normals = (name, count) => Float64Array.from({ length: count }, normalOf(uniformOf(name)));
 const isAttended = (reason) => reason === ALLOWED || reason === PADDING_QUERY;
-
 const remembered = new Map();
 function once(name, make) {
   if (!remembered.has(name)) remembered.set(name, make());

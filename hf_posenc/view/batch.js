@@ -23,9 +23,8 @@ function showBatch(host, data, style) {
   const [firstRow, endRow, allRows, firstToken, endToken, allTokens] = data.window, length = endToken - firstToken;
   const begin = Math.max(data.rows[0]?.real.indexOf(1) ?? 0, 0);
   const state = { row: 0, query: Math.min(begin + 1, length - 1), key: begin, mask: 0, begin: 0 };
-  const views = makeViews((change) => { Object.assign(state, change); draw(); });
-  const turn = () => { Object.assign(state, { row: 0, begin: PAGE * pages.selectedIndex }); draw(); };
-  const pages = make("select", { onchange: turn });
+  const change = (part) => { Object.assign(state, part); draw(); }, views = makeViews(change);
+  const pages = make("select", { onchange: () => change({ row: 0, begin: PAGE * pages.selectedIndex }) });
   for (let begin = 0; begin < data.rows.length; begin += PAGE) {
     pages.append(make("option", {}, `${firstRow + begin} to ${firstRow + Math.min(begin + PAGE, data.rows.length) - 1}`));
   }
@@ -41,7 +40,7 @@ function showBatch(host, data, style) {
   const part = `; shown are rows ${row} to ${lastRow} and tokens ${token} to ${lastToken}`;
   const isPart = endRow - firstRow < allRows || length < allTokens;
   const whole = `${counted(allRows)} ${allRows === 1 ? "row" : "rows"} of ${counted(allTokens)} tokens`;
-  const masks = make("select", { onchange: () => { state.mask = masks.selectedIndex; draw(); } },
+  const masks = make("select", { onchange: () => change({ mask: masks.selectedIndex }) },
     ...data.masks.map((name) => make("option", {}, name)));
   const choices = [[pages, "Rows "], [masks, "Mask of the layers of kind "]].filter(([select]) => select.length > 1);
   const lines = [["name", "shape", "dtype", "device"], ...data.facts];

@@ -111,8 +111,8 @@ function taskOf(names, most, uniform) {
   const bothOrders = (pair) => [pair, [...pair].reverse()];
   const tests = (before) => held.flatMap(bothOrders).flatMap((pair) =>
     VERBS.flatMap((verb) => QUESTIONS.map((question) => sentence(pair, verb, question, before))));
-  const drawn = () => sentence(bothOrders(pairs[below(pairs.length)])[below(2)], VERBS[below(3)], QUESTIONS[below(2)],
-    below(most + 1));
+  const one = (list) => list[below(list.length)];
+  const drawn = () => sentence(one(bothOrders(one(pairs))), one(VERBS), one(QUESTIONS), below(most + 1));
   return {
     vocabulary, idOf, pairs, held, sentence, tests, batch: (count) => Array.from({ length: count }, drawn),
     allTests: Array.from({ length: most + 1 }, (_, before) => tests(before)).flat(),

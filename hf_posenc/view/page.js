@@ -167,8 +167,8 @@ function showLab(host, data, style) {
   root.querySelector("[name=reset]").addEventListener("click", () => update({ ...first, texts: state.texts }));
   const show = () => { drawAll(({ id }) => id === "train" || id === "beyond"); drawInView(); };
   for (const button of root.querySelectorAll(".train")) button.addEventListener("click", () => trainHeads(page, show));
-  const swapped = ([one, other]) => ({ first: other, second: one });
-  root.querySelector(".swap").addEventListener("click", () => update(swapped(chosenNames(page))));
+  const swap = ([second, first] = chosenNames(page)) => update({ first, second });
+  root.querySelector(".swap").addEventListener("click", () => swap());
   root.addEventListener("click", async ({ target }) => {
     const { next, set, value } = target.closest("[data-next], [data-set]")?.dataset ?? {}, link = target.closest(".link");
     if (next) update({ [next]: state[next] + 1 });

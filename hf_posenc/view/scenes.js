@@ -80,13 +80,8 @@ function wordsReordered(list, text, shuffle) {
     if (!index || /\s/.test(text.slice(begin - 1, begin + 1))) words.push([]);
     words.at(-1).push(index);
   });
-  const uniform = uniformOf(`order ${shuffle}`);
-  words.reverse();
-  for (let last = shuffle ? words.length - 1 : 0; last > 0; last--) {
-    const other = Math.floor(uniform() * (last + 1));
-    [words[last], words[other]] = [words[other], words[last]];
-  }
-  return words.flat();
+  const uniform = uniformOf(`order ${shuffle}`), keyed = words.reverse().map((word) => [shuffle && uniform(), word]);
+  return keyed.sort(([one], [other]) => one - other).flatMap(([, word]) => word);
 }
 // Return tokens in a row and a ribbon from each to a node, as wide as its weight. Side by side, all are `size` wide there.
 function ribbons({ tokens, weights, colors, width, from, to, size, query }) {

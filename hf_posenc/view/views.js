@@ -35,7 +35,6 @@ function tag(name, attributes, ...content) {
   const attached = written.map(([key, value]) => ` ${key}="${escaped(value)}"`).join("");
   return `<${name}${attached}>${content.join("")}</${name}>`;
 }
-
 const written = (weight) => (Number.isNaN(weight) ? "NaN" : weight.toFixed(2));
 // Return a dial with hands [angle, class]; `more` is drawn below the hands.
 function dial(label, hands, radius, edge = radius + 2, more = "") {
