@@ -71,7 +71,7 @@ def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = N
     Example:
         >>> from hf_posenc import train_bpe
         >>> fragment = lab_html(train_bpe(["low lower"], 300))
-        >>> fragment.startswith("<div"), "Why 10000?" in fragment
+        >>> fragment.startswith("<div"), "Why 10000" in fragment
         (True, True)
     """
     in_page, why = _in_page(tokenizer)

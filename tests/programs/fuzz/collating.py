@@ -667,8 +667,10 @@ def _wanted_ids(reference: Reference, columns: dict[str, list[Any]]) -> Wanted:
     if per_token and "labels" in columns:
         if o["labels"] is None and reference.family is not None and reference.family.shift_targets:
             return _wanted_targets(reference, wanted, columns["labels"])
-        if o["labels"]:
-            wanted.refusals.append("makes labels from the ids|no tokens|tokens, limit")
+        pairs = [pair for row in wanted.rows for pair in zip(row.labels or (), row.ids, strict=True)]
+        is_own = all(label in (token, IGNORED) for label, token in pairs)  # as `map` stores them
+        if o["labels"] and not (o["labels"] == "causal_lm" and is_own):
+            wanted.refusals.append("makes labels from the ids|masked already|no tokens|tokens, limit")
             return wanted
         return reference.batch(wanted, {}, None)
     return reference.batch(wanted, {} if "labels" not in columns else {"labels": columns["labels"]}, None)

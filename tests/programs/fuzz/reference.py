@@ -262,7 +262,8 @@ class Reference:
             return wanted
         if o["labels"] == "causal_lm":
             for row in rows:
-                row.labels = [i if m else IGNORED for i, m in zip(row.ids, _mask(row), strict=True)]
+                own = row.ids if row.labels is None else row.labels
+                row.labels = [i if m else IGNORED for i, m in zip(own, _mask(row), strict=True)]
         if self.family is not None and self.family.shifts is False and rows[0].labels is not None and _copies(rows):
             wanted.refusals.append("it would learn to copy them")
         if o["labels"] == "masked_lm":
@@ -414,7 +415,7 @@ class Reference:
         if len(given) > 1:
             wanted.refusals.append("more than one label column")
         elif given and self.o["labels"]:
-            wanted.refusals.append("makes labels from the ids|for .* tokens|expected a number")
+            wanted.refusals.append("makes labels from the ids|masked already|for .* tokens|expected a number")
         if given and not has_targets and not self.o["labels"] and self.family and self.family.shift_targets:
             wanted.refusals.append("must be a flat list of integers")
         if has_targets or self.o["text_target_column"] is not None:
