@@ -55,10 +55,8 @@ def read_documents(
     boundaries = tuple(name for name in columns if name in (*BOUNDARIES, BRANCHES))
     numbers, is_separated = number_tokens(columns, first_row=first_row, is_packed=is_packed)
     sample = np.arange(len(ids), dtype=np.int64)
-    if numbers is None and kept.keys().isdisjoint((BRANCHES, "position_ids")):
-        return Documents(kept, sample, boundaries=boundaries), None
     if numbers is None:
-        numbers = np.zeros(len(ids.values), np.int64)
+        return _with_branches(Documents(kept, sample, boundaries=boundaries), first_row), None
     if padding_id is not None and not columns.keys().isdisjoint(OFFSETS):
         numbers = without_padding_at_end(numbers, ids, padding_id)
     given = np.flatnonzero(numbers >= 0)
@@ -68,18 +66,26 @@ def read_documents(
     is_same = len(index) == len(ids.values) and bool((index == np.arange(len(index))).all())
     if not is_same:
         kept = {name: Ragged(column.values[index], lengths) for name, column in kept.items()}
-    documents = Documents(kept, sample, sizes=sizes, boundaries=boundaries)
-    split = documents.split()
-    if BRANCHES in kept:
-        check_first_tokens(split.ids, split.columns[BRANCHES], first_row + split.sample)
-    elif "position_ids" in kept and (found := branches_of_positions(split.ids, split.columns["position_ids"])):
-        of_document, branches = found
-        count = np.bincount(split.sample, of_document.lengths, len(ids)).astype(np.int64)
-        sizes = sizes if sizes is None and (count <= 1).all() else Ragged(of_document.values, count)
-        documents = documents.replaced(sizes=sizes).with_columns(
-            **{BRANCHES: Ragged(branches.values, documents.ids.lengths)}
-        )
+    documents = _with_branches(Documents(kept, sample, sizes=sizes, boundaries=boundaries), first_row)
     return documents, None if is_same else index
+
+
+def _with_branches(documents: Documents, first_row: int) -> Documents:
+    """Return closed rows with their branches: the given `branch_ids`, or those that only positions show."""
+    if documents.columns.keys().isdisjoint((BRANCHES, "position_ids")):
+        return documents
+    split = documents.split()
+    if BRANCHES in split.columns:
+        check_first_tokens(split.ids, split.columns[BRANCHES], first_row + split.sample)
+        return documents
+    found = branches_of_positions(split.ids, split.columns["position_ids"])
+    if found is None:
+        return documents
+    of_document, branches = found
+    count = np.bincount(split.sample, of_document.lengths, len(documents.ids)).astype(np.int64)
+    is_one = documents.sizes is None and (count <= 1).all()
+    documents = documents.replaced(sizes=None if is_one else Ragged(of_document.values, count))
+    return documents.with_columns(**{BRANCHES: documents.in_rows(branches)})
 
 
 def number_tokens(
