@@ -174,6 +174,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         - `input_ids`, `attention_mask` and `position_ids`: (B, T) int64.
         - `token_type_ids`: (B, T) int64, if they are in `tokenizer.model_input_names`.
         - `look_ahead_mask`: (B, 1, T, T) bool, a view of one T×T matrix.
+        - `branch_ids`: (B, T) int64, for rows with branches, -1 at padding. If a row has several, there is no
+          `attention_mask` without `model`, and one of (B, 1, T, T) with it.
         - `labels`: int64 or float32 as losses expect, if rows have labels that are not all None.
         - `inputs_embeds`: (B, T, D) in the dtype of the table, with `embedding`.
         - With `packing="flat"`, B is 1 and T the number of tokens, and there is no `attention_mask`. `seq_idx`, (1, T)
