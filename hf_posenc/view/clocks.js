@@ -1,6 +1,7 @@
 // The figures of the scenes about the clock, with two hands and their chord on each dial, and about the base.
 
-const PLACES = 64, WIDTH_OF_RULER = 64, BASES = [10, 100, 1000, 10000, 1000000];
+const PLACES = 64, LINES_OF_MAP = 104, WIDTH_OF_RULER = 64, // p at most 63, and n at most 40
+   BASES = [10, 100, 1000, 10000, 1000000];
 const HARDLY = 36; // turns longer than 36 texts: the hand moves by less than 10 degrees
 const chordOf = (angle) => 2 * Math.abs(Math.sin(angle / 2)), rounded = (number) => Number(number.toPrecision(2));
 // Return a dial with the hands of p and p + n, and their chord.
@@ -13,18 +14,18 @@ function chordDial(radius, angles, name) {
   return dial(`${name || "dial"}: chord ${length}`, hands, radius, radius + (name ? 22 : 3), more);
 }
 function mapOf({ place, offset, pair, d }, encoding) {
-  const canvas = make("canvas", { width: d, height: PLACES, role: "img",
-    "aria-label": `Sinusoidal encoding: positions 0 to ${PLACES - 1} from top to bottom, ${d} numbers` });
-  const context = canvas.getContext("2d"), image = context.createImageData(d, PLACES);
-  for (let position = 0; position < PLACES; position++) {
+  const canvas = make("canvas", { width: d, height: LINES_OF_MAP, role: "img",
+    "aria-label": `Sinusoidal encoding: positions 0 to ${LINES_OF_MAP - 1} from top to bottom, ${d} numbers` });
+  const context = canvas.getContext("2d"), image = context.createImageData(d, LINES_OF_MAP);
+  for (let position = 0; position < LINES_OF_MAP; position++) {
     encodingOf(position, encoding).forEach((value, dimension) => {
       const color = value < 0 ? [230, 159, 0] : [0, 114, 178]; // --later and --yes
       image.data.set([...color, 255 * Math.abs(value)], 4 * (position * d + dimension));
     });
   }
   context.putImageData(image, 0, 0);
-  const line = (at, kind) => (at < PLACES ? [make("div", { class: `line ${kind}`, style: `--at: ${at}` })] : []);
-  return make("div", { class: "map" }, canvas, ...line(place, "first"), ...line(place + offset, "second"),
+  const line = (at, kind) => make("div", { class: `line ${kind}`, style: `--at: ${at}` });
+  return make("div", { class: "map" }, canvas, line(place, "first"), line(place + offset, "second"),
     make("div", { class: "column", style: `left: ${(200 * pair) / d}%; width: ${200 / d}%` }));
 }
 function drawClock({ picture, says, strips }, { state, encoding, update }) {
@@ -83,7 +84,7 @@ function drawRuler(width, turns, length) {
   });
   const upright = (at, more) => tag("line", { x1: x(at), x2: x(at), y1: 40, y2: 66, ...more });
   const ticks = turns.map((turn) => upright(turn, { style: `stroke: var(${kind(turn)})` }));
-  const marks = [1, 100, 10000, 1e6].filter((at) => Math.abs(x(at) - x(length)) > 34);
+  const marks = [1, 100, 10000, 1e6].filter((at) => Math.abs(x(at) - x(length)) > 48);
   return [counts, svg(width, 92, `${counts[0]} hands come round, ${counts[1]} turn in part, ${counts[2]} hardly move`,
     ...drawn, ...ticks, upright(length, { class: "length", y1: 34, y2: 76 }),
     ...marks.map((at) => label(x(at), 88, counted(at), { class: `small ${at === 1 ? "begin" : ""}` })),
@@ -101,10 +102,13 @@ function drawBase({ picture, says, strips }, { state }) {
   const line = (one, kind) => tag("polyline", { class: kind, points: matches(one).map(pointOf).map((point) =>
     point.map((number) => number.toFixed(1)).join(",")).join(" ") });
   picture.innerHTML = tag("h3", {}, "Positions that a turn of each hand takes") + ruler +
-    tag("h3", {}, `Match of two positions, offset 1 to ${counted(length)}: base ${counted(base)}, and gray base 10`) +
+    tag("h3", {}, `Match of two positions by their offset: base ${counted(base)}, and gray base 10`) +
     svg(width, 140, "Match of two positions by their offset", ...[0, 0.5, 1].map((at) =>
       tag("line", { class: "axis", x1: 30, x2: width, y1: y(at), y2: y(at) }) +
-      label(24, y(at) + 4, at, { class: "small end" })), line(10, "narrow"), line(base, "wide"));
+      label(24, y(at) + 4, at, { class: "small end" })), line(10, "narrow"), line(base, "wide"),
+    ...[1, 10, 100, 1000, length].filter((at) => at === length || 3 * at < length).map((at) =>
+      label(30 + (width - 34) * Math.log(at) / Math.log(length), 136, counted(at),
+        { class: `small ${at === 1 ? "begin" : at === length ? "end" : ""}` })));
   says.textContent = `Base ${counted(base)}: ${counts[0]} of ${turns.length} hands come round within the text, ${counts[1]} ` +
     `turn in part, ${counts[2]} hardly move (less than 10°). A turn of the slowest takes ${counted(rounded(slowest))} ` +
     (slowest <= length ? "positions: it comes round within the text." : "positions: it does not come round within the text.");

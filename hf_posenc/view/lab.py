@@ -35,7 +35,7 @@ _TWO = {
     "marks": [
         ("begins a text", "[CLS]; a classifier reads its output", "nothing"),
         ("ends a text", "[SEP], also between two texts", "<|endoftext|>, between documents"),
-        ("begins a word", "no mark", "Ġ, a space"),
+        ("begins a word", "no mark", "Ġ, the space before it"),
         ("continues a word", "##", "no mark"),
         ("padding", "[PAD]", "none of its own; often <|endoftext|>"),
         ("unknown character", "[UNK]", "none: it becomes bytes"),

@@ -7,7 +7,7 @@ const MOST_RIBBONS = 8;
 const table = (lines, kind) => tag("div", { class: "scroll" }, tag("table", { class: kind }, ...lines));
 const headed = (names) => tag("tr", {}, ...names.map((name) => tag("th", { scope: "col" }, name)));
 const svg = (width, height, label, ...content) =>
-  tag("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...content);
+  tag("svg", { viewBox: `0 0 ${width} ${height}`, style: `max-width: ${width}px`, role: "img", "aria-label": label }, ...content);
 const plainTable = (heads, lines) => table([headed(heads), ...lines.map(([name, ...cells]) =>
   tag("tr", {}, tag("th", { scope: "row" }, name), ...cells.map((words) => tag("td", {}, words))))], "plain");
 const label = (x, y, words, more = {}) => tag("text", { x: x.toFixed(1), y: y.toFixed(1), ...more }, words);
@@ -102,10 +102,11 @@ function ribbons({ tokens, weights, colors, width, from, to, size, query }) {
 const HUES = ["var(--yes)", "var(--later)", "var(--key)", "var(--other)", "var(--mark)", "var(--pad)"];
 function drawOrder({ picture, says, strips }, page) {
   const { state, lists, texts, encoding } = page, settings = { ...HEAD_OF_SCENES, positions: "text", number: state.headNumber };
-  const list = (lists[0] ?? []).filter(({ special }) => !special).slice(0, MOST_RIBBONS);
+  const whole = (lists[0] ?? []).filter(({ special }) => !special), list = whole.slice(0, MOST_RIBBONS);
   const order = wordsReordered(list, texts[0] ?? "", state.shuffle), asked = between(state.asked, 0, list.length - 1);
   const tokens = list.map(({ token }) => token), same = order.every((from, to) => tokens[from] === tokens[to]);
-  strips.innerHTML = tag("p", { class: "chips" }, "Query: ", ...tokens.map((token, index) => tag("label", { class: "chip" },
+  const part = whole.length > MOST_RIBBONS ? ` (the first ${MOST_RIBBONS} tokens of the text)` : "";
+  strips.innerHTML = tag("p", { class: "chips" }, `Query${part}: `, ...tokens.map((token, index) => tag("label", { class: "chip" },
     radio("asked", index, asked), escaped(token))));
   if (!list.length) { picture.innerHTML = ""; says.textContent = "Type a first text."; return; }
   const rows = batchOf([list, order.map((index) => list[index])], { side: "right", positions: "text", together: true }, null);
@@ -164,13 +165,13 @@ function drawAdding({ picture, says, strips }, { state, rows, encoding, words })
     `Queen and king: ${now(queen, king)} (without ${alone(queen, king)}).`;
   const row = rows[state.row];
   const lines = (row ? placesOf(row).slice(0, 8) : []).map((index) => {
-    const token = row.tokens[index], vector = embeddingOf(token, state.d);
+    const token = row.tokens[index], vector = embeddingOf(token, state.d).map((value) => factor * value);
     const position = encodingOf(row.positions[index] ?? 0, encoding);
     return tag("tr", {}, tag("th", { scope: "row" }, escaped(token)), ...[vector, position, added(vector, position)].map(
       (one) => stripCell(one)));
   });
   strips.innerHTML = tag("h3", {}, `Row ${state.row} of your texts, d = ${state.d}`) +
-    table([headed(["", "token", "+ position", "= input"]), ...lines], "strips");
+    table([headed(["", `${factor.toFixed(1)} · token`, "+ position", "= input"]), ...lines], "strips");
 }
 // Return the lines of the three tests of a batch: [name, if it holds, what is right, largest difference and where].
 function testLines(rows, settings, encoding) {
@@ -180,14 +181,15 @@ function testLines(rows, settings, encoding) {
   const made = MISTAKES.filter(([name, wrong]) => settings[name] === wrong).map(([, , words]) => words).join(", ");
   const { row, index, position } = alone, here = isReal(alone) ? rows[row].positions[index] : position;
   const moved = here !== position ? `; it stands at position ${here}, and alone at ${position}` : "";
+  const must = (holds) => (holds ? "true" : tag("span", { class: "wrong" }, "false"));
   return [
-    [tag("span", { class: isReal(alone) ? "wrong" : "" }, "Padding and other texts change nothing"), !isReal(alone), "true",
+    ["Padding and other texts change nothing", must(!isReal(alone)), "true",
       written(alone) + moved + (isReal(alone) && made ? `: ${made}` : "")],
     ["Later tokens change nothing", !isReal(later), "true for GPT-2, false for BERT", written(later)],
-    ["Order matters", hasOrder ? isReal(order) : "not tested", "true",
+    ["Order matters", hasOrder ? must(isReal(order)) : "not tested", "true",
       hasOrder ? written(order) : "each text is the same in reverse"]];
 }
 function drawTests({ picture }, { state, rows, encoding }) {
   picture.innerHTML = plainTable(["test", "now", "should be", "largest difference of outputs"],
-    testLines(rows, { ...state, ...HEAD_OF_SCENES }, encoding));
+    testLines(rows, { ...state, ...HEAD_OF_SCENES, hide: state.hide }, encoding));
 }

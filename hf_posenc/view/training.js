@@ -58,14 +58,14 @@ const LEGEND = tag("p", { class: "legend" }, ...KINDS.map((kind) =>
 function panel(kind, width, { task, heads }, names, question, before) {
   const head = heads[KINDS.indexOf(kind)], found = [names, [...names].reverse()].map((pair) => {
     const { words, right } = task.sentence(pair, VERBS[0], question, before), said = answerOf(head, words);
-    const best = bestOf(said.answer), isRight = best === right;
-    const sentence = words.map((word) => task.vocabulary[word]);
+    const best = bestOf(said.answer), isRight = best === right, sentence = words.map((word) => task.vocabulary[word]);
     const mark = tag("b", { class: isRight ? "right" : "wrong" }, `${escaped(task.vocabulary[best])} ${isRight ? "✓" : "✗"}`);
     return { sentence, weights: said.weights, line: `${escaped(sentence.slice(before).join(" "))} → ${mark}` };
   });
   const [{ sentence, weights }] = found, colors = sentence.map((word) => HUES[names.indexOf(word)] ?? "var(--pad)");
   const spoken = sentence.map((word, at) => `${escaped(word)} ${percent(weights[at])}`).join(", ");
-  return tag("div", { class: "panel" }, tag("h3", {}, NAMES_OF_KINDS[kind]), svg(width, 132, `Weights of ${question}: ${spoken}`,
+  return tag("div", { class: "panel", style: `flex: 0 1 ${width}px` }, tag("h3", {}, NAMES_OF_KINDS[kind]),
+    svg(width, 132, `Weights of ${question}: ${spoken}`,
       ribbons({ tokens: sentence, weights, colors, width, from: 42, to: 112, size: 60, query: sentence.length - 1 }),
       label(width / 2, 127, "output", { class: "small" })),
     tag("p", {}, found[0].line), tag("p", {}, "swapped: ", found[1].line));
@@ -117,7 +117,8 @@ function drawBeyond({ node, picture, says, strips }, page) {
   picture.innerHTML = plot(width, "right answers by words before; gray: trained",
     `Right answers by words before the names: ${spoken}`, percent,
     tag("rect", { class: "trained", x: 46, y: 20, width: gap * (Number(most) + 1), height: 90 }), ...bars, ...numbers) + LEGEND;
-  const side = node.querySelector(".figure").clientWidth > 620 ? 310 : width, pair = chosenNames(page).map((at) => names[at]);
+  const side = node.querySelector(".figure").clientWidth > 620 && before < 4 ? 310 : width;
+  const pair = chosenNames(page).map((at) => names[at]);
   const shareOf = (kind) => `${NAMES_OF_KINDS[kind]}: ${percent(reach[KINDS.indexOf(kind)][before])}`;
   strips.innerHTML = panels(["added", "rotary"], side, course, pair, question, before);
   says.textContent = !reach ? "These heads are not trained yet: press “Train”."

@@ -598,6 +598,8 @@ class TestPage:
             "true",
             "each text is the same in reverse",
         ]
+        lab.set("texts", "no " * 9, scene="ids")
+        assert "the first 8 tokens of the text" in lab.text("#order .strips")
 
     def test_a_head_is_trained_and_answers_for_the_readers_names(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -668,6 +670,7 @@ class TestPage:
         lab = visit()
         assert "queen and woman: 0.82 (without positions 0.19). Queen and king: 0.73" in lab.text("#adding .says")
         lab.set("factor", 196, scene="adding")
+        assert "19.6 · token" in lab.text("#adding table.strips")
         assert "queen and woman: 0.33 (without positions 0.19). Queen and king: 0.63" in lab.text("#adding .says")
 
     def test_three_ways_to_mask(self, visit: Callable[..., Lab]) -> None:
@@ -681,6 +684,11 @@ class TestPage:
             assert (weight > 0) == (way == "ones")
             sums = lab.page.locator("#masks .all .sum").all_inner_texts()
             assert set(sums) == {"1.00"}
+            assert ("leak: should be hidden" in lab.text("#masks .legend")) == (way == "ones")
+            result = lab.show("#tests .picture").locator("td").first  # padding changes nothing
+            assert (result.inner_text(), result.locator(".wrong").count()) == (
+                ("false", 1) if way == "ones" else ("true", 0)
+            )
 
     def test_a_query_that_is_padding_is_pale_and_has_weights(self, visit: Callable[..., Lab], byte_bpe: Any) -> None:
         for tokenizer in (None, byte_bpe):
@@ -706,6 +714,9 @@ class TestPage:
             expected = ["−100" if label == -100 else tokens(label.item()) for label in labels]
             found = lab.page.locator(f"#sandbox [data-row='{row}'] small:last-child").all_inner_texts()
             assert found == expected
+        assert "which can read it without a look-ahead mask" in lab.text("#sandbox .sentence")
+        lab.set("lookAhead", True)
+        assert "without a look-ahead mask" not in lab.text("#sandbox .sentence")
 
     def test_masked_tokens_have_the_original_ones_as_labels(self, visit: Callable[..., Lab], wordpiece: Any) -> None:
         lab = visit(texts=["I ride bike, she said", "bike"])
