@@ -41,7 +41,7 @@ function drawClock({ picture, says, strips }, { state, encoding, update }) {
   makeDraggable(large, omega, place, update);
   const squares = frequencies.map((frequency) => chordOf(offset * frequency) ** 2), sum = squares.reduce((a, b) => a + b);
   const width = widthOf(strips), gap = width / squares.length;
-  strips.innerHTML = svg(width, 96, `Squared chords of ${squares.length} pairs; sum ${sum.toFixed(2)}`,
+  strips.innerHTML = svg(width, 100, `Squared chords of ${squares.length} pairs; sum ${sum.toFixed(2)}`,
     tag("line", { class: "axis", x1: 0, x2: width, y1: 82, y2: 82 }), ...squares.map((square, index) => tag("rect", {
       class: index === pair ? "bar chosen" : "bar", x: (gap * (index + 0.15)).toFixed(1), width: (gap * 0.7).toFixed(1),
       y: (82 - 20 * square).toFixed(1), height: Math.max(20 * square, 0.5).toFixed(1) })),
@@ -101,8 +101,8 @@ function drawBase({ picture, says, strips }, { state }) {
   const y = (match) => 96 - 80 * match, pointOf = (match, index) => [30 + (width - 34) * index / 199, y(match)];
   const line = (one, kind) => tag("polyline", { class: kind, points: matches(one).map(pointOf).map((point) =>
     point.map((number) => number.toFixed(1)).join(",")).join(" ") });
-  picture.innerHTML = tag("h3", {}, "Positions that a turn of each hand takes") + ruler +
-    tag("h3", {}, `Match of two positions by their offset: base ${counted(base)}, and gray base 10`) +
+  picture.innerHTML = tag("h3", {}, `Positions that a turn of each hand takes, d = ${d}`) + ruler +
+    tag("h3", {}, `Match of two positions by their offset: base ${counted(base)}${base > 10 ? ", and gray base 10" : ""}`) +
     svg(width, 140, "Match of two positions by their offset", ...[0, 0.5, 1].map((at) =>
       tag("line", { class: "axis", x1: 30, x2: width, y1: y(at), y2: y(at) }) +
       label(24, y(at) + 4, at, { class: "small end" })), line(10, "narrow"), line(base, "wide"),

@@ -136,7 +136,7 @@ function showLab(host, data, style) {
       const moved = after.real.indexOf(true) - before.real.indexOf(true);
       for (const name of ["query", "key"]) if (before.real[state[name]]) state[name] += moved;
     }
-    if (change.packed && !("query" in change)) state.query = (page.rows[0]?.documents.lastIndexOf(0) ?? 0) + 2; // it may leak
+    if ("packed" in change && !("query" in change)) state.query = page.rows[0]?.documents.indexOf(1) + 1 || 2; // it may leak
     Object.assign(state, {
       row: between(state.row, 0, Math.max(page.rows.length - 1, 0)), query: between(state.query, 0, last),
       key: between(state.key, 0, last), pair: between(state.pair, 0, state.d / 2 - 1),

@@ -163,14 +163,14 @@ function drawAdding({ picture, says, strips }, { state, rows, encoding, words })
   const now = (a, b) => cosine(here[a], here[b]).toFixed(2);
   says.textContent = `Cosine of queen and woman: ${now(queen, woman)} (without positions ${alone(queen, woman)}). ` +
     `Queen and king: ${now(queen, king)} (without ${alone(queen, king)}).`;
-  const row = rows[state.row];
+  const row = rows[state.row], size = lengthOf(words.queen) / root; // of a number
   const lines = (row ? placesOf(row).slice(0, 8) : []).map((index) => {
-    const token = row.tokens[index], vector = embeddingOf(token, state.d).map((value) => factor * value);
+    const token = row.tokens[index], vector = embeddingOf(token, state.d).map((value) => size * factor * value);
     const position = encodingOf(row.positions[index] ?? 0, encoding);
     return tag("tr", {}, tag("th", { scope: "row" }, escaped(token)), ...[vector, position, added(vector, position)].map(
       (one) => stripCell(one)));
   });
-  strips.innerHTML = tag("h3", {}, `Row ${state.row} of your texts, d = ${state.d}`) +
+  strips.innerHTML = tag("h3", {}, `Row ${state.row} of your texts, d = ${state.d}, tokens as small as BERT's`) +
     table([headed(["", `${factor.toFixed(1)} · token`, "+ position", "= input"]), ...lines], "strips");
 }
 // Return the lines of the three tests of a batch: [name, if it holds, what is right, largest difference and where].

@@ -60,7 +60,8 @@ function panel(kind, width, { task, heads }, names, question, before) {
     const { words, right } = task.sentence(pair, VERBS[0], question, before), said = answerOf(head, words);
     const best = bestOf(said.answer), isRight = best === right, sentence = words.map((word) => task.vocabulary[word]);
     const mark = tag("b", { class: isRight ? "right" : "wrong" }, `${escaped(task.vocabulary[best])} ${isRight ? "✓" : "✗"}`);
-    return { sentence, weights: said.weights, line: `${escaped(sentence.slice(before).join(" "))} → ${mark}` };
+    const shown = [...(before ? ["…"] : []), ...sentence.slice(before)].join(" ");
+    return { sentence, weights: said.weights, line: `${escaped(shown)} → ${mark}` };
   });
   const [{ sentence, weights }] = found, colors = sentence.map((word) => HUES[names.indexOf(word)] ?? "var(--pad)");
   const spoken = sentence.map((word, at) => `${escaped(word)} ${percent(weights[at])}`).join(", ");
@@ -74,11 +75,9 @@ const panels = (kinds, ...given) => tag("div", { class: "panels" }, ...kinds.map
 function drawTrain({ node, picture, says, strips }, page) {
   const { state } = page, course = courseFor(page), { names, task, heads, history } = course;
   for (const control of node.querySelectorAll(".swap, .train, select")) control.disabled = !heads;
-  if (!heads) {
-    picture.innerHTML = strips.innerHTML = "";
-    says.textContent = "Type 4 to 10 different names.";
-    return;
-  }
+  picture.innerHTML = strips.innerHTML = "";
+  says.textContent = "Type 4 to 10 different names.";
+  if (!heads) return;
   const [first, second] = chosenNames(page), { steps } = heads[0], wide = node.querySelector(".figure").clientWidth;
   for (const [name, chosen] of [["first", first], ["second", second]]) {
     const select = node.querySelector(`[name=${name}]`);
@@ -109,8 +108,8 @@ function drawBeyond({ node, picture, says, strips }, page) {
   if (!heads) return;
   const width = widthOf(picture), gap = (width - 56) / (MOST_BEFORE + 1), thick = gap * 0.24;
   const bars = (reach ?? []).flatMap((shares, index) => shares.map((share, at) => tag("rect", { class: KINDS[index],
-    x: (46 + gap * (at + 0.14) + thick * index).toFixed(1), width: (thick - 1).toFixed(1), y: heightOf(share).toFixed(1),
-    height: Math.max(84 * share, 1).toFixed(1) })));
+    x: (46 + gap * (at + 0.14) + thick * index).toFixed(1), width: (thick - 1).toFixed(1), y: (heightOf(share) - 1).toFixed(1),
+    height: (84 * share + 1).toFixed(1) })));
   const spoken = (reach ?? []).map((shares, index) => `${NAMES_OF_KINDS[KINDS[index]]} ${shares.map(percent)}`).join("; ");
   const numbers = Array.from({ length: MOST_BEFORE + 1 }, (_, at) => label(46 + gap * (at + 0.5), 126, at,
     { class: `small ${at === before ? "strong" : ""}` }));

@@ -13,7 +13,7 @@ const REASONS = [ // class, word in a cell, sentence
 const ADDED = { infinity: ["0", "−∞"], billion: ["0", "−1e9"], ones: ["1", "0"] };
 const MOST_DIALS = 16, RADIUS = 28, MOST_NUMBERS = 12; // tokens, in the small matrix
 const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
-const minus = (text) => text.replace("-", "−");
+const minus = (text) => text.replace(/^-(?=[0.]+$)/, "").replace("-", "−"); // no −0.0
 const fixed = (value, digits) => minus(Math.abs(value) < 1e5 ? value.toFixed(digits) : value.toExponential(1));
 const radians = (angle) => minus(angle && Math.abs(angle) < 0.01 ? String(Number(angle.toPrecision(2))) : angle.toFixed(2));
 const counted = (number) => Math.round(number).toLocaleString("en-US");
@@ -63,7 +63,8 @@ function factsOf({ batch }, of, index) {
 }
 function sentenceOf(shown, query, key) {
   const { batch, result } = shown, reason = result.reasons[query][key];
-  const why = reason === ALLOWED ? "" : `: ${REASONS[reason][2]}`, verb = `may ${isAttended(reason) ? "" : "not "}attend to`;
+  const leak = leaks(shown, query, key, result.weights?.[query][key] ?? 1) ? ", which should be hidden" : "";
+  const why = reason === ALLOWED ? leak : `: ${REASONS[reason][2]}`, verb = `may ${isAttended(reason) ? "" : "not "}attend to`;
   const first = `Query ${placed(shown, query)} ${verb} key ${placed(shown, key)}${why}.`;
   if (!result.weights) return first;
   const weight = result.weights[query][key], score = fixed(result.scores[query][key], 2);
@@ -71,12 +72,11 @@ function sentenceOf(shown, query, key) {
   const kept = Number.isNaN(weight) ? "no key is left for the softmax" : `weight ${weight.toFixed(3)}`;
   return `${first} q·k = ${fixed(result.products[query][key], 2)}${divided}; ${kept}.`;
 }
-// True if a query reads a key that should be hidden from it. Outputs of padding are not used, so they cannot leak.
+// True if a query reads padding, another document or branch, or a hidden key. Outputs of padding are not used: no leak.
 function leaks({ row, result }, query, key, weight) {
   const reason = result.reasons[query][key], branch = row.branches?.[key];
   const isOther = row.documents[query] !== row.documents[key] || (branch > 0 && branch !== row.branches[query]);
-  const isRight = reason === ALLOWED ? !isOther || !row.real[query] || !row.real[key] : reason === PADDING_QUERY;
-  return !isRight && weight >= 0.005;
+  return row.real[query] && weight > 0 && (isOther || reason !== ALLOWED);
 }
 const columnsOf = ({ tokens }) => tokens.map((_, index) => index);
 function cell({ state }, kind, query, key, content, more = {}) {
