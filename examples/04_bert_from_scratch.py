@@ -10,8 +10,8 @@ tokens, token embeddings multiplied by 4, and sinusoids as large as they are. "p
 and sinusoids that are 29 times as large as the token embeddings, so the call warns.
 
 Held-out losses after 2,000 steps, in nats: sinusoidal 2.83, learned 4.34, none 4.43, paper 4.93; the frequencies of the
-tokens alone give 4.95. In so few steps learned positions are hardly used, and the paper's rows drown the tokens.
-`bert_from_scratch.png` shows the four curves.
+tokens alone give 4.95. In so few steps the model hardly uses learned positions. `bert_from_scratch.png` shows the four
+curves.
 
 Run it with `python examples/04_bert_from_scratch.py`: about nine minutes on one CPU core. `--short` trains for a
 twentieth of the steps, too few for clear differences, and draws into the current folder. It downloads nothing: the

@@ -3,7 +3,7 @@
 A small BART, trained from scratch, reads nineteen spellings of a date and writes one. Only order distinguishes 12. 11.
 2010 from 11. 12. 2010, and the model's only positions are sinusoids: `use_sinusoidal_positions` writes them into the
 tables of encoder and decoder, and freezes them. The score is the exact match of all characters that `generate` writes,
-on dates that are in no spelling part of the training data.
+on dates that the training data do not contain in any spelling.
 
 Run it with `python examples/05_translate_dates.py`: a few minutes on two CPU cores; `--short` trains for some seconds.
 It downloads nothing: the dates are made here, and the tokenizer is trained on them.

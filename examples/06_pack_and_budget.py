@@ -1,10 +1,9 @@
 """Train on the same tokens in three kinds of batches: random rows, a budget of tokens, packed rows.
 
-A small GPT-2 is trained three times on the same documents, once on each, with about the same
-number of tokens per step. Random rows are padded to the longest of the batch. `TokenBudgetMixin` groups rows of similar
-length, as many as the budget allows. `pack_dataset` puts several documents into a row, without attention between them.
-All three read the same tokens and reach about the same loss on held-out documents. They differ in the share of padding,
-and so in tokens per second.
+A small GPT-2 is trained three times on the same documents, with about the same number of tokens per step. Random rows
+are padded to the longest of the batch. `TokenBudgetMixin` groups rows of similar length, as many as the budget allows.
+`pack_dataset` puts several documents into a row, without attention between them. All three read the same tokens and
+reach about the same loss on held-out documents. They differ in the share of padding, and so in tokens per second.
 
 Run it with `python examples/06_pack_and_budget.py`: some minutes on two CPU cores; `--short` uses few documents. It
 downloads nothing: the documents are the docstrings of the standard library.

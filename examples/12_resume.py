@@ -1,6 +1,6 @@
 """Stop a run of Trainer, resume it from its last checkpoint, and compare its rows with those of a run without a stop.
 
-Trainer alone and with `TokenBudgetMixin`: on a data set; on a stream, stopped in the first or second pass over its
+Trainer runs alone and with `TokenBudgetMixin`: on a data set; on a stream, stopped in the first or second pass over its
 rows; and with two changes between the stop and the resumption. The table counts the steps with other rows.
 
 Run it with `python examples/12_resume.py`, or in two processes with

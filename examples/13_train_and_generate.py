@@ -1,7 +1,7 @@
 """Train a small GPT-2 without padding, resume it, save it, load it again and generate text: one whole run.
 
 `packing="flat"` and a budget of 128 tokens make the batches. The run evaluates and saves every 20 steps; if it is
-stopped and started again in the same folder, it continues from its last checkpoint. The saved folder holds the model,
+stopped and started again in the same folder, it continues from its last checkpoint. The saved folder has the model,
 the tokenizer and the settings of the collator. For prompts, five settings differ from training: no end token, padding
 on the left, one prompt in a row, and no labels.
 

@@ -1,8 +1,8 @@
 """Write a corpus as Megatron-LM and nanoGPT read it: `megatron.bin`, `megatron.idx` and `train.bin`.
 
 These trainers separate documents by an end token. So the corpus is encoded without special tokens and with a whole
-document in each row, and an end token is put behind each document. `megatron.idx` holds the lengths and offsets of the
-documents in `megatron.bin`; the data path of Megatron-LM is then `FOLDER/megatron`. `train.bin` holds the ids alone.
+document in each row, and an end token is added to each document. `megatron.idx` has the lengths and offsets of the
+documents in `megatron.bin`; the data path of Megatron-LM is then `FOLDER/megatron`. `train.bin` has the ids alone.
 nanoGPT expects uint16: with ids of 65,500 or more, change the dtype of its `np.memmap` to int32.
 
 Run it with `python examples/14_megatron.py [CORPUS FOLDER]`: seconds on a CPU. By default the corpus is the docstrings
