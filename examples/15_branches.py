@@ -47,6 +47,7 @@ class PreferenceTrainer(Trainer):
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
         """Return the loss of a batch."""
+        self.model_accepts_loss_kwargs = False  # so Trainer divides this mean by the number of accumulated batches
         numbers = {"branch_ids": inputs.pop("branch_ids")}  # not an argument of the model
         outputs = model(**inputs)
         with torch.no_grad():
