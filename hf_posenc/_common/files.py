@@ -9,6 +9,7 @@ import difflib
 import errno
 import glob
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -90,6 +91,11 @@ def path_inside(folder: Path, name: object) -> Path:
     if path is None or path.anchor or ".." in path.parts:
         raise value_error("a file name must not lead out of its folder", got=shorten(name))
     return folder / str(name)
+
+
+def is_path(name: str | os.PathLike[str]) -> bool:
+    """Return True if `name` can only be a local path, because a name on the Hub is `name` or `owner/name`."""
+    return re.match(r"[./~\\]|[A-Za-z]:", text := os.fspath(name)) is not None or text.count("/") > 1
 
 
 def no_such_file(name: str) -> str:

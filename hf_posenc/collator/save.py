@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import hashlib
 import json
 import tempfile
@@ -19,7 +20,7 @@ import torch
 
 from .._common.compat import leave_out_of_fingerprints
 from .._common.errors import shorten, type_error, unknown_keyword, value_error
-from .._common.files import atomic_write, path_inside, read_whole
+from .._common.files import atomic_write, is_path, path_inside, read_whole
 from ..models import ModelSpec
 from ..tokenization.encoder import calls_only_rust
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
@@ -257,19 +258,26 @@ def _tokenizer_record(record: Any) -> tuple[str | None, int, dict[str, str]]:
 
 
 def _find(name: str | Path, hub: Mapping[str, Any]) -> Path:
+    reason = f"no folder of that name, and no {FILE_NAME} in a repository of that name"
     try:
-        path, reason = saved_file(name, FILE_NAME, **hub), f"no {FILE_NAME} there"
+        if (path := saved_file(name, FILE_NAME, **hub)) is not None:
+            return path
     except (OSError, ValueError) as error:  # no such folder or repository
-        path, reason = None, str(error).splitlines()[0]
-    if path is not None:
-        return path
-    raise value_error(
-        f"no saved collator at '{name}'",
-        got=reason,
-        fix="a folder that collate.save_pretrained(folder) wrote, or a repository that collate.push_to_hub(name) "
-        "wrote; a repository must be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset; "
-        f"for a bare tokenizer, DataCollatorWithPositionalEncoding({str(name)!r})",
-    )
+        reason = str(error).splitlines()[0]
+    folder = Path(name).expanduser()
+    place = folder if folder.is_dir() else folder.parent
+    saved = [str(file.parent) for pattern in ("", "*/") for file in sorted(place.glob(pattern + FILE_NAME))]
+    near = difflib.get_close_matches(str(name), saved, n=1) or saved[: folder.exists()]
+    bare = f"DataCollatorWithPositionalEncoding({str(name)!r}), for a bare tokenizer"
+    if near or is_path(name) or (place.is_dir() and place != Path()):  # a local path is meant
+        reason = f"a folder without {FILE_NAME}" if folder.is_dir() else "no such folder"
+        fix = bare if (folder / CONFIG).is_file() else f"collate.save_pretrained({str(name)!r}), which writes one"
+        if near:
+            fix = f"DataCollatorWithPositionalEncoding.from_pretrained({near[0]!r})"
+    else:
+        fix = f"{bare}; or a folder that collate.save_pretrained(folder) wrote; or a repository that "
+        fix += "collate.push_to_hub(name) wrote, in the cache, or with the Hub reachable and HF_HUB_OFFLINE unset"
+    raise value_error(f"no saved collator at '{name}'", got=reason, fix=fix)
 
 
 def _check_version(version: object, where: str) -> None:

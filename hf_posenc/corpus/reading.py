@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._common.compat import bytes_of_table
 from .._common.errors import explain, message_of, shorten, type_error, value_error
-from .._common.files import no_such_file
+from .._common.files import is_path, no_such_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,8 +254,7 @@ def check_path(name: str) -> list[str]:
     if path.is_dir() or "://" in name:
         return []
     found = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())  # noqa: PTH207
-    is_path = re.match(r"[./~\\]|[A-Za-z]:", name) or name.count("/") > 1 or _suffix(name) in _BUILDERS
-    if not found and (is_path or glob.has_magic(name)):
+    if not found and (is_path(name) or _suffix(name) in _BUILDERS or glob.has_magic(name)):
         raise FileNotFoundError(no_such_file(name))
     return found
 

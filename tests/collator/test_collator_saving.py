@@ -571,13 +571,29 @@ def test_an_attribute_that_no_file_stores_is_refused_if_it_changes_ids(raw_wordp
         Prefixed.prefix = None
 
 
-def test_the_error_for_a_folder_without_a_collator_names_the_class(wordpiece, tmp_path: Path) -> None:
-    wordpiece.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="no saved collator at") as refused:
-        C.from_pretrained(tmp_path)
-    assert "DataCollatorWithPositionalEncoding(" in str(refused.value)
-    with pytest.raises(ValueError, match="no saved collator at"):
-        C.from_pretrained("nobody/has-this")
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("encod", "{C}.from_pretrained('encoder')"),  # mistyped
+        ("encoder/hf_posenc.json", "{C}.from_pretrained('encoder')"),
+        ("out", "{C}.from_pretrained('out/checkpoint-5')"),
+        ("tokenizer", "{C}('tokenizer'), for a bare tokenizer"),
+        ("./nothing", "collate.save_pretrained('./nothing'), which writes one"),
+        ("out/nothing", "collate.save_pretrained('out/nothing'), which writes one"),
+        ("nobody/has-this", "{C}('nobody/has-this'), for a bare tokenizer; or a folder"),
+    ],
+)
+def test_the_error_for_a_path_without_a_collator_leads_to_the_one_that_is_meant(
+    name: str, fix: str, wordpiece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("encoder", "out/checkpoint-5"):
+        C(wordpiece).save_pretrained(folder)
+    wordpiece.save_pretrained("tokenizer")
+    with pytest.raises(ValueError, match=f"no saved collator at '{name}'") as refused:
+        C.from_pretrained(name)
+    assert refused.value.fix.startswith(fix.format(C="DataCollatorWithPositionalEncoding"))
+    assert ("Hub" in refused.value.fix) == (name == "nobody/has-this")
 
 
 def test_saving_onto_a_file_is_refused(wordpiece, tmp_path: Path) -> None:
