@@ -114,7 +114,9 @@ def no_such_file(name: str) -> str:
     has_file = any(any(glob.iglob(each, recursive=True)) for each in similar)  # noqa: PTH207
     place = "the current folder" if folder == Path() else str(folder)
     got = f"{place} has {', '.join(names[:6])}{', ...' * (len(names) > 6)}" if names else f"{place} is empty"
-    return explain(f"there is no file {name}", got=got, fix=shlex.quote(similar[0]) if has_file else "check the path")
+    return explain(
+        f"there is no file or folder {name}", got=got, fix=shlex.quote(similar[0]) if has_file else "check the path"
+    )
 
 
 def _sync(path: Path, flags: int) -> None:

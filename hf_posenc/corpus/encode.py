@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .._common.compat import bytes_of_table
 from .._common.errors import require_one_of, shorten, type_error, value_error, warn
+from .._common.files import no_such_file
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.settings import Settings
@@ -204,15 +205,18 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
         again.
 
     Raises:
+        FileNotFoundError: if there is no such folder.
         ValueError: if the output has no manifest, because the job is not finished.
 
     Example:
         >>> verify("no-such-folder")
         Traceback (most recent call last):
-        ValueError: no-such-folder has no manifest.json: it is not the output of a finished job
-          fix: run the same encode again
+        FileNotFoundError: there is no file or folder no-such-folder
+          got: ...
     """
     place = Output.of(output, storage_options or {})
+    if place.folder is not None and not place.folder.exists():
+        raise FileNotFoundError(no_such_file(str(output)))
     manifest = place.read_json(MANIFEST)
     if manifest is None:
         rule = f"{output} has no {MANIFEST}: it is not the output of a finished job"

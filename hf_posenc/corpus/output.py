@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from .._common.errors import explain, value_error
 from .._common.files import atomic_write
+from .reading import file_system
 
 JOB, MANIFEST, CARD, TOKENIZER = "job.json", "manifest.json", "README.md", "tokenizer"
 RECORD = b"hf_posenc"  # key in the footer of a shard
@@ -75,9 +76,7 @@ class Output:
         return None if "://" in self.address else Path(self.address)
 
     def _system(self) -> tuple[Any, str]:
-        import fsspec
-
-        return fsspec.core.url_to_fs(self.address, **self.options)  # type: ignore[no-any-return]
+        return file_system(self.address, self.options)
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Path]:
@@ -104,9 +103,11 @@ class Output:
         """Return the content of a JSON file; `None` if there is none. Raise `ValueError` if it is damaged."""
         try:
             with self.open(name) as file:
-                return dict(json.loads(file.read()))
+                content = file.read()
         except FileNotFoundError:
             return None
+        try:
+            return dict(json.loads(content))
         except (ValueError, TypeError) as error:
             fix = f"delete {name}, and run the same encode again"
             raise value_error(f"{self}/{name} is damaged", got=error, fix=fix) from error

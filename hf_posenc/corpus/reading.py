@@ -157,7 +157,6 @@ class RemoteFiles:
     def tables(self, number: int) -> Iterator[tuple[int, pa.Table]]:
         """Yield tables of a file, with the number of their first row in the file."""
         import datasets
-        import fsspec
 
         name, first = list(self.sizes)[number], 0
         builder, suffix = _builder_of(name, self.reading.format)
@@ -165,7 +164,7 @@ class RemoteFiles:
         with tempfile.TemporaryDirectory(prefix="hf-posenc-") as folder:
             # A copy of this file: `datasets` 5.2 cannot stream texts from S3, to which it passes their encoding.
             copy = str(Path(folder, re.sub(r"[?#].*", "", name.rsplit("/", 1)[-1]) or "file"))
-            system, path = fsspec.core.url_to_fs(name, **self.reading.options)
+            system, path = file_system(name, self.reading.options)
             system.get_file(path, copy)
             try:
                 stream = datasets.load_dataset(
@@ -312,13 +311,22 @@ def _split_of(loaded: Any, split: str | None) -> Dataset:
     return datasets.concatenate_datasets([splits[part.splitname].select(range(part.from_, part.to)) for part in rows])
 
 
-def _files_at(address: str, reading: Reading) -> dict[str, int | None]:
-    """Return the files that an address, a pattern or a folder names, with their bytes."""
+def file_system(address: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the file system of an address, and the path in it."""
     import fsspec
 
+    try:
+        return fsspec.core.url_to_fs(address, **options)  # type: ignore[no-any-return]
+    except (ImportError, ValueError) as error:  # of a library that is not installed, or a protocol without one
+        fix = "install the library, such as pip install s3fs, or check the address"
+        raise value_error(f"fsspec cannot open {address.partition(':')[0]}://", got=error, fix=fix) from error
+
+
+def _files_at(address: str, reading: Reading) -> dict[str, int | None]:
+    """Return the files that an address, a pattern or a folder names, with their bytes."""
     if address.startswith("http"):
         return {address: None}
-    system, path = fsspec.core.url_to_fs(address, **reading.options)
+    system, path = file_system(address, reading.options)
     if glob.has_magic(path):
         found = system.glob(path, detail=True)
     elif system.isdir(path):

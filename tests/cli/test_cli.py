@@ -752,5 +752,5 @@ def test_no_command_fails_at_a_character_that_cannot_be_encoded(
 ) -> None:
     made = streams(monkeypatch, "ascii")
     assert run(*arguments) == (2 if "我.txt" in arguments else 0)
-    assert ("there is no file \\u6211.txt" in written(made["stderr"])) == ("我.txt" in arguments)
+    assert ("there is no file or folder \\u6211.txt" in written(made["stderr"])) == ("我.txt" in arguments)
     assert bool(written(made["stdout"])) == ("我.txt" not in arguments)

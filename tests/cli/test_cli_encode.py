@@ -123,9 +123,13 @@ def test_errors_are_printed_without_a_traceback_and_end_with_2(
         assert "Traceback" not in errors
         for phrase in phrases:
             assert phrase in errors
-    for folder in ("out", "nowhere"):
-        assert run("verify", folder) == 2
-        assert "is not the output of a finished job" in capsys.readouterr().err
+    for output, phrase in (
+        ("out", "is not the output of a finished job"),
+        ("outt", "there is no file or folder outt\n  got: the current folder has corpus.jsonl, out\n  fix: out\n"),
+        ("nowhere://bucket", "fsspec cannot open nowhere://"),
+    ):
+        assert run("verify", output) == 2
+        assert phrase in capsys.readouterr().err
 
 
 def test_ctrl_c_prints_one_line(
