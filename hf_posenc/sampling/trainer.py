@@ -126,14 +126,16 @@ class TokenBudgetMixin(TokenLogMixin):
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             """Construct the Trainer; raise `TypeError` for a `token_budget`, which is a setting of the class."""
-            for name in ("token_budget", "max_tokens"):
-                if name in kwargs:
-                    bases = ", ".join(base.__name__ for base in type(self).__bases__)
-                    raise type_error(
-                        "the token budget is a setting of the class, not an argument of its objects",
-                        got=f"{type(self).__name__}(..., {name}={kwargs[name]!r})",
-                        fix=f"class {type(self).__name__}({bases}, token_budget={kwargs[name]!r}): ...",
-                    )
+            given = next((name for name in ("token_budget", "max_tokens") if name in kwargs), None)
+            if given is not None or type(self) is TokenBudgetMixin:
+                name, bases = type(self).__name__, ", ".join(base.__name__ for base in type(self).__bases__)
+                if type(self) is TokenBudgetMixin:
+                    name, bases = "BudgetTrainer", "TokenBudgetMixin, Trainer"
+                raise type_error(
+                    "the token budget is a setting of the class, not an argument of its objects",
+                    got=f"{type(self).__name__}(...{'' if given is None else f', {given}={kwargs[given]!r}'})",
+                    fix=f"class {name}({bases}, token_budget={kwargs.get(given, 8192)!r}): ...",
+                )
             super().__init__(*args, **kwargs)
 
     def _set_signature_columns_if_needed(self) -> None:
