@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -395,6 +395,17 @@ _EQUIVALENTS = {
 }
 
 
+def refuse_unknown(settings: Mapping[str, Any], names: Sequence[str], called_here: Mapping[str, str] = {}) -> None:
+    """Raise `TypeError` if a keyword of `settings` is not in `names`; the message suggests the right one."""
+    for name, value in settings.items():
+        if name not in names:
+            renamed = {
+                other: f"{setting}={(value if type(value) is type(usual) else usual)!r}"
+                for other, (setting, usual) in _RENAMED.items()
+            }
+            raise TypeError(unknown_keyword(name, names, {**_EQUIVALENTS, **renamed, **called_here}))
+
+
 def refuses_unknown_keywords(cls: Class) -> Class:
     """Make the constructor of a class raise `TypeError` for an unknown keyword or a second argument without a name.
 
@@ -411,13 +422,7 @@ def refuses_unknown_keywords(cls: Class) -> Class:
                 got=", ".join(type(argument).__name__ for argument in args) or "no tokenizer",
                 fix=f"{type(self).__name__}(tokenizer, model=model), embedding=, or another name",
             )
-        for name, value in settings.items():
-            if name not in names:
-                renamed = {
-                    other: f"{setting}={(value if type(value) is type(usual) else usual)!r}"
-                    for other, (setting, usual) in _RENAMED.items()
-                }
-                raise TypeError(unknown_keyword(name, names, _EQUIVALENTS | renamed))
+        refuse_unknown(settings, names)
         init(self, *args, **settings)
 
     cls.__init__ = __init__  # type: ignore[misc]

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,7 @@ from .._common.errors import require_one_of, shorten, type_error, value_error, w
 from .._common.files import no_such_file
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
-from ..collator.settings import Settings
+from ..collator.settings import Settings, refuse_unknown
 from ..tokenization import to_files
 from .engines import run_in_processes, run_on_ray
 from .output import JOB, MANIFEST, TOKENIZER, Output, Report
@@ -37,6 +38,12 @@ _LIBRARIES = ("hf-posenc", "tokenizers", "transformers", "datasets", "pyarrow", 
 _OF_BATCHES = ("embedding", "look_ahead", "mlm_probability", "return_tensors", "seed", "store_embeddings")
 _OF_PADDING = ("padding_side", "pad_to_multiple_of")
 _NOT_RECORDED = ("backend", "on_empty", "padding", *_OF_BATCHES)
+# Keywords of `Dataset.map` and `load_dataset`, and what to write here.
+_EQUIVALENTS = {
+    "num_proc": "workers=...",
+    "remove_columns": "columns=[...], those to keep",
+    **dict.fromkeys(("batch_size", "streaming"), "leave it out: files are read in parts that fit into memory"),
+}
 
 
 def encode(
@@ -125,6 +132,8 @@ def encode(
     workers = _cores() if workers is None and engine == "processes" else workers
     if workers is not None:
         workers = as_integer(workers, "workers", minimum=0 if engine == "processes" else 1, example=2)
+    own, of_collator = signature(encode).parameters, signature(DataCollatorWithPositionalEncoding).parameters
+    refuse_unknown(settings, [*[*own][:-1], *[*of_collator][1:]], _EQUIVALENTS)
     collate = _collator(tokenizer, settings)
     named = (collate.text_column, collate.text_pair_column, collate.text_target_column)
     texts = [name for name in named if name is not None]

@@ -167,6 +167,11 @@ def test_a_collator_gives_its_settings_and_those_of_batches_have_no_effect(wordp
         ({"workers": -1}, "workers must not be negative"),
         ({"shards": 0}, "shards must be positive"),
         ({"document": "line"}, "there is no argument 'document'"),
+        ({"num_workers": 4}, "there is no argument 'num_workers'\n  fix: workers=..."),
+        ({"num_proc": 4}, "there is no argument 'num_proc'\n  fix: workers=..."),
+        ({"remove_columns": ["a"]}, r"there is no argument 'remove_columns'\n  fix: columns=\[...\]"),
+        ({"streaming": True}, "there is no argument 'streaming'\n  fix: leave it out"),
+        ({"max_len": 4}, "there is no argument 'max_len'\n  fix: max_length=4"),
         ({"columns": "n"}, "columns must be a list of names"),
     ],
 )
