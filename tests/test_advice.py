@@ -49,6 +49,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda bpe: C(bpe, packing="rows"), ValueError, "fix: packing=True"),
     (lambda bpe: C(bpe, labels="next"), ValueError, "fix: labels='causal_lm'"),
     (lambda bpe: C(bpe)(["I"])["labels"], KeyError, 'labels="causal_lm" or "masked_lm"'),
+    (lambda bpe: C(bpe)(["I"])["completion_mask"], KeyError, "DPOTrainer, RewardTrainer and KTOTrainer have"),
     (lambda bpe: C(bpe)(["I"]).labels, AttributeError, 'labels="causal_lm" or "masked_lm"'),
     (lambda bpe: C(bpe)(["I"]).look_ahead, AttributeError, 'fix: batch["look_ahead_mask"]'),
     (lambda bpe: C(bpe)(["I"])["inputs_embeds"], KeyError, "embedding=512"),

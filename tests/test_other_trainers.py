@@ -124,6 +124,18 @@ def test_a_trainer_that_collates_pairs_itself_gets_what_to_pass(
         _trained(kind, _model(tokenizer, kind), tmp_path, **given)
 
 
+@pytest.mark.parametrize("kind", ["DPO", "KTO"])
+def test_a_trainer_that_collates_pairs_itself_refuses_a_collator_of_branches(
+    tokenizer: Any, kind: str, tmp_path: Path
+) -> None:
+    model = _model(tokenizer, kind)
+    collate = C(tokenizer, model=model, text_column="prompt", branches=("chosen", "rejected"))
+    with pytest.raises(
+        (ValueError, KeyError), match=r"fix: DPOTrainer, RewardTrainer and KTOTrainer .* leave out data"
+    ):
+        _trained(kind, model, tmp_path, processing_class=tokenizer, data_collator=collate)
+
+
 def _bert() -> Any:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "i", "ride", "##s", "bike", ",", "she", "said"]
     tokenizer = transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)})

@@ -12,6 +12,7 @@ from .._common.errors import MissingKeyError, explain, type_error
 from ..documents import BRANCHES
 from ..positions import SinusoidalPositionalEncoding
 from ..view import TokensOf, batch_html, facts, page_of
+from .inputs import COLLATED_BY_TRAINERS
 
 # For a missing key: the setting of the collator that adds it, or the expression that is meant.
 _MADE_BY = {
@@ -20,6 +21,7 @@ _MADE_BY = {
     "inputs_embeds": "embedding=512 in the collator",
     **dict.fromkeys(("mask", "padding_mask"), 'batch["attention_mask"]'),
     "plot": "hf_posenc.plots.batch(batch)",
+    "completion_mask": COLLATED_BY_TRAINERS,  # DPOTrainer reads it
     "overflow_to_sample_mapping": "return_overflowing_tokens=True in the collator",
 }
 

@@ -16,7 +16,7 @@ from .._common.errors import explain, shorten, type_error, value_error
 from ..documents import Documents
 from .config import Config
 from .conversations import chat_ids
-from .inputs import Given, Values, as_list, is_conversation
+from .inputs import COLLATED_BY_TRAINERS, Given, Values, as_list, is_conversation
 from .settings import Settings
 
 Ids = NDArray[np.int64]
@@ -39,7 +39,9 @@ def _read(columns: Mapping[str, Values], settings: Settings) -> tuple[Pairs, dic
             raise value_error(
                 f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
                 got=f"text_column={settings.text_column!r}, branches={settings.branches!r}",
-                fix=f"{setting}='...', the right name; under Trainer, TrainingArguments(remove_unused_columns=False)",
+                fix=COLLATED_BY_TRAINERS
+                if any(name.endswith("_ids") for name in columns)
+                else f"{setting}='...', the right name; under Trainer, TrainingArguments(remove_unused_columns=False)",
             )
     answers: Sequence[Sequence[Any]]
     if isinstance(settings.branches, str):

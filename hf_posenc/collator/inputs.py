@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LABEL_COLUMNS = ("label", "label_ids", "labels")
 
-_COLLATED_BY_TRAINERS = "DPOTrainer, RewardTrainer and KTOTrainer have collators of their own: leave out data_collator="
+COLLATED_BY_TRAINERS = "DPOTrainer, RewardTrainer and KTOTrainer have collators of their own: leave out data_collator="
 
 # For a frame or table of a library: code that leaves out the rows without a text, and that makes texts of a column.
 _OF_LIBRARY = {
@@ -257,7 +257,7 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, libr
             if {"chosen", "rejected"} <= first.keys():
                 fix = (
                     'both in one row: text_column="prompt", branches=("chosen", "rejected"); '
-                    f"{_COLLATED_BY_TRAINERS}; one of them: {argument}='chosen'"
+                    f"{COLLATED_BY_TRAINERS}; one of them: {argument}='chosen'"
                 )
             elif {"role", "content"} <= first.keys():
                 fix = "collate([conversation]), a list of conversations"
@@ -271,7 +271,7 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, libr
                 raise value_error(
                     f"column '{ids[0]}' has token ids, which are read from 'input_ids'",
                     got=f"columns {sorted(columns, key=str)}",
-                    fix=rename if len(ids) == 1 else f"{_COLLATED_BY_TRAINERS}; for one of the columns {rename}",
+                    fix=rename if len(ids) == 1 else f"{COLLATED_BY_TRAINERS}; for one of the columns {rename}",
                 )
             else:
                 fix = (
