@@ -266,10 +266,8 @@ def _count(
     padding: int | None,
     limit: int,
 ) -> tuple[_Table, _Table, dict[str, int]]:
-    """Return a table of rows, a table of the documents with a trained token, and the number of -100 by cause.
-
-    `numbers` `(R,)` are those of the rows in the data set. All columns fit their ids.
-    """
+    """Return a table of rows, a table of the documents with a trained token, and the number of -100 by cause."""
+    # `numbers` `(R,)` are those of the rows in the data set. All columns fit their ids.
     ids, labels = columns["input_ids"], columns.get("labels", columns["input_ids"])
     if columns.keys().isdisjoint(BOUNDARIES) and padding is not None and padding != end:
         given = ids if (ids.values != IGNORED).any() else labels
@@ -333,10 +331,8 @@ def _count(
 
 
 def _kinds(labels: Ragged, ids: Ragged, padding: int | None) -> _Table:
-    """Return a table of rows: are the labels ids of the tokens of their row, or shifted ones, or other ids?
-
-    They belong to the tokens if a third are the ids of these, or of the next or previous tokens.
-    """
+    """Return a table of rows: are the labels ids of the tokens of their row, or shifted ones, or other ids?"""
+    # They belong to the tokens if a third are the ids of these, or of the next or previous tokens.
     fits, tokens = labels.lengths == ids.lengths, np.full(len(labels.values), IGNORED)
     tokens[np.repeat(fits, labels.lengths)] = ids.filter(fits).values
     around = np.concatenate([[IGNORED], tokens, [IGNORED]])

@@ -24,11 +24,9 @@ Pairs = list[tuple[Any, Sequence[Any]]]  # a prompt and its answers
 
 
 def _read(columns: Mapping[str, Values], settings: Settings) -> tuple[Pairs, dict[str, Values]]:
-    """Return the prompt and the answers of each row, and the other columns.
-
-    Columns with the suffix `_ids`, such as TRL's `prompt_ids` and `chosen_ids`, have tokens in place of texts.
-    """
+    """Return the prompt and the answers of each row, and the other columns."""
     names = [settings.branches] if isinstance(settings.branches, str) else list(settings.branches or ())
+    # TRL's tokenized rows have `prompt_ids` and `chosen_ids`: tokens in place of texts.
     prompt = next((name for name in (f"{settings.text_column}_ids", "prompt_ids") if name in columns), None)
     if prompt is not None:
         names = [f"{name}_ids" if f"{name}_ids" in columns else name for name in names]

@@ -328,10 +328,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
 
 
 def _isolating(batch: Batch, spec: ModelSpec) -> Any:
-    """Return an additive attention mask (B, 1, T, T) that isolates the documents and branches of packed rows.
-
-    Raise a `ValueError` if the model has one output per row, which several documents would share.
-    """
+    """Return an additive attention mask (B, 1, T, T) that isolates the documents and branches of packed rows."""
     numbers = {name: batch[name] for name in ("document_ids", BRANCHES) if name in batch}
     first = next(iter(numbers.values()))
     if BRANCHES in batch and int(batch[BRANCHES].max()) > 1:

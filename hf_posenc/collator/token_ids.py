@@ -102,10 +102,7 @@ def _truncated(config: Config, rows: Documents) -> Documents:
 def _moved(
     columns: dict[str, Values], ids: Ragged, index: NDArray[np.int64]
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the values of the further columns with one per token, moved with their tokens; and those at padding.
-
-    A column with several values at the padding of a row has another meaning. One that differs by row is padded with 0.
-    """
+    """Return the values of the further columns with one per token, moved with their tokens; and those at padding."""
     is_padding = np.ones(len(ids.values), np.bool_)
     is_padding[index] = False
     moved, fills = {}, {}
@@ -127,7 +124,7 @@ def _moved(
         padding, row_of = flat[is_padding], np.repeat(np.arange(len(ids)), ids.lengths)[is_padding]
         is_first = np.append(True, np.diff(row_of) != 0)[: len(row_of)]
         of_row = padding[np.maximum.accumulate(np.where(is_first, np.arange(len(row_of)), 0))]
-        if not np.array_equal(padding, of_row):
+        if not np.array_equal(padding, of_row):  # several values at the padding of a row: they are not of tokens
             continue
         is_one = len(padding) > 0 and np.array_equal(padding, padding[:1].repeat(len(padding), axis=0))
         fills[name] = padding[0] if is_one else 0
@@ -158,10 +155,8 @@ def _count_from_first(config: Config, rows: Documents) -> Documents:
 def _token_indices(
     config: Config, columns: dict[str, Values], ids: Ragged, rows: Documents, index: NDArray[np.int64] | None
 ) -> dict[str, Values]:
-    """Return columns of indices of tokens, such as `start_positions`, `(B,)` or `(B, n)`, moved with their tokens.
-
-    An index beyond its row stays beyond it. Raise for a token that is padding or was cut, and for a divided row.
-    """
+    """Return columns of indices of tokens, such as `start_positions`, `(B,)` or `(B, n)`, moved with their tokens."""
+    # An index beyond its row stays beyond it: the heads of transformers ignore it, as the answer of another piece.
     indices: dict[str, Values] = {}
     for name in TOKEN_INDICES:
         values = as_array(name, as_list(columns[name])) if name in columns and config.takes(name) else None
@@ -255,13 +250,10 @@ def check_positions(config: Config, rows: Documents) -> None:
 
 
 def _unmasked_row(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> tuple[int, list[int]] | None:
-    """Return the first tokenized row that begins or ends with padding ids without a mask, and its number; or `None`.
-
-    Return `None` too if padding has the id of another special token, such as eos, which may end a text.
-    """
+    """Return the first tokenized row that begins or ends with padding ids without a mask, and its number; or `None`."""
     says_padding = {name for name in BOUNDARIES if name in per_token}
     says_padding -= {name for name in NUMBERS if name in per_token and per_token[name].values.min(initial=0) >= 0}
-    if says_padding or not config.is_padding_unique:
+    if says_padding or not config.is_padding_unique:  # an id that is also that of eos may end a text
         return None
     has_tokens = slice(None) if ids.shortest else ids.lengths > 0
     edges = ids.values[np.array([ids.offsets[:-1][has_tokens], ids.offsets[1:][has_tokens] - 1])]  # (2, rows)

@@ -370,10 +370,7 @@ def _loaded(path: str, files: list[str] | None, settings: dict[str, Any]) -> Any
 
 
 def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, Any], error: Exception) -> ValueError:
-    """Return the error for files that `datasets` cannot read: it names the first bad file, and its line if known.
-
-    `files` are paths, and the names of the files in the message.
-    """
+    """Return the error for files that `datasets` cannot read: it names the first bad file, and its line if known."""
     import datasets
 
     ways = {"csv": '{"on_bad_lines": "skip"}', "parquet": "{...}", "arrow": "{...}"}

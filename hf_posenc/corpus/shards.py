@@ -88,10 +88,8 @@ def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str
 
 
 def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], record: dict[str, Any]) -> pa.Table:
-    """Return the rows of a shard for some rows of the input, and add their counts to its record.
-
-    `is_line` is True for lines of text files, which may be blank.
-    """
+    """Return the rows of a shard for some rows of the input, and add their counts to its record."""
+    # `is_line` is True for lines of text files, which may be blank.
     import datasets
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -154,10 +154,7 @@ def number_tokens(
 
 
 def _close(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], Ragged]:
-    """Return the index that brings the tokens of each document together, and the lengths of the documents of each row.
-
-    `numbers` `(N,)` are the document numbers of the tokens. Documents stand in the order in which they begin.
-    """
+    """Return the index that brings the tokens of documents together, and the lengths of the documents of each row."""
     run_sizes = runs(numbers, lengths)
     starts = offsets_of(run_sizes.values)[:-1]
     rows = np.repeat(np.arange(len(lengths)), run_sizes.lengths)
@@ -262,17 +259,14 @@ def _check_equal(
     lengths: NDArray[np.int64],
     first_row: int,
 ) -> None:
-    """Raise `ValueError` if two columns disagree about where a document begins.
-
-    Position ids that do not restart in a row say nothing about it.
-    """
+    """Raise `ValueError` if two columns disagree about where a document begins."""
     starts = offsets_of(lengths)[:-1]
     begins = [np.diff(numbers, prepend=-1) != 0 for numbers in (first, second)]
     for is_start in begins:
         is_start[starts[lengths > 0]] = True
     row_of = np.repeat(np.arange(len(lengths)), lengths)
     differs = begins[0] != begins[1]
-    if second_name == "position_ids":
+    if second_name == "position_ids":  # those that do not restart in a row say nothing about it
         differs &= (np.bincount(row_of, second, minlength=len(lengths)) > 0)[row_of]
     if differs.any():
         row = int(row_of[differs.argmax()])

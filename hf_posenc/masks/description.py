@@ -397,10 +397,7 @@ class Description:
 
     @property
     def _near_keys(self) -> torch.Tensor | None:
-        """Keys `(B, T, T)` in the window of each query, and in no other branch; `None` without branches.
-
-        All keys are near to a query at padding.
-        """
+        """Keys `(B, T, T)` in the window of each query, and in no other branch; `None` without branches."""
         if not self._layout.branches or self.branches is None:
             return None
         query, key = self.branches[:, :, None], self.branches[:, None, :]
@@ -409,7 +406,7 @@ class Description:
             places = places_in_path(self.documents, self.branches)
             distance = places[:, :, None] - places[:, None, :]
             near &= (distance < self._layout.window) & (distance > -self._layout.window)
-        return near | (self.documents[:, :, None] < 0)
+        return near | (self.documents[:, :, None] < 0)  # at padding, all keys are near
 
     def _same_document(
         self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic

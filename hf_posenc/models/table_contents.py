@@ -120,14 +120,7 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
 
 
 def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float, float]]:
-    r"""Return measures of how much `rows` look trained rather than random, and how significant each measure is.
-
-    Example:
-        >>> # Cosines of neighbors: 1.0 for rows 0 and 1, 0.0 for rows 1 and 2.
-        >>> signs = _signs_of_training(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
-        >>> [(sign, value) for sign, (value, _) in signs.items() if sign[0] == "neighbors"]
-        [(('neighbors', 2), 1.0), (('neighbors', 3), 0.5)]
-    """
+    """Return measures of how much `rows` look trained rather than random, and how significant each measure is."""
     # Training on short texts changes only the first rows of a long table, so each measure is computed for the first 1,
     # 2, 4, 8, ... rows, and for all rows.
     wide = rows.detach().double().cpu()

@@ -217,13 +217,9 @@ def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int,
 
 
 def _even_runs(price: NDArray[Any], runs: int, budget: float) -> list[int]:
-    r"""Split documents into `runs` batches so that the most expensive batch costs as little as possible.
-
-    Example:
-        >>> _even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)        # batches of cost 2 * 6, 2 * 4 and 1 * 4
-        [2, 2, 1]
-    """
-    # The cost of a batch is its number of documents times the price of its first, longest document.
+    """Split documents into `runs` batches so that the most expensive batch costs as little as possible."""
+    # The cost of a batch is its number of documents times the price of its first, longest document: prices of
+    # 6, 6, 4, 4, 4 and three runs give 2 * 6, 2 * 4 and 1 * 4.
 
     def within(limit: float) -> list[int] | None:
         counts: list[int] = []

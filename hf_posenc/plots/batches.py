@@ -439,10 +439,8 @@ def _draw_words(
 def _places(
     top: dict[str, float], strips: list[str], squares: list[str], strip: float, square: float
 ) -> tuple[list[float], dict[str, tuple[slice, slice]]]:
-    """Return the heights of the lines of a picture, and the place of each panel in a grid of 6 columns.
-
-    The panels `top` have a line each. A look-ahead mask alone stands beside the strips if these are low.
-    """
+    """Return the heights of the lines of a picture, and the place of each panel in a grid of 6 columns."""
+    # The panels `top` have a line each. A look-ahead mask alone stands beside the strips if these are low.
     lines, beside = [([name], height, 6) for name, height in top.items()], {}
     if squares == ["look_ahead_mask"] and strips and strip * len(strips) <= 4.2:
         beside = {squares[0]: (slice(len(lines), None), slice(3, 6))}

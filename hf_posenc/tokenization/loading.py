@@ -365,10 +365,8 @@ def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _check_added_tokens(rust: Tokenizer) -> None:
-    """Raise `ValueError` if two added tokens have the same normalized form.
-
-    tokenizers then finds one of them at random each time that it loads the tokenizer, so that ids differ by process.
-    """
+    """Raise `ValueError` if two added tokens have the same normalized form."""
+    # tokenizers then finds one of them at random each time that it loads the tokenizer, so that ids differ by process.
     if rust.normalizer is None:
         return
     tokens: dict[str, tuple[int, Any]] = {}

@@ -223,12 +223,7 @@ def _is_known(split: Mapping[str, Any]) -> bool:
 
 
 def _alternatives(pattern: str) -> set[str]:
-    r"""Return the alternatives of a regular expression: the parts between the `|` outside of parentheses and brackets.
-
-    Example:
-        >>> sorted(_alternatives(r"(?i:'s|'t)|[|(]\||a"))
-        ["(?i:'s|'t)", '[|(]\\|', 'a']
-    """
+    """Return the alternatives of a regular expression, the parts between `|` outside of parentheses and brackets."""
     alternatives, depth = [""], 0
     for symbol in re.findall(r"\\.|\[(?:\\.|[^\]])*\]|.", pattern, re.DOTALL):
         depth += (symbol == "(") - (symbol == ")")

@@ -128,10 +128,8 @@ def copy_of(
 
 
 def _from_original(rust: Tokenizer, content: Mapping[str, Any], original: str | None) -> Tokenizer | None:
-    """Return a tokenizer with the tokens of the file that `rust` was loaded from; `None` if `rust` has other tokens.
-
-    `content` is the content of `rust`, whose other parts may have been changed.
-    """
+    """Return a tokenizer with the tokens of the file that `rust` was loaded from; `None` if `rust` has other tokens."""
+    # `content` is the content of `rust`, whose other parts may have been changed since.
     if original is None:
         return None
     tokens = {name: part for name, part in json.loads(original).items() if name in ("added_tokens", "model")}
