@@ -32,22 +32,7 @@ from .inputs import empty_batch, is_columns, is_lazy_batch
 from .pipeline import arrange, tokenize
 from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
-from .warn import (
-    LARGE_MASK,
-    Warnings,
-    changed_tokenizer_warning,
-    large_mask_warning,
-    left_out_warning,
-    masks_warning,
-    numbering_warning,
-    packed_warning,
-    packs_documents,
-    truncation_warning,
-    unmarked_warning,
-    unmasked_warning,
-    warn_of_columns,
-    warn_of_pieces,
-)
+from .warn import Warnings, warn_of_batch, warn_of_source, warn_of_tokens
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -293,24 +278,19 @@ class DataCollatorWithPositionalEncoding(Processor):
         if not is_columns(given):
             return self.batch(given)
         tokenized = self._tokenize(given)
-        carried = dict(tokenized.per_row)
-        if isinstance(given, Mapping) and tokenized.from_texts and not is_lazy_batch(given):
-            settings_ = self._config.settings
-            for name in (settings_.text_column, settings_.text_pair_column, settings_.text_target_column):
-                carried.pop(str(name), None)
         columns = self._new_columns(tokenized)
-        carried = {name: values for name, values in carried.items() if name not in columns}
+        carried = {name: values for name, values in tokenized.per_row.items() if name not in columns}
         if is_lazy_batch(given):  # `map` adds its columns, but for those in its `remove_columns`
-            carried = {} if np.array_equal(tokenized.sample, np.arange(tokenized.count)) else carried
-            carried |= {name: columns.pop(name) for name in tokenized.moved}
-            given.update(to_mapping(carried))
-            carried = {}
-        columns |= carried
-        if isinstance(given, Mapping):
+            is_same = np.array_equal(tokenized.sample, np.arange(tokenized.count))
+            moved = {name: columns.pop(name) for name in tokenized.moved}
+            given.update(to_mapping(moved if is_same else carried | moved))
             return to_mapping(columns)
+        if isinstance(given, Mapping):
+            read = self._config.settings._text_columns if tokenized.from_texts else ()
+            return to_mapping(columns | {name: values for name, values in carried.items() if name not in read})
         if self.return_overflowing_tokens:
             check_repeated(carried)
-        return to_table(columns)
+        return to_table(columns | carried)
 
     def batch(self, given: Any) -> Batch:
         r"""Return a padded batch from rows or from columns.
@@ -334,12 +314,12 @@ class DataCollatorWithPositionalEncoding(Processor):
             self._warnings.once("missing table", embedder.missing.message())
             return self._fitted(batch)
         if embedder.is_training:
-            message = explain(
+            self._warnings.once(
+                "snapshot",
                 "collate(...) embeds with the present weights and without gradient",
                 got="a trainable table in training mode",
                 fix="collate.embed(batch) inside the training loop; under Trainer let the model embed input_ids",
             )
-            self._warnings.once("snapshot", message)
         with torch.no_grad():
             return self._fitted(embedder.embed(batch))
 
@@ -624,7 +604,10 @@ class DataCollatorWithPositionalEncoding(Processor):
         lines = [
             f"tokenizer={type(self.tokenizer).__name__}({number_of_ids(self.tokenizer)} ids)",
             f"embedding={self._config.embedder!r}",
-            *(f"{name}={_shown(value)}" for name, value in self.settings().items()),
+            *(
+                f"{name}=<ModelSpec of {value.name}>" if isinstance(value, ModelSpec) else f"{name}={value!r}"
+                for name, value in self.settings().items()
+            ),
         ]
         return "\n".join([f"{type(self).__name__}(", *(f"    {line}," for line in lines), ")"])
 
@@ -651,21 +634,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         return to_columns(self._config, tokenized, module)
 
     def _tokenize(self, rows_or_columns: Any) -> Documents:
-        """Tokenize and truncate rows or columns; warn if tokens were lost to a limit that the user did not set."""
-        config, settings = self._config, self._config.settings
-        tokenized = tokenize(config, rows_or_columns)
-        if tokenized.truncated and settings.max_length is None:
-            self._warnings.once("max_length", truncation_warning(config, tokenized, "max_length"))
-        if tokenized.targets_truncated and settings.max_target_length is None:
-            self._warnings.once("max_target_length", truncation_warning(config, tokenized, "max_target_length"))
-        if changes := [change for tokenizer in self._watched for change in tokenizer.changes()]:
-            self._warnings.once("tokenizer", changed_tokenizer_warning(changes[0]))
-        if tokenized.from_conversations and config.predicts_next and not tokenized.masks:
-            self._warnings.once("conversations", unmarked_warning(config))
-        for kind, message in tokenized.messages.items():
-            self._warnings.once(kind, message)
-        if tokenized.unmasked is not None:
-            self._warnings.once("no mask", unmasked_warning(config, *tokenized.unmasked))
+        tokenized = tokenize(self._config, rows_or_columns)
+        warn_of_tokens(self._config, tokenized, self._watched, self._warnings)
         return tokenized
 
     def _collate(self, source: Any) -> Batch:
@@ -683,34 +653,10 @@ class DataCollatorWithPositionalEncoding(Processor):
         if not len(tokenized.ids):
             raise ValueError(empty_batch(source))
         arrays, left_out = arrange(self._config, tokenized)
-        if self.on_no_labels is not None and "labels" not in arrays:
-            raise value_error(
-                "on_no_labels is the treatment of rows without labels, and this batch has none at all",
-                got=f"on_no_labels={self.on_no_labels!r}, labels=None, and no column of labels",
-                fix='labels="causal_lm" or "masked_lm", or a column labels; or collate.replace(on_no_labels=None)',
-            )
-        if (
-            self.model is None
-            and self.look_ahead is None
-            and "packed" not in self._warnings
-            and packs_documents(arrays)
-        ):
-            self._warnings.once("packed", packed_warning(self._config, arrays))
-        if "look_ahead_mask" in arrays and arrays["look_ahead_mask"][0].size >= LARGE_MASK:
-            self._warnings.once("large mask", large_mask_warning(arrays["look_ahead_mask"].shape[-1]))
-        if left_out:
-            self._warnings.once("on_no_labels", left_out_warning(self._config, left_out, len(tokenized.ids)))
-        is_divided = self.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count
-        if is_divided and tokenized is not source:
-            warn_of_pieces(self._config, tokenized)
-        if self._config.may_count_from_2 and "position_ids" not in tokenized.columns:
-            self._warnings.once("positions", numbering_warning(self.tokenizer))
-        may_have_masks = tokenized.masks or tokenized.per_row
-        if may_have_masks and "masks" not in self._warnings and (message := masks_warning(self._config, tokenized)):
-            self._warnings.once("masks", message)
-        if tokenized is not source and (tokenized.per_row or tokenized.moved or self.model is not None):
+        warn_of_batch(self._config, tokenized, arrays, left_out, self._warnings)
+        if tokenized is not source:  # the rows of `batches` are not those of one call
             is_training = self._module is not None and getattr(self._module(), "training", False)
-            warn_of_columns(self._config, tokenized, arrays, self._warnings, is_training=is_training)
+            warn_of_source(self._config, tokenized, arrays, self._warnings, is_training=is_training)
         values: Mapping[str, Any] = arrays
         if self.return_tensors == "pt":  # the lengths of a flat batch are integers
             values = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
@@ -771,7 +717,3 @@ def _rows_of_ids(source: Any) -> list[list[int]]:
             fix="a batch, batch['labels'], model.generate(...), or one row as [row]",
         )
     return rows
-
-
-def _shown(value: Any) -> str:
-    return f"<ModelSpec of {value.name}>" if isinstance(value, ModelSpec) else repr(value)

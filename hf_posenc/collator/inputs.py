@@ -293,9 +293,10 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, libr
 
 def _other_texts(name: str, first: Mapping[str, Any], settings: Settings) -> list[str]:
     """Return the columns of texts that no setting names, the one most similar to `name` first."""
-    named = (settings.text_column, settings.text_pair_column, settings.text_target_column)
     texts = [
-        key for key, value in first.items() if isinstance(key, str) and isinstance(value, str) and key not in named
+        key
+        for key, value in first.items()
+        if isinstance(key, str) and isinstance(value, str) and key not in settings._text_columns
     ]
     return [*difflib.get_close_matches(name, texts, n=1), *texts]
 

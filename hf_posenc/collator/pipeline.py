@@ -164,6 +164,12 @@ def _arrange(config: Config, rows: Documents) -> tuple[Arrays, int]:
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
     if config.has_look_ahead and decoder_reads in out:
         out["look_ahead_mask"] = look_ahead_of_batch(*out[decoder_reads].shape)
+    if config.settings.on_no_labels is not None and "labels" not in out:
+        raise value_error(
+            "on_no_labels is the treatment of rows without labels, and this batch has none at all",
+            got=f"on_no_labels={config.settings.on_no_labels!r}, labels=None, and no column of labels",
+            fix='labels="causal_lm" or "masked_lm", or a column labels; or collate.replace(on_no_labels=None)',
+        )
     return out, count - len(rows.ids)
 
 

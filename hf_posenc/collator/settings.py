@@ -180,6 +180,12 @@ class Settings:
         """`labels` by name: `"masked_lm"` for a `MaskedLM`."""
         return "masked_lm" if isinstance(self.labels, MaskedLM) else self.labels
 
+    @property
+    def _text_columns(self) -> tuple[str, ...]:
+        """Names of the columns with texts, second texts and targets, as far as they are set."""
+        names = (self.text_column, self.text_pair_column, self.text_target_column)
+        return tuple(name for name in names if name is not None)
+
     def settings(self) -> dict[str, Any]:
         """Return the values of all arguments by name, except the tokenizer and the embedding."""
         names = [field.name for field in dataclasses.fields(Settings) if field.name not in ("tokenizer", "embedding")]

@@ -1,4 +1,7 @@
-"""Warnings of a collator, each given once: truncated rows, columns left out, label columns with an unusual name."""
+"""Warnings of a collator, each given once.
+
+`warn_of_tokens` is called after tokenization, `warn_of_batch` for each batch, and `warn_of_source` for what was given.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,10 @@ from .other_columns import NOT_COPIED
 from .pipeline import Arrays
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
+    from ..tokenization.watching import WatchedTokenizer
     from .config import Config
 
-LARGE_MASK = 2**29  # bytes of a look-ahead mask that is warned of
+_LARGE_MASK = 2**29  # bytes of a look-ahead mask that is warned of
 # Names of columns that contain row numbers.
 _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNORECASE)
 
@@ -35,23 +37,51 @@ class Warnings:
     def __contains__(self, kind: str) -> bool:
         return kind in self._given
 
-    def once(self, kind: str, message: str) -> None:
-        """Give the warning `message`, unless a warning of this `kind` was given before."""
+    def once(self, kind: str, rule: str, *, got: object = None, fix: str | None = None) -> None:
+        """Give a warning, unless one of this `kind` was given before."""
         if kind not in self._given:
             self._given.add(kind)
-            warn(message)
+            warn(rule, got=got, fix=fix)
 
 
-def changed_tokenizer_warning(change: str) -> str:
-    """Return the warning that a tokenizer was changed after a collator copied it."""
-    return explain(
-        "the tokenizer was changed after the collator was made, and the collator uses the copy that it made then",
-        got=change,
-        fix="collate = collate.replace(tokenizer=tokenizer), or make the collator after the change",
-    )
+def warn_of_tokens(
+    config: Config, tokenized: Documents, tokenizers: Sequence[WatchedTokenizer], history: Warnings
+) -> None:
+    """Warn of tokens lost to a limit that the user did not set, of changed `tokenizers`, and of missing masks."""
+    settings = config.settings
+    if tokenized.truncated and settings.max_length is None:
+        history.once("max_length", _truncation(config, tokenized, "max_length"))
+    if tokenized.targets_truncated and settings.max_target_length is None:
+        history.once("max_target_length", _truncation(config, tokenized, "max_target_length"))
+    if changes := [change for tokenizer in tokenizers for change in tokenizer.changes()]:
+        history.once(
+            "tokenizer",
+            "the tokenizer was changed after the collator was made, and the collator uses the copy that it made then",
+            got=changes[0],
+            fix="collate = collate.replace(tokenizer=tokenizer), or make the collator after the change",
+        )
+    if tokenized.from_conversations and config.predicts_next and not tokenized.masks:
+        history.once(
+            "conversations",
+            "all tokens of conversations are trained on, also what users say: the chat template does not mark what the "
+            "assistant says",
+            got=f"labels={settings.labels!r}; this warning is given once",
+            fix="a chat template with {% generation %} and {% endgeneration %} around it, or rows with completion_mask",
+        )
+    for kind, message in tokenized.messages.items():
+        history.once(kind, message)
+    if tokenized.unmasked is not None:
+        row, ids = tokenized.unmasked
+        history.once(
+            "no mask",
+            f"row {row} begins or ends with the padding id {config.fills['input_ids']}, and the rows have no "
+            "attention_mask: padding counts as tokens",
+            got=f"input_ids {shorten(ids)}",
+            fix="keep the tokenizer's column attention_mask, or leave the padding out of the rows",
+        )
 
 
-def truncation_warning(config: Config, tokenized: Documents, name: str) -> str:
+def _truncation(config: Config, tokenized: Documents, name: str) -> str:
     """Return the warning that texts or given rows were truncated to `max_length`, or targets to `max_target_length`."""
     truncated, count, what = tokenized.truncated, tokenized.count, "texts" if tokenized.from_texts else "rows"
     if name == "max_target_length":
@@ -75,71 +105,57 @@ def truncation_warning(config: Config, tokenized: Documents, name: str) -> str:
     )
 
 
-def packs_documents(arrays: Arrays) -> bool:
-    """Return True if a row of a batch has several documents, or branches."""
-    numbers = arrays.get("document_ids", arrays.get("seq_idx"))
-    if BRANCHES in arrays and int(arrays[BRANCHES].max(initial=0)) > 1:
-        return True
-    return numbers is not None and int(numbers.max(initial=0)) > 0
+def warn_of_batch(config: Config, tokenized: Documents, arrays: Arrays, left_out: int, history: Warnings) -> None:
+    """Warn of what a batch has: packed documents, a large mask, positions that count from 0, fewer rows, masks.
 
-
-def packed_warning(config: Config, arrays: Arrays) -> str:
-    """Return the message for packed documents or branches without a model that says how they are kept apart."""
-    packing, what = config.settings.packing, "branches" if BRANCHES in arrays else "documents"
-    return explain(
-        "packed documents and branches attend to each other, unless the model gets a mask that keeps them apart"
-        if BRANCHES in arrays
-        else "packed documents attend to each other, unless the model gets a mask or positions that keep them apart",
-        got=f"packing={packing!r}, model=None" if packing else f"rows of several {what}, model=None",
-        fix="model=model, which fits the batch to it; or look_ahead=False, and "
-        "AttentionMask.from_batch(batch).for_hf(model) in your own loop",
-    )
-
-
-def warn_of_pieces(config: Config, tokenized: Documents) -> None:
-    """Warn that a batch has more rows than it was given, but not of plain texts that the batch numbers.
-
-    The message is always the same, so that Python shows it once for each place that calls the collator.
+    `arrays` is the batch by name, and `left_out` the number of rows, or packed documents, that are not in it.
     """
-    settings, dropped = config.settings, ""
-    if not tokenized.per_row and (config.accepts is None or "overflow_to_sample_mapping" in config.accepts):
-        return
-    if tokenized.from_texts:
-        target = None if tokenized.targets is None else settings.text_target_column
-        names = [name for name in (settings.text_column, settings.text_pair_column, target) if name]
-        dropped = f", remove_columns={names}"
-    message = explain(
-        "a batch has more rows than it was given, one for each piece of a long row: predictions do not belong to the "
-        "rows of the data set, and accelerate cuts those of the last batch",
-        got="return_overflowing_tokens=True",
-        fix=f"before Trainer.predict or evaluate, dataset = dataset.map(collate, batched=True{dropped})",
-    )
-    warn(message)
+    settings, model = config.settings, config.model
+    if model is None and settings.look_ahead is None and "packed" not in history:
+        is_branched = BRANCHES in arrays and int(arrays[BRANCHES].max(initial=0)) > 1
+        numbers = arrays.get("document_ids", arrays.get("seq_idx"))
+        if is_branched or (numbers is not None and int(numbers.max(initial=0)) > 0):
+            what = "branches" if BRANCHES in arrays else "documents"
+            of_packing = f"packing={settings.packing!r}" if settings.packing else f"rows of several {what}"
+            history.once(
+                "packed",
+                "packed documents and branches attend to each other, unless the model gets a mask that keeps them apart"
+                if BRANCHES in arrays
+                else "packed documents attend to each other, unless the model gets a mask or positions that keep them "
+                "apart",
+                got=f"{of_packing}, model=None",
+                fix="model=model, which fits the batch to it; or look_ahead=False, and "
+                "AttentionMask.from_batch(batch).for_hf(model) in your own loop",
+            )
+    if "look_ahead_mask" in arrays and arrays["look_ahead_mask"][0].size >= _LARGE_MASK:
+        length = arrays["look_ahead_mask"].shape[-1]
+        history.once(
+            "large mask",
+            f"look_ahead_mask takes {in_bytes(length**2)} of memory in a batch of rows of {length:,} tokens",
+            got="one byte for each pair of tokens; this warning is given once",
+            fix="look_ahead=False, if attention is causal without a mask; or max_length=16384",
+        )
+    if left_out:
+        unit = "documents" if settings.packing else f"of {len(tokenized.ids)} rows"
+        history.once(
+            "on_no_labels",
+            f"{left_out} {unit} were left out: their labels are all -100",
+            got='on_no_labels="skip", so Trainer.predict returns fewer rows; this warning is given once',
+            fix='on_no_labels="error" names the row; "keep" keeps such rows',
+        )
+    if config.may_count_from_2 and "position_ids" not in tokenized.columns:
+        history.once(
+            "positions",
+            "position_ids count from 0, and models with a vocabulary like this one, such as RoBERTa, count from 2",
+            got=f"{type(config.tokenizer).__name__} with padding id 1, and no model; this warning is given once",
+            fix="model=model, which gives the model's own numbers",
+        )
+    may_have_masks = tokenized.masks or tokenized.per_row
+    if may_have_masks and "masks" not in history and (message := _supervision(config, tokenized)):
+        history.once("masks", message)
 
 
-def large_mask_warning(length: int) -> str:
-    """Return the warning that the look-ahead mask of rows of `length` tokens takes much memory."""
-    return explain(
-        f"look_ahead_mask takes {in_bytes(length**2)} of memory in a batch of rows of {length:,} tokens",
-        got="one byte for each pair of tokens; this warning is given once",
-        fix="look_ahead=False, if attention is causal without a mask; or max_length=16384",
-    )
-
-
-def left_out_warning(config: Config, left_out: int, count: int) -> str:
-    """Return the warning that `left_out` of `count` rows were left out of a batch: all their labels are -100.
-
-    With packing, `left_out` is the number of documents.
-    """
-    unit = "documents" if config.settings.packing else f"of {count} rows"
-    return explain(
-        f"{left_out} {unit} were left out: their labels are all -100",
-        got='on_no_labels="skip", so Trainer.predict returns fewer rows; this warning is given once',
-        fix='on_no_labels="error" names the row; "keep" keeps such rows',
-    )
-
-
-def masks_warning(config: Config, tokenized: Documents) -> str | None:
+def _supervision(config: Config, tokenized: Documents) -> str | None:
     """Return the warning that masks of supervision decide which tokens are trained on, or that they are not read."""
     if tokenized.from_texts:
         names = [name for name in SUPERVISION if name in tokenized.per_row]
@@ -194,54 +210,21 @@ def unread_masks_message(names: Sequence[str], labels: object) -> str:
     )
 
 
-def unmarked_warning(config: Config) -> str:
-    """Return the warning that labels are made for all tokens of conversations."""
-    return explain(
-        "all tokens of conversations are trained on, also what users say: the chat template does not mark what the "
-        "assistant says",
-        got=f"labels={config.settings.labels!r}; this warning is given once",
-        fix="a chat template with {% generation %} and {% endgeneration %} around it, or rows with completion_mask",
-    )
-
-
-def unmasked_warning(config: Config, row: int, ids: list[int]) -> str:
-    """Return the warning that a tokenized row begins or ends with padding ids, and no mask says that they are."""
-    return explain(
-        f"row {row} begins or ends with the padding id {config.fills['input_ids']}, and the rows have no "
-        "attention_mask: padding counts as tokens",
-        got=f"input_ids {shorten(ids)}",
-        fix="keep the tokenizer's column attention_mask, or leave the padding out of the rows",
-    )
-
-
-def numbering_warning(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the warning that position ids begin at 0, but the model of this tokenizer may count from 2."""
-    return explain(
-        "position_ids count from 0, and models with a vocabulary like this one, such as RoBERTa, count from 2",
-        got=f"{type(tokenizer).__name__} with padding id 1, and no model; this warning is given once",
-        fix="model=model, which gives the model's own numbers",
-    )
-
-
-def _numbers_rows(name: object, values: Any) -> bool:
-    """Return True for a column of row numbers: one value per row, and a usual name."""
-    first = None if values is None else next(iter(values), None)
-    is_scalar = isinstance(first, str) or not hasattr(first, "__len__")
-    return values is not None and is_scalar and bool(_NUMBERS_ROWS.fullmatch(str(name)))
-
-
-def warn_of_columns(
+def warn_of_source(
     config: Config, tokenized: Documents, arrays: Arrays, history: Warnings, *, is_training: bool
 ) -> None:
-    """Warn once of columns that are not read, and once of a batch without labels for a language model in training.
+    """Warn of rows that became several, of columns that are not read, and of missing labels for a language model.
 
-    `arrays` is the batch by name. `history` records earlier warnings. `is_training` is True if the model is in training
-    mode.
+    `arrays` is the batch by name, and `is_training` is True if the model is in training mode.
     """
     settings, model = config.settings, config.model
-    read = {settings.text_column, settings.text_pair_column, settings.text_target_column, *NOT_COPIED, *arrays}
+    if settings.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count:
+        _warn_of_pieces(config, tokenized)
+    if not (tokenized.per_row or tokenized.moved or model is not None):
+        return
+    read = {*settings._text_columns, *NOT_COPIED, *arrays}
     read |= {"inputs_embeds", "overflow_to_sample_mapping", "attention_mask"}
-    if tokenized.from_texts:  # lengths say nothing about tokens; masks are named by `masks_warning`
+    if tokenized.from_texts:  # lengths say nothing about tokens; masks are named by `warn_of_batch`
         read = (read - {*LENGTHS, *OFFSETS}) | {*SUPERVISION}
     unread = [name for name in (*tokenized.per_row, *tokenized.moved) if name not in read]
     unread = [name for name in unread if not _numbers_rows(name, tokenized.per_row.get(name))]
@@ -251,41 +234,65 @@ def warn_of_columns(
             reason = "packed rows hold several documents, so only columns with one value per token are kept"
         elif model is not None:
             reason = f"{model.name} takes none of these names, or they hold no numbers"
-        message = explain(
+        history.once(
+            "columns",
             f"columns {unread} are not in the batch",
             got=reason,
             fix=f"dataset.remove_columns({unread}), if they are not needed; a column of labels must be named labels, "
             "and text_pair_column and text_target_column name the columns of further texts",
         )
-        history.once("columns", message)
-    takes_labels = model is None or "labels" in model.accepts
     has_labels = not set(LABEL_COLUMNS).isdisjoint(tokenized.columns) or label_names(tokenized.per_row)
-    if not takes_labels or "labels" in arrays or has_labels:
+    if not config.takes("labels") or "labels" in arrays or has_labels:
         return
     if empty := [name for name in LABEL_COLUMNS if name in tokenized.per_row]:
-        message = explain(
+        history.once(
+            "empty labels",
             f"column '{empty[0]}' is None in every row of this batch, which has no labels",
             got=f"labels={settings.labels!r}; this warning is given once",
             fix=f"dataset.remove_columns({empty}), if the rows have no labels; otherwise check how the column is made",
         )
-        history.once("empty labels", message)
-    if model is None or empty:
+    elif model is None:
         return
-    if is_training and model.num_labels == model.num_embeddings:  # a language model: its classes are the ids
+    elif is_training and model.num_labels == model.num_embeddings:  # a language model: its classes are the ids
         if model.is_encoder_decoder:
             fix = 'text_target_column="target", the column of the texts to predict'
         else:
             fix = 'labels="causal_lm"' if model.shifts_labels else 'labels="masked_lm"'
-        message = explain(
+        history.once(
+            "label",
             f"{model.name} is in training mode, and this batch has no labels: the model will return no loss",
             got=f"labels={settings.labels!r}, and rows without labels",
             fix=f"{fix}; or model.eval() if it is not trained",
         )
-        history.once("label", message)
     elif settings.packing and settings.padding_side == "left" and model.shifts_labels:
-        message = explain(
+        history.once(
+            "packed prompts",
             "packed rows hold several prompts, and generate continues rows",
             got=f"packing={settings.packing!r}, padding_side='left', and no labels",
             fix="packing=False, if the rows are prompts of generate",
         )
-        history.once("packed prompts", message)
+
+
+def _warn_of_pieces(config: Config, tokenized: Documents) -> None:
+    """Warn that a batch has more rows than it was given, but not of plain texts that the batch numbers."""
+    # The message is always the same, so that Python shows it once for each place that calls the collator.
+    settings, dropped = config.settings, ""
+    if not tokenized.per_row and config.takes("overflow_to_sample_mapping"):
+        return
+    if tokenized.from_texts:
+        target = None if tokenized.targets is None else settings.text_target_column
+        names = [name for name in (settings.text_column, settings.text_pair_column, target) if name]
+        dropped = f", remove_columns={names}"
+    warn(
+        "a batch has more rows than it was given, one for each piece of a long row: predictions do not belong to the "
+        "rows of the data set, and accelerate cuts those of the last batch",
+        got="return_overflowing_tokens=True",
+        fix=f"before Trainer.predict or evaluate, dataset = dataset.map(collate, batched=True{dropped})",
+    )
+
+
+def _numbers_rows(name: object, values: Any) -> bool:
+    """Return True for a column of row numbers: one value per row, and a usual name."""
+    first = None if values is None else next(iter(values), None)
+    is_scalar = isinstance(first, str) or not hasattr(first, "__len__")
+    return values is not None and is_scalar and bool(_NUMBERS_ROWS.fullmatch(str(name)))

@@ -135,8 +135,7 @@ def encode(
     own, of_collator = signature(encode).parameters, signature(DataCollatorWithPositionalEncoding).parameters
     refuse_unknown(settings, [*[*own][:-1], *[*of_collator][1:]], _EQUIVALENTS)
     collate = _collator(tokenizer, settings)
-    named = (collate.text_column, collate.text_pair_column, collate.text_target_column)
-    texts = [name for name in named if name is not None]
+    texts = collate._text_columns
     _check_columns(columns, texts, is_packed=bool(collate.packing))
     options, arguments = dict(storage_options or {}), dict(loading or {})
     arguments |= {} if sample_by is None else {"sample_by": sample_by}
