@@ -25,14 +25,22 @@ LABEL_COLUMNS = ("label", "label_ids", "labels")
 
 COLLATED_BY_TRAINERS = "DPOTrainer, RewardTrainer and KTOTrainer have collators of their own: leave out data_collator="
 
-# For a frame or table of a library: code that leaves out the rows without a text, and that makes texts of a column.
-_OF_LIBRARY = {
+# By the origin of texts, for messages: code that leaves out those that are missing, and that makes texts of values.
+# Other origins are columns and rows of a data set.
+_DROP_ROWS = 'ds.filter(lambda row: row["{0}"] is not None)'
+_CAST_VALUE = "str(value), if the value is meant as text"
+_OF_ORIGIN = {
+    "list": (  # in a function for `map`, the number of rows must stay
+        f"[row for row in rows if isinstance(row, {{1}})] for a list; {_DROP_ROWS} for a data set",
+        _CAST_VALUE,
+    ),
+    "pairs": ("[pair for pair in pairs if None not in pair]", _CAST_VALUE),
     "pandas": ('df.dropna(subset=["{0}"])', 'df.astype({{"{0}": str}})'),
     "polars": ('frame.drop_nulls("{0}")', 'frame.cast({{"{0}": str}})'),
     "pyarrow": ('table.filter(table["{0}"].is_valid())', 'table["{0}"].cast("string")'),
 }
 _OF_DATASET = (
-    'ds.filter(lambda row: row["{0}"] is not None)',
+    _DROP_ROWS,
     'features=Features({{"{0}": Value("string"), ...}}) when the file is read, which keeps 007; '
     'ds.cast_column("{0}", Value("string")), if the numbers are meant as texts',
 )
@@ -145,9 +153,7 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
             got=shorten(rows[0]),
             fix='[{"prompt": "I ride", "chosen": " a bike", "rejected": " a fish"}], with text_column="prompt"',
         )
-    drop = f"[row for row in rows if isinstance(row, {'list' if settings.is_split_into_words else 'str'})]"
-    of_dataset = _OF_DATASET[0].format(settings.text_column)  # in a function for `map`, the number of rows must stay
-    texts, pairs = _texts_and_pairs(rows, None, settings, f"{drop} for a list; {of_dataset} for a data set")
+    texts, pairs = _texts_and_pairs(rows, None, settings, "list")
     return Given(len(texts), texts, pairs, None, {})
 
 
@@ -168,17 +174,17 @@ def empty_batch(source: object) -> str:
 
 
 def _texts_and_pairs(
-    rows: Values, seconds: Values | None, settings: Settings, drop: str | None = None, library: str = ""
+    rows: Values, seconds: Values | None, settings: Settings, origin: str
 ) -> tuple[list[Any], list[Any] | None]:
     """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`."""
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
         pair = str(settings.text_pair_column)
-        return _checked(rows, column, words, drop, library), _checked(seconds, pair, words, drop, library)
+        return _checked(rows, column, words, origin), _checked(seconds, pair, words, origin)
     # With `words`, a tuple of two `str` is one text of two words.
     first = rows[0] if len(rows) else None
     if not isinstance(first, tuple) or len(first) != 2 or (words and isinstance(first[0], str)):
-        return _checked(rows, column, words, drop, library), None
+        return _checked(rows, column, words, origin), None
     for index, row in enumerate(rows):
         if not isinstance(row, tuple) or len(row) != 2:
             raise type_error(
@@ -187,8 +193,7 @@ def _texts_and_pairs(
                 fix='pairs are tuples of two texts in every row, e.g. [("a", "b"), ("c", "d")]',
             )
     firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
-    drop = "[pair for pair in pairs if None not in pair]"
-    return _checked(firsts, column, words, drop), _checked(seconds, f"{column} (second of the pair)", words, drop)
+    return _checked(firsts, column, words, "pairs"), _checked(seconds, f"{column} (second of the pair)", words, "pairs")
 
 
 def _read_row_dicts(rows: Any, settings: Settings) -> Given:
@@ -239,11 +244,11 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: in
     return _with_texts(next(iter(lengths.values()), 0), lists, settings, library)
 
 
-def _with_texts(count: int, columns: dict[str, Values], settings: Settings, library: str = "") -> Given:
-    """Return checked texts or token ids; `library` is that of a frame or table with the columns."""
+def _with_texts(count: int, columns: dict[str, Values], settings: Settings, origin: str = "") -> Given:
+    """Return checked texts or token ids; `origin` is the library of a frame or table with the columns."""
     targets, name = None, settings.text_target_column
     if name is not None and name in columns:
-        targets = _checked(as_list(columns[name]), name, settings.is_split_into_words, None, library)
+        targets = _checked(as_list(columns[name]), name, settings.is_split_into_words, origin)
     if "input_ids" in columns:  # tokenized targets are in `labels`
         return Given(count, None, None, None if "labels" in columns else targets, columns)
     if settings.branches is not None:  # `branches` reads the prompts and answers
@@ -251,54 +256,47 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, libr
     for argument in ("text_column", "text_pair_column"):  # the target column may be missing, as at inference
         name = getattr(settings, argument)
         if name is not None and name not in columns:
-            from ..documents import is_foreign_ids
-
-            first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
-            if {"chosen", "rejected"} <= first.keys():
-                fix = (
-                    'both in one row: text_column="prompt", branches=("chosen", "rejected"); '
-                    f"{COLLATED_BY_TRAINERS}; one of them: {argument}='chosen'"
-                )
-            elif {"role", "content"} <= first.keys():
-                fix = "collate([conversation]), a list of conversations"
-            elif names := [
-                *(key for key, value in first.items() if argument == "text_column" and is_conversation(value)),
-                *_other_texts(name, first, settings),
-            ]:
-                fix = f"{argument}={names[0]!r}"
-            elif ids := [key for key, value in first.items() if is_foreign_ids(key, value)]:
-                rename = f"dataset.rename_column('{ids[0]}', 'input_ids')"
-                raise value_error(
-                    f"column '{ids[0]}' has token ids, which are read from 'input_ids'",
-                    got=f"columns {sorted(columns, key=str)}",
-                    fix=rename if len(ids) == 1 else f"{COLLATED_BY_TRAINERS}; for one of the columns {rename}",
-                )
-            else:
-                fix = (
-                    "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
-                    f"first, dataset.map(collate, batched=True); another column: {argument}='...'"
-                )
-            raise value_error(
-                f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}", fix=fix
-            )
+            raise _missing(name, argument, columns, settings)
     texts_ = as_list(columns[settings.text_column])
     if len(texts_) and is_conversation(next(iter(texts_))):
         others = {name: values for name, values in columns.items() if name != settings.text_column}
         return Given(count, None, None, targets, others, _conversations(texts_, settings.text_column))
     pair = settings.text_pair_column
     seconds = None if pair is None else as_list(columns[pair])
-    texts, pairs = _texts_and_pairs(texts_, seconds, settings, None, library)
+    texts, pairs = _texts_and_pairs(texts_, seconds, settings, origin)
     return Given(count, texts, pairs, targets, columns)
 
 
-def _other_texts(name: str, first: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Return the columns of texts that no setting names, the one most similar to `name` first."""
-    texts = [
-        key
-        for key, value in first.items()
-        if isinstance(key, str) and isinstance(value, str) and key not in settings._text_columns
-    ]
-    return [*difflib.get_close_matches(name, texts, n=1), *texts]
+def _missing(name: str, argument: str, columns: Mapping[str, Values], settings: Settings) -> ValueError:
+    """Return the error for a column of texts that is not there, with the setting or column that may be meant."""
+    from ..documents import is_foreign_ids
+
+    first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
+    texts = [key for key, value in first.items() if isinstance(key, str) and isinstance(value, str)]
+    texts = [key for key in texts if key not in settings._text_columns]
+    chats = [key for key, value in first.items() if argument == "text_column" and is_conversation(value)]
+    if {"chosen", "rejected"} <= first.keys():
+        fix = (
+            'both in one row: text_column="prompt", branches=("chosen", "rejected"); '
+            f"{COLLATED_BY_TRAINERS}; one of them: {argument}='chosen'"
+        )
+    elif {"role", "content"} <= first.keys():
+        fix = "collate([conversation]), a list of conversations"
+    elif names := [*chats, *difflib.get_close_matches(name, texts, n=1), *texts]:
+        fix = f"{argument}={names[0]!r}"
+    elif ids := [key for key, value in first.items() if is_foreign_ids(key, value)]:
+        rename = f"dataset.rename_column('{ids[0]}', 'input_ids')"
+        return value_error(
+            f"column '{ids[0]}' has token ids, which are read from 'input_ids'",
+            got=f"columns {sorted(columns, key=str)}",
+            fix=rename if len(ids) == 1 else f"{COLLATED_BY_TRAINERS}; for one of the columns {rename}",
+        )
+    else:
+        fix = (
+            "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
+            f"first, dataset.map(collate, batched=True); another column: {argument}='...'"
+        )
+    return value_error(f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}", fix=fix)
 
 
 def is_conversation(value: object) -> bool:
@@ -324,15 +322,14 @@ def _conversations(rows: Values, column: str) -> list[Any]:
     return list(rows)
 
 
-def _checked(rows: Values, column: str, words: bool, drop: str | None, library: str = "") -> list[Any]:
+def _checked(rows: Values, column: str, words: bool, origin: str) -> list[Any]:
     """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True."""
-    # `drop` is code for a message: it leaves out the missing ones of a list of texts, and is None for a column.
     if not words:
         kinds = set(map(type, rows))
         if kinds == {str}:
             return list(rows)
         if not all(issubclass(kind, str) for kind in kinds):
-            raise TypeError(_wrong_text(rows, column, drop, library))
+            raise TypeError(_wrong_text(rows, column, origin))
         return [str(row) for row in rows]  # also those of NumPy
     split = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
     good = [isinstance(row, (list, tuple)) and _are_texts(row) for row in split]
@@ -341,7 +338,7 @@ def _checked(rows: Values, column: str, words: bool, drop: str | None, library: 
         raise type_error(
             f"row {first} of column '{column}' is {type(split[first]).__name__}, expected a list of words",
             got=shorten(split[first]),
-            fix=_without_missing(split[first], column, drop, library)
+            fix=_without_missing(split[first], column, origin, "list")
             or "is_split_into_words=False for texts, or text.split()",
         )
     return [[str(word) for word in row] for row in split]
@@ -364,28 +361,26 @@ def _kind_of(row: object) -> str:
     return "a list of token ids" if _is_row_of_ids(row) else f"a {type(row).__name__}"
 
 
-def _wrong_text(rows: Values, column: str, drop: str | None, library: str) -> str:
+def _wrong_text(rows: Values, column: str, origin: str) -> str:
     bad = [index for index, row in enumerate(rows) if not isinstance(row, str)]
-    first = rows[bad[0]]
-    if (without_missing := _without_missing(first, column, drop, library)) is not None:
+    first, is_column = rows[bad[0]], origin not in ("list", "pairs")
+    if (without_missing := _without_missing(first, column, origin, "str")) is not None:
         fix = without_missing
     elif isinstance(first, bytes):
         fix = 'text.decode("utf-8")'
     elif type(first).__name__ == "Series":
         fix = 'frame.to_dict("records") in pandas, frame.to_dicts() in polars; or dataset.with_format(None)'
-    elif isinstance(first, (list, tuple, np.ndarray)) and (drop is None or not _is_row_of_ids(first)):
+    elif isinstance(first, (list, tuple, np.ndarray)) and (is_column or not _is_row_of_ids(first)):
         fix = (
             "is_split_into_words=True for lists of words; tokenizer.convert_tokens_to_ids(row) for lists of tokens; "
             'or a tuple ("a", "b") in every row for pairs'
         )
-    elif drop is not None and bad[0] and hasattr(first, "__len__"):
+    elif not is_column and bad[0] and hasattr(first, "__len__"):
         return _mixed(bad[0], first, rows[0])
     elif hasattr(first, "__len__"):
         fix = "text_column=..., the name of a column of texts; dataset.flatten() makes columns of a column of dicts"
-    elif drop is None:  # `map` would cast texts back to the type of the column
-        fix = _OF_LIBRARY.get(library, _OF_DATASET)[1].format(column)
-    else:
-        fix = "str(value), if the value is meant as text"
+    else:  # of a column, `map` would cast texts back to its type
+        fix = _OF_ORIGIN.get(origin, _OF_DATASET)[1].format(column)
     return explain(
         f"row {bad[0]} of column '{column}' is {type(first).__name__}, expected str",
         got=f"{len(bad)} bad of {len(rows)} rows in this batch",
@@ -393,13 +388,13 @@ def _wrong_text(rows: Values, column: str, drop: str | None, library: str) -> st
     )
 
 
-def _without_missing(value: object, column: str, drop: str | None, library: str) -> str | None:
+def _without_missing(value: object, column: str, origin: str, kind: str) -> str | None:
     """Return the advice to leave out rows without a text, for a `value` that is missing; `None` for another value."""
     if not is_missing(value) and not (isinstance(value, float) and math.isnan(value)):
         return None
-    if value is not None and not library:  # `nan` of pandas
-        library = "pandas"
-    return f"drop such rows first: {drop or _OF_LIBRARY.get(library, _OF_DATASET)[0].format(column)}"
+    if value is not None and not origin:  # `nan` of pandas
+        origin = "pandas"
+    return f"drop such rows first: {_OF_ORIGIN.get(origin, _OF_DATASET)[0].format(column, kind)}"
 
 
 def _are_texts(row: Iterable[Any]) -> bool:

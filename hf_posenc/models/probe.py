@@ -112,7 +112,6 @@ class Probe:
         self.device, self.dtype = like.device, like.dtype
         self.is_half = self.dtype in (torch.float16, torch.bfloat16)
         self.has_decoder = "decoder_input_ids" in self.names
-        self.has_fixed_length = fixed_length(self.model.config) is not None
         self.padding_id = next(
             (
                 config.pad_token_id
@@ -122,19 +121,16 @@ class Probe:
             0,
         )
         self.plain_ids = _plain_ids(self.model)
-        self.samples, self.padding = self._sample_tokens()
-
-    def _sample_tokens(self) -> tuple[dict[IdsName, torch.Tensor], int]:
-        """Return sample ids of encoder and decoder, each (2, T), and the number of padding tokens in a padded row."""
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
-        length, decoder_length, padding = _TINY if room is not None and room < 12 else _USUAL
-        samples: dict[IdsName, torch.Tensor] = {
+        length, decoder_length, self.padding = _TINY if room is not None and room < 12 else _USUAL
+        self.has_fixed_length = fixed is not None
+        # Sample ids of encoder and decoder, each (2, T): the second row ends in other tokens.
+        self.samples: dict[IdsName, torch.Tensor] = {
             "input_ids": self.ids(1, length if fixed is None else fixed, seed=0).repeat(2, 1),
             "decoder_input_ids": self.ids(1, decoder_length, seed=1).repeat(2, 1),
         }
-        for ids in samples.values():
-            ids[1, -padding:] = ids[1, 0]  # several tokens: one may have no effect in half precision
-        return samples, padding
+        for ids in self.samples.values():
+            ids[1, -self.padding :] = ids[1, 0]  # several tokens: one may have no effect in half precision
 
     def ids(self, rows: int, length: int, seed: int) -> torch.Tensor:
         """Return random ids `(rows, length)` int64 of ordinary tokens.
@@ -218,19 +214,17 @@ class Probe:
         tensors = {name: tensor for name, tensor in tensors.items() if tensor is not self.input_table}
         if not tensors:
             return {}
-        before = [(tensor, tensor.requires_grad) for tensor in tensors.values()]
-        try:
-            for tensor, _ in before:
+        with ExitStack() as stack:
+            for tensor in tensors.values():
+                stack.callback(tensor.requires_grad_, tensor.requires_grad)
                 tensor.requires_grad_(True)
-            with unchanged(self.model), torch.enable_grad():
-                out = self._forward(inputs)
-                weights = torch.linspace(0, 97, out.numel(), device=out.device).view(out.shape).sin()
-                grads = torch.autograd.grad((out.float() * weights).sum(), list(tensors.values()), allow_unused=True)
-        except Exception:  # Reformer's own backward, for one, requires training mode
-            return {}
-        finally:
-            for tensor, required in before:
-                tensor.requires_grad_(required)
+            try:
+                with unchanged(self.model), torch.enable_grad():
+                    out = self._forward(inputs)
+                    weights = torch.linspace(0, 97, out.numel(), device=out.device).view(out.shape).sin()
+                    grads = torch.autograd.grad((out.float() * weights).sum(), [*tensors.values()], allow_unused=True)
+            except Exception:  # Reformer's own backward, for one, requires training mode
+                return {}
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 
     def is_same(self, one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -252,7 +246,8 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.tables = tables
         self.lookups: list[Lookup] = []
-        # From the id of a tensor computed only from looked-up rows to (table, number of rows, that tensor).
+        # From the id of a tensor computed only from looked-up rows to (table, number of rows, that tensor). The tensor
+        # is kept, because Python would give the id of a deleted one to another.
         self._computed: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
         self._uses: dict[int, list[bool]] = {}  # by id of the table: True for an addition
 
@@ -400,56 +395,38 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         >>> model.training
         True
     """
-    with _ONE_AT_A_TIME:
-        before = [
-            (
-                module,
-                dict(vars(module)),
-                [(name, dict(value)) for name, value in vars(module).items() if name in _DICTS_OF_A_MODULE],
-            )
-            for module in model.modules()
-        ]
-        config = getattr(model, "config", None)
-        configs = [
-            # with copies of lists and dicts, for changes in place
-            (vars(part), dict(vars(part)), {k: copy.copy(v) for k, v in vars(part).items() if isinstance(v, _MUTABLE)})
-            for part in (configurations(config) if config is not None else ())
-        ]
-        python_state = random.getstate()  # layer dropping draws from it in some models
-        numpy_state = np.random.get_state()  # noqa: NPY002  (BigBird draws from it)
+    with _ONE_AT_A_TIME, ExitStack() as stack:
+        modules, config = list(model.modules()), getattr(model, "config", None)
+        for module in modules:
+            stack.callback(_restore, vars(module), dict(vars(module)))
+            for name in _DICTS_OF_A_MODULE & vars(module).keys():
+                stack.callback(_restore, vars(module)[name], dict(vars(module)[name]))
+            module.training = False
+        for part in configurations(config) if config is not None else ():
+            copies = {name: copy.copy(value) for name, value in vars(part).items() if isinstance(value, _MUTABLE)}
+            stack.callback(_restore, vars(part), dict(vars(part)), copies)
+        stack.callback(random.setstate, random.getstate())  # layer dropping draws from it in some models
+        stack.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002  (BigBird draws from it)
         logger = logging.getLogger("transformers")
-        handlers, propagate = logger.handlers, logger.propagate
+        stack.callback(vars(logger).update, handlers=logger.handlers, propagate=logger.propagate)
+        # No messages. A change of the level would clear the caches of all loggers, which is slow.
+        logger.handlers, logger.propagate = [logging.NullHandler()], False
         devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.device.type == "cuda"})
-        try:
-            # No messages. A change of the level would clear the caches of all loggers, which is slow.
-            logger.handlers, logger.propagate = [logging.NullHandler()], False
-            for module, _, _ in before:
-                module.training = False
-            with ExitStack() as settings:
-                settings.enter_context(torch.random.fork_rng(devices))
-                # Compiling for a few tokens would take minutes. Flex attention that is not compiled warns.
-                settings.enter_context(torch.compiler.set_stance("force_eager"))
-                settings.enter_context(warnings.catch_warnings())
-                warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
-                yield
-        finally:
-            logger.handlers, logger.propagate = handlers, propagate
-            random.setstate(python_state)
-            np.random.set_state(numpy_state)  # noqa: NPY002
-            for module, attributes, dicts in before:
-                _restore(vars(module), attributes)
-                for name, content in dicts:
-                    _restore(vars(module)[name], content)
-            for now, values, contents in configs:
-                changed = {name: content for name, content in contents.items() if values[name] != content}
-                _restore(now, values | changed)
+        stack.enter_context(torch.random.fork_rng(devices))
+        # Compiling for a few tokens would take minutes. Flex attention that is not compiled warns.
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
+        yield
 
 
 _MUTABLE = (dict, list, set)
 
 
-def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
+def _restore(now: dict[str, Any], before: dict[str, Any], copies: Mapping[str, Any] | None = None) -> None:
     """Restore the dict `now` to the entries of `before`, in place; entries that are the same are not written."""
+    # `copies` of lists and dicts replace those that were changed in place.
+    before |= {name: content for name, content in (copies or {}).items() if before[name] != content}
     for name in now.keys() - before.keys():
         del now[name]
     for name, value in before.items():
