@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ._common.constants import PaddingSide
 from ._common.errors import one_of, type_error, value_error
+from ._common.integers import to_numpy
 
 Owner = TypeVar("Owner")
 Value = TypeVar("Value")
@@ -109,7 +110,7 @@ class Ragged:
             with contextlib.suppress(struct.error):  # a value that is not an integer: the checks below raise
                 data = struct.pack(f"{lengths.sum()}q", *chain.from_iterable(rows))  # faster than np.array
                 return cls(np.frombuffer(bytearray(data), dtype=np.int64), lengths)
-        arrays = list(rows) if kinds == {np.ndarray} else [_as_array(row) for row in rows]
+        arrays = list(rows) if kinds == {np.ndarray} else list(map(to_numpy, rows))
         if not {(array.ndim, array.dtype.char) for array in arrays} <= _INTEGERS:
             pairs = zip(rows, arrays, strict=True)
             arrays = [_checked_row(index, row, array, name, mask) for index, (row, array) in enumerate(pairs)]
@@ -413,10 +414,3 @@ def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, mask: boo
         got=f"{array.ndim}-dimensional values of {array.dtype}",
         fix=fix,
     )
-
-
-def _as_array(row: Any) -> NDArray[Any]:
-    try:
-        return np.asarray(row.detach().cpu() if hasattr(row, "detach") else row)
-    except (ValueError, TypeError):  # lists of unequal lengths; a tensor of bfloat16
-        return np.empty((0, 0), dtype=object)

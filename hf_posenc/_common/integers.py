@@ -28,14 +28,21 @@ def as_integer(value: object, name: str, *, minimum: int | None = None, example:
     return number
 
 
-def as_integers(values: Any, name: str, *, minimum: int, fix: str) -> NDArray[np.int64]:
-    """Return a flat list, array or tensor of integers as a new int64 array `(N,)`; raise for anything else."""
+def to_numpy(values: Any) -> NDArray[Any]:
+    """Return a list, array or tensor as an array; one of two dimensions without values if it is none."""
     import numpy as np  # here, because the command line loads this module, and not NumPy
 
     try:
-        array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+        return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     except (ValueError, TypeError):  # lists of unequal lengths; a tensor of bfloat16
-        array = np.empty((0, 0), dtype=object)
+        return np.empty((0, 0), dtype=object)
+
+
+def as_integers(values: Any, name: str, *, minimum: int, fix: str) -> NDArray[np.int64]:
+    """Return a flat list, array or tensor of integers as a new int64 array `(N,)`; raise for anything else."""
+    import numpy as np
+
+    array = to_numpy(values)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         kind = values.dtype if hasattr(values, "detach") else array.dtype
         got = f"{type(values).__name__} {shorten(values)}, {array.ndim}-dimensional values of {kind}"

@@ -120,7 +120,13 @@ def tokenize_branches(config: Config, given: Given) -> tuple[Given, dict[str, st
         several = [next(remaining) for _ in answers]
         common = min(_common_length(prompt, ids) for ids in several)
         if not messages and not special.issuperset(prompt[common:].tolist()):  # such as an eos token after each text
-            messages["diverging prompt"] = _diverging(config, row, prompt[common:])
+            end = config.tokenizer.decode(prompt[common:].tolist())
+            messages["diverging prompt"] = explain(
+                f"the tokens of the prompt of row {row} are not those with its answers: the answers begin where they "
+                "diverge",
+                got=f"{end!r} at the end of the prompt alone; this warning is given once",
+                fix='a prompt that ends at the end of a word, with the space in the answer: "I ride", " a bike"',
+            )
         shared = several[0][: max(common - 1, 0)]
         parts = [shared, *(ids[max(common - 1, 0) :] for ids in several)]
         rows["input_ids"].append(np.concatenate(parts))
@@ -145,14 +151,6 @@ def _common_length(one: Ids, other: Ids) -> int:
     length = min(len(one), len(other))
     differs = one[:length] != other[:length]
     return int(differs.argmax()) if differs.any() else length
-
-
-def _diverging(config: Config, row: int, rest: Ids) -> str:
-    return explain(
-        f"the tokens of the prompt of row {row} are not those with its answers: the answers begin where they diverge",
-        got=f"{config.tokenizer.decode(rest.tolist())!r} at the end of the prompt alone; this warning is given once",
-        fix='a prompt that ends at the end of a word, with the space in the answer: "I ride", " a bike"',
-    )
 
 
 def warning_of_empty_answers(rows: Documents) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._common.compat import has_target_mode
 from .._common.constants import IGNORED, PaddingSide
-from .._common.errors import explain, value_error, warn
+from .._common.errors import value_error, warn
 from ..documents import NUMBERS, PER_TOKEN, Limits
 from ..models import ModelSpec
 from ..tokenization import Encoder
@@ -113,7 +113,9 @@ class Config:
         is_theirs = type(tokenizer).__module__.startswith("transformers.models.")
         self.may_count_from_2 = model is None and settings.embedding is None and is_fairseq and is_theirs
         # Number of rows of the table or of the model's embedding.
-        self.number_of_ids = _smallest(self.embedder.rows, None if model is None else model.num_embeddings)
+        self.number_of_ids = min(
+            (rows for rows in (self.embedder.rows, model and model.num_embeddings) if rows is not None), default=None
+        )
 
     @property
     def has_look_ahead(self) -> bool:
@@ -173,7 +175,7 @@ class Config:
                 if source == "tokenizer":
                     fix = f"tokenizer.model_max_length = {argument}, if the model takes that many"
                 rule = f"{name}={argument} is beyond the limit of {whose.get(str(source), 'the tokenizer')}"
-                warn(explain(f"{rule}, so {limit} is used", fix=fix))
+                warn(f"{rule}, so {limit} is used", fix=fix)
         return replace(found[0], overflow=settings.return_overflowing_tokens, stride=settings.stride), found[1]
 
     def _check_lengths(self) -> None:
@@ -231,7 +233,3 @@ class Config:
                 got=f"{name}={limit}, pad_to_multiple_of={multiple}",
                 fix=f"{name}={max(limit // multiple, 1) * multiple}",
             )
-
-
-def _smallest(*limits: int | None) -> int | None:
-    return min((int(limit) for limit in limits if limit is not None), default=None)

@@ -129,9 +129,10 @@ def encode(
     require_one_of("engine", engine, ("processes", "ray"))
     if address is not None and engine != "ray":
         raise value_error("address is that of a Ray cluster", got=f"engine={engine!r}", fix='engine="ray"')
-    workers = _cores() if workers is None and engine == "processes" else workers
     if workers is not None:
         workers = as_integer(workers, "workers", minimum=0 if engine == "processes" else 1, example=2)
+    elif engine == "processes":  # one for each core that this process may use
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own, of_collator = signature(encode).parameters, signature(DataCollatorWithPositionalEncoding).parameters
     refuse_unknown(settings, [*[*own][:-1], *[*of_collator][1:]], _EQUIVALENTS)
     collate = _collator(tokenizer, settings)
@@ -340,10 +341,6 @@ def _share_of(part: str | None) -> tuple[int, int]:
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise value_error("part must be k/n, with k from 1 to n", got=repr(part), fix='part="3/8"')
     return int(match[1]) - 1, int(match[2])
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Lines:

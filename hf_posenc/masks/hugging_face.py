@@ -82,10 +82,15 @@ class HuggingFaceForms(Description):
         if dims == 2:
             fix = "dims=None, or one document a row"
             raise value_error("a mask of two dimensions can only express padding", got=reason, fix=fix)
-        if dims is None and position_ids is not None and self._is_only_packed(spec) and spec.isolates_by_position_ids:
-            cached = _uses_cache(model_or_spec) if use_cache is None else use_cache
+        # Nothing is hidden but padding, other documents and, in a causal model, later tokens.
+        is_plain = self.prefix is None and not self._layout.branches and self._layout.window is None
+        is_plain = is_plain and (spec.is_causal or not self.look_ahead)
+        if dims is None and position_ids is not None and is_plain and spec.isolates_by_position_ids:
+            if use_cache is None:
+                config = None if isinstance(model_or_spec, ModelSpec) else opened(model_or_spec).config
+                use_cache = bool(getattr(config, "use_cache", True))
             uninterrupted = bool(self._spans().whole[:, 1:].all())
-            if not cached and uninterrupted and _isolated_by(self.documents, position_ids):
+            if not use_cache and uninterrupted and _isolated_by(self.documents, position_ids):
                 return None
         if self._layout.branches and not spec.isolates_branches:
             raise value_error(
@@ -119,11 +124,6 @@ class HuggingFaceForms(Description):
         if layout.look_ahead and not spec.is_causal:
             return f"later tokens must be hidden, and {spec.name} is not causal"
         return None
-
-    def _is_only_packed(self, spec: ModelSpec) -> bool:
-        """Return True if the mask hides only padding, other documents and, in a causal model, later tokens."""
-        is_plain = self.prefix is None and not self._layout.branches and self._layout.window is None
-        return is_plain and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:
         """Return the additive mask `(B, 1, T, T)` for a model that needs four dimensions."""
@@ -179,10 +179,3 @@ def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
     before, after = documents[:, :-1], documents[:, 1:]
     padding = (before < 0) & (after < 0)
     return bool((((steps == 1) == (before == after)) | padding).all())
-
-
-def _uses_cache(model_or_spec: Any) -> bool:
-    """Return `use_cache` from a model's configuration; True if it is not set there, or for a `ModelSpec`."""
-    if isinstance(model_or_spec, ModelSpec):
-        return True
-    return bool(getattr(opened(model_or_spec).config, "use_cache", True))

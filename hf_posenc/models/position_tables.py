@@ -127,7 +127,11 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
     before = slice(None, -padding)  # the tokens that are the same in both rows
     kinds, not_reached = kinds_of(probe.model, tables), _not_reached(probe.model, tables)
     if not kinds:
-        not_reached = _read_by_length(probe) or (not_reached if _distinguishes_places(probe) else ())
+        by_length = _read_by_length(probe)
+        if not by_length:  # do equal tokens at different places of a sequence have different outputs?
+            _, equal = probe.run(_repeated_tokens(probe, 1))
+            not_reached = () if probe.is_same(equal[:, 1:], equal[:, :-1]) else not_reached
+        not_reached = by_length or not_reached
         kinds = ("unknown",) if not_reached else ()
     return ModelPositions(
         tables=tables,
@@ -340,12 +344,6 @@ def _read_by_length(probe: Probe) -> tuple[str, ...]:
 def _nonzero(grad: torch.Tensor) -> list[int]:
     """Return, for each dimension of a gradient, the number of indices along it at which some value is not zero."""
     return [int((grad != 0).movedim(axis, 0).flatten(1).any(dim=1).sum()) for axis in range(grad.dim())]
-
-
-def _distinguishes_places(probe: Probe) -> bool:
-    """Return True if a model gives different outputs for equal tokens at different positions of a sequence."""
-    _, out = probe.run(_repeated_tokens(probe, 1))
-    return not probe.is_same(out[:, 1:], out[:, :-1])
 
 
 _NAMED_POSITIONS = re.compile(r"(^|[._])(position|pos(?!t)|wpe)", re.IGNORECASE)

@@ -185,13 +185,14 @@ def use_sinusoidal_positions(
     cannot_undo = recorded is not None and all(content.endswith("sinusoids") for content in contents)
     suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
     adapted = tuple(table.name.removesuffix(suffix) for table in tables if table.name.endswith(f".{suffix}"))
+    trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
     return SinusoidalPositions(
         model=type(model).__name__,
         recipe=recipe,
         convention=formula.convention,
         base=formula.base,
         scale=formula.scale,
-        frozen=tuple(table.name for table in tables if not parameters[table.name].requires_grad),
+        frozen=tuple(table.name for table in tables if table.name not in trained),
         token_factor=factor * multiply,
         tables=tuple(
             WrittenTable(
@@ -210,9 +211,7 @@ def use_sinusoidal_positions(
         not_reached=positions.not_reached,
         largest_difference=0.0 if verify else None,
         takes_position_ids=positions.takes_position_ids,
-        still_trained=tuple(
-            name for name, parameter in parameters.items() if parameter.requires_grad and name.startswith(adapted)
-        ),
+        still_trained=tuple(name for name in trained if name.startswith(adapted)),
         spread=spread,
         _changes=None if cannot_undo else changes,
     )

@@ -183,7 +183,8 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
     @property
     def identity(self) -> dict[str, Any]:
         """Dict of the settings that determine the batches of a given stream, as JSON values, to compare checkpoints."""
-        plan = self.plan
+        plan, library = self.plan, sys.modules.get("datasets")
+        is_theirs = library is not None and isinstance(self._rows, library.IterableDataset)  # shuffles by its version
         return {
             "token_budget": plan.token_budget,
             "seed": int(self._settings.get("seed", 0)),
@@ -191,13 +192,8 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
             "shapes": None if plan.shapes is None else list(plan.shapes),
             "window": self._window,
             "batches_per_step": self._world_size or processes_of_accelerate(),
-            "datasets": self._version_of_datasets(),
+            "datasets": str(library.__version__) if library is not None and is_theirs else None,
         }
-
-    def _version_of_datasets(self) -> str | None:
-        """Return the version of `datasets` if it reads the stream, because versions shuffle in different orders."""
-        library = sys.modules.get("datasets")
-        return str(library.__version__) if library and isinstance(self._rows, library.IterableDataset) else None
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; it has no effect with `repeats=True`."""

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from .._common.compat import loss_shifts_labels, other_sampling
 from .._common.constants import IGNORED
-from .._common.errors import explain, shorten, type_error, unknown_keyword, value_error, warn
+from .._common.errors import shorten, type_error, unknown_keyword, value_error, warn
 from ..collator import DataCollatorWithPositionalEncoding
 from ..documents import BOUNDARIES, PER_TOKEN
 from ..models import ModelSpec
@@ -164,21 +164,10 @@ class TokenBudgetMixin(TokenLogMixin):
         # accelerate gives batch i to process i % processes.
         batches_per_step = int(self.accelerator.num_processes) * int(self.args.gradient_accumulation_steps)
         settings = {"column": "input_ids", "seed": seed, **self.batch_settings, "world_size": batches_per_step}
-        column, length = settings["column"], settings.pop("length", None)
         dataset, collator = self.train_dataset, self.data_collator
-        sampler: StreamBatchSampler | TokenBudgetBatchSampler
-        if is_stream(dataset):
-            sampler = StreamBatchSampler(dataset, collator, length=length, **settings, repeats=True)
-        else:
-            counted = lengths_of(dataset, column) if length is None else [length(row) for row in dataset]
-            lengths = checked_lengths(counted)
-            if (lengths[1:] != lengths[:-1]).any():
-                _refuse_default_collator(collator)
-            if settings.get("shapes") is None:  # `PadToShapes` truncates no row
-                lengths = truncated_lengths(lengths, collator, next(iter(dataset), None))
-            sampler = TokenBudgetBatchSampler(lengths, **settings)
+        sampler = _sampler(dataset, collator, settings.pop("length", None), settings)
         if sampler.plan.shapes is not None:
-            collator = PadToShapes(collator, sampler.plan.shapes, column)
+            collator = PadToShapes(collator, sampler.plan.shapes, settings["column"])
         elif sampler.plan.multiple_of is not None:
             _check_padding(collator, "multiple_of")
             collator = _changed(collator, {"pad_to_multiple_of": sampler.plan.multiple_of})
@@ -328,6 +317,21 @@ class TokenBudgetMixin(TokenLogMixin):
         return (targets != IGNORED).sum()
 
 
+def _sampler(
+    dataset: Any, collator: Any, length: Callable[[Any], int] | None, settings: dict[str, Any]
+) -> StreamBatchSampler | TokenBudgetBatchSampler:
+    """Return the sampler of a stream, or of the lengths that the rows of a data set have after truncation."""
+    if is_stream(dataset):
+        return StreamBatchSampler(dataset, collator, length=length, **settings, repeats=True)
+    counted = lengths_of(dataset, settings["column"]) if length is None else [length(row) for row in dataset]
+    lengths = checked_lengths(counted)
+    if (lengths[1:] != lengths[:-1]).any():
+        _refuse_default_collator(collator)
+    if settings.get("shapes") is None:  # `PadToShapes` truncates no row
+        lengths = truncated_lengths(lengths, collator, next(iter(dataset), None))
+    return TokenBudgetBatchSampler(lengths, **settings)
+
+
 def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:
     """Raise `ValueError` if one of the `TrainingArguments` cannot be combined with a token budget."""
     if (conflict := other_sampling(args)) is not None:
@@ -379,11 +383,9 @@ def _warn_of_arguments(args: Any, *, weighs_loss: bool) -> None:
     arguments = [f"{name}={values[name][0]}" for name in names if values[name][0] != values[name][1]]
     if arguments:
         warn(
-            explain(
-                "a token budget sets the size of batches, uses every row, and counts the labels of all processes",
-                got=f"{', '.join(arguments)}, without effect in training",
-                fix="TrainingArguments without it; token_budget=... in the class statement sets the size of a batch",
-            )
+            "a token budget sets the size of batches, uses every row, and counts the labels of all processes",
+            got=f"{', '.join(arguments)}, without effect in training",
+            fix="TrainingArguments without it; token_budget=... in the class statement sets the size of a batch",
         )
 
 
@@ -476,8 +478,5 @@ def _check_padding(collator: Collator, setting: str) -> None:
 def _changed(collator: Any, settings: dict[str, Any]) -> Collator:
     """Return a copy of `collator` in which the fields in `settings` are changed; `collator` itself is unchanged."""
     change = getattr(collator, "replace", None)
-    if callable(change):
-        changed: Collator = change(**settings)
-        return changed
-    copied: Collator = dataclasses.replace(collator, **settings)
-    return copied
+    changed: Collator = change(**settings) if callable(change) else dataclasses.replace(collator, **settings)
+    return changed
