@@ -114,7 +114,8 @@ class Config:
         self.may_count_from_2 = model is None and settings.embedding is None and is_fairseq and is_theirs
         # Number of rows of the table or of the model's embedding.
         self.number_of_ids = min(
-            (rows for rows in (self.embedder.rows, model and model.num_embeddings) if rows is not None), default=None
+            (rows for rows in (self.embedder.rows, getattr(model, "num_embeddings", None)) if rows is not None),
+            default=None,
         )
 
     @property
