@@ -101,6 +101,7 @@ class Batch(dict[str, Any]):
         super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # A view of a mapped mask would be stored with all that lies between its rows.
         return Batch, ({name: _without_gaps(value) for name, value in self.items()},)
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
@@ -241,6 +242,7 @@ def _changed(value: Any, name: str, change: Callable[[torch.Tensor, str], torch.
             got=type(value).__name__,
             fix='collate with return_tensors="pt"',
         )
+    # A plain `.to` would store an expanded mask for each row, and overlapping memory cannot be pinned.
     once = value
     for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
         if stride == 0 and size > 1:

@@ -138,6 +138,7 @@ def _tokenized(config: Config, pairs: Pairs) -> tuple[list[Ids], list[Ids]]:
     """Return the ids of texts: of the prompts, and of each prompt with each of its answers."""
     eos, eos_id = config.tokenizer.eos_token or "", config.tokenizer.eos_token_id
     prompts = [prompt for prompt, _ in pairs]
+    # Together: tokenized apart, tokenizers such as SentencePiece's put a word boundary before each answer.
     texts = [prompt + answer + ("" if answer.endswith(eos) else eos) for prompt, answers in pairs for answer in answers]
     ids = list(config.encoder.tokenize([*prompts, *texts]).ids)
     whole = [  # a tokenizer may add an eos token itself

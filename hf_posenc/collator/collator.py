@@ -313,6 +313,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         if embedder.missing is not None:
             self._warnings.once("missing table", embedder.missing.message())
             return self._fitted(batch)
+        # Under Trainer, accelerate fetches a batch ahead: these would be the weights before the last optimizer step.
         if embedder.is_training:
             self._warnings.once(
                 "snapshot",
@@ -640,6 +641,8 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     def _collate(self, source: Any) -> Batch:
         """Tokenize `source`, unless it is `Documents`, and return a padded batch without embeddings."""
+        # torch sends no tensor that requires a gradient to another process: the worker prints "Cowardly refusing to
+        # serialize", and the main process waits for ever.
         if self.embedding is not None and torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 explain(

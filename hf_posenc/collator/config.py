@@ -90,6 +90,7 @@ class Config:
         self.encoder = Encoder(tokenizer, of_texts, word_ids=whole_words, **options)
         self.target_encoder = None
         if settings.text_target_column is not None:
+            # A mode for targets is a state of the tokenizer, so inputs and targets cannot share one.
             is_shared = calls_only_rust(tokenizer) and not has_target_mode(tokenizer)
             target_tokenizer = tokenizer if is_shared else private_copy(tokenizer)
             self.target_encoder = Encoder(target_tokenizer, self.target_limits, targets=True, **options)

@@ -302,6 +302,8 @@ class Documents:
             starts[has_tokens] &= values[first] != IGNORED
         count = labels.lengths if values is self.ids.values else np.diff(offsets_of(values != IGNORED)[labels.offsets])
         has_target = count > (starts if predicts_next is not None else 0)
+        # Behind padding, this label is predicted at a query without visible keys, for which eager attention averages
+        # all values and sdpa returns zeros: two losses for one row.
         dropped = starts & shares_row
         if dropped.any():
             values = values.copy()

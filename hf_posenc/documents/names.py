@@ -17,6 +17,7 @@ BRANCHES = "branch_ids"
 # Columns that `read_documents` replaces: closed rows have no padding, and `Documents.sizes` instead of boundaries.
 BOUNDARIES = ("attention_mask", *NUMBERS, MASK_NUMBERS, *LENGTHS, *OFFSETS)
 # Masks with 1 at the tokens to train on: of TRL, of `apply_chat_template`, and of other libraries.
+# They apply to labels too, as in TRL. verl before 0.5 and NeMo put 1 at the token before the one to train on.
 SUPERVISION = ("completion_mask", "assistant_masks", "assistant_tokens_mask", "loss_mask")
 
 

@@ -113,6 +113,7 @@ def number_tokens(
     is_token = None
     if "attention_mask" in columns and columns["attention_mask"].values.min(initial=1) <= 0:
         is_token = columns["attention_mask"].values != 0
+    # axolotl and LLaMA-Factory number the documents of packed rows so.
     if "attention_mask" in columns and (columns["attention_mask"].values.astype(np.uint64) > 1).any():
         _check_numbered_mask(columns["attention_mask"], first_row)
         numbered["attention_mask"] = Ragged(columns["attention_mask"].values - 1, ids.lengths)

@@ -390,6 +390,7 @@ class Description:
                 if hides is not None:
                     logic.both(prefix_mask, logic.convert(hides), out=prefix_mask)
             logic.either(matrix, prefix_mask, out=matrix)
+        # A softmax over hidden keys alone is NaN in `nn.MultiheadAttention`.
         if self.queries is None and (alone := queries_without_keys(self.documents, layout)) is not None:
             diagonal = matrix.diagonal(dim1=-2, dim2=-1)
             logic.either(diagonal, logic.convert(alone), out=diagonal)

@@ -129,6 +129,8 @@ class HuggingFaceForms(Description):
         """Return the additive mask `(B, 1, T, T)` for a model that needs four dimensions."""
         # It includes the look-ahead and window of the model itself, because a model does not add them to a 4D mask.
         mask = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
+        # Additive and finite: a bool mask is silently wrong under eager attention, and -inf gives NaN at padding on the
+        # left. In the dtype of the model: the lowest float32 becomes -inf in bfloat16.
         dtype = getattr(torch, spec.dtype)
         if spec.window is None or self._longest() <= spec.window:
             return mask.additive(dtype)  # (B, 1, T, T)

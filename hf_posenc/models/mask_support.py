@@ -84,6 +84,8 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
     """
     if not positions.takes_position_ids:
         return False
+    # No mask: one of ones turns the isolation off. GPT-2, Llama, Mistral and Qwen isolate so, BERT, OPT and Falcon
+    # never.
     restarting = {"position_ids": _restarting(probe, positions).repeat(3, 1)}
     return _keeps_apart(probe, lambda ids: probe.run({"input_ids": ids, **restarting})[1])
 

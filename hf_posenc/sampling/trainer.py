@@ -228,6 +228,8 @@ class TokenBudgetMixin(TokenLogMixin):
         if self._has_weighted_loss:
             return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
         # Trainer then divides by the number of accumulated batches, as `compute_loss` expects.
+        # If True, Trainer would take the loss for divided already: with four batches the gradients were four times as
+        # large.
         is_scaled = getattr(self, "loss_is_scaled_for_ga", None)
         self._in_step, self.loss_is_scaled_for_ga = True, None
         try:
@@ -258,6 +260,7 @@ class TokenBudgetMixin(TokenLogMixin):
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
         """Return the result of Trainer's own loop, whose loss is a mean over batches, with the mean over all labels."""
+        # Trainer weighs the mean loss of a batch by its rows, not by its labels.
         self._evaluated = []
         output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)  # type: ignore[misc]
         if self._evaluated:
@@ -346,6 +349,7 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
             got="auto_find_batch_size=True",
             fix="auto_find_batch_size=False, and a smaller token_budget=... in the class statement",
         )
+    # With these, accelerate slices a batch of one process along its first dimension, for all processes.
     for name in ("split_batches", "dispatch_batches"):
         if getattr(accelerator, name):
             raise value_error(
