@@ -88,7 +88,17 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
                 fix=f"the model's own tokenizer; for a new model, vocab_size={count} in its configuration",
             )
     if settings.look_ahead and "look_ahead_mask" not in spec.accepts:
-        raise ValueError(_look_ahead(spec))
+        if spec.is_causal:
+            fix = f"leave look_ahead out: {spec.name} masks later tokens itself"
+        elif spec.takes_4d_mask:
+            fix = (
+                'look_ahead=None, then batch["attention_mask"] = AttentionMask.from_batch(batch, look_ahead=True)'
+                ".for_hf(model)"
+            )
+        else:
+            fix = "a forward that names look_ahead_mask, or a model that is causal (config.is_decoder=True)"
+        rule = f"{spec.name} ignores look_ahead_mask: its forward() has no such argument"
+        raise value_error(rule, got=_forward(spec), fix=fix)
     if settings.packing:
         _check_packing(settings.packing, spec)
     if settings.branches is not None:
@@ -161,23 +171,6 @@ def _check_embedding(spec: ModelSpec) -> None:
             got=_forward(spec),
             fix="a forward that names inputs_embeds, or embedding=None and PositionalEmbedding in the model",
         )
-
-
-def _look_ahead(spec: ModelSpec) -> str:
-    if spec.is_causal:
-        fix = f"leave look_ahead out: {spec.name} masks later tokens itself"
-    elif spec.takes_4d_mask:
-        fix = (
-            'look_ahead=None, then batch["attention_mask"] = AttentionMask.from_batch(batch, look_ahead=True)'
-            ".for_hf(model)"
-        )
-    else:
-        fix = "a forward that names look_ahead_mask, or a model that is causal (config.is_decoder=True)"
-    return explain(
-        f"{spec.name} ignores look_ahead_mask: its forward() has no such argument",
-        got=_forward(spec),
-        fix=fix,
-    )
 
 
 def _why_not_isolated(spec: ModelSpec) -> str | None:

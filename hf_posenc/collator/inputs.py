@@ -9,7 +9,7 @@ import difflib
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,10 +65,10 @@ class Given:
     """
 
     count: int
-    texts: list[Any] | None
-    pairs: list[Any] | None
-    targets: list[Any] | None
-    columns: dict[str, Values]
+    texts: list[Any] | None = None
+    pairs: list[Any] | None = None
+    targets: list[Any] | None = None
+    columns: dict[str, Values] = field(default_factory=dict)
     conversations: list[Any] | None = None
 
 
@@ -141,12 +141,12 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
         # An empty list may be a text or ids, so the first row that is not empty decides.
         first = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
         if is_conversation(first):
-            return Given(len(rows), None, None, None, {}, _conversations(rows, settings.text_column))
+            return Given(len(rows), conversations=_conversations(rows, settings.text_column))
         if _is_row_of_ids(first):
             for index, row in enumerate(rows):
                 if isinstance(row, (str, dict)):
                     raise TypeError(_mixed(index, row, first))
-            return Given(len(rows), None, None, None, {"input_ids": rows})
+            return Given(len(rows), columns={"input_ids": rows})
     if settings.branches is not None:
         raise type_error(
             f"branches={settings.branches!r} are columns, and these rows are texts alone",
@@ -154,7 +154,7 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
             fix='[{"prompt": "I ride", "chosen": " a bike", "rejected": " a fish"}], with text_column="prompt"',
         )
     texts, pairs = _texts_and_pairs(rows, None, settings, "list")
-    return Given(len(texts), texts, pairs, None, {})
+    return Given(len(texts), texts, pairs)
 
 
 def check_row(index: int, row: object) -> None:
@@ -250,9 +250,9 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, orig
     if name is not None and name in columns:
         targets = _checked(as_list(columns[name]), name, settings.is_split_into_words, origin)
     if "input_ids" in columns:  # tokenized targets are in `labels`
-        return Given(count, None, None, None if "labels" in columns else targets, columns)
+        return Given(count, targets=None if "labels" in columns else targets, columns=columns)
     if settings.branches is not None:  # `branches` reads the prompts and answers
-        return Given(count, None, None, None, columns)
+        return Given(count, columns=columns)
     for argument in ("text_column", "text_pair_column"):  # the target column may be missing, as at inference
         name = getattr(settings, argument)
         if name is not None and name not in columns:
@@ -260,7 +260,8 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, orig
     texts_ = as_list(columns[settings.text_column])
     if len(texts_) and is_conversation(next(iter(texts_))):
         others = {name: values for name, values in columns.items() if name != settings.text_column}
-        return Given(count, None, None, targets, others, _conversations(texts_, settings.text_column))
+        chats = _conversations(texts_, settings.text_column)
+        return Given(count, targets=targets, columns=others, conversations=chats)
     pair = settings.text_pair_column
     seconds = None if pair is None else as_list(columns[pair])
     texts, pairs = _texts_and_pairs(texts_, seconds, settings, origin)

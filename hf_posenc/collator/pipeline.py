@@ -149,7 +149,7 @@ def _arrange(config: Config, rows: Documents) -> tuple[Arrays, int]:
     if is_labelled or not rows.columns.keys().isdisjoint(LABEL_COLUMNS) or label_names(rows.per_row):
         from .targets import with_labels
 
-        rows, row_labels, count = with_labels(config, rows)
+        rows, row_labels = with_labels(config, rows)
     if config.settings.packing:
         from .packed_batches import flat_row, packed_rows
 

@@ -19,56 +19,50 @@ from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names
 # ----------------------------------------------------------------------------------------------------- labels of tokens
 
 
-def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any] | None, int]:
-    """Return rows with the column `labels` if there is one label per token, labels of rows, and the number of rows.
+def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any] | None]:
+    """Return rows with the column `labels` if there is one label per token, and otherwise labels of rows.
 
     Labels are -100 at tokens that are no targets. With the setting `on_no_labels="skip"`, rows without a target are
-    left out. The number is that of the rows before.
+    left out.
     """
     names = [*label_names(rows.per_row), *(name for name in LABEL_COLUMNS if name in rows.columns)]
     if len(names) > 1:
         raise value_error("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
-    documents, count, kept = rows.split(), len(rows.ids), None
-    labels: Ragged | None = None
-    row_labels: NDArray[Any] | None = None
-    if names and rows.targets is None:
-        given: NDArray[Any] | Ragged
-        if names[0] in rows.columns:
-            given = rows.columns[names[0]]
-        else:
+    if rows.targets is not None:
+        has_target = np.diff(offsets_of(rows.targets.values != IGNORED)[rows.targets.offsets]) > 0
+        return _kept_rows(config, has_target, rows.targets.lengths, rows), None
+    documents, labels = rows.split(), None
+    if names:
+        given: NDArray[Any] | Ragged | None = rows.columns.get(names[0])
+        if given is None:
             given = given_labels(rows.per_row[names[0]], rows.ids.lengths, name=names[0])
         if config.model is not None:
             check_label_values(given, config.model, rows.sample, names[0])
-        if isinstance(given, Ragged):
-            labels = Ragged(given.values, documents.ids.lengths)
-        else:
-            row_labels = given
+        labels = Ragged(given.values, documents.ids.lengths) if isinstance(given, Ragged) else None
         if config.label_maker is not None or config.predicts_next is False:
             _check_labels(config, names[0], labels, documents)
-    if config.label_maker is not None and labels is None:
+        if not isinstance(given, Ragged):  # with a label maker, they were refused
+            if config.settings.packing:
+                raise value_error(
+                    "packed rows hold several documents, so one label per row does not fit them",
+                    got=f"labels of shape {given.shape}",
+                    fix="packing=False, or one label per token",
+                )
+            return rows, given
+    if labels is None:
+        assert config.label_maker is not None
         ids, labels = config.label_maker(documents)
         if ids is not documents.ids:
             rows = rows.with_columns(input_ids=rows.in_rows(ids))
-    if rows.targets is not None:
-        has_label = np.diff(offsets_of(rows.targets.values != IGNORED)[rows.targets.offsets]) > 0
-        kept = supervised_rows(config, has_label, rows.targets.lengths, rows)
-    elif labels is not None:
-        # A row of one document that is padded on the right keeps the label of its first token, as in transformers.
-        shares_row: NDArray[np.bool_] | bool = bool(config.settings.packing) or config.side == "left"
-        if rows.sizes is not None:
-            shares_row = shares_row | rows.is_several[rows.row_of_document]
-        labels, has_target = documents.supervise(labels, predicts_next=config.predicts_next, shares_row=shares_row)
-        if rows.sizes is not None:
-            has_target = np.bincount(rows.row_of_document, has_target, minlength=count) > 0
-        rows = rows.with_columns(labels=rows.in_rows(labels))
-        kept = supervised_rows(config, has_target, rows.ids.lengths, rows)
-    elif config.settings.packing and row_labels is not None:
-        raise value_error(
-            "packed rows hold several documents, so one label per row does not fit them",
-            got=f"labels of shape {row_labels.shape}",
-            fix="packing=False, or one label per token",
-        )
-    return rows if kept is None else rows.take(kept), row_labels, count
+    # A row of one document that is padded on the right keeps the label of its first token, as in transformers.
+    shares_row: NDArray[np.bool_] | bool = bool(config.settings.packing) or config.side == "left"
+    if rows.sizes is not None:
+        shares_row = shares_row | rows.is_several[rows.row_of_document]
+    labels, has_target = documents.supervise(labels, predicts_next=config.predicts_next, shares_row=shares_row)
+    if rows.sizes is not None:
+        has_target = np.bincount(rows.row_of_document, has_target, minlength=len(rows.ids)) > 0
+    rows = rows.with_columns(labels=rows.in_rows(labels))
+    return _kept_rows(config, has_target, rows.ids.lengths, rows), None
 
 
 def _check_labels(config: Config, name: str, labels: Ragged | None, documents: Documents) -> None:
@@ -111,31 +105,24 @@ def _are_own_tokens(labels: Ragged, documents: Documents) -> bool:
     return bool(has.any() and is_whole.all() and (np.diff(own)[has] == count[has]).all())
 
 
-def supervised_rows(
-    config: Config, has_target: NDArray[np.bool_], labels: NDArray[np.int64], rows: Documents
-) -> NDArray[np.int64] | None:
-    """Return the indices of the rows, or packed documents, to keep in a batch; `None` if all are kept.
-
-    The setting `on_no_labels` applies to rows without a target: `"skip"` leaves them out, `"keep"` keeps them, and
-    `"error"` raises a `ValueError`. By default such a row raises too, unless it has masked labels or no tokens, or is a
-    packed document of one token beside others with targets. `"skip"` also raises if no row is left. `labels` are the
-    numbers of labels of the rows.
-    """
+def _kept_rows(config: Config, has_target: NDArray[np.bool_], labels: NDArray[np.int64], rows: Documents) -> Documents:
+    """Return the rows, or packed documents, that stay in a batch; raise for one without a target by `on_no_labels`."""
+    # `labels` are the numbers of labels of the rows.
     settings, kind = config.settings, config.label_kind
     default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
     is_read = config.accepts is None or "labels" in config.accepts
     if has_target.all() or not is_read or (settings.on_no_labels or default) == "keep":
-        return None
+        return rows
     is_kept = has_target
     if settings.on_no_labels is None:
         is_kept = has_target | (rows.ids.lengths == 0)  # rows of padding, for on_empty="keep"
         if settings.packing and has_target.any():
-            is_kept |= rows.ids.lengths == 1
+            is_kept |= rows.ids.lengths == 1  # a document of one token beside others
     kept = np.flatnonzero(is_kept)
     if len(kept) == len(is_kept):
-        return None
+        return rows
     if settings.on_no_labels == "skip" and len(kept):
-        return kept
+        return rows.take(kept)
     row, name = int(is_kept.argmin()), "max_target_length" if config.has_targets else "max_length"
     limit = (config.target_limits if config.has_targets else config.limits).max_length
     no_target = "-100, or of the first token of a document"

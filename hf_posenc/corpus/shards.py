@@ -114,7 +114,7 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
     record["cut"] += rows.truncated + rows.targets_truncated
     with _place(first, len(table)):
         if config.label_maker is not None:
-            rows, _, _ = with_labels(config, rows)
+            rows, _ = with_labels(config, rows)
         columns: dict[str, Any] = (
             packed_rows(config, rows) if config.settings.packing else to_columns(config, rows, None)
         )

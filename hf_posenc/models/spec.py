@@ -161,6 +161,7 @@ class ModelSpec:
         probe = Probe(model)
         positions = find_positions(probe)
         windows = find_windows(probe, positions)
+        width, layers = windows or Windows()
         isolates = isolates_by_positions(probe, positions)
         compares_with_next, num_labels = _loss_of(probe)
         flat_keys, flat_error = find_flat_keys(probe, positions, isolates)
@@ -186,8 +187,8 @@ class ModelSpec:
             classifies_first_token=one_output_per_row and _classifies_first_token(probe, positions),
             one_output_per_row=one_output_per_row,
             takes_4d_mask=windows is not None,
-            window=(windows or Windows()).window,
-            layer_kinds=(windows or Windows()).layers,
+            window=width,
+            layer_kinds=layers,
             isolates_by_position_ids=isolates,
             isolates_branches=isolates_branches(probe, positions, windows),
             flat_keys=flat_keys,
