@@ -181,6 +181,7 @@ def _texts_and_pairs(
     if seconds is not None:
         pair = str(settings.text_pair_column)
         return _checked(rows, column, words, origin), _checked(seconds, pair, words, origin)
+    # Lists are no pairs here: transformers reads a list of two texts as a pair, silently.
     # With `words`, a tuple of two `str` is one text of two words.
     first = rows[0] if len(rows) else None
     if not isinstance(first, tuple) or len(first) != 2 or (words and isinstance(first[0], str)):
@@ -272,6 +273,7 @@ def _missing(name: str, argument: str, columns: Mapping[str, Values], settings: 
     """Return the error for a column of texts that is not there, with the setting or column that may be meant."""
     from ..documents import is_foreign_ids
 
+    # The most frequent reason is Trainer, which removes columns that the model does not name (transformers #7823).
     first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
     texts = [key for key, value in first.items() if isinstance(key, str) and isinstance(value, str)]
     texts = [key for key in texts if key not in settings._text_columns]

@@ -212,6 +212,7 @@ def additive_value(dtype: torch.dtype, value: float | None) -> float:
         )
     least = torch.finfo(dtype).min
     low = least if value is None else float(value)
+    # -1e9, which many programs add, is -inf in float16 (apex #1052).
     # -65510.0 still rounds to a finite float16, -65520.0 does not.
     rounded = float(torch.tensor(low, dtype=dtype, device="cpu"))
     if not -math.inf < rounded < 0:

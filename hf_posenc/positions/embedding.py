@@ -165,6 +165,7 @@ class PositionalEmbedding(nn.Module):
         if keep is None:
             return result
         if self.zero_padding:
+            # Vectors at padding would leak into a mean over tokens (sentence-transformers #2569).
             # Overwrite instead of multiplying: 0 times infinity is NaN.
             is_plain = not result.requires_grad and result.is_contiguous()
             if not (is_plain and _can_check_values(keep) and _can_check_values(result)):

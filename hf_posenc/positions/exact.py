@@ -189,6 +189,7 @@ def _write_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
         for first in range(0, values.shape[1], step):
             for index, numbers in enumerate(values[:, first : first + step]):
                 rows = out[start + first : start + first + len(numbers), :, index]
+                # Computed in bfloat16 throughout, 2,048 positions have 641 different rows (gpt-neox #1003).
                 rows.copy_(round_once(numbers, out.dtype))
 
 
@@ -253,6 +254,7 @@ def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
 def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
     """Return two tensors of angles `(N, F)` in radians, whose sines are the numbers of the encoding."""
     # For each position and frequency, the absolute values of the two angles add up to a quarter turn.
+    # In float32 the angles would err by 4.4e-4 at position 8,192, and by 7.6e-3 at 131,072.
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
     turns, error = _product(column, upper, waves.whole, waves.head)

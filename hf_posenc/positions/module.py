@@ -275,6 +275,8 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
     ) -> None:
         encoding = Encoding.of(convention, d_model, base)
         super().__init__(d_model, scale=scale, dropout=dropout, max_length=max_length)
+        # Not a buffer: one that is not saved comes back from `from_pretrained` with what was in memory (transformers
+        # #48892).
         self._encoding = encoding
         if self.max_length is not None and self._limit < 0:  # -1 means no limit
             first = self.first_position

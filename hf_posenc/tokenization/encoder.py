@@ -120,6 +120,7 @@ class Encoder:
         is_cut = shorten and limits.truncates and not limits.overflow and self.tokenizer.truncation_side == "right"
         try:
             is_long = max(map(len, texts), default=0) > LONG_TEXT and self._pieces.reason is None
+            # Tokenized whole, 10 MB of text take 5.5 s, and one word of 20 MB 26 s.
             if is_long and is_cut and limits.max_length is not None:
                 texts = [self._pieces.prefix(backend.tokenize, text, limits.max_length) for text in texts]
             if self.word_ids and isinstance(backend, TokenizersBackend):
