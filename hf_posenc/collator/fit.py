@@ -49,8 +49,8 @@ def left_padding_warning(spec: ModelSpec, has_targets: bool) -> str | None:
 
     `has_targets` is True if the inputs of its decoder are made from targets.
     """
-    # BERT's and GPT-2's outputs at real tokens move by up to 2.3 (transformers #3021).
-    # With relative positions only, shifting all tokens does not change outputs.
+    # With relative positions only, shifting all tokens does not change outputs. With absolute ones, those of BERT and
+    # GPT-2 move by up to 2.3 (transformers #3021).
     by_distance = bool(spec.positions) and not spec.counts_tokens
     if spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance:
         rule = f"left padding changes the outputs of {spec.name} for real tokens, because it takes no position_ids"
