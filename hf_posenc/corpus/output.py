@@ -125,10 +125,7 @@ class Output:
     def sha256(self, name: str) -> str:
         """Return the SHA-256 of a file."""
         with self.open(name) as file:
-            digest = hashlib.sha256()
-            while block := file.read(1 << 20):
-                digest.update(block)
-        return digest.hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def shards(self) -> list[str]:
         """Return the names of the shards."""

@@ -145,6 +145,10 @@ class Documents:
         return rows if self.sizes is None else np.repeat(rows, self.sizes.lengths)
 
     @property
+    def _document_lengths(self) -> NDArray[np.int64]:
+        return self.ids.lengths if self.sizes is None else self.sizes.values
+
+    @property
     def document_ids(self) -> Ragged:
         """Number of each token's document in its row, counted from 0."""
         if self.sizes is None:
@@ -162,8 +166,7 @@ class Documents:
             )
         if self.places is not None:
             return self.places
-        sizes = self.ids.lengths if self.sizes is None else self.sizes.values
-        return Ragged(run_indices(0, sizes), self.ids.lengths)
+        return Ragged(run_indices(0, self._document_lengths), self.ids.lengths)
 
     def positions(self, start: int) -> Ragged:
         """Return the position of each token: the column `position_ids`, or counted from `start` in each document."""
@@ -171,16 +174,14 @@ class Documents:
             return self.columns["position_ids"]
         if self.branches is not None:
             return Ragged(self.branches.positions + start, self.ids.lengths)
-        sizes = self.ids.lengths if self.sizes is None else self.sizes.values
-        return Ragged(run_indices(start, sizes), self.ids.lengths)
+        return Ragged(run_indices(start, self._document_lengths), self.ids.lengths)
 
     @property
     def branches(self) -> Branches | None:
         """Branches of the documents, one after the other; `None` without a column of them."""
         if BRANCHES not in self.columns:
             return None
-        sizes = self.ids.lengths if self.sizes is None else self.sizes.values
-        return branches_of(Ragged(self.columns[BRANCHES].values, sizes))
+        return branches_of(Ragged(self.columns[BRANCHES].values, self._document_lengths))
 
     @property
     def path_lengths(self) -> NDArray[np.int64]:
