@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.constants import PaddingSide
-from ._common.errors import one_of, type_error, value_error
+from ._common.errors import type_error, value_error
 from ._common.integers import to_numpy
 
 Owner = TypeVar("Owner")
@@ -375,12 +375,6 @@ def runs(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> Ragged:
     if not count.all():
         sizes, count = np.insert(sizes, offsets_of(count)[:-1][count == 0], 0), np.maximum(count, 1)
     return Ragged(sizes, count)
-
-
-def check_padding_side(side: PaddingSide) -> None:
-    """Raise `ValueError` if `side` is neither `"left"` nor `"right"`."""
-    if side not in ("left", "right"):
-        raise ValueError(one_of("padding_side", side, ("left", "right")))
 
 
 def round_up(length: int, multiple: int | None) -> int:

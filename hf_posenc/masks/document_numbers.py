@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from .._common.constants import PaddingSide
-from .._common.errors import shorten, type_error, value_error
+from .._common.errors import require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integers
 from ..documents import BRANCHES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, number_tokens, read_mask
 from ..positions import row_length
-from ..ragged import Ragged, check_padding_side
+from ..ragged import Ragged
 from .functions import as_integer_tensor
 from .structure import rank_in_document
 
@@ -135,7 +135,7 @@ def documents_of_lengths(
     `documents` has a sequence of document lengths for each row. T is `max_length`, by default the length of the longest
     row. Raise if a document has no tokens, or a row is longer than `max_length`.
     """
-    check_padding_side(padding_side)
+    require_one_of("padding_side", padding_side, ("left", "right"))
     rows = [
         as_integers(row, f"the document lengths of row {index}", minimum=0, fix=_FROM_DOCUMENTS)
         for index, row in enumerate(documents)

@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.constants import PaddingSide
-from .._common.errors import in_bytes, shorten, type_error, value_error
+from .._common.errors import in_bytes, require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integer, as_integers
 from ..positions import row_length
-from ..ragged import check_padding_side
 from .triangle import lower_triangle
 
 # Tokens of the longest row with a mask of T×T values. As bool it takes 4.3 GB; one of a million tokens would take 1 TB.
@@ -76,7 +75,7 @@ def padding_mask(
                   [ True, False, False],
                   [ True, False, False]]]])
     """
-    check_padding_side(padding_side)
+    require_one_of("padding_side", padding_side, ("left", "right"))
     array = as_integers(lengths, "lengths", minimum=0, fix="lengths=[3, 1]; of ids, padding_mask_from_ids")
     width = row_length(array, max_length)
     device = lengths.device if isinstance(lengths, torch.Tensor) else torch.device("cpu")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from .._common.errors import one_of, value_error
+from .._common.errors import require_one_of, value_error
 from ..models import LayerMasks, ModelSpec, opened
 from .description import Description
 from .document_numbers import documents_of_batch
@@ -65,8 +65,7 @@ class HuggingFaceForms(Description):
             >>> AttentionMask.from_documents([[2, 1]]).for_hf(bert).shape
             torch.Size([1, 1, 3, 3])
         """
-        if dims not in (None, 2, 4):
-            raise ValueError(one_of("dims", dims, (None, 2, 4)))
+        require_one_of("dims", dims, (None, 2, 4))
         spec = ModelSpec.of(model_or_spec)
         if "attention_mask" not in spec.accepts:
             raise value_error(

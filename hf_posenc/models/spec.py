@@ -17,7 +17,7 @@ from torch import nn
 
 from .._common.compat import CACHES, is_recurrent
 from .._common.constants import IGNORED
-from .._common.errors import one_of
+from .._common.errors import require_one_of
 from .mask_support import (
     FLAT_KEYS,
     Windows,
@@ -283,8 +283,7 @@ class ModelSpec:
         """
         names = [field.name for field in dataclasses.fields(cls)]
         for name in values:
-            if name not in names:
-                raise ValueError(one_of("a field of a ModelSpec", name, names))
+            require_one_of("a field of a ModelSpec", name, names)
         return cls(**values)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .._common.compat import attention_implementation
-from .._common.errors import one_of, shorten, type_error, value_error
+from .._common.errors import require_one_of, shorten, type_error, value_error
 from ..collator import real_tokens
 from ..masks import AttentionMask
 from ..models import forward_names, is_hugging_face, opened, unchanged
@@ -125,8 +125,7 @@ def attention(
         raise value_error("a picture of attention needs a model, or weights=", got=got, fix=fix)
     weights_by_kind = _as_they_are(weights, decoder_tokens) if model is None else attention_weights(model, batch)
     if kind is not None:
-        if kind not in weights_by_kind:
-            raise ValueError(one_of("kind", kind, list(weights_by_kind)))
+        require_one_of("kind", kind, weights_by_kind)
         weights_by_kind = {kind: weights_by_kind[kind]}
     panels = []
     for name, values in weights_by_kind.items():

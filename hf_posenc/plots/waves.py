@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import counted, one_of, value_error
+from .._common.errors import counted, require_one_of, value_error
 from ..positions import Convention
 from .canvas import (
     BLUE,
@@ -204,8 +204,7 @@ def similarity(
         >>> [line.get_label() for line in similarity(64, 50).lines]
         ['from position 0', 'from position 10', 'from position 100']
     """
-    if measure not in get_args(Measure):
-        raise ValueError(one_of("measure", measure, get_args(Measure)))
+    require_one_of("measure", measure, get_args(Measure))
     where = as_integers(starts, "starts", "[0, 10, 100]").tolist()
     check_count("starts", len(where), _MOST_STARTS, "starts=[0, 10, 100]")
     count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.constants import PaddingSide
-from .._common.errors import shorten, type_error, value_error
+from .._common.errors import require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integer, as_integers
-from ..ragged import Ragged, check_padding_side, run_indices
+from ..ragged import Ragged, run_indices
 
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
 
@@ -117,7 +117,7 @@ def position_ids_from_lengths(
         array([[0, 0, 1, 2],
                [0, 0, 0, 0]])
     """
-    check_padding_side(padding_side)
+    require_one_of("padding_side", padding_side, ("left", "right"))
     counts = as_integers(lengths, "lengths", minimum=0, fix="position_ids_from_lengths([3, 1])")
     width = row_length(counts, max_length)
     begin = as_integer(start, "start", example=0)

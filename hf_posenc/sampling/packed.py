@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
-from .._common.errors import one_of, type_error, value_error, warn
+from .._common.errors import require_one_of, type_error, value_error, warn
 from .._common.integers import as_integer
 from ..collator.warn import supervision_message, unread_masks_message
 from ..documents import (
@@ -122,10 +122,8 @@ def pack_dataset(
     max_length = as_integer(max_length, "max_length", minimum=1, example=2048)
     window = as_integer(window, "window", minimum=1, example=10_000)
     seed = as_integer(seed, "seed", minimum=0, example=0)
-    if too_long not in ("error", "truncate", "split"):
-        raise ValueError(one_of("too_long", too_long, ("error", "truncate", "split")))
-    if labels not in ("causal_lm", None):
-        raise ValueError(one_of("labels", labels, ("causal_lm", None)))
+    require_one_of("too_long", too_long, get_args(TooLong))
+    require_one_of("labels", labels, ("causal_lm", None))
     names = _column_names(dataset, column)
     if indices := [name for name in TOKEN_INDICES if name in names]:
         raise value_error(
