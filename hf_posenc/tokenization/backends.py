@@ -17,12 +17,12 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .._common.errors import explain, pip_install, require_one_of, shorten, value_error
+from .._common.errors import explain, pip_install, shorten, value_error
 from ..ragged import Ragged
 from .fast_support import (
     Unsupported,
@@ -207,7 +207,6 @@ def choose_backend(
     word_ids: bool = False,
 ) -> Backend:
     r"""Return the backend that encodes texts for a tokenizer; log its name unless `backend` is `"tokenizers"`."""
-    require_one_of("backend", backend, get_args(BackendName))
     if backend != "tokenizers":
         settings = {
             "split_special_tokens=True": split_special_tokens,
