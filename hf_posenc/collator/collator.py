@@ -587,6 +587,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         return collator
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # `datasets` hashes this, too: equal collators have one fingerprint in every process, also after use.
         return save.rebuild, (*self._state, save.pickled_backend(self.backend))
 
     def __copy__(self) -> DataCollatorWithPositionalEncoding:

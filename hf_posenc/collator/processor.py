@@ -32,6 +32,7 @@ class Processor(Settings):
         def register(module: ModuleType) -> None:
             module.AutoProcessor.register(cls.__name__, cls, exist_ok=True)
 
+        # `AutoProcessor` finds a class by the name in `processor_config.json` among those that are registered.
         register_post_import_hook(register, "transformers.models.auto.processing_auto")
 
     if not TYPE_CHECKING:  # type checkers would accept every name

@@ -97,6 +97,8 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
     to test that these arguments together isolate the documents. "use_cache" is one of them if the forward takes it in
     its `**kwargs` only: with a cache, documents see each other.
     """
+    # Since transformers 5.20, models with state spaces raise for a flat row if the kernels that reset states are
+    # missing; `flat_error` is their message.
     names = {*probe.names, *declared_names(probe.model)}
     names -= set() if positions.takes_position_ids else {"position_ids"}
     keys = tuple(name for name in FLAT_KEYS if name in names)

@@ -256,6 +256,7 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
             number = -1
             for number, row in enumerate(self._pass(epoch)):
                 waiting.append((number, row))
+                # A row for each rank stays behind, so that the last window can be divided among all of them.
                 if len(waiting) == size + ranks:
                     yield waiting[:size]
                     del waiting[:size]

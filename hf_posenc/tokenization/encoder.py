@@ -300,6 +300,8 @@ def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, s
     assert limits.max_length is not None
     limit = limits.max_length - special
     first, second = lengths[0], lengths[-1]
+    # The longer text loses tokens first, and then both, as in `tokenizers`. Of an odd number the longer text, or the
+    # second of two equal ones, keeps one token more.
     if limits.truncation == "longest_first" and len(lengths) == 2:
         short, long = np.minimum(first, second), np.maximum(first, second)
         long = np.maximum(short, limit - short)

@@ -81,6 +81,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     if result.is_fast:
         remove_state(result.backend_tokenizer)
         _check_added_tokens(result.backend_tokenizer)
+    # The given tokenizer may have been left in its mode for targets.
     switch_mode(result, targets=False)
     if pad_token is not None:
         result.pad_token = _known_token(result, pad_token)
@@ -130,6 +131,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
             if path.is_file()
         }
     if tokenizer.is_fast and TOKENIZER in files and sharing_tokens(tokenizer.get_vocab()):
+        # `save_pretrained` writes one token for each id.
         files[TOKENIZER] = to_json(tokenizer.backend_tokenizer).encode()
     if CONFIG in files:
         config = json.loads(files[CONFIG])
