@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from .._common.errors import runtime_error
 from ..positions import MAX_SPREAD, Convention
 from .changes import Changes
+from .position_tables import PositionTable
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,20 @@ class WrittenTable:
     max_positions: int
     was: str
     left_padding_shifts: bool
+
+
+def written_table(table: PositionTable, rows: int, was: str) -> WrittenTable:
+    """Return the description of a table that has `rows` rows now, and whose content `was` another."""
+    return WrittenTable(
+        name=table.name,
+        counts=table.counts,
+        first_row=table.first_row,
+        rows=rows,
+        d_model=table.tensor.shape[1],
+        max_positions=rows - table.first_row - table.ahead,
+        was=was,
+        left_padding_shifts=table.left_padding_shifts,
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

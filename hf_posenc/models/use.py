@@ -18,7 +18,7 @@ from .changes import Changes, lengthen
 from .position_tables import ModelPositions, PositionTable, find_positions, position_lookups
 from .probe import Probe, relative_difference, token_embeddings, with_masks
 from .properties import is_hugging_face, not_a_model, opened
-from .report import SinusoidalPositions, WrittenTable
+from .report import SinusoidalPositions, written_table
 from .table_contents import Formula, table_content
 
 # The attribute of a model's configuration that records the formula; it is saved with the model.
@@ -195,16 +195,7 @@ def use_sinusoidal_positions(
         frozen=tuple(table.name for table in tables if table.name not in trained),
         token_factor=factor * multiply,
         tables=tuple(
-            WrittenTable(
-                name=table.name,
-                counts=table.counts,
-                first_row=table.first_row,
-                rows=len(parameters[table.name]),
-                d_model=table.tensor.shape[1],
-                max_positions=len(parameters[table.name]) - table.first_row - table.ahead,
-                was=content,
-                left_padding_shifts=table.left_padding_shifts,
-            )
+            written_table(table, len(parameters[table.name]), content)
             for table, content in zip(tables, contents, strict=True)
         ),
         kept_positions=tuple(kind for kind in positions.kinds if kind != "learned"),
