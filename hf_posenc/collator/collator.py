@@ -658,7 +658,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             raise ValueError(empty_batch(source))
         arrays, left_out = arrange(self._config, tokenized)
         warn_of_batch(self._config, tokenized, arrays, left_out, self._warnings)
-        if tokenized is not source:  # the rows of `batches` are not those of one call
+        # Rows of `batches` are not those of one call, and texts alone have nothing to warn of.
+        if tokenized is not source and (tokenized.per_row or tokenized.moved or self.model is not None):
             is_training = self._module is not None and getattr(self._module(), "training", False)
             warn_of_source(self._config, tokenized, arrays, self._warnings, is_training=is_training)
         values: Mapping[str, Any] = arrays

@@ -220,8 +220,6 @@ def warn_of_source(
     settings, model = config.settings, config.model
     if settings.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count:
         _warn_of_pieces(config, tokenized)
-    if not (tokenized.per_row or tokenized.moved or model is not None):
-        return
     read = {*settings._text_columns, *NOT_COPIED, *arrays}
     read |= {"inputs_embeds", "overflow_to_sample_mapping", "attention_mask"}
     if tokenized.from_texts:  # lengths say nothing about tokens; masks are named by `warn_of_batch`
