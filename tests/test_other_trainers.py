@@ -130,9 +130,7 @@ def test_a_trainer_that_collates_pairs_itself_refuses_a_collator_of_branches(
 ) -> None:
     model = _model(tokenizer, kind)
     collate = C(tokenizer, model=model, text_column="prompt", branches=("chosen", "rejected"))
-    with pytest.raises(
-        (ValueError, KeyError), match=r"fix: DPOTrainer, RewardTrainer and KTOTrainer .* leave out data"
-    ):
+    with pytest.raises((ValueError, KeyError), match=r"fix: DPOTrainer, RewardTrainer and KTOTrainer .* leave out"):
         _trained(kind, model, tmp_path, processing_class=tokenizer, data_collator=collate)
 
 

@@ -38,7 +38,7 @@ def _read(columns: Mapping[str, Values], settings: Settings) -> tuple[Pairs, dic
                 f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
                 got=f"text_column={settings.text_column!r}, branches={settings.branches!r}",
                 fix=COLLATED_BY_TRAINERS
-                if any(name.endswith("_ids") for name in columns)
+                if any(str(name).endswith("_ids") for name in columns)
                 else f"{setting}='...', the right name; under Trainer, TrainingArguments(remove_unused_columns=False)",
             )
     answers: Sequence[Sequence[Any]]
