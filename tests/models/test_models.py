@@ -175,11 +175,13 @@ def test_the_facts_about_a_family_are_true(family: Family) -> None:
 
 @every_family
 def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_changes(family: Family) -> None:
-    model = family.build().train()
+    model, inputs = family.build(), tokens(family)
+    model.get_parameter(frozen := next(iter(family.tables))).requires_grad_(False)  # that one was not trained before
+    learned, _ = outputs(model, inputs), model.train()
     next(module for module in model.modules() if not list(module.children())).eval()  # modes need not be one
     expected = _expected(family, model)
     assert len(expected) == len(family.tables)
-    before, traces = _whole(model), _traces(model)
+    whole, before, traces = _whole(model), _whole(model), _traces(model)
 
     report = use_paper(model)
 
@@ -189,7 +191,7 @@ def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_c
         assert torch.equal(table, _rows(first, *table.shape)), name
         assert not table.requires_grad
         assert not torch.equal(before["state"].pop(name), after["state"].pop(name))
-        assert before["trains"].pop(name)
+        assert before["trains"].pop(name) is (name != frozen)
         assert not after["trains"].pop(name)
         for alias, parameter in model.named_parameters(remove_duplicate=False):
             if parameter is table and alias != name:
@@ -216,6 +218,13 @@ def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_c
         assert name in text
     for kind in family.stays:
         assert f"{kind} positions stay" in text
+
+    report.remove()
+    _assert_same(whole, _whole(model))
+    assert _traces(model) == traces
+    assert _same_outputs(outputs(model.eval(), inputs), learned)
+    with pytest.raises(RuntimeError, match="restored already"):
+        report.remove()
 
 
 @every_family
@@ -271,49 +280,6 @@ def test_the_matched_recipe_brings_tokens_to_their_size_in_the_paper_and_sinusoi
     assert _same_outputs(outputs(model, inputs), learned)
 
 
-@every_family
-def test_a_saved_family_gives_the_same_outputs_in_its_stock_class_and_a_second_call_freezes_again(
-    family: Family, tmp_path: Path
-) -> None:
-    model, inputs = family.build(), tokens(family)
-    learned = outputs(model, inputs)
-    use_paper(model)
-    ours = outputs(model, inputs)
-    assert not _same_outputs(learned, ours)
-
-    again = _reloaded(model, tmp_path)
-
-    assert _same_outputs(outputs(again, inputs), ours)
-    assert again.config.sinusoidal_positions == model.config.sinusoidal_positions
-    names = _expected(family, again)
-    assert all(again.get_parameter(name).requires_grad for name in names)
-    before = _whole(again)
-    report = use_paper(again)
-    after = _whole(again)
-    assert not any(after["trains"].pop(name) for name in names)
-    assert all(before["trains"].pop(name) for name in names)
-    _assert_same(before, after)
-    assert {table.was for table in report.tables} == {"vaswani sinusoids"}
-    with pytest.raises(RuntimeError, match="the learned rows are gone"):
-        report.remove()
-    _assert_same(after | {"trains": {}}, _whole(again) | {"trains": {}})
-
-
-@every_family
-def test_remove_restores_a_family_bit_for_bit(family: Family) -> None:
-    model, inputs = family.build(), tokens(family)
-    model.get_parameter(next(iter(family.tables))).requires_grad_(False)  # that one was not trained before either
-    before, learned = _whole(model), outputs(model, inputs)
-    traces = _traces(model)
-    report = use_paper(model)
-    report.remove()
-    _assert_same(before, _whole(model))
-    assert _traces(model) == traces
-    assert _same_outputs(outputs(model, inputs), learned)
-    with pytest.raises(RuntimeError, match="restored already"):
-        report.remove()
-
-
 @pytest.mark.parametrize(("family", "head"), each_head())
 def test_a_family_with_a_head_gets_sinusoids_and_reloads_in_its_stock_class(
     family: Family, head: str, tmp_path: Path
@@ -333,7 +299,10 @@ def test_a_family_with_a_head_gets_sinusoids_and_reloads_in_its_stock_class(
         assert not table.requires_grad
     again = _reloaded(model, tmp_path)
     assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
-    use_paper(again, verify=False)
+    assert again.config.sinusoidal_positions == model.config.sinusoidal_positions
+    assert all(again.get_parameter(name).requires_grad for name in expected)
+    second = use_paper(again, verify=False)
+    assert {table.was for table in second.tables} == {"vaswani sinusoids"}
     assert not any(again.get_parameter(name).requires_grad for name in expected)
     report.remove()
     _assert_same(before, _whole(model))
@@ -388,16 +357,10 @@ def test_a_second_call_may_lengthen() -> None:
     model = BERT.build()
     report = use_paper(model, max_positions=ROOM)
     assert report.tables[0].rows == ROOM
-    longer = use_paper(model, max_positions=ROOM + 1)
-    assert longer.tables[0].rows == ROOM + 1
+    longer = use_paper(model, max_positions=np.int64(ROOM + 1))
+    assert longer.tables[0].rows == longer.tables[0].max_positions == ROOM + 1
     assert model.config.max_position_embeddings == ROOM + 1
     assert model.embeddings.position_ids.shape == (1, ROOM + 1)
-
-
-def test_max_positions_may_be_an_integer_of_numpy() -> None:
-    model = BERT.build()
-    report = use_paper(model, max_positions=np.int64(ROOM + 8))
-    assert report.tables[0].max_positions == ROOM + 8
     assert type(model.config.max_position_embeddings) is int
     json.dumps(model.config.to_dict())
 
@@ -605,21 +568,20 @@ def test_a_module_around_a_hugging_face_model_is_refused_with_the_line_that_reac
     assert report.tables[0].rows == ROOM
 
 
-def test_a_name_is_refused_with_the_line_that_makes_a_model_to_train_from_scratch() -> None:
-    with pytest.raises(TypeError) as caught:
-        use_sinusoidal_positions("bert-base-uncased")
-    rule, got, fix = str(caught.value).splitlines()
-    assert rule.endswith("before training")
-    assert got == "  got: 'bert-base-uncased', a name"
-    assert fix == "  fix: model = AutoModel.from_config(AutoConfig.from_pretrained('bert-base-uncased'))"
-
-
 @for_each(
     ("call", "error", "words"),
     [
         *(
-            (lambda _, wrong=wrong: use_paper(wrong), TypeError, "takes the Hugging Face model itself")
-            for wrong in ("bert-base-uncased", None, BERT.config())
+            (lambda _, wrong=wrong: use_paper(wrong), TypeError, f"takes the Hugging Face model itself{words}")
+            for wrong, words in (
+                (
+                    "bert-uncased",
+                    ".*before training\n  got: 'bert-uncased', a name\n  fix: model = AutoModel.from_config"
+                    r"\(AutoConfig.from_pretrained\('bert-uncased'\)\)$",
+                ),
+                (None, ""),
+                (BERT.config(), ""),
+            )
         ),
         (lambda model: use_paper(model, recipe="mached"), ValueError, r"(?s)recipe must be.*'mached'.*matched"),
         (lambda model: use_paper(model, convention="sinusoids"), ValueError, "sinusoids"),
@@ -679,13 +641,9 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(trained_positions: tor
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, 512, 384))
     report.remove()
     _assert_same(before, _whole(model))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_a_trained_table_in_half_precision_is_recognized(trained_positions: torch.Tensor, dtype: torch.dtype) -> None:
-    model = _with_trained_positions(trained_positions).to(dtype)
-    with pytest.raises(ValueError, match="overwrite 512 trained position vectors"):
-        use_paper(model)
+    for dtype in (torch.float16, torch.bfloat16):
+        with pytest.raises(ValueError, match="overwrite 512 trained position vectors"):
+            use_paper(model.to(dtype))
 
 
 def test_a_table_that_was_trained_for_a_while_looks_trained_and_a_fresh_one_never_does() -> None:
@@ -844,21 +802,28 @@ def test_half_precision_gets_exact_values_rounded_once_and_is_recognized_after_a
 # ---------------------------------------------------------------------------------------------------------- conventions
 
 
-@pytest.mark.parametrize("convention", [*CONVENTIONS, fixed_bases(4, 5, 7, 9, 11, 13, 17, 19)], ids=str)
+@pytest.mark.parametrize(
+    ("convention", "base"),
+    [*((name, None) for name in CONVENTIONS), (fixed_bases(4, 5, 7, 9, 11, 13, 17, 19), None), ("vaswani", 100)],
+    ids=str,
+)
 @pytest.mark.parametrize("name", ["roberta", pytest.param("bart", marks=pytest.mark.slow)])
 def test_every_convention_is_written_from_its_first_position_and_recognized_again(
-    name: str, convention: Any, tmp_path: Path
+    name: str, convention: Any, base: float | None, tmp_path: Path
 ) -> None:
     family = FAMILIES[name]
     model, inputs = family.build(), tokens(family)
-    report = use_paper(model, convention=convention)
-    assert report.convention == resolve_convention(convention)
+    report = use_paper(model, convention=convention, base=base)
+    assert (report.convention, report.base) == (resolve_convention(convention), base)
+    assert base is None or f"of p / {base}^(2i/D)\n" in str(report)
     for table, first in _expected(family, model).items():
-        assert torch.equal(model.get_parameter(table), _rows(first, ROOM + first, WIDTH, convention))
+        assert torch.equal(model.get_parameter(table), _rows(first, ROOM + first, WIDTH, convention, base))
     again = _reloaded(model, tmp_path)
     assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
-    repeated = use_paper(again, convention=convention)
-    assert {table.was for table in repeated.tables} == {f"{resolve_convention(convention).name} sinusoids"}
+    assert again.config.sinusoidal_positions["base"] == base
+    repeated = use_paper(again, convention=convention, base=base)
+    was = resolve_convention(convention).name + (f", base {base}" if base else "")
+    assert {table.was for table in repeated.tables} == {f"{was} sinusoids"}
     with pytest.raises(RuntimeError, match="learned rows are gone"):
         repeated.remove()
 
@@ -1124,33 +1089,17 @@ def test_remove_works_after_a_change_of_dtype() -> None:
 
 @pytest.mark.slow  # imports everything in another process
 def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_this_package(tmp_path: Path) -> None:
-    built = {
-        "bert": BERT.build("ForSequenceClassification"),
-        "roberta": ROBERTA.build("ForMaskedLM"),
-        "gpt2": GPT2.build("LMHeadModel"),
-        "bart": BART.build("ForConditionalGeneration"),
-    }
-    inputs, expected = {}, {}
-    for name, model in built.items():
-        use_paper(model, max_positions=ROOM + 7)
-        model.save_pretrained(tmp_path / name)
-        inputs[name] = tokens(FAMILIES[name], ROOM + 7)
-        with torch.no_grad():
-            expected[name] = model(**inputs[name]).logits
+    model, inputs = BART.build("ForConditionalGeneration"), tokens(BART, ROOM + 7)
+    use_paper(model, max_positions=ROOM + 7)
+    model.save_pretrained(tmp_path)
     torch.save(inputs, tmp_path / "inputs.pt")
     script = f"""
         import sys
         sys.modules["hf_posenc"] = None  # any import of it raises
         import torch, transformers
         torch.set_num_threads(1)
-        found = {{}}
-        for name, inputs in torch.load({str(tmp_path / "inputs.pt")!r}).items():
-            cls = {{"bert": "BertForSequenceClassification", "roberta": "RobertaForMaskedLM", "gpt2": "GPT2LMHeadModel",
-                   "bart": "BartForConditionalGeneration"}}[name]
-            model = getattr(transformers, cls).from_pretrained({str(tmp_path)!r} + "/" + name).eval()
-            with torch.no_grad():
-                found[name] = model(**inputs).logits
-        torch.save(found, {str(tmp_path / "found.pt")!r})
+        model = transformers.BartForConditionalGeneration.from_pretrained({str(tmp_path)!r}).eval()
+        torch.save(model(**torch.load({str(tmp_path / "inputs.pt")!r})).logits, {str(tmp_path / "found.pt")!r})
         try:
             import hf_posenc
         except ImportError:
@@ -1160,8 +1109,7 @@ def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_thi
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert ran.stdout.strip() == "cannot import hf_posenc"
-    found = torch.load(tmp_path / "found.pt")
-    assert all(torch.equal(found[name], expected[name]) for name in built)
+    assert torch.equal(torch.load(tmp_path / "found.pt"), model(**inputs).logits)
 
 
 # ----------------------------------------------------------------------------------------------------------- the report
@@ -1196,8 +1144,9 @@ def test_the_papers_recipe_warns_once_when_positions_drown_tokens() -> None:
         warnings.simplefilter("error")
         assert "times as large" not in str(use_sinusoidal_positions(model, recipe="paper"))
     model = BERT.build()
-    with pytest.warns(UserWarning, match=re.escape("use_sinusoidal_positions(model, recipe='matched')")):
+    with pytest.warns(UserWarning, match=re.escape("use_sinusoidal_positions(model, recipe='matched')")) as given:
         spread = use_sinusoidal_positions(model, recipe="paper").spread
+    assert len(given) == 1
     table, words = (getattr(model.embeddings, f"{each}_embeddings").weight.detach() for each in ("position", "word"))
     assert spread == pytest.approx(float(table.std() / words.std()), rel=1e-2)
     with warnings.catch_warnings():
@@ -1205,21 +1154,15 @@ def test_the_papers_recipe_warns_once_when_positions_drown_tokens() -> None:
         use_sinusoidal_positions(model, recipe="paper")
 
 
-@pytest.mark.parametrize("family", [BERT, ROBERTA, GPT2, FAMILIES["opt"], BART])
-def test_only_the_papers_recipe_warns_with_the_fix(family: Family) -> None:
+@pytest.mark.parametrize(("family", "is_frozen"), [(BERT, True), (BART, True), (GPT2, False)])
+def test_the_recipe_chooses_what_is_frozen_and_freeze_overrides_it_and_no_call_warns(
+    family: Family, is_frozen: bool
+) -> None:
     model = family.build()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        use_sinusoidal_positions(model)
+        assert bool(use_sinusoidal_positions(model).frozen) is is_frozen
         use_sinusoidal_positions(model)  # a second call
-    with pytest.warns(UserWarning, match="times as large as its token embeddings.*recipe='matched'") as given:
-        use_sinusoidal_positions(family.build(), recipe="paper")
-    assert len(given) == 1
-
-
-@pytest.mark.parametrize(("family", "is_frozen"), [(BERT, True), (BART, True), (GPT2, False)])
-def test_the_recipe_chooses_what_is_frozen_and_freeze_overrides_it(family: Family, is_frozen: bool) -> None:
-    assert bool(use_sinusoidal_positions(family.build()).frozen) is is_frozen
     for freeze in (True, False):
         assert bool(use_sinusoidal_positions(family.build(), freeze=freeze).frozen) is freeze
 
@@ -1328,27 +1271,6 @@ def test_the_first_report_restores_the_model_after_a_second_call_or_raises() -> 
         first.remove()
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM + 4, WIDTH))
     assert model.config.sinusoidal_positions["convention"]["name"] == "vaswani"
-
-
-# ------------------------------------------------------------------------------------------------------- another base
-
-
-def test_a_smaller_base_is_written_verified_recorded_and_recognized(tmp_path: Path) -> None:
-    model = BERT.build()
-    name, table = next((name, each) for name, each in model.named_parameters() if "position_embeddings" in name)
-    report = use_paper(model, base=100)
-    rows = sinusoidal_encoding(torch.arange(len(table)), table.shape[1], base=100)
-    assert torch.equal(table, rows)
-    assert "of p / 100^(2i/D)\n" in str(report)
-    assert report.base == 100
-    model.save_pretrained(tmp_path)
-    again = type(model).from_pretrained(tmp_path)
-    assert again.config.sinusoidal_positions["base"] == 100
-    second = use_paper(again, base=100)
-    assert second.tables[0].was == "vaswani, base 100 sinusoids"
-    assert torch.equal(dict(again.named_parameters())[name], rows)
-    other = use_paper(again)
-    assert other.tables[0].was == "vaswani, base 100 sinusoids"  # ours, so another formula may take their place
 
 
 def test_a_table_of_zeros_is_known_to_be_read_at_position_ids() -> None:
