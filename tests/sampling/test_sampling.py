@@ -301,7 +301,7 @@ def _follower(lengths: Any = LENGTHS, budget: int = BUDGET, **more: Any) -> Toke
 def test_a_state_of_other_lengths_or_settings_is_refused_by_name(saved: Any, here: Any, named: str) -> None:
     state = saved.state_dict(1)
     expected = list(here)
-    with pytest.raises(ValueError, match=r"the state belongs to another plan.*\n.* (400|399) documents here") as caught:
+    with pytest.raises(ValueError, match=r"the state belongs to another plan") as caught:
         here.load_state_dict(state)
     assert f" {named}" in str(caught.value).splitlines()[1]
     assert list(here) == expected  # and nothing of it was taken
