@@ -337,11 +337,7 @@ def byte_bpe() -> PreTrainedTokenizerFast:
 def sentencepiece_bpe() -> PreTrainedTokenizerFast:
     """Like Llama 2's: BPE of SentencePiece with bytes for unknown characters, and `<s>` before each text."""
     return _wrapped(
-        _sentencepiece_bpe_json(),
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        model_max_length=1024,
+        _sentencepiece_bpe_json(), bos_token="<s>", eos_token="</s>", unk_token="<unk>", model_max_length=1024
     )
 
 

@@ -150,10 +150,7 @@ NAMED: dict[str, Family] = {
         "ConvBert", _BERT | {"embedding_size": WIDTH, "num_attention_heads": 4}, {_EMBEDDINGS: 0}, heads=_LM
     ),
     "rembert": Family(
-        "RemBert",
-        _BERT | {"input_embedding_size": 12, "output_embedding_size": 12},
-        {_EMBEDDINGS: 0},
-        heads=_LM,
+        "RemBert", _BERT | {"input_embedding_size": 12, "output_embedding_size": 12}, {_EMBEDDINGS: 0}, heads=_LM
     ),
     "ernie": Family("Ernie", _BERT, {_EMBEDDINGS: 0}, heads=_LM),
     "big_bird": Family("BigBird", _BERT | {"block_size": 4, "num_random_blocks": 1}, {_EMBEDDINGS: 0}, heads=_LM),
@@ -220,13 +217,7 @@ NAMED: dict[str, Family] = {
         **_DECODER,
         heads=("ForCausalLM", "ForSequenceClassification"),
     ),
-    "biogpt": Family(
-        "BioGpt",
-        _BERT,
-        {"embed_positions.weight": 2},
-        **_DECODER,
-        heads=("ForCausalLM",),
-    ),
+    "biogpt": Family("BioGpt", _BERT, {"embed_positions.weight": 2}, **_DECODER, heads=("ForCausalLM",)),
     "bart": Family("Bart", _BART, _both(2), **_ALONE, heads=("ForConditionalGeneration", "ForSequenceClassification")),
     "mbart": Family("MBart", _BART, _both(2), **_ALONE, heads=("ForConditionalGeneration",)),
     "plbart": Family("PLBart", _BART, _both(2), **_ALONE, heads=("ForConditionalGeneration",)),
@@ -381,14 +372,8 @@ REFUSED: dict[str, tuple[str, Family]] = {
     "qwen3": ("rotary", Family("Qwen3", _LLAMA)),
     "gemma": ("rotary", Family("Gemma", _LLAMA)),
     "gpt_neox": ("rotary", Family("GPTNeoX", _BERT)),
-    "falcon": (
-        "rotary",
-        Family("Falcon", {name: _BERT[name] for name in list(_BERT)[:4]}),
-    ),
-    "bloom": (
-        "alibi",
-        Family("Bloom", {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "n_layer": 2, "n_head": 2}),
-    ),
+    "falcon": ("rotary", Family("Falcon", {name: _BERT[name] for name in list(_BERT)[:4]})),
+    "bloom": ("alibi", Family("Bloom", {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "n_layer": 2, "n_head": 2})),
     "t5": ("relative", Family("T5", _T5)),
     "marian": ("sinusoidal", Family("Marian", _BART | {"pad_token_id": 0, "decoder_start_token_id": 0})),
     "pegasus": ("sinusoidal", Family("Pegasus", _BART)),
@@ -407,10 +392,7 @@ MORE_REFUSED: dict[str, tuple[str, Family]] = {
         Family("CTRL", {key: _GPT2[key] for key in ("vocab_size", "n_embd", "n_layer", "n_head")} | {"dff": 24}),
     ),
     "esm with rotary positions": ("rotary", Family("Esm", _ROBERTA | {"position_embedding_type": "rotary"})),
-    "falcon with alibi": (
-        "alibi",
-        Family("Falcon", {name: _BERT[name] for name in list(_BERT)[:4]} | {"alibi": True}),
-    ),
+    "falcon with alibi": ("alibi", Family("Falcon", {name: _BERT[name] for name in list(_BERT)[:4]} | {"alibi": True})),
     "fsmt": (
         "sinusoidal",
         Family("FSMT", _FSMT | {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "langs": ["en", "de"]}),

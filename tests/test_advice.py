@@ -105,9 +105,6 @@ def test_another_budget_names_the_saved_one() -> None:
         TokenBudgetBatchSampler([5, 3, 8], 32).load_state_dict(state)
 
 
-# ------------------------------------------------------------------------------------------- advice, pasted and run
-
-
 def keywords_of(text: str) -> list[ast.keyword]:
     """Return the arguments if a text is nothing but keyword arguments, as in `max_length=3, stride=1`."""
     try:
@@ -304,8 +301,6 @@ def test_meta_a_wrong_advice_is_found(advice: str, condition: str, error: type[E
     with pytest.raises(error):
         check_case(f"{mistake}\n-> {condition}", tmp_path)
 
-
-# ----------------------------------------------------------------------------- calls in messages, read from source
 
 _CALL = re.compile(r"(?<![\w.'\"/\\])[A-Za-z_][\w.]*\(")
 

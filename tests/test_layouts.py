@@ -203,9 +203,6 @@ def _or_refusal(collate: C, rows: list[dict[str, Any]]) -> Any:
         return str(error)
 
 
-# -------------------------------------------------------------------------------------------------------- refusals
-
-
 @for_each(
     ("row", "words"),
     [
@@ -336,9 +333,6 @@ def test_masks_read_every_column_that_divides_documents_with_and_without_a_mask(
     }
     if two and len(two) == len(batch):
         assert AttentionMask.from_batch(two).documents.tolist() == [[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]]
-
-
-# ------------------------------------------------------------------------ masks of four dimensions, gaps, stored rows
 
 
 def masked(documents: list[int], *, causal: bool = True, window: int | None = None, pads: str = "self") -> torch.Tensor:

@@ -127,10 +127,7 @@ def test_a_line_of_the_table_gives_what_the_function_of_the_tutorial_gives(their
     names: dict[str, Any] = {name: getattr(hf_posenc, name) for name in hf_posenc.__all__}
     names["padding_mask_from_ids"] = hf_posenc.masks.padding_mask_from_ids
     names |= {"torch": torch, "F": F, "B": B, "T": T, "P": P, "d": d, "dropout": 0.0, "rows": ROWS_OF_IDS}
-    names |= {
-        "ids": torch.from_numpy(ids),
-        **dict.fromkeys("qkv", torch.from_numpy(q)),
-    }
+    names |= {"ids": torch.from_numpy(ids), **dict.fromkeys("qkv", torch.from_numpy(q))}
     names |= {"lengths": torch.tensor([6, 3]), "x": torch.from_numpy(x), "embedding": embedding, "vectors": vectors}
     names |= {"words": words, "weights": weights, "collate": collate}
     expected = np.asarray(THEIRS[theirs]())

@@ -86,8 +86,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-# ----------------------------------------------------------------------------------------------- rows, as others write
-
 BOUNDARIES = ["document_ids", "seq_idx", "attention_mask", "seq_lengths", "cu_seq_lens_q", "position_ids"]
 OWN_IDS = st.lists(st.tuples(st.integers(2, IDS - 1), st.booleans()), min_size=1, max_size=7)
 CLASS = st.sampled_from([IGNORED, *range(CLASSES)])
@@ -164,9 +162,6 @@ def _in_order_of_sizes(order: list[int], sizes: list[int]) -> list[int]:
     return out
 
 
-# ---------------------------------------------------------------------------------------------------- plain references
-
-
 def alone(model: Any, documents: list[Document], *, shifts: bool) -> tuple[float, list[int]]:
     """Return the mean loss over all targets of documents that are run one by one, and the targets."""
     total, targets = 0.0, []
@@ -226,9 +221,6 @@ def check(model: Any, batch: Any, documents: list[Document], *, shifts: bool) ->
     if targets:
         with torch.no_grad():
             assert abs(float(model(**batch).loss) - loss) < 2e-4
-
-
-# --------------------------------------------------------------------------------------------------------------- tests
 
 
 @pytest.mark.parametrize("name", [slow("GPT-2"), "Mistral with a window of 3"])

@@ -20,12 +20,7 @@ from looping import for_each
 from sinusoid_reference import table_of
 from test_readme import REPO
 
-from hf_posenc.positions import (
-    CONVENTIONS,
-    Convention,
-    SinusoidalPositionalEncoding,
-    sinusoidal_encoding,
-)
+from hf_posenc.positions import CONVENTIONS, Convention, SinusoidalPositionalEncoding, sinusoidal_encoding
 
 HERE = installed()[0]
 OF_THE_TEST_EXTRA = {"", "transformers", "diffusers", "x-transformers", "positional-encodings"}
@@ -52,9 +47,6 @@ def name_of(peer: Peer) -> str:
     return f"{peer.package} {peer.name}".strip()
 
 
-# -------------------------------------------------------------------------------------- the peers of the benchmarks
-
-
 def test_the_peers_of_the_test_extra_are_here_and_every_preset_has_one() -> None:
     assert {peer.package for peer in HERE} >= OF_THE_TEST_EXTRA
     assert {peer.convention for peer in PEERS} >= set(CONVENTIONS) - {"fairseq"}  # M2M100 stands for it, below
@@ -74,9 +66,6 @@ def test_a_peers_module_adds_what_ours_adds_from_the_same_first_position(peer: P
     module = SinusoidalPositionalEncoding(32, convention=peer.convention, scale=peer.scale)
     assert peer.adds is not None
     torch.testing.assert_close(peer.adds(70, 32)(x), module(x), rtol=0, atol=73 * 2**-23 + 2**-20)
-
-
-# -------------------------------------------------------------------------------------------- models of transformers
 
 
 def _weights(model: str, name: str) -> Theirs:
@@ -180,9 +169,6 @@ def test_the_first_token_has_the_position_that_the_model_gives_it(model: str, co
     assert_same_rows(theirs, added, first=2)
 
 
-# -------------------------------------------------------------------------------------------------- other packages
-
-
 @pytest.mark.parametrize("width", [2, 3, 4, 33, 64])
 def test_diffusers_timesteps_are_four_conventions_by_two_settings(width: int) -> None:
     for flip in (False, True):
@@ -237,9 +223,6 @@ def test_positional_encodings_cuts_an_odd_width_out_of_the_next_even_one(width: 
     module = of("positional_encodings.torch_encodings", "PositionalEncoding1D")(width)
     theirs = module(torch.empty(1, 300, width))[0]
     assert_same_rows(theirs, ours(300, width + 1, "vaswani")[:, :width])
-
-
-# --------------------------------------------------------------------------------------------------- tensor2tensor
 
 
 @functools.cache

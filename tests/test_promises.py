@@ -24,8 +24,6 @@ from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, f
 DATA = Path(__file__).parent / "data"
 TEXTS = ["I ride bike", "bikes I ride, she said unsurprisingly", "é"]
 
-# ------------------------------------------------------------------------------------------------- names and batch keys
-
 
 def test_the_public_names() -> None:
     assert hf_posenc.__all__ == [
@@ -99,8 +97,6 @@ def test_the_columns_of_a_column_call(wordpiece) -> None:
     assert list(columns) == ["input_ids", "token_type_ids", "attention_mask", "length"]
 
 
-# ------------------------------------------------------------------------------------------------- bits of the encoding
-
 GOLDEN = json.loads(golden.FILE.read_text(encoding="utf-8"))
 
 
@@ -116,8 +112,6 @@ def test_the_file_of_bits_holds_the_formula_rounded_once() -> None:
     for convention, width in golden.cases():
         assert golden.of_formula(convention, width) == GOLDEN[convention.name][str(width)], (convention.name, width)
 
-
-# ------------------------------------------------------------------------------------------------------ saved collators
 
 SAVED = sorted((DATA / "saved").glob("*/*"))
 
@@ -148,9 +142,6 @@ def test_every_saved_format_has_a_folder(wordpiece, tmp_path: Path) -> None:
     assert {saved["format_version"] for saved in written} == set(range(3, now["format_version"] + 1))  # 3 is of 0.2.0
     for saved in written:  # a setting that was added since then has its default
         assert saved.keys() <= now.keys()
-
-
-# --------------------------------------------------------------------------------------------------------- new versions
 
 
 def write_folders(version: str) -> None:

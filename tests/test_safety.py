@@ -123,9 +123,6 @@ def test_storage_options_of_a_corpus_are_stored_and_printed_nowhere(
     assert not any(b"a-secret-key" in content for content in [*written, shown])
 
 
-# ------------------------------------------------------------------------------------------- code, and what is promised
-
-
 def test_code_beside_a_tokenizer_does_not_run(wordpiece, tmp_path: Path) -> None:
     C(wordpiece).save_pretrained(tmp_path)
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")

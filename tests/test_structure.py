@@ -39,8 +39,6 @@ ROOM_OF = {"__main__": "cli"}
 HEAVY = {"transformers", "datasets", "ray", "pyarrow", "matplotlib"}
 NUMPY_ONLY = set(ROOMS[: ROOMS.index("positions")])
 
-# --------------------------------------------------------------------------------------------------- reading the source
-
 
 @functools.cache
 def parsed(source: str) -> ast.Module:
@@ -112,9 +110,6 @@ def target_room(dotted: str, package: Path) -> str | None:
     name = rest.split(".")[0]
     is_module = (package / f"{name}.py").exists() or (package / name / "__init__.py").exists()
     return ROOM_OF.get(name, name) if is_module else "__init__"
-
-
-# ----------------------------------------------------------------------------------------------------------- the checks
 
 
 def check_layers(package: Path) -> list[str]:
@@ -456,9 +451,6 @@ def check_public_face(package: Path) -> list[str]:
     return found_on_import(package)[1]
 
 
-# ------------------------------------------------------------------------------------------------ the tree passes them
-
-
 def test_a_module_imports_only_rooms_above_its_own() -> None:
     assert check_layers(REPO / "hf_posenc") == []
 
@@ -520,9 +512,6 @@ def test_the_test_process_cannot_reach_the_network() -> None:
 
 def test_no_docstring_opens_with_a_free_relative() -> None:
     assert free_relatives(REPO / "hf_posenc") == []
-
-
-# ------------------------------------------------------------------------- a broken copy does not (one for each check)
 
 
 @pytest.fixture

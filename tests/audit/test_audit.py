@@ -63,9 +63,6 @@ def table_of(found: audit.PositionCheck, part: str = "") -> audit.CheckedTable:
     return next(table for table in found.tables if part in table.name)
 
 
-# ------------------------------------------------------------------------------------------------- tables of sinusoids
-
-
 @for_each(
     ("family", "first_row", "padding_row", "preset", "zero_rows"),
     [
@@ -136,9 +133,6 @@ def test_marians_decoder_shifts_and_takes_no_position_ids() -> None:
     assert found.takes_position_ids is False
     assert "of input_ids and decoder_input_ids if only an attention mask is passed; pad on the right" in str(found)
     assert "pass position_ids" in str(audit.check(made("XGLM")))
-
-
-# ------------------------------------------------------------------------------------------------------- other models
 
 
 @for_each(
@@ -300,9 +294,6 @@ def test_a_table_with_nan_is_reported_as_unreadable() -> None:
     assert table.identified is None
     assert not table.is_sinusoidal
     assert "unreadable: every number of a table must be finite, nan in row 39, column 3" in str(table)
-
-
-# ---------------------------------------------------------------------------------------------- wrappers, and refusals
 
 
 def test_wrappers_are_opened() -> None:

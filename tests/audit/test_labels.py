@@ -39,9 +39,6 @@ def _rows(tokenizer: Any, count: int = 40) -> list[Row]:
     return rows
 
 
-# ---------------------------------------------------------------------------------------------------- planted mistakes
-
-
 def _untrained(row: Row, _: Any) -> None:
     row["labels"] = [-100] * len(row["labels"])
 
@@ -246,9 +243,6 @@ def test_without_a_tokenizer_end_tokens_are_not_checked(wordpiece) -> None:
     assert audit.labels(rows).problems == {"untrained": (4,)}
 
 
-# ---------------------------------------------------------------------------------------------- labels made elsewhere
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -367,9 +361,6 @@ def test_a_stream_is_read_once_and_nothing_given_is_changed(wordpiece) -> None:
     assert wordpiece.padding_side == "right"
 
 
-# ------------------------------------------------------------------------------------------------------------- refused
-
-
 @for_each(
     ("rows", "error", "words"),
     [
@@ -410,9 +401,6 @@ def test_an_error_numbers_the_row_in_the_whole_data_set(kind: Callable[[list[Any
 def test_an_end_token_that_is_no_token_is_refused(wordpiece, tokenizer_too: bool) -> None:
     with pytest.raises(ValueError, match="end_token must be one token of the tokenizer\n  got: 'the end'"):
         audit.labels(_rows(wordpiece), wordpiece if tokenizer_too else None, end_token="the end")
-
-
-# -------------------------------------------------------------------------------------------------------------- a loop
 
 
 def _causes(labels: list[int], mask: list[int]) -> Counter[str]:

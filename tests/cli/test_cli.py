@@ -55,9 +55,6 @@ def numbers_after(text: str, name: str) -> list[int]:
     return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\b", line)]
 
 
-# --------------------------------------------------------------------------------------------------------------- show
-
-
 def test_show_prints_the_batch_of_the_collator(bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", "unsurprisingly", "-t", bert_folder) == 0
     out = capsys.readouterr().out
@@ -121,9 +118,6 @@ def test_a_truncated_text_gives_a_note(bert_folder: Path, capsys: pytest.Capture
     assert "note: 1 of 1 texts were truncated to 512 tokens" in capsys.readouterr().err
     assert run("show", "I ride bike", "-t", bert_folder, "--max-length", 3) == 0
     assert capsys.readouterr().err == ""  # the user set the limit
-
-
-# --------------------------------------------------------------------------------------------------------------- demo
 
 
 @pytest.mark.slow
@@ -211,9 +205,6 @@ def test_demo_without_matplotlib_prints_how_to_install_it(
     assert run("demo", "-t", bert_folder, file) == 0
     assert 'pip install "matplotlib>=' in capsys.readouterr().out
     assert not list(tmp_path.glob("*.png"))
-
-
-# -------------------------------------------------------------------------------------------------------------- check
 
 
 @pytest.fixture
@@ -316,9 +307,6 @@ def test_check_reports_a_wrong_folder_in_three_lines(
     assert run("check") == 2
 
 
-# ------------------------------------------------------------------------------------------------------------- labels
-
-
 @pytest.mark.parametrize("kind", ["save_to_disk", "parquet", "json", "folder"])
 def test_labels_reports_on_saved_rows_and_fails_if_a_row_has_a_problem(
     kind: str, wordpiece, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -406,9 +394,6 @@ def test_a_missing_path_is_named_before_slow_imports_with_the_folder_above_it(tm
     for (arguments, fix), message in zip(cases, messages, strict=False):
         folder = "corpus has a.jsonl" if "corpus/b.jsonl" in arguments else "the current folder has corpus"
         assert message.endswith(f"\n  got: {folder}\n  fix: {fix}\n2"), arguments
-
-
-# --------------------------------------------------------------------------------------------------------------- plot
 
 
 def drawn_by(capsys: pytest.CaptureFixture[str]) -> Path:
@@ -602,9 +587,6 @@ def test_a_refused_picture_writes_no_file_and_explains_in_three_lines(
     assert {*tmp_path.iterdir()} == there
 
 
-# ----------------------------------------------------------------------------------------------------------- refusals
-
-
 def refused(capsys: pytest.CaptureFixture[str], *phrases: str) -> None:
     err = capsys.readouterr().err
     assert "Traceback" not in err
@@ -660,9 +642,6 @@ def test_a_bug_keeps_its_traceback(words: str, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(DataCollatorWithPositionalEncoding, "batch", broken)
     with pytest.raises(ValueError, match="a bug"):
         cli.main(["show", "I ride bike", "-t", str(bert_folder)])
-
-
-# ------------------------------------------------------------------------------------------------------ a new process
 
 
 def test_the_examples_of_the_help_run(

@@ -23,21 +23,11 @@ def small() -> Batch:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- a dict
-
-
 def test_it_is_a_dict_that_unpacks_into_a_call() -> None:
     batch = small()
     assert isinstance(batch, dict)
     assert dict(**batch).keys() == batch.keys()
     assert next(iter(batch)) == "input_ids"
-
-
-def test_it_is_rebuilt_from_its_items_as_trainer_and_accelerate_do() -> None:
-    batch = small()
-    again = type(batch)({name: tensor.clone() for name, tensor in batch.items()})
-    assert isinstance(again, Batch)
-    assert again.keys() == batch.keys()
 
 
 def test_accelerate_moves_it() -> None:
@@ -71,9 +61,6 @@ def test_it_is_shown_whatever_its_keys_are() -> None:
     batch = Batch({"input_ids": torch.tensor([[5, 6]]), 3: torch.tensor([1.5]), None: "text"})
     assert [line.split()[0] for line in repr(batch).splitlines()] == ["Batch(", "input_ids", "3", "None", ")"]
     assert "<code>3</code>" in batch._repr_html_()
-
-
-# --------------------------------------------------------------------------------------------------------- attributes
 
 
 def test_keys_are_attributes_as_in_batch_encoding() -> None:
@@ -111,9 +98,6 @@ def test_attributes_are_read_only_and_the_error_names_the_key() -> None:
 def test_copies_and_moved_batches_have_attributes(duplicate) -> None:
     again = duplicate(small()).to("cpu")
     assert torch.equal(again.input_ids, small().input_ids)
-
-
-# ------------------------------------------------------------------------------------------------------------- moving
 
 
 def test_moving_gives_a_new_batch_and_leaves_this_one(device: torch.device) -> None:
@@ -190,9 +174,6 @@ def test_the_error_for_moving_arrays_names_return_tensors() -> None:
     batch = Batch({"input_ids": np.ones((1, 2), dtype=np.int64)})
     with pytest.raises(TypeError, match=r"(?s)'input_ids' is not a tensor.*return_tensors=\"pt\""):
         batch.to("cpu")
-
-
-# ----------------------------------------------------------------------------------------------------------- pictures
 
 
 def test_the_text_picture_names_shape_dtype_and_device() -> None:

@@ -245,10 +245,7 @@ def sources(trees: list[Tree]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     yield (
         "rows",
         [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
-        {
-            "branches": "all",
-            "text_column": "prompt",
-        },
+        {"branches": "all", "text_column": "prompt"},
     )
     ids = {"prompt_ids": [tree.prompt for tree in trees], "all": [tree.answers for tree in trees]}
     yield "ids", ids, {"branches": "all"}
@@ -299,9 +296,6 @@ def test_a_prompt_and_its_answers_are_the_example_of_the_docs() -> None:
         "branch_ids": [0, 1, 1, 1, 2, 2, 2],
         "labels": [-100, -100, 7, 8, -100, 9, 10],
     }
-
-
-# ------------------------------------------------------------------------------------------------------ read once more
 
 
 @for_each("packing", [False, True])
@@ -368,9 +362,6 @@ def test_columns_with_a_value_per_token_move_with_their_tokens() -> None:
     assert batch["labels"].tolist() == [[-100, -100, 7, -100, -100, 2, -100]]
 
 
-# ---------------------------------------------------------------------------------------------------------------- masks
-
-
 def sees(tree_row: dict[str, list[int]], query: int, key: int, window: int | None) -> bool:
     """The definition: shared tokens before it and its own branch, at a distance of positions below the window."""
     branches = tree_row["branch_ids"]
@@ -417,9 +408,6 @@ def test_a_prefix_shows_only_shared_tokens_to_all_branches() -> None:
     branches = torch.tensor([[0, 0, 1, 2]])
     made = AttentionMask.from_batch({"branch_ids": branches}, look_ahead=True, prefix=3).dense()[0, 0].int()
     assert made.tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]
-
-
-# ---------------------------------------------------------------------------------------------------- length and models
 
 
 def test_max_length_limits_the_prompt_and_one_answer() -> None:
@@ -486,10 +474,7 @@ def test_settings_that_do_not_fit_branches_are_refused() -> None:
 @for_each(
     ("row", "message"),
     [
-        (
-            {"branch_ids": [0, 1, 1, 0, 2]},
-            "branch_ids must be 0 at the shared tokens",
-        ),
+        ({"branch_ids": [0, 1, 1, 0, 2]}, "branch_ids must be 0 at the shared tokens"),
         ({"branch_ids": [0, 1, 1, 3, 3]}, "branch_ids must be 0 at the shared tokens"),
         ({"branch_ids": [2, 2, 2, 2, 2]}, "branch_ids must be 0 at the shared tokens"),
         ({"branch_ids": [0, 1, 1, 2, 2]}, "each branch of a document must begin with the same token"),
@@ -559,9 +544,6 @@ def test_a_prompt_without_tokens_makes_documents_of_the_answers() -> None:
     assert batch["branch_ids"].tolist() == [[1, 1, 1, 2, 2, 2]]
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2]]
     assert batch["labels"].tolist() == [[-100, 6, 2, -100, 8, 2]]
-
-
-# --------------------------------------------------------------------------------------------------------------- scores
 
 
 def test_scores_sum_the_log_probabilities_of_each_answer_by_their_definition() -> None:

@@ -57,9 +57,6 @@ def _kinds(texts: list[str]) -> Iterator[tuple[str, Any]]:
     yield "table", pa.table({"text": texts})
 
 
-# ---------------------------------------------------------------------------------------------------------- the batches
-
-
 @for_each("window", [1, 7, 50, 10_000])
 def test_every_text_is_in_one_batch_within_the_budget_and_results_come_back_in_order(any_fast, window: int) -> None:
     texts = _texts(50)
@@ -108,13 +105,6 @@ def test_a_batch_is_that_of_the_collator_with_columns_labels_and_targets(wordpie
         assert list(again) == list(batch)
         for name in again:
             assert torch.equal(again[name], batch[name]), name
-
-
-def test_slow_tokenizers_give_the_same_results(slow) -> None:
-    texts = _texts(9)
-    collate = C(slow, pad_token=None if slow.pad_token else "eos")
-    batches = collate.batches(texts, 256, window=4)
-    assert batches.in_order(_ids(batch) for batch in batches) == _ids(collate(texts))
 
 
 def test_settings_of_the_collator_apply(wordpiece) -> None:
@@ -173,9 +163,6 @@ def test_padding_is_as_low_as_that_of_a_plan_of_all_texts(wordpiece) -> None:
     assert padded - sum(lengths) == plan_batches(lengths, 1_024, window=400).padding
 
 
-# ----------------------------------------------------------------------------------------------------------- no text
-
-
 @pytest.mark.parametrize("texts", [[], (), {}, {"text": []}, iter([]), np.array([], dtype=object)])
 def test_no_texts_give_no_batches_and_an_empty_result(wordpiece, texts: Any) -> None:
     batches = C(wordpiece).batches(texts, 64)
@@ -203,9 +190,6 @@ def test_empty_texts_are_refused_by_number_or_kept(word_level) -> None:
     assert kept.in_order(batch["attention_mask"].sum(1) for batch in kept).tolist() == [2, 0, 1, 0, 1]
 
 
-# ----------------------------------------------------------------------------------------------------------- overflow
-
-
 @pytest.mark.parametrize("window", [2, 100])
 def test_the_rows_of_a_long_text_stay_together_and_name_their_text(word_level, window: int) -> None:
     texts = ["I ride bike and she said so", "I", "", "bike ride I she", "she said"]
@@ -220,9 +204,6 @@ def test_the_rows_of_a_long_text_stay_together_and_name_their_text(word_level, w
     plain = C(word_level).batches(["I", "she"], 6)
     list(plain)
     assert plain.overflow_to_sample_mapping.tolist() == [0, 1]
-
-
-# ------------------------------------------------------------------------------------------------------------ in_order
 
 
 def test_results_keep_their_shape_dtype_and_kind(wordpiece) -> None:
@@ -248,20 +229,6 @@ def test_results_keep_their_shape_dtype_and_kind(wordpiece) -> None:
     assert weight.grad == arrays.sum()
 
 
-def test_the_vectors_of_an_encoder_are_those_of_each_text_alone(wordpiece) -> None:
-    from transformers import BertConfig, BertModel
-
-    torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(wordpiece), hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
-    model = BertModel(config).eval()
-    collate, texts = C(wordpiece, model=model), _texts(25)
-    batches = collate.batches(texts, 128, window=10)
-    with torch.inference_mode():
-        vectors = batches.in_order(model(**batch).pooler_output for batch in batches)
-        alone = torch.cat([model(**collate([text])).pooler_output for text in texts])
-    torch.testing.assert_close(vectors, alone, rtol=0, atol=1e-5)
-
-
 def test_batches_can_be_iterated_again_and_peeked_at(wordpiece) -> None:
     texts = _texts(20)
     batches = C(wordpiece).batches(texts, 128, window=6)
@@ -271,9 +238,6 @@ def test_batches_can_be_iterated_again_and_peeked_at(wordpiece) -> None:
     again = [_ids(batch) for batch in batches]
     assert again == [_ids(batch) for batch in made]
     assert batches.in_order(again) == _ids(C(wordpiece)(texts))
-
-
-# ----------------------------------------------------------------------------------------------------------- refusals
 
 
 def test_an_iterator_is_not_read_twice(wordpiece) -> None:

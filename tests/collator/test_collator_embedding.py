@@ -44,9 +44,6 @@ def _vaswani(position: int, column: int, width: int) -> float:
     return math.cos(angle) if column % 2 else math.sin(angle)
 
 
-# --------------------------------------------------------------------------------------------------------- definition
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_real_token_is_its_row_plus_the_encoding_of_its_position(wordpiece, side: str) -> None:
     table = _frozen()
@@ -63,13 +60,6 @@ def test_a_real_token_is_its_row_plus_the_encoding_of_its_position(wordpiece, si
             want = table.weight[batch["input_ids"][row, column]] + code
             torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
             position += 1
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 7, 16])
-def test_every_width_works_odd_ones_and_the_smallest_too(wordpiece, width: int) -> None:
-    batch = C(wordpiece, embedding=width)(TEXTS)
-    assert batch["inputs_embeds"].shape[-1] == width
-    assert batch["inputs_embeds"].isfinite().all()
 
 
 @for_each("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
@@ -253,9 +243,6 @@ def test_a_bare_table_does_not_silently_turn_other_positions_into_sinusoids(word
     assert torch.equal(plain["inputs_embeds"], C(wordpiece, embedding=_frozen())(TEXTS)["inputs_embeds"])
 
 
-# -------------------------------------------------------------------------------------------------- snapshot and live
-
-
 def test_a_snapshot_has_no_gradient_and_warns_once(wordpiece) -> None:
     collate = C(wordpiece, embedding=nn.Embedding(1200, 8))
     with pytest.warns(UserWarning, match="without gradient") as warned:
@@ -367,27 +354,6 @@ def test_memory_that_does_not_fit_is_refused(wordpiece, out: Any, words: str) ->
         C(wordpiece, embedding=_frozen()).embed(TEXTS, out=out)
 
 
-def test_a_training_loop_with_embed_learns_and_one_with_snapshots_does_not(wordpiece) -> None:
-    table = nn.Embedding(1200, 4)
-    collate = C(wordpiece, embedding=table)
-    before = table.weight.detach().clone()
-    optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
-    losses = []
-    for _ in range(5):
-        loss = collate.embed(TEXTS)["inputs_embeds"].square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses == sorted(losses, reverse=True)
-    assert not torch.equal(table.weight, before)
-    with (
-        pytest.warns(UserWarning, match="without gradient"),
-        pytest.raises(RuntimeError, match="does not require grad"),
-    ):
-        collate(TEXTS)["inputs_embeds"].sum().backward()
-
-
 def test_the_error_of_embed_without_a_table_names_the_argument(wordpiece) -> None:
     with pytest.raises(ValueError, match=r"(?s)embeddings need a table.*get_input_embeddings"):
         C(wordpiece).embed(TEXTS)
@@ -410,9 +376,6 @@ def test_small_embeddings_that_positions_drown_are_warned_of_once(wordpiece) -> 
     with pytest.warns(UserWarning, match="5 times the embedding's"):
         collate(TEXTS)
     collate(TEXTS)
-
-
-# ------------------------------------------------------------------------------------------------------------ refusal
 
 
 @pytest.mark.parametrize("table", [8, "frozen", "trainable"])

@@ -22,9 +22,6 @@ from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSp
 C = DataCollatorWithPositionalEncoding
 
 
-# ------------------------------------------------------------------------------------------------------ how many tokens
-
-
 def test_the_limit_in_force_is_the_smallest_of_three(wordpiece, word_level) -> None:
     short = spec(max_length=16)
     assert C(word_level, model=short).max_length == 16  # this tokenizer has none
@@ -65,11 +62,6 @@ def test_rows_cut_to_what_a_model_takes_are_counted_in_a_warning_with_its_name(w
 def test_without_truncation_a_row_beyond_the_model_is_refused_by_its_name(word_level) -> None:
     with pytest.raises(ValueError, match=r"(?s)row 1 has 5 tokens, limit 3.*Reader takes no more"):
         C(word_level, model=spec(max_length=3), truncation=False)(["a", "a b c d e"])
-
-
-def test_rows_of_ids_are_held_to_the_model_too(word_level) -> None:
-    with pytest.warns(UserWarning, match="1 of 1 rows were truncated to 3 tokens"):
-        assert C(word_level, model=spec(max_length=3))([{"input_ids": [5, 6, 7, 8]}])["input_ids"].shape == (1, 3)
 
 
 def test_targets_are_truncated_to_the_limit_of_the_decoder(wordpiece, word_level) -> None:
@@ -142,9 +134,6 @@ def test_targets_that_came_as_ids_are_truncated_to_the_decoders_limit_without_th
         collate([{"input_ids": [5, 6], "label": 1}])
 
 
-# -------------------------------------------------------------------------------------------------------- which ids
-
-
 def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:
     size = len(word_level)
     collate = C(word_level, model=spec(num_embeddings=size))
@@ -168,9 +157,6 @@ def test_a_bad_id_in_targets_is_named_too_and_minus_100_is_none(word_level, mode
         collate([{"input_ids": [5], "labels": [7, 99999]}])
     with pytest.raises(ValueError, match="row 0, column 0 of 'labels' is -1, which is no token id"):
         collate([{"input_ids": [5], "labels": [-1, 7]}])
-
-
-# ------------------------------------------------------------------------------------------------------------ refusals
 
 
 class Swallows(nn.Module):
@@ -352,13 +338,6 @@ def test_positions_that_truncation_removes_are_not_looked_up(word_level) -> None
     C(word_level)(rows)  # without a model there is no table
 
 
-def test_labels_for_models_that_are_causal_or_unknown_and_masked_labels_are_made(wordpiece) -> None:
-    unknown = spec("labels")  # of a module of one's own
-    for model, labels in ((GPT2, "causal_lm"), (unknown, "causal_lm"), (BERT, "masked_lm")):
-        batch = C(wordpiece, model=model, labels=labels, seed=0 if model is BERT else None)(["I ride bike " * 20])
-        assert (batch["labels"] != -100).any()
-
-
 def test_embeddings_alone_hold_no_tokens_to_read(wordpiece) -> None:
     collate = C(wordpiece, model=spec("inputs_embeds"), embedding=8)
     for read in (collate.tokens, collate.decode):
@@ -376,9 +355,6 @@ def test_the_fix_of_look_ahead_for_a_model_that_hides_nothing_works(unigram) -> 
     before = answers(model, batch)
     batch["input_ids"][:, -1] = 7
     assert torch.equal(answers(model, batch)[:, :-1], before[:, :-1])
-
-
-# ----------------------------------------------------------------------------------------------- labels, and few ids
 
 
 def classifier(head: str, **more: Any) -> Any:

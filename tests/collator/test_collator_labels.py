@@ -21,9 +21,6 @@ def _tokenized(tokenizer: Any, texts: list[str]) -> list[dict[str, Any]]:
     return [dict(tokenizer(text, truncation=True)) for text in texts]
 
 
-# ------------------------------------------------------------------------------------------------- labels that came
-
-
 @pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
 def test_one_label_a_row_becomes_labels_by_any_of_its_names(wordpiece, name: str) -> None:
     for values, dtype in (([1, 0], torch.int64), ([0.5, 1.0], torch.float32), ([True, False], torch.int64)):
@@ -80,10 +77,6 @@ def test_targets_are_those_of_transformers_seq2seq(wordpiece, side: str, multipl
     for batch in (from_texts, from_ids, from_columns):
         for name, want in theirs.items():
             assert torch.equal(batch[name], want), name
-
-
-def test_targets_may_be_missing_at_inference(wordpiece) -> None:
-    assert "labels" not in C(wordpiece, text_target_column="target")([{"text": "a"}])
 
 
 def test_targets_have_a_limit_of_their_own(wordpiece) -> None:
@@ -171,9 +164,6 @@ def test_labels_are_float32_as_transformers_makes_them(wordpiece) -> None:
         assert torch.equal(ours, theirs)
 
 
-# ---------------------------------------------------------------------------------------------------------- causal
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_causal_labels_are_the_ids_themselves_never_shifted(wordpiece, side: str) -> None:
     from transformers import DataCollatorForLanguageModeling
@@ -187,19 +177,6 @@ def test_causal_labels_are_the_ids_themselves_never_shifted(wordpiece, side: str
         theirs["labels"][torch.arange(len(texts)), first] = -100
     assert torch.equal(ours["labels"], theirs["labels"])
     assert torch.equal(ours["input_ids"], theirs["input_ids"])
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_causal_labels_ignore_padding_of_given_rows(wordpiece, side: str) -> None:
-    collate = C(wordpiece, labels="causal_lm", padding="max_length", max_length=12, padding_side=side)
-    columns = collate({"text": ["I ride bike", "a"]})
-    rows = [{name: values[row] for name, values in columns.items()} for row in range(2)]
-    batch, want = collate(rows), collate(["I ride bike", "a"])
-    assert torch.equal(batch["labels"], want["labels"])
-    assert (batch["labels"][batch["attention_mask"] == 0] == -100).all()
-
-
-# ---------------------------------------------------------------------------------------------------------- masked
 
 
 def _many(wordpiece: Any, **settings: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -280,12 +257,6 @@ def test_causal_labels_of_rows_are_never_advised_or_taken_for_a_model_that_sees_
         C(wordpiece, model=bert)(rows)
     masked = C(wordpiece, labels="masked_lm", seed=0, model=bert)(list(pack_dataset(stored, 4, labels=None)))
     assert masked["labels"].shape == masked["input_ids"].shape
-
-
-def test_without_a_seed_masks_change_from_batch_to_batch(wordpiece) -> None:
-    collate = C(wordpiece, labels="masked_lm")
-    rows = [[2, *range(10, 200), 3]]
-    assert not torch.equal(collate(rows)["labels"], collate(rows)["labels"])
 
 
 def _by_text(batches: list[Any]) -> list[tuple[list[int], list[int]]]:
@@ -375,9 +346,6 @@ def test_masked_labels_need_a_mask_token_and_shares_that_add_up(byte_bpe) -> Non
             MaskedLM(**settings)
 
 
-# ------------------------------------------------------------------------------------------- masks that came with rows
-
-
 @pytest.mark.parametrize("kind", [int, bool, np.array])
 def test_a_mask_that_is_0_at_all_tokens_of_a_row_is_refused(wordpiece, kind: Any) -> None:
     def rows(*masks: list[int]) -> list[dict[str, Any]]:
@@ -406,8 +374,6 @@ def test_a_mask_that_is_0_at_all_tokens_of_a_row_is_refused(wordpiece, kind: Any
         collate(padding)
     assert C(wordpiece, on_empty="keep")(padding)["attention_mask"].tolist() == [[1, 1], [0, 0]]
 
-
-# --------------------------------------------------------------------------------------- rows without labels
 
 UNSUPERVISED = [
     {"input_ids": [5, 6, 7, 8], "labels": [-100, -100, -100, 8]},

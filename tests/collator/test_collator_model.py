@@ -13,25 +13,19 @@ import json
 import pickle
 import warnings
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
 import transformers
 from small_models import BART_BASE, BERT, PAIRS, PLAIN, ROBERTA, TEXTS, answers, spec, tiny
 from torch import nn
-from transformers import Trainer, TrainingArguments
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, PositionalEmbedding
 
 C = DataCollatorWithPositionalEncoding
-
-
-# ------------------------------------------------------------------------------------------------- which keys, by hand
 
 
 @pytest.mark.parametrize(
@@ -136,29 +130,6 @@ def test_columns_keep_everything_whatever_the_model(wordpiece) -> None:
             np.testing.assert_array_equal(one, other)
 
 
-def test_rows_that_were_tokenized_by_map_give_the_batch_of_their_texts(wordpiece) -> None:
-    collate = C(wordpiece, model=ROBERTA)
-    rows = [{"text": text, "label": number} for number, text in enumerate(TEXTS)]
-    stored = datasets.Dataset.from_list(rows).map(collate, batched=True)
-    from_ids, from_texts = collate([stored[row] for row in range(3)]), collate(rows)
-    assert (
-        list(from_ids)
-        == list(from_texts)
-        == ["input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"]
-    )
-    for name, want in from_texts.items():
-        assert torch.equal(from_ids[name], want), name
-
-
-def test_a_numpy_batch_is_fitted_as_well(wordpiece) -> None:
-    batch = C(wordpiece, model=ROBERTA, return_tensors="np")(TEXTS)
-    want = C(wordpiece, model=ROBERTA)(TEXTS)
-    assert list(batch) == list(want)
-    for name, values in batch.items():
-        assert isinstance(values, np.ndarray)
-        np.testing.assert_array_equal(values, want[name].numpy())
-
-
 @pytest.mark.parametrize("kind", ["plain", "pairs", "packed"])
 def test_every_tensor_has_the_rows_in_front_so_that_streams_can_be_dispatched(wordpiece, kind: str) -> None:
     """accelerate joins and cuts the batches of a stream along dimension 0."""
@@ -172,9 +143,6 @@ def test_every_tensor_has_the_rows_in_front_so_that_streams_can_be_dispatched(wo
     assert all(tensor.ndim >= 1 for tensor in made.values())
 
 
-# ------------------------------------------------------------------------------------------------ numbers of positions
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_positions_have_the_models_numbers(word_level, side: str) -> None:
     batch = C(word_level, model=ROBERTA, padding_side=side)(["a b c", "a"])
@@ -186,11 +154,6 @@ def test_padding_has_the_first_number_where_a_model_has_none_for_it(word_level, 
     model = dataclasses.replace(ROBERTA, padding_position=None)
     batch = C(word_level, model=model, padding_side=side)(["a b c", "a"])
     assert batch["position_ids"].tolist() == [[2, 3, 4], [2, 2, 2]]
-
-
-def test_holes_in_a_mask_are_left_out(word_level) -> None:
-    rows = [{"input_ids": [5, 6, 7, 8], "attention_mask": [1, 0, 1, 1]}]
-    assert C(word_level, model=ROBERTA)(rows)["position_ids"].tolist() == [[2, 3, 4]]
 
 
 def test_positions_of_rows_that_count_from_0_are_moved_to_the_models_first_one(word_level) -> None:
@@ -227,11 +190,6 @@ def test_truncated_positions_belong_to_the_tokens_that_are_left(word_level, side
     assert packed["position_ids"].tolist() == [[first + (side == "left") for first in (2, 3, 4)], [2, 1, 1]]
 
 
-def test_a_model_with_positions_counts_its_own_way(word_level) -> None:
-    assert C(word_level, model=BERT)(["a b"])["position_ids"].tolist() == [[0, 1]]
-    assert C(word_level, model=ROBERTA)(["a b"])["position_ids"].tolist() == [[2, 3]]
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("convention", ["fairseq", "m2m100"])
 def test_padding_has_the_number_that_a_convention_has_for_it(unigram, convention: str, side: str) -> None:
@@ -253,9 +211,6 @@ def test_a_module_of_ones_own_without_positions_counts_by_the_convention(word_le
     module = PositionalEmbedding(nn.Embedding(4000, 8).requires_grad_(False), convention="fairseq")
     batch = C(word_level, embedding=module, model=spec("position_ids", "inputs_embeds"))(["a b"])
     assert batch["position_ids"].tolist() == [[2, 3]]
-
-
-# ---------------------------------------------------------------------------------------------------------- embeddings
 
 
 def test_with_embeddings_the_ids_leave_the_batch_and_vectors_stand_first(wordpiece) -> None:
@@ -313,9 +268,6 @@ def test_a_tokenizer_like_robertas_without_a_model_warns_once_that_positions_cou
         C(transformers.RobertaTokenizer(vocab=ids, merges=merges, pad_token="<mask>"))(TEXTS)
 
 
-# --------------------------------------------------------------------------------------------------------- left padding
-
-
 def test_left_padding_that_moves_tokens_is_warned_of_once(wordpiece) -> None:
     shifts = spec(positions=("learned",), left_padding_shifts=True)
     collate = C(wordpiece, model=shifts, padding_side="left")
@@ -346,9 +298,6 @@ def test_left_padding_for_a_classifier_that_reads_the_first_token_is_warned_of_o
         warnings.simplefilter("error")
         left(TEXTS)
         left.replace(seed=1)(["a", "b"])  # nothing is padded
-
-
-# --------------------------------------------------------------------------------------------------------------- value
 
 
 def copies(collate: C, folder: Path) -> dict[str, C]:
@@ -408,9 +357,6 @@ def test_the_repr_names_the_model_in_a_word(wordpiece) -> None:
     assert "model=None," in repr(C(wordpiece))
 
 
-# ------------------------------------------------------------------------------------------ tiny models, left and right
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "opt", "mpnet", "nystromformer", "llama"])
@@ -422,18 +368,6 @@ def test_a_padded_text_is_answered_as_it_is_alone(unigram, name: str, side: str)
     for row, text in enumerate(TEXTS):
         alone = answers(model, unigram(text, return_tensors="pt", return_token_type_ids=False))[0]
         torch.testing.assert_close(out[row][mask[row]], alone, rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_positions_from_0_would_change_the_outputs_of_roberta(unigram) -> None:
-    """The check above would notice: without the model's own numbering the answers are far off."""
-    model = tiny("roberta")
-    right = answers(model, C(unigram, model=model)(TEXTS))
-    zero = dict(C(unigram, look_ahead=False)(TEXTS))
-    assert (answers(model, zero) - right).abs().max() > 0.1
-
-
-# ------------------------------------------------------------------------------------------------ wrappers and Trainer
 
 
 def wrapped_by(way: str, model: Any) -> Any:
@@ -504,58 +438,6 @@ def test_a_model_as_embedding_and_as_model_is_refused_because_it_adds_positions(
     for embedding in (model, model.get_input_embeddings()):
         with pytest.raises((ValueError, TypeError), match="adds its own positions"):
             C(unigram, model=model, embedding=embedding)
-
-
-def test_the_model_is_neither_kept_nor_changed(unigram) -> None:
-    model = tiny("bert").train()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    collate = C(unigram, model=model)
-    assert model.training
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, before[name]), name
-    assert len(pickle.dumps(collate)) < len(pickle.dumps(C(unigram))) + 2_000
-
-
-@pytest.mark.filterwarnings("ignore:columns .'note'. are not in the batch")
-@pytest.mark.parametrize("rows", ["texts", "mapped"])
-@pytest.mark.parametrize("name", ["roberta", "gpt2"])
-def test_a_model_trains_on_batches_that_fit_it(unigram, tmp_path: Path, name: str, rows: str) -> None:
-    pytest.importorskip("accelerate", reason="Trainer needs accelerate: pip install '.[test]'")
-    head: Callable[..., Any] = {
-        "roberta": lambda: transformers.RobertaForMaskedLM(tiny("roberta").config),
-        "gpt2": lambda: tiny("gpt2"),
-    }[name]
-    model = head()
-    masked: Any = {"labels": "masked_lm", "mlm_probability": 0.5}
-    collate = C(unigram, model=model, **(masked if name == "roberta" else {"labels": "causal_lm"}))
-    texts = datasets.Dataset.from_dict({"text": ["I ride bike", "bike ride I, she said"] * 8, "note": ["x"] * 16})
-    arguments = TrainingArguments(
-        output_dir=str(tmp_path),
-        max_steps=2,
-        per_device_train_batch_size=4,
-        report_to=[],
-        disable_tqdm=True,
-        save_strategy="steps",
-        save_steps=2,
-        logging_strategy="no",
-        use_cpu=True,
-        remove_unused_columns=rows == "mapped",
-        dataloader_pin_memory=False,
-    )
-    trainer = Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=texts.map(collate, batched=True) if rows == "mapped" else texts,
-        data_collator=collate,
-        processing_class=collate,
-    )
-    assert trainer.train().global_step == 2
-    again = C.from_pretrained(tmp_path / "checkpoint-2")
-    assert again == collate
-    assert again.model == ModelSpec.of(model)
-
-
-# -------------------------------------------------------------------------------------- labels that a model waits for
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,6 @@ from hf_posenc import DataCollatorWithPositionalEncoding
 C = DataCollatorWithPositionalEncoding
 
 
-# ------------------------------------------------------------------------------------------ rows packed by the collator
-
-
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:packed rows hold several prompts")
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -81,9 +78,6 @@ def test_a_packed_batch_can_still_be_read_and_shown(unigram) -> None:
 def test_documents_go_to_a_module_that_names_them(unigram) -> None:
     batch = C(unigram, model=spec("position_ids", "document_ids"), packing=True, max_length=64)(TEXTS)
     assert list(batch) == ["input_ids", "position_ids", "document_ids"]
-
-
-# --------------------------------------------------------------------------------------- rows that were packed before
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

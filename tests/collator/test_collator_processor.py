@@ -40,9 +40,6 @@ TEMPLATE = (
 )
 
 
-# --------------------------------------------------------------------------------------------------- a true processor
-
-
 def test_a_collator_is_a_processor_and_still_a_value(wordpiece) -> None:
     collate = C(wordpiece)
     again = pickle.loads(pickle.dumps(collate))
@@ -209,9 +206,6 @@ def test_no_text_of_a_conversation_is_lost_whether_the_template_reads_strings_or
         assert ids == wordpiece(formatted, add_special_tokens=False)["input_ids"]
 
 
-# ------------------------------------------------------------------------------------------------------- AutoProcessor
-
-
 def test_auto_processor_returns_the_collator(wordpiece, tmp_path: Path) -> None:
     collate = C(wordpiece, max_length=16, labels="masked_lm", seed=1)
     collate.save_pretrained(tmp_path)
@@ -272,9 +266,6 @@ def test_the_error_for_a_folder_without_the_settings_names_the_file(wordpiece, t
         with pytest.raises(ValueError, match=r"(?s)no saved collator.*without hf_posenc.json.*bare tokenizer"):
             load.from_pretrained(tmp_path)
     assert AutoTokenizer.from_pretrained(tmp_path)(TEXTS)["input_ids"] == wordpiece(TEXTS)["input_ids"]
-
-
-# ------------------------------------------------------------------------------------------------------------- the Hub
 
 
 class Hub:

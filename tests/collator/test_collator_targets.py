@@ -20,9 +20,6 @@ from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
 C = DataCollatorWithPositionalEncoding
 
 
-# ------------------------------------------------------------------------------------------------------ sequence pairs
-
-
 def shifted(labels: list[int], start: int, padding: int) -> tuple[list[int], list[int]]:
     """The definition, for one row that is padded on the right: start, then all labels but the last; then padding."""
     real = [label for label in labels if label != -100]
@@ -45,11 +42,7 @@ def test_a_model_that_shifts_labels_gets_ids_a_mask_and_labels(wordpiece) -> Non
             ["input_ids", "attention_mask", "decoder_input_ids", "labels", "look_ahead_mask"],
         ),
         (spec("decoder_input_ids"), 0, ["input_ids", "attention_mask", "decoder_input_ids"]),
-        (
-            None,
-            0,
-            [*PLAIN, "decoder_input_ids", "decoder_attention_mask", "labels", "look_ahead_mask"],
-        ),
+        (None, 0, [*PLAIN, "decoder_input_ids", "decoder_attention_mask", "labels", "look_ahead_mask"]),
     ],
 )
 def test_other_decoders_get_the_labels_one_to_the_right(unigram, model: Any, start: int, keys: list[str]) -> None:
@@ -125,21 +118,6 @@ def test_pairs_mapped_to_columns_give_the_same_decoder_inputs(unigram) -> None:
     assert list(from_ids) == list(from_texts)
     for name, want in from_texts.items():
         assert torch.equal(from_ids[name], want), name
-
-
-# ------------------------------------------------------------------------------------------- tiny models, two sequences
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", ["bart", "t5"])
-def test_pairs_go_to_hugging_face_as_its_own_collator_gives_them(unigram, name: str) -> None:
-    model = tiny(name)
-    collate = C(unigram, model=model, text_target_column="target")
-    batch = collate(PAIRS)
-    assert list(batch) == ["input_ids", "attention_mask", "labels", "decoder_input_ids"]
-    rows = [unigram(pair["text"], text_target=pair["target"], return_token_type_ids=False) for pair in PAIRS]
-    theirs = transformers.DataCollatorForSeq2Seq(unigram, model=model)([dict(row) for row in rows])
-    torch.testing.assert_close(model(**batch).loss, model(**theirs).loss, rtol=0, atol=1e-6)
 
 
 SEQ2SEQ = {

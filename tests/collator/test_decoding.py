@@ -102,9 +102,6 @@ def step_by_step(model: Decoder, ids: torch.Tensor, mask: torch.Tensor, position
     return torch.cat(logits, dim=1), torch.cat(vectors, dim=1)
 
 
-# ------------------------------------------------------------------------------------------------ a decoder of our own
-
-
 @conventions
 @torch.no_grad()
 def test_cached_decoding_equals_the_full_forward(convention: Convention) -> None:
@@ -131,26 +128,6 @@ def test_every_row_decodes_as_it_would_alone(convention: Convention) -> None:
         torch.testing.assert_close(together[row, -(length + NEW) :], logits[0], rtol=0, atol=1e-5)
 
 
-@conventions
-@torch.no_grad()
-def test_positions_counted_from_the_padding_or_from_the_step_are_seen_to_be_wrong(convention: Convention) -> None:
-    """The two usual mistakes, so that the tests above could fail."""
-    model, (ids, mask) = decoder(convention), batch()
-    expected, vectors, _ = model(ids, mask)
-    first, real = convention.first_position, mask.bool()
-    naive = (torch.arange(ids.shape[1]) + first).expand(ids.shape)
-    from_zero = position_ids_from_mask(mask, start=first).clone()
-    from_zero[:, -NEW:] = first  # what a step alone makes of its own mask of ones
-    for wrong in (naive, from_zero):
-        logits, seen = step_by_step(model, ids, mask, wrong)
-        assert not torch.equal(seen, vectors)
-        assert (logits[real] - expected[real]).abs().max() > 0.1
-    # The row that has no padding cannot tell.
-    whole = PROMPTS.index(max(PROMPTS))
-    logits, seen = step_by_step(model, ids, mask, naive)
-    assert torch.equal(seen[whole], vectors[whole])
-
-
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=4), new=st.integers(1, 5), start=st.integers(0, 3))
 @settings(max_examples=50)
 def test_the_last_column_of_the_mask_so_far_is_the_next_position(lengths: list[int], new: int, start: int) -> None:
@@ -160,9 +137,6 @@ def test_the_last_column_of_the_mask_so_far_is_the_next_position(lengths: list[i
     for stop in range(max(lengths), max(lengths) + new + 1):
         assert torch.equal(position_ids_from_mask(mask[:, :stop], start=start), full[:, :stop])
         assert full[:, stop - 1].tolist() == [start + length - 1 + stop - max(lengths) for length in lengths]
-
-
-# ----------------------------------------------------------------------------------------------------- far positions
 
 
 @conventions
@@ -186,9 +160,6 @@ def test_single_far_positions_have_the_bits_of_the_whole_table(convention: Conve
     at_once = module(x[:, :5], position_ids=beyond)
     for at in range(5):
         assert torch.equal(module(x[:, at : at + 1], position_ids=beyond[:, at : at + 1])[:, 0], at_once[:, at])
-
-
-# --------------------------------------------------------------------------------------- a model of transformers
 
 
 # transformers 5.24 renamed it.
@@ -237,30 +208,6 @@ def test_a_model_of_transformers_decodes_from_embeddings_with_its_cache(conventi
             logits.append(out.logits)
         difference = (torch.cat(logits, dim=1)[real] - expected[real]).abs().max()
         assert difference > 0.1 if naive else difference <= 1e-5, difference
-
-
-@torch.no_grad()
-def test_greedy_decoding_of_a_padded_batch_equals_decoding_each_prompt_alone() -> None:
-    """The loop as a user would write it: keep the mask, append a 1, embed the new token at its last column."""
-    model = gpt2()
-    embed = PositionalEmbedding(model.get_input_embeddings(), scale=3.0)
-    ids, mask = batch(new=0)
-
-    def continued(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        past, new = DynamicCache(config=model.config), ids
-        for _ in range(NEW):
-            where = position_ids_from_mask(mask)[:, -new.shape[1] :]
-            vectors = embed(new, attention_mask=mask[:, -new.shape[1] :], position_ids=where)
-            logits = model(inputs_embeds=vectors, attention_mask=mask, use_cache=True, **{CACHE: past}).logits
-            new = logits[:, -1:].argmax(dim=-1)
-            ids, mask = torch.cat([ids, new], dim=1), torch.cat([mask, torch.ones_like(new)], dim=1)
-        return ids[:, -NEW:]
-
-    together = continued(ids, mask)
-    assert len(set(together.flatten().tolist())) > 3  # the model does not repeat one token for every input
-    for row, length in enumerate(PROMPTS):
-        own = ids[row : row + 1, -length:]
-        assert torch.equal(continued(own, torch.ones_like(own))[0], together[row])
 
 
 def test_a_step_reads_the_row_of_its_position_and_no_other() -> None:

@@ -5,7 +5,6 @@ Beside it the claims about fingerprints that `test_collator_datasets` leaves ope
 
 from __future__ import annotations
 
-import json
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -63,9 +62,6 @@ def _check(got: Any, want: Any) -> None:
         assert np.asarray(values["input_ids"])[:length].tolist() == want["input_ids"][row, :length].tolist()
 
 
-# ---------------------------------------------------------------------------------------------------------- one line
-
-
 @pytest.mark.parametrize("form", [None, "torch", "numpy", "arrow", "pandas"])
 @pytest.mark.parametrize("padding", [True, "max_length"])
 def test_a_data_set_in_every_format_is_mapped(wordpiece, rows, form: Any, padding: Any) -> None:
@@ -86,11 +82,6 @@ def test_a_stream_is_mapped(wordpiece, rows, form: Any) -> None:
     mapped = stream.map(collate, **_settings(collate, stream))
     assert mapped.features["inputs_embeds"] == datasets.Array2D(shape=(None, 8), dtype="float32")
     _check(mapped.with_format("numpy"), collate(TEXTS))
-
-
-def test_embeddings_need_not_be_stored(wordpiece, rows) -> None:
-    collate = C(wordpiece)
-    assert rows.map(collate, batched=True).features == collate.features(rows)
 
 
 @pytest.mark.parametrize("form", [None, "arrow"])
@@ -118,8 +109,6 @@ def test_features_of_tables_and_data_frames_are_found(wordpiece, rows) -> None:
     assert collate.features(rows.to_pandas()) == want
     assert collate.features(rows.to_iterable_dataset()) == want
 
-
-# ---------------------------------------------------------------------------------------------------- columns removed
 
 MADE = {"input_ids", "attention_mask", "token_type_ids", "length"}
 
@@ -270,23 +259,10 @@ def test_removed_columns_are_left_out_of_the_features(wordpiece, rows, stream) -
         assert collate.features(rows, remove_columns="n").keys() == collate.features(rows).keys() - {"n"}
 
 
-# -------------------------------------------------------------------------------------------------------- fingerprints
-
-
 def _fingerprint(collate: Any) -> str:
     from datasets.fingerprint import Hasher
 
     return str(Hasher.hash(collate))
-
-
-def test_the_fingerprint_changes_with_the_format_version(wordpiece, tmp_path: Path) -> None:
-    """A fingerprint is a hash of the pickled state, which begins with the format version of a saved collator."""
-    collate = C(wordpiece)
-    collate.save_pretrained(tmp_path)
-    rebuild, (version, *state) = collate.__reduce__()
-    assert version == json.loads((tmp_path / "hf_posenc.json").read_text())["format_version"]
-    assert _fingerprint((rebuild, (version, *state))) == _fingerprint(collate.__reduce__())
-    assert _fingerprint((rebuild, (version + 1, *state))) != _fingerprint(collate.__reduce__())
 
 
 @pytest.mark.parametrize("stored", [False, True])

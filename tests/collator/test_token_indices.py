@@ -148,9 +148,6 @@ def test_a_column_that_the_model_does_not_take_is_not_read(words) -> None:
         assert "start_positions" not in C(words, model=model, **settings)(rows)
 
 
-# ------------------------------------------------------------------------------------------- positions, classifiers
-
-
 @pytest.mark.parametrize(
     ("family", "positions", "words_"),
     [
@@ -256,9 +253,6 @@ def test_one_output_per_row_is_found_for_outputs_in_any_form(words) -> None:
 
     with pytest.raises(ValueError, match="has one output for each row"):
         C(words, model=Plain(build("Bert", "ForSequenceClassification").config), packing=True, max_length=8)
-
-
-# ------------------------------------------------------------------------------------ other numbers, other columns
 
 
 @pytest.mark.parametrize("number", [float, np.float32, np.float64, np.int8, torch.tensor])

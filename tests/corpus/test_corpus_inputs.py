@@ -29,9 +29,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-# ------------------------------------------------------------------------------------------------------------- formats
-
-
 def _parquet(path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=1)
 
@@ -113,8 +110,7 @@ def test_splits_of_data_sets_in_memory_and_on_disk(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sample_by", "documents"),
-    [(None, ["a", "b", "c"]), ("paragraph", ["a\nb", "c\n"]), ("document", ["a\nb\n\nc\n"])],
+    ("sample_by", "documents"), [(None, ["a", "b", "c"]), ("paragraph", ["a\nb", "c\n"]), ("document", ["a\nb\n\nc\n"])]
 )
 def test_documents_of_a_text_file(sample_by: Any, documents: list[str]) -> None:
     found, _, report = content("a\nb\n\nc\n", sample_by=sample_by)
@@ -136,9 +132,6 @@ def test_texts_of_csv_stay_texts_and_labels_keep_their_names() -> None:
 def test_shuffled_and_chosen_rows_of_a_data_set_are_read_in_their_order() -> None:
     given = datasets.Dataset.from_dict({"text": [f"text {n}" for n in range(100)]}).shuffle(seed=0).select(range(50))
     assert read(given, shards=3)[0] == given["text"][:]
-
-
-# ------------------------------------------------------------------------------------------------------------ bad input
 
 
 @pytest.mark.parametrize(
@@ -204,12 +197,7 @@ def test_inputs_without_rows_are_refused(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("values", "kind"),
-    [
-        (["2020-01-01", "2020-01-02"], "timestamp"),
-        ([1, 2], "int64"),
-        (["a", 1], "json"),
-        ([True, False], "bool"),
-    ],
+    [(["2020-01-01", "2020-01-02"], "timestamp"), ([1, 2], "int64"), (["a", 1], "json"), ([True, False], "bool")],
     ids=str,
 )
 def test_a_column_that_datasets_reads_as_something_else_is_refused(values: list[Any], kind: str) -> None:
@@ -244,9 +232,6 @@ def test_missing_inputs_and_columns_are_named(here: Path) -> None:
         read(3)
     with pytest.raises(ValueError, match="at addresses are read file by file"):
         read(["a.jsonl", "memory://b.jsonl"])
-
-
-# ------------------------------------------------------------------------------------------ rows without text or tokens
 
 
 def test_rows_without_text_or_tokens_stop_the_job_or_are_left_out_counted_and_listed() -> None:

@@ -41,9 +41,6 @@ def sums(output: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in output.glob("data/*.parquet")}
 
 
-# ----------------------------------------------------------------------------------------------------------------- rows
-
-
 @pytest.mark.parametrize("name", [slow("bert"), "byte_bpe", "unigram", "wordpiece", "slow"])
 @pytest.mark.parametrize(
     "settings",
@@ -187,9 +184,6 @@ def test_a_tokenizer_that_draws_at_random_is_refused(byte_bpe: Any, rows: datase
     byte_bpe.backend_tokenizer.model.dropout = 0.1
     with pytest.raises(ValueError, match=r"(?s)draws tokens at random.*dropout=0\.1"):
         encode(rows, byte_bpe, tmp_path, **SETTINGS)
-
-
-# ----------------------------------------------------------------------------------------------------- the same bytes
 
 
 def test_a_run_goes_on_where_another_ended_and_the_bytes_are_equal(
@@ -343,9 +337,6 @@ def test_a_full_disk_stops_the_run_which_goes_on_later(
     assert len(sums(tmp_path)) == 2
     assert not list((tmp_path / "data").glob(".*"))
     assert encode(rows, wordpiece, tmp_path, **SETTINGS).finished
-
-
-# ----------------------------------------------------------------------------------------------------------- the output
 
 
 def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this_machine(

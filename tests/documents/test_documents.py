@@ -30,9 +30,6 @@ def lists(rows: Ragged) -> list[list[int]]:
     return [row.tolist() for row in rows]
 
 
-# ------------------------------------------------------------------------------------------------------------- windows
-
-
 @given(length=st.integers(1, 60), window=st.integers(1, 12), data=st.data(), side=st.sampled_from(SIDES))
 def test_windows_cover_everything_overlap_by_stride_and_stop(
     length: int, window: int, data: st.DataObject, side: str
@@ -77,9 +74,6 @@ def test_overflowing_rows_keep_every_token_with_the_values_of_all_columns(rows: 
     assert joined == rows
     assert made.truncated == 0
     assert made.columns["token_type_ids"].values.tolist() == (made.ids.values + 100).tolist()
-
-
-# ----------------------------------------------------------------------------------------------------------- documents
 
 
 def test_rows_of_several_documents_are_split_at_restarting_positions_without_padding() -> None:
@@ -161,9 +155,6 @@ def test_truncated_rows_know_their_documents_and_the_places_of_their_tokens(
     assert start.tolist() == [len(row) if overflow else min(len(row), limit) for row in rows]
 
 
-# ------------------------------------------------------------------------------------------------------------- packing
-
-
 @given(rows=DOCUMENTS, capacity=st.integers(12, 20), seed=st.none() | st.integers(0, 3), first=st.integers(0, 2))
 def test_packed_rows_hold_every_document_once_with_positions_that_restart(
     rows: list[list[int]], capacity: int, seed: int | None, first: int
@@ -229,8 +220,6 @@ def test_a_target_has_a_label_ones_in_all_masks_and_a_token_before_it(
     assert has_target.tolist() == targets
     assert given_labels.values.tolist() == before.tolist()
 
-
-# --------------------------------------------------------------------------------------------------------- theirs/ours
 
 _SPECIAL = [("[CLS]", 1), ("[SEP]", 2)]
 POST_PROCESSORS = {
@@ -355,9 +344,6 @@ def test_a_slow_tokenizer_splits_long_lists_of_words(slow: PreTrainedTokenizerBa
     assert not got.columns.get("token_type_ids").values.any()
 
 
-# ------------------------------------------------------------------------------------------------------------- refusal
-
-
 def test_a_slow_tokenizer_refuses_long_pairs_with_overflow_and_lone_surrogates(slow: PreTrainedTokenizerBase) -> None:
     with pytest.raises(ValueError, match=r"(?s)needs a fast tokenizer; row 1 is too long.*ByT5Tokenizer.*=False"):
         Encoder(slow, Limits(4, overflow=True)).tokenize(["a", "abcdef"], ["b", "c"])
@@ -396,11 +382,7 @@ def test_a_pair_that_cannot_be_truncated_is_refused_with_its_row_and_lengths(
 @pytest.mark.parametrize(
     ("limits", "special", "words"),
     [
-        (
-            Limits(2),
-            2,
-            "2 special tokens and one more token.*max_length=3 or more.*add_special_tokens=False",
-        ),
+        (Limits(2), 2, "2 special tokens and one more token.*max_length=3 or more.*add_special_tokens=False"),
         (Limits(6, overflow=True, stride=4), 2, "a stride of 4 and one more token.*stride=4.*max_length=7.*stride=3"),
         (Limits(2, overflow=True, stride=4), 2, "fix: max_length=7 or more, or add_special_tokens=False$"),
         (Limits(3, overflow=True, stride=4), 0, "fix: max_length=5 or more, or stride=2$"),
@@ -418,9 +400,6 @@ def test_without_truncation_every_limit_has_room_for_special_tokens() -> None:
 
 def test_the_stride_counts_only_with_overflow() -> None:
     Limits(4, stride=3).check_special_tokens(2)
-
-
-# -------------------------------------------------------------------------------------- places of tokens, and labels
 
 
 @given(

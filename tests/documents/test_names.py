@@ -182,9 +182,6 @@ def test_scalars_and_shapes_are_named_by_their_column(word_level: Any) -> None:
         C(word_level).batch({"input_ids": [[5, 6]], "temperature": 3})
 
 
-# ------------------------------------------------------------------------------------------- what Trainer takes away
-
-
 @pytest.mark.parametrize("kind", ["stock", "budget"])
 def test_a_trainer_with_its_defaults_has_the_loss_of_the_documents_alone(
     tmp_path: Path, word_level: Any, kind: str

@@ -6,7 +6,6 @@ softmaxes and encoder in half precision, with gradients and dropout, and masks t
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from typing import Any
@@ -114,8 +113,6 @@ def through_mha_without_weights(mha: nn.MultiheadAttention, x: torch.Tensor, mas
 
 FORMS = [through_sdpa, through_softmax, through_masked_fill, through_mha, through_mha_without_weights]
 
-# --------------------------------------------------------------------------------------------------------- definition
-
 
 def test_look_ahead_is_j_at_most_i_diagonal_included() -> None:
     for length in range(6):
@@ -133,13 +130,6 @@ def test_padding_mask_is_true_at_the_tokens_of_each_row(lengths: list[int], spar
     for row, length in zip(found.tolist(), lengths, strict=True):
         tokens, padding = [True] * length, [False] * (width - length)
         assert row == (padding + tokens if side == "left" else tokens + padding)
-
-
-@pytest.mark.parametrize("kind", [list, np.array, np.uint8, np.int32, torch.tensor, torch.ByteTensor])
-def test_lengths_may_be_a_list_an_array_or_a_tensor(kind: Any) -> None:
-    for side in ("left", "right"):
-        expected = padding_mask([3, 1, 0], 300, padding_side=side)
-        assert torch.equal(padding_mask(kind([3, 1, 0]), 300, padding_side=side), expected)
 
 
 @pytest.mark.parametrize("kind", [list, np.array, np.int32, torch.tensor])
@@ -184,9 +174,6 @@ def test_additive_masks_are_finite_in_every_dtype(dtype: torch.dtype) -> None:
     assert set(added.unique().tolist()) == {0.0, torch.finfo(dtype).min}
     assert (added.softmax(-1)[~mask.dense()] == 0).all()
     assert set(mask.additive(dtype, -1e4).unique().tolist()) == {0.0, float(torch.tensor(-1e4, dtype=dtype))}
-
-
-# ---------------------------------------------------------------------------------------------- from where it is made
 
 
 @pytest.mark.parametrize("window", [None, 2])
@@ -234,25 +221,6 @@ def test_positions_that_do_not_restart_are_one_document(side: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "positions",
-    [
-        [0, 1, 1, 2, 3],  # the number of each token's word
-        [0, 0, 1, 2, 3],
-        [7, 7, 7, 7, 7],
-        [3, 3, 5, 9, 9],  # times, of which some are equal
-        [4, 3, 2, 1, 0],
-        [0, 2, 1, 3, 4],
-    ],
-)
-def test_positions_that_do_not_fall_back_to_the_first_one_are_one_document(positions: list[int]) -> None:
-    for mask in ({}, {"attention_mask": [[1, 1, 1, 1, 1]]}):
-        assert not AttentionMask.from_batch({"position_ids": [positions], **mask}).is_packed
-    whole = AttentionMask.from_lengths([5])
-    gpt2 = ModelSpec(accepts=("input_ids", "attention_mask", "position_ids"), is_causal=True)
-    assert whole.for_hf(gpt2, position_ids=torch.tensor([positions])).tolist() == [[1, 1, 1, 1, 1]]
-
-
-@pytest.mark.parametrize(
     ("positions", "documents"),
     [
         ([0, 1, 2, 0, 1], [0, 0, 0, 1, 1]),
@@ -260,46 +228,43 @@ def test_positions_that_do_not_fall_back_to_the_first_one_are_one_document(posit
         ([0, 1, 0, 0, 1], [0, 0, 1, 2, 2]),  # a document of one token
         ([5, 6, 0, 1, 2], [0, 0, 1, 1, 1]),  # the end of a document that another row began
         ([0, 4, 9, 0, 3], [0, 0, 0, 1, 1]),
-        ([0, 1, 1, 0, 1], [0, 0, 0, 1, 1]),  # words again
+        ([0, 1, 1, 0, 1], [0, 0, 0, 1, 1]),  # words
+        *(
+            (positions, [0] * 5)
+            for positions in (
+                [0, 1, 1, 2, 3],  # the number of each token's word
+                [0, 0, 1, 2, 3],
+                [7, 7, 7, 7, 7],
+                [3, 3, 5, 9, 9],  # times, of which some are equal
+                [4, 3, 2, 1, 0],
+                [0, 2, 1, 3, 4],
+            )
+        ),
     ],
 )
-def test_a_document_begins_where_positions_fall_back_to_the_first_one(
-    positions: list[int], documents: list[int]
+def test_a_document_begins_where_positions_fall_back_to_the_first_one_for_every_reader(
+    positions: list[int], documents: list[int], unigram: Any
 ) -> None:
-    assert AttentionMask.from_batch({"position_ids": [positions]}).documents.tolist() == [documents]
+    for extra in ({}, {"attention_mask": [[1] * 5]}):
+        mask = AttentionMask.from_batch({"position_ids": [positions], **extra})
+        assert mask.documents.tolist() == [documents]
+        assert mask.is_packed == any(documents)
     padded = {"attention_mask": [[0, 1, 1, 1, 1, 1, 0]], "position_ids": [[0, *positions, 0]]}
     assert AttentionMask.from_batch(padded).documents.tolist() == [[-1, *documents, -1]]
-
-
-@pytest.mark.parametrize(
-    ("positions", "documents"),
-    [
-        ([0, 1, 2, 0, 1], [{5, 6, 7}, {8, 9}]),
-        ([2, 3, 2, 3, 4], [{5, 6}, {7, 8, 9}]),
-        ([0, 1, 0, 0, 1], [{5, 6}, {7}, {8, 9}]),
-        ([5, 6, 0, 1, 2], [{5, 6}, {7, 8, 9}]),
-        ([0, 1, 1, 2, 3], [{5, 6, 7, 8, 9}]),
-        ([3, 3, 5, 9, 9], [{5, 6, 7, 8, 9}]),
-        ([0, 2, 1, 3, 4], [{5, 6, 7, 8, 9}]),
-    ],
-)
-def test_masks_the_collator_and_pack_dataset_find_the_same_documents(
-    positions: list[int], documents: list[set[int]], unigram: Any
-) -> None:
+    if not any(documents):
+        gpt2 = ModelSpec(accepts=("input_ids", "attention_mask", "position_ids"), is_causal=True)
+        whole = AttentionMask.from_lengths([5])
+        assert whole.for_hf(gpt2, position_ids=torch.tensor([positions])).tolist() == [[1, 1, 1, 1, 1]]
     row = {"input_ids": [5, 6, 7, 8, 9], "position_ids": positions}
     collate = DataCollatorWithPositionalEncoding(unigram, packing=True, max_length=5)
     packed = pack_dataset(datasets.Dataset.from_list([row]), 5, document_ids=True, labels=None).with_format("torch")[:]
-    mask = AttentionMask.from_batch({"position_ids": [positions]})
-    for batch in (
-        collate([row]),
-        packed,
-        {"input_ids": torch.tensor([row["input_ids"]]), "document_ids": mask.documents},
-    ):
+    expected = [{n + 5 for n, each in enumerate(documents) if each == number} for number in sorted({*documents})]
+    for batch in (collate([row]), packed):
         groups: dict[tuple[int, int], set[int]] = {}
         for index, document in enumerate(batch["document_ids"].flatten().tolist()):
             if document >= 0:
                 groups.setdefault((index // 5, document), set()).add(int(batch["input_ids"].flatten()[index]))
-        assert sorted(groups.values(), key=min) == documents
+        assert sorted(groups.values(), key=min) == expected
 
 
 def test_documents_of_transformers_flattening_collator_equal_its_own_sequence_numbers() -> None:
@@ -313,15 +278,6 @@ def test_documents_of_transformers_flattening_collator_equal_its_own_sequence_nu
         assert torch.equal(mask.dense(), AttentionMask.from_documents([lengths], look_ahead=True).dense())
 
 
-def test_documents_of_pack_dataset_are_found_from_positions_alone() -> None:
-    documents = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7], [8, 9, 10, 11], [4, 3], [12]]})
-    packed = pack_dataset(documents, 5, document_ids=True).with_format("torch")[:]
-    mask = AttentionMask.from_batch({"position_ids": packed["position_ids"]})
-    real = packed["document_ids"] >= 0
-    assert torch.equal(mask.documents[real], packed["document_ids"][real].long())
-    assert torch.equal(AttentionMask.from_batch(packed).documents, packed["document_ids"].long())  # no mask: a text
-
-
 def test_document_numbers_may_be_any_64_bit_integers() -> None:
     hashes = [[2**53, 2**53 + 1, 2**63 - 1]]  # float64 would not tell the first two apart
     assert torch.equal(AttentionMask.from_batch({"document_ids": hashes}).dense()[0, 0], torch.eye(3).bool())
@@ -331,9 +287,6 @@ def test_padding_between_tokens_is_hidden() -> None:
     mask = AttentionMask.from_batch({"attention_mask": [[1, 0, 1]]}, look_ahead=True)
     assert mask.dense()[0, 0].tolist() == [[True, False, False], [True, False, False], [True, False, True]]
     assert "is_causal" not in mask.for_sdpa()
-
-
-# ------------------------------------------------------------------------------------------ the forms, compared
 
 
 @for_each("form", FORMS)
@@ -399,19 +352,6 @@ def test_encoder_layers_take_the_same_masks_as_encoders(case: Case) -> None:
     torch.testing.assert_close(out[real(mask)], expected[real(mask)], rtol=0, atol=1e-5)
 
 
-@for_each("case", CASES)
-def test_the_keyword_arguments_exist_in_torch(case: Case) -> None:
-    mask = describe(*case)
-    for module, kwargs in (
-        (nn.MultiheadAttention, mask.for_multihead_attention(HEADS)),
-        (nn.TransformerEncoder, mask.for_transformer_encoder(HEADS)),
-        (nn.TransformerEncoderLayer, mask.for_transformer_encoder_layer(HEADS)),
-    ):
-        assert set(kwargs) <= set(inspect.signature(module.forward).parameters)
-        assert len(kwargs) <= 1
-        assert all(tensor.dtype == torch.bool for tensor in kwargs.values())
-
-
 @given(packed_rows(), st.integers(0, 2), st.sampled_from(["left", "right"]), st.booleans())
 def test_sdpa_gets_a_mask_or_is_causal_never_both(rows: Rows, spare: int, side: Any, look_ahead: bool) -> None:
     width = max(map(sum, rows)) + spare
@@ -426,9 +366,6 @@ def test_sdpa_gets_a_mask_or_is_causal_never_both(rows: Rows, spare: int, side: 
         assert set(kwargs) == {"attn_mask"}
         assert kwargs["attn_mask"].dtype == torch.bool
         assert kwargs["attn_mask"].shape == (len(rows), 1, width if packed or look_ahead else 1, width)
-
-
-# ----------------------------------------------------------------------------------------------------- theirs and ours
 
 
 @for_each("implementation", ["eager", "sdpa"])
@@ -454,9 +391,6 @@ def test_bert_and_gpt2_with_the_additive_form_give_each_document_its_own_output(
     for b, place in pieces:
         alone = answers(model, {"input_ids": ids[b : b + 1, place]})
         torch.testing.assert_close(out[b, place], alone[0], rtol=0, atol=1e-5)
-
-
-# -------------------------------------------------------------------------------------------------- memory and devices
 
 
 @for_each("case", CASES)
@@ -525,15 +459,6 @@ def test_the_repr_of_a_mask_has_its_sizes_and_settings() -> None:
     across = AttentionMask.cross(AttentionMask.from_lengths([2]), AttentionMask.from_lengths([1], 3))
     assert repr(across) == "AttentionMask(rows=1, length=3, tokens=1, queries=2, packed=False, device=cpu)"
 
-
-def test_a_mask_stores_one_number_per_token() -> None:
-    mask = AttentionMask.from_lengths([2048, 1000], look_ahead=True)
-    assert mask.for_sdpa() == {"is_causal": True}
-    tensors = [value for value in vars(mask).values() if isinstance(value, torch.Tensor)]
-    assert sum(tensor.numel() for tensor in tensors) == 2 * 2048
-
-
-# ------------------------------------------------------------------------------------------------------------- refusal
 
 _LONG = AttentionMask.from_lengths([1_000_000], look_ahead=True)
 _LONG_PACKED = AttentionMask.from_documents([[600_000, 400_000]])

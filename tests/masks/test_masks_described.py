@@ -14,16 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from looping import for_each
-from mask_reference import (
-    any_description,
-    check_message,
-    crossed,
-    packed,
-    padded,
-    real_queries,
-    reference,
-    to_itself,
-)
+from mask_reference import any_description, check_message, crossed, packed, padded, real_queries, reference, to_itself
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -59,9 +50,6 @@ def projected(mha: nn.MultiheadAttention, x: torch.Tensor, y: torch.Tensor) -> t
     return tuple((x @ weight.T + bias).unflatten(-1, (HEADS, -1)).transpose(1, 2) for x, weight, bias in parts)
 
 
-# --------------------------------------------------------------------------------------------------------- definition
-
-
 @settings(max_examples=300)
 @given(any_description)
 def test_the_dense_form_is_the_definition_pair_by_pair(mask: AttentionMask) -> None:
@@ -76,15 +64,6 @@ def test_a_window_hides_tokens_at_its_distance_or_more() -> None:
     assert both == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     back = AttentionMask.from_lengths([4], window=2, look_ahead=True).dense()[0, 0].int().tolist()
     assert back == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
-
-
-def test_a_window_equals_that_of_transformers() -> None:
-    from transformers.masking_utils import sliding_window_causal_mask_function
-
-    theirs = sliding_window_causal_mask_function(3)
-    ours = AttentionMask.from_lengths([9], window=3, look_ahead=True).dense()[0, 0]
-    pairs = torch.tensor([[bool(theirs(0, 0, torch.tensor(i), torch.tensor(j))) for j in range(9)] for i in range(9)])
-    assert torch.equal(ours, pairs)
 
 
 @pytest.mark.parametrize("prefix", [2, [2], torch.tensor([2]), torch.tensor([[True, True, False, False]])])
@@ -127,9 +106,6 @@ def test_in_cross_attention_documents_attend_to_the_document_with_the_same_numbe
 def test_cross_attention_leaves_out_look_ahead_window_and_prefix_of_both_sides() -> None:
     sides = [AttentionMask.from_lengths([n], look_ahead=True, window=1, prefix=2) for n in (3, 4)]
     assert AttentionMask.cross(*sides).for_sdpa() == {}
-
-
-# -------------------------------------------------------------------------------------------- through torch's attention
 
 
 @settings(max_examples=100)
@@ -232,9 +208,6 @@ def test_a_decoder_without_a_mask_of_the_memory_sees_all_of_it() -> None:
     assert list(target.for_transformer_decoder()) == ["tgt_mask"]
 
 
-# -------------------------------------------------------------------------------------------------------------- memory
-
-
 @given(any_description, st.integers(0, 9))
 def test_a_reused_buffer_contains_the_same_mask_as_new_memory(mask: AttentionMask, spare: int) -> None:
     wanted = mask.dense()
@@ -275,8 +248,6 @@ def test_rendering_on_an_accelerator_does_not_wait_for_its_values(mask: Attentio
     if not mask.is_cross:
         assert list(there.for_transformer_encoder(HEADS)) == list(mask.for_transformer_encoder(HEADS))
 
-
-# ------------------------------------------------------------------------------------------------------------- refusal
 
 _mask = AttentionMask.from_lengths([3, 2], look_ahead=True)
 _cross = AttentionMask.cross(_mask, AttentionMask.from_lengths([4, 4]))

@@ -93,8 +93,6 @@ def test_masks_that_a_model_cannot_take_are_refused() -> None:
         AttentionMask.from_lengths([2, 1]).for_hf(fnet)
 
 
-# ------------------------------------------------------------------------------------- what restarting positions can do
-
 PACKED, RESTARTING = [[4, 3, 5], [6, 2]], [[0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 0, 1, 0, 0, 0, 0]]
 
 
@@ -216,8 +214,6 @@ def test_a_model_that_does_not_isolate_by_positions_gets_its_mask() -> None:
     assert mask.for_hf(spec, position_ids=torch.tensor(RESTARTING), use_cache=False) is None
     assert mask.for_hf(spec, position_ids=torch.tensor(RESTARTING), use_cache=False, dims=4) is not None
 
-
-# --------------------------------------------------------------------------------------------- windows of a model's own
 
 _SMALL = {
     "vocab_size": 90,

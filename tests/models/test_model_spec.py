@@ -68,9 +68,6 @@ def _first_position(family: Family) -> int:
     return next(iter(family.tables.values()))
 
 
-# ------------------------------------------------------------------------------------------ every family, by its facts
-
-
 @every_family
 def test_the_spec_of_a_family_has_its_numbering_limits_and_kind(family: Family) -> None:
     model = family.build()
@@ -92,21 +89,6 @@ def test_the_spec_of_a_family_has_its_numbering_limits_and_kind(family: Family) 
     assert "kwargs" not in spec.accepts
     assert spec.num_embeddings == (None if family.prefix == "Canine" else VOCABULARY)
     assert spec.dtype == "float32"
-
-
-@every_family
-def test_rows_of_max_length_run_and_longer_ones_do_not(family: Family) -> None:
-    model = family.build()
-    spec = ModelSpec.of(model)
-    assert spec.max_length is not None
-    target = spec.max_target_length or 5
-    assert outputs(model, tokens(family, spec.max_length, target))
-    if family.prefix != "Tapas":  # which reads its last row again and again
-        for longer in [(spec.max_length + 1, target)] + ([(spec.max_length, target + 1)] if family.has_decoder else []):
-            if family.prefix == "ProphetNet" and longer[1] == target:
-                continue  # its encoder reads the last row twice, without a word
-            with pytest.raises((RuntimeError, IndexError, ValueError), match=r"index|size|length|expand|shape"):
-                outputs(model, tokens(family, *longer))
 
 
 def _padded(family: Family, side: str, **more: Any) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -194,19 +176,6 @@ _CAUSAL = {
 _TWO_SEQUENCES = {"T5", "Marian", "Pegasus", "FSMT", "LongT5", "M2M100", "PegasusX", "UMT5"}
 
 
-@pytest.mark.parametrize("family", each_family([*FAMILIES, *WITHOUT_TABLES]))
-def test_later_tokens_change_nothing_if_the_spec_is_causal(family: Family) -> None:
-    if family.has_decoder or family.prefix in _TWO_SEQUENCES:
-        pytest.skip("reads two sequences")
-    model = family.build(seed=1)
-    inputs = tokens(family)
-    other = {key: value.clone() for key, value in inputs.items()}
-    other["input_ids"][:, 4] = 20 + (other["input_ids"][:, 4] - 19) % (VOCABULARY - 20)
-    before, after = outputs(model, inputs)[0], outputs(model, other)[0]
-    later_matters = float((before[:, :4] - after[:, :4]).abs().max()) > 1e-6
-    assert later_matters != ModelSpec.of(model).is_causal
-
-
 def test_models_with_a_recurrent_state_are_recognized_also_inside_others() -> None:
     """All models of transformers that hand `cu_seq_lens_q` to a kernel of linear attention are such models."""
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 8}
@@ -217,9 +186,6 @@ def test_models_with_a_recurrent_state_are_recognized_also_inside_others() -> No
     assert ModelSpec.of(transformers.Qwen3NextForCausalLM(config)).is_recurrent
     for name, (_, family) in WITHOUT_TABLES.items():
         assert ModelSpec.of(family.build()).is_recurrent == (name in ("mamba", "mamba2", "rwkv"))
-
-
-# ---------------------------------------------------------------------------------------------------------------- masks
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -298,9 +264,6 @@ def test_the_axial_positions_of_reformer_are_unknown() -> None:
     assert ModelSpec.of(transformers.ReformerModel(config)).positions == ("unknown",)
 
 
-# -------------------------------------------------------------------------------------------------------- two sequences
-
-
 @pytest.mark.parametrize(
     "name", ["bart", "mbart", "plbart", "mvp", "blenderbot", "prophetnet", "led", "bigbird_pegasus"]
 )
@@ -329,9 +292,6 @@ def test_an_encoder_decoder_of_two_models_has_the_limits_of_both() -> None:
     assert spec.is_encoder_decoder
     assert spec.shifts_labels
     assert spec.decoder_start_token_id == 5
-
-
-# -------------------------------------------------------------------------------------------------- the model untouched
 
 
 def _everything(model: Any) -> dict[str, Any]:
@@ -446,9 +406,6 @@ def test_making_a_spec_takes_few_forwards_on_few_tokens() -> None:
     ModelSpec.of(model)
     assert len(lengths) <= (13 if before("transformers", "5.2") else 12)
     assert max(lengths) <= 48
-
-
-# ---------------------------------------------------------------------------------------------- dtypes, heads, wrappers
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -602,9 +559,6 @@ def test_the_spec_of_a_lengthened_model_has_its_new_limit() -> None:
         assert ModelSpec.of(model) == dataclasses.replace(before, max_length=ROOM + 9, **targets)
 
 
-# ------------------------------------------------------------------------------------------------- modules of one's own
-
-
 class Reader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -695,9 +649,6 @@ def test_a_model_on_the_meta_device_has_no_spec() -> None:
         model = transformers.GPT2Model(GPT2.config())
     with pytest.raises(ValueError, match=r"its weights are not available\n  got: wte.weight is on the meta device"):
         ModelSpec.of(model)
-
-
-# ----------------------------------------------------------------------------------------------------------- as a value
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "bart", "xglm"])

@@ -66,9 +66,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-# -------------------------------------------------------------------------------------------------------------- helpers
-
-
 def _rows(
     first_row: int, rows: int, width: int, convention: Any = "vaswani", base: float | None = None, scale: float = 1.0
 ) -> torch.Tensor:
@@ -142,9 +139,6 @@ def _same_outputs(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 def _reloaded(model: Any, folder: Path) -> Any:
     model.save_pretrained(folder)
     return type(model).from_pretrained(folder).eval()
-
-
-# --------------------------------------------------------------------------------------------------------- the families
 
 
 def test_more_than_sixty_families_are_tested() -> None:
@@ -319,9 +313,6 @@ def _for_head(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Te
     return inputs
 
 
-# ---------------------------------------------------------------------------------------------------------- longer rows
-
-
 @pytest.mark.parametrize("family", each_family(name for name, each in FAMILIES.items() if each.longer))
 def test_max_positions_lengthens_tables_config_and_buffers_so_that_longer_rows_run(
     family: Family, tmp_path: Path
@@ -389,9 +380,6 @@ def test_a_lengthened_model_can_be_trained() -> None:
     assert not torch.equal(model.transformer.wte.weight, before)
     assert model.transformer.wpe.weight.grad is None
     assert torch.equal(model.transformer.wpe.weight, _rows(0, ROOM + 8, WIDTH))
-
-
-# ------------------------------------------------------------------------------------------------------- refused models
 
 
 @pytest.mark.parametrize(("kind", "family"), each_family_without_table())
@@ -609,9 +597,6 @@ def test_wrong_arguments_raise_before_anything_is_changed(call: Any, error: type
     _assert_same(before, _whole(model))
 
 
-# ----------------------------------------------------------------------------------------------------- what was trained
-
-
 def _with_trained_positions(table: torch.Tensor) -> Any:
     """A small BERT with the position table of a large one, which was trained."""
     config = transformers.BertConfig(
@@ -799,9 +784,6 @@ def test_half_precision_gets_exact_values_rounded_once_and_is_recognized_after_a
     _assert_same(before, _whole(model))
 
 
-# ---------------------------------------------------------------------------------------------------------- conventions
-
-
 @pytest.mark.parametrize(
     ("convention", "base"),
     [*((name, None) for name in CONVENTIONS), (fixed_bases(4, 5, 7, 9, 11, 13, 17, 19), None), ("vaswani", 100)],
@@ -828,9 +810,7 @@ def test_every_convention_is_written_from_its_first_position_and_recognized_agai
         repeated.remove()
 
 
-def test_recorded_sinusoids_may_be_replaced_and_those_of_another_origin_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_recorded_sinusoids_may_be_replaced_and_those_of_another_origin_are_refused(tmp_path: Path) -> None:
     model = BERT.build()
     use_paper(model)
     report = use_paper(model, convention="tensor2tensor")
@@ -852,9 +832,6 @@ def test_small_and_odd_widths_work(width: int, heads: int, tmp_path: Path) -> No
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, width))
     assert report.tables[0].d_model == width
     assert use_paper(_reloaded(model, tmp_path)).tables[0].was == "vaswani sinusoids"
-
-
-# -------------------------------------------------------------------------------------------- wrapped and shared models
 
 
 @pytest.mark.slow
@@ -987,9 +964,6 @@ def test_the_decoder_half_of_an_encoder_decoder_alone_works(tmp_path: Path) -> N
         assert _same_outputs(outputs(_reloaded(model, tmp_path / name), inputs), outputs(model, inputs))
 
 
-# --------------------------------------------------------------------------------------------- what is verified, really
-
-
 def test_verification_finds_a_table_that_returns_other_values_and_the_model_is_restored() -> None:
     class Louder(nn.Embedding):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -1039,9 +1013,6 @@ def test_verification_finds_values_that_were_written_wrongly() -> None:
     _assert_same(before, _whole(model))
 
 
-# --------------------------------------------------------------------------------------------- after it, a model trains
-
-
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "bart"])
 def test_training_changes_everything_except_the_positions_and_remove_keeps_it(name: str) -> None:
     family = FAMILIES[name]
@@ -1084,9 +1055,6 @@ def test_remove_works_after_a_change_of_dtype() -> None:
     assert outputs(model, tokens(ROBERTA))[0].dtype == torch.bfloat16
 
 
-# ---------------------------------------------------------------------------------------- a reload without this package
-
-
 @pytest.mark.slow  # imports everything in another process
 def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_this_package(tmp_path: Path) -> None:
     model, inputs = BART.build("ForConditionalGeneration"), tokens(BART, ROOM + 7)
@@ -1110,9 +1078,6 @@ def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_thi
     )
     assert ran.stdout.strip() == "cannot import hf_posenc"
     assert torch.equal(torch.load(tmp_path / "found.pt"), model(**inputs).logits)
-
-
-# ----------------------------------------------------------------------------------------------------------- the report
 
 
 def test_the_report_prints_as_documented() -> None:

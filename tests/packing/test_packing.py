@@ -38,9 +38,6 @@ def free_space_of_best_fit_decreasing(lengths: list[int], capacity: int) -> list
     return free
 
 
-# --------------------------------------------------------------------------------------------------------- definition
-
-
 @given(problems(), seeds)
 def test_the_rows_are_filled_as_by_best_fit_decreasing_one_document_at_a_time(
     problem: tuple[list[int], int], seed: int | None
@@ -56,9 +53,6 @@ def test_a_thousand_real_looking_lengths_pack_like_the_loop() -> None:
     lengths = np.clip(np.random.default_rng(0).lognormal(4.7, 1.0, 1000).astype(int), 1, 2048)
     plan = pack(lengths, 2048)
     assert sorted(2048 - plan.row_lengths) == sorted(free_space_of_best_fit_decreasing(lengths.tolist(), 2048))
-
-
-# ------------------------------------------------------------------------------------------------------------ property
 
 
 @given(problems(), seeds)
@@ -180,11 +174,6 @@ def test_a_capacity_beyond_16_bits_packs_as_well() -> None:
         assert sorted(capacity - pack(lengths, capacity).row_lengths) == sorted(expected)
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, np.uint16, np.int32])
-def test_lengths_may_be_any_kind_of_whole_numbers(kind: Any) -> None:
-    assert pack(kind([5, 3, 8, 2, 4]), np.int64(10)).order.tolist() == [1, 2, 3, 0, 4]
-
-
 def test_the_repr_prints_rows_utilisation_bound_padding_attention_and_truncation() -> None:
     assert repr(pack([6, 6, 6], 10)) == (
         "PackingPlan(rows=3, documents=3, tokens=18, capacity=10, utilisation=60.00 %, lower_bound=3, padding=12,\n"
@@ -205,8 +194,6 @@ def test_a_plan_stays_as_it_is_when_rows_or_lengths_are_written_to() -> None:
         plan.capacity = 9  # type: ignore[misc]
     assert isinstance(plan, PackingPlan)
 
-
-# ------------------------------------------------------------------------------------------------------------- refusal
 
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
@@ -237,9 +224,6 @@ def test_impossible_packings_are_refused_with_the_numbers(call: Any, kind: type[
         call()
     for word in words:
         assert word in str(caught.value)
-
-
-# ------------------------------------------------------------------------------------- documents, by their positions
 
 
 def documents_of_rows(rows: list[list[int]], is_packed: bool) -> list[int] | None:

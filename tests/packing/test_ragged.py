@@ -13,8 +13,6 @@ from looping import for_each
 
 from hf_posenc.ragged import Ragged, round_up
 
-# --------------------------------------------------------------------------------------------------------- definition
-
 
 def padded(rows: list[list[int]], fill: int, width: int, side: str) -> list[list[int]]:
     """What padding means, row by row."""
@@ -55,9 +53,6 @@ def test_rows_beyond_the_range_of_16_bits_are_padded_right(side: str, length: in
     assert inside.sum(axis=1).tolist() == [length, 3]
     assert inside[1, :3].all() == (side == "right")
     assert inside[1, -3:].all() == (side == "left")
-
-
-# ----------------------------------------------------------------------------------------------------------- property
 
 
 @given(rows=ROWS, side=SIDES)
@@ -153,9 +148,6 @@ def test_bools_and_whole_floats_become_integers_in_masks(kind: Any) -> None:
 def test_unsigned_values_that_fit_into_int64_are_accepted() -> None:
     largest = [np.array([2**63 - 1], dtype=np.uint64), np.array([], dtype=np.uint64), [0]]
     assert [row.tolist() for row in Ragged.from_rows(largest)] == [[2**63 - 1], [], [0]]
-
-
-# ------------------------------------------------------------------------------------------------------------ refusal
 
 
 FLAT = "must be a flat list of integers"

@@ -47,9 +47,6 @@ def x() -> torch.Tensor:
     return torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
 
 
-# -------------------------------------------------------------------------------------------------------- torch's own
-
-
 def test_the_weights_of_torchs_attention_are_softmax_of_queries_and_keys(x: torch.Tensor) -> None:
     module = nn.MultiheadAttention(8, 2, batch_first=True)
     assert np.allclose(plots.attention_weights(module, x)["self"][0], by_hand(module, x, x), atol=1e-6)
@@ -159,9 +156,6 @@ def test_a_model_that_uses_its_own_weights_receives_them_as_requested(x: torch.T
     torch.testing.assert_close(each, weights)
 
 
-# ------------------------------------------------------------------------------------------------------- Hugging Face
-
-
 @pytest.fixture
 def small() -> dict[str, Any]:
     """Settings of a small model."""
@@ -243,9 +237,6 @@ def test_models_with_another_kind_of_attention_output_are_refused() -> None:
     for name, message in wrong.items():
         with pytest.raises(ValueError, match=message):
             plots.attention_weights(FAMILIES[name].build(attn_implementation="eager"), ids)
-
-
-# ------------------------------------------------------------------------------------------------------- what is drawn
 
 
 def test_one_layer_and_head_are_axes_that_hold_their_weights(word_level: Any, small: dict[str, Any]) -> None:
@@ -330,9 +321,6 @@ def test_token_labels_do_not_overlap_and_are_inside_the_figure(length: int) -> N
         extents = [text.get_window_extent() for text in labels]
         assert not any(one.overlaps(two) for one, two in pairwise(extents))
         assert all(extent.x0 >= 0 and extent.y0 >= 0 for extent in extents)
-
-
-# ----------------------------------------------------------------------------------------------------------- refusals
 
 
 def two_layers(x: torch.Tensor, **settings: Any) -> Any:

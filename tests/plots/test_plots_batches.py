@@ -393,9 +393,6 @@ def labels(axes: Axes) -> tuple[list[str], list[str]]:
     return [text.get_text() for text in axes.get_xticklabels()], [text.get_text() for text in axes.get_yticklabels()]
 
 
-# ----------------------------------------------------------------------------------------------- masks: what is allowed
-
-
 def allowed(batch: Any, row: int = 0, **settings: Any) -> np.ndarray:
     """Return the matrix `(T, T)` of a row: True where the query, padding or not, may attend to the key."""
     return codes(plots.masks(batch, row=row, ax=Figure().subplots(), **settings)) % FROM_PADDING == 0  # type: ignore[no-any-return,arg-type]
@@ -489,9 +486,6 @@ def test_an_encoder_decoder_has_two_sets_of_masks(word_level: Any) -> None:
     assert np.array_equal(strip(encoder, "padding mask of every row"), batch["attention_mask"] == 1)
     assert np.array_equal(strip(decoder, "padding mask of every row"), batch["decoder_attention_mask"] == 1)
     assert np.array_equal(allowed(batch, 1, decoder=True), np.tri(5, dtype=bool))
-
-
-# ------------------------------------------------------------------------------------------------------- what is drawn
 
 
 def test_each_matrix_has_its_cells_and_the_tokens_on_both_axes() -> None:
@@ -706,9 +700,6 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
         assert extent.x1 <= whole.x1 + 1
     assert figure.get_size_inches()[0] <= 11
     assert min(word.get_fontsize() for axes in figure.axes for word in axes.get_xticklabels()) >= 7
-
-
-# ----------------------------------------------------------------------------------------------------------- refusals
 
 
 @for_each(

@@ -67,9 +67,6 @@ def words(axes: Axes) -> dict[str, Any]:
     return {text.get_text(): text for text in axes.texts if text.get_gid() != "note" and text.get_text()}
 
 
-# ------------------------------------------------------------------------------------------------- the data on the axes
-
-
 def in_one_plane(rows: np.ndarray, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the points without positions and with them, each from its center, and the shares of the components."""
     before = factor * rows.astype(np.float64)
@@ -203,12 +200,7 @@ def test_crowding_is_the_share_of_positions_in_both_norms(word_level: Any) -> No
     assert [bar.get_height() for bar in plots.crowding(word_level, nothing, "the a b").patches] == [1.0] * 6
 
 
-# ------------------------------------------------------------------------------------------------------- what is drawn
-
-
-def test_similar_words_are_near_before_positions_and_repeated_words_are_apart_after(
-    bert_folder: Path,
-) -> None:
+def test_similar_words_are_near_before_positions_and_repeated_words_are_apart_after(bert_folder: Path) -> None:
     embedding = bert_table(bert_folder)
     figure = plots.embeddings(bert_folder, embedding, QUEEN, scale="sqrt_d", title="trained embeddings")
     assert isinstance(figure, Figure)
@@ -287,9 +279,6 @@ def test_crowding_has_a_label_for_every_token(word_level: Any) -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == ["the", "a", "b"]
     mine = Figure().subplots()
     assert plots.crowding(word_level, table(), "the", ax=mine) is mine
-
-
-# ----------------------------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize("picture", [plots.embeddings, plots.crowding])

@@ -56,9 +56,6 @@ def table(length: int, d_model: int) -> np.ndarray:
     return np.array([[paper(position, column, d_model) for column in range(d_model)] for position in range(length)])
 
 
-# ------------------------------------------------------------------------------------------------- the data on the axes
-
-
 def image(ax: Axes, number: int = 0) -> np.ndarray:
     return np.asarray(ax.images[number].get_array())
 
@@ -204,9 +201,6 @@ def test_the_dot_product_is_a_sum_of_cosines_of_the_distance_from_any_start() ->
     assert np.isfinite(line(plots.similarity(1, 3, measure="cosine"))).all()  # of width 1, position 0 is zero
 
 
-# ------------------------------------------------------------------------------------------------------------ long axes
-
-
 def test_a_long_encoding_is_averaged() -> None:
     length, d_model = 4_321, 6
     ax = plots.encoding(d_model, length)
@@ -270,9 +264,6 @@ def test_of_many_distances_some_are_drawn() -> None:
 )
 def test_a_title_states_what_these_numbers_show(drawn: Any, title: str) -> None:
     assert drawn().get_title().replace("\n", " ").startswith(title)
-
-
-# ---------------------------------------------------------------------------------------------- as pictures should be
 
 
 def test_a_title_set_later_replaces_the_title_and_covers_nothing() -> None:
@@ -400,9 +391,6 @@ def test_notebooks_show_axes_and_figures_even_after_pickling() -> None:
         assert shown._repr_png_().startswith(b"\x89PNG")
 
 
-# -------------------------------------------------------------------------------------------------------------- files
-
-
 def test_pictures_are_saved_as_png_or_svg_and_equal_pictures_give_equal_svg_files(tmp_path: Path) -> None:
     assert plots.save(plots.curves(8, 20), tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     first = plots.save(plots.curves(8, 20), tmp_path / "one.svg").read_bytes()
@@ -440,9 +428,6 @@ def test_other_suffixes_are_refused(name: str, tmp_path: Path) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cannot be written\n  got: .*absent.*: No such file"):
         plots.save(plots.dials(8), tmp_path / "absent" / "picture.png")
-
-
-# ------------------------------------------------------------------------------------------------------------ refusals
 
 
 @for_each(

@@ -73,9 +73,6 @@ def places(batch: int, length: int) -> dict[str, torch.Tensor | None]:
     return {"counted": None, "one row": rows[0], "rows": rows, "fractions": rows / 4, "far": rows + 2**30}
 
 
-# ------------------------------------------------------------------------------------------------------------- compile
-
-
 @pytest.mark.parametrize(
     ("convention", "base", "kind", "scale"),
     [
@@ -215,8 +212,6 @@ def test_the_real_compiler_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatc
             )
     torch._dynamo.reset()
 
-
-# -------------------------------------------------------------------------------------------------------------- export
 
 BATCH, LENGTH = Dim("batch", min=2), Dim("length", min=2, max=2**40)  # torch 2.6 needs a largest one
 

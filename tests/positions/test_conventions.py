@@ -26,8 +26,6 @@ from hf_posenc.positions import (
     sinusoidal_encoding,
 )
 
-# ------------------------------------------------------------------------------------------------------- definition
-
 
 def test_halves_and_interleaved_have_the_same_columns_if_their_spacing_is_equal() -> None:
     positions = torch.arange(50)
@@ -41,9 +39,6 @@ def test_each_fixed_base_is_the_number_of_positions_per_turn() -> None:
     theirs = [[f(2 * math.pi * p / b) for b in (4, 5, 7) for f in (math.sin, math.cos)] for p in range(30)]
     torch.testing.assert_close(ours, torch.tensor(theirs, dtype=torch.float64), rtol=0, atol=1e-13)
     assert frequencies(6, convention=fixed_bases(4, 5, 7)).tolist() == [2 * math.pi / b for b in (4, 5, 7)]
-
-
-# ----------------------------------------------------------------------------------------------------------- property
 
 
 @for_each(
@@ -200,8 +195,6 @@ def test_m2m100_is_fairseq_and_whisper_is_tensor2tensor_by_other_names() -> None
     assert CONVENTIONS["fairseq"].formula == CONVENTIONS["tensor2tensor"].formula != CONVENTIONS["musicgen"].formula
 
 
-# --------------------------------------------------------------------------------------------------------- conversion
-
 ORDERED = [
     ("vaswani", "marian"),
     ("marian", "vaswani"),
@@ -257,9 +250,6 @@ def test_frequencies_that_differ_beyond_float64_cannot_be_converted() -> None:
 def test_conventions_that_cannot_be_converted_raise_with_the_reason(a: Any, b: Any, width: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         reorder_columns(a, b, width)
-
-
-# ------------------------------------------------------------------------------------------------------------ refusal
 
 
 @for_each(

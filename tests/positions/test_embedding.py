@@ -39,9 +39,6 @@ def table(rows: int = 50, width: int = 8, dtype: torch.dtype = torch.float32) ->
         return nn.Embedding(rows, width, dtype=dtype)
 
 
-# --------------------------------------------------------------------------------------------------------- definition
-
-
 @for_each("track", [True, False])
 @for_each("scale", [None, "sqrt_d", 0.3])
 @for_each("convention", ["vaswani", "marian", "tensor2tensor", "fairseq"])
@@ -78,9 +75,6 @@ def test_the_parts_and_the_names_of_the_sizes() -> None:
     assert list(module.state_dict()) == ["embedding.weight"]
     assert "scale='sqrt_d'" in repr(module)
     assert "zero_padding=True" in repr(module)
-
-
-# ------------------------------------------------------------------------------------------------ the kind of encoding
 
 
 @for_each("track", [True, False])
@@ -158,9 +152,6 @@ def test_large_positions_of_any_kind_give_a_warning_and_small_ones_do_not(kind: 
     quiet = positional_encoding(kind, 64, **({"start": 0.02} if kind == "scaled" else {"std": 0.02}))
     PositionalEmbedding(embedding, encoding=quiet)(IDS, attention_mask=MASK)
     PositionalEmbedding(embedding, encoding="none")(IDS, attention_mask=MASK)
-
-
-# ----------------------------------------------------------------------------------------------------------- property
 
 
 @given(data=st.data())
@@ -384,19 +375,6 @@ def test_dtype_changes_the_meta_device_and_copies_do_not_change_the_encoding() -
     assert torch.equal(rows[0], sinusoidal_encoding(torch.arange(4), 8, convention="marian", dtype=torch.bfloat16))
 
 
-def test_training_moves_the_table() -> None:
-    module = PositionalEmbedding(table())
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    before = module.embedding.weight.detach().clone()
-    module(IDS, attention_mask=MASK).pow(2).sum().backward()
-    optimizer.step()
-    changed = (module.embedding.weight != before).any(dim=1).nonzero().flatten().tolist()
-    assert changed == [2, 3, 5, 7, 9]
-
-
-# ------------------------------------------------------------------------------------------------------------ warning
-
-
 def test_positions_that_drown_the_tokens_give_one_warning() -> None:
     embedding = table(200, 64)
     with torch.no_grad():
@@ -423,9 +401,6 @@ def test_tokens_that_drown_the_positions_give_one_warning() -> None:
         PositionalEmbedding(embedding, scale=scale)(IDS, attention_mask=MASK)
         for encoding in ("none", "learned", "scaled"):  # nothing to drown, or able to grow
             PositionalEmbedding(embedding, encoding=encoding, scale="sqrt_d")(IDS, attention_mask=MASK)
-
-
-# ------------------------------------------------------------------------------------------------------------ refusal
 
 
 def test_a_whole_model_is_refused_with_two_fixes() -> None:
@@ -515,9 +490,3 @@ def test_a_row_of_two_tokens_may_have_padding_on_the_left() -> None:
 def test_wrong_arguments_are_refused_with_their_values(attempt: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         attempt()
-
-
-def test_an_id_without_a_row_in_bert_is_refused() -> None:
-    module = PositionalEmbedding(nn.Embedding(30522, 2))
-    with pytest.raises(ValueError, match="row 0, column 3 has id 30522, the embedding has 30522 rows"):
-        module(torch.tensor([[101, 7592, 102, 30522]]))

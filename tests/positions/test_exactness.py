@@ -98,9 +98,6 @@ def assert_bounded(found: dict[torch.dtype, float]) -> None:
         assert error <= BOUND[dtype], (dtype, error)
 
 
-# ------------------------------------------------------------------------------------------------------- against mpmath
-
-
 def test_four_thousand_draws_of_position_column_width_base_and_convention() -> None:
     assert_bounded(worst_of_draws(4_000, seed=1))
 
@@ -193,9 +190,6 @@ def test_common_implementations_exceed_the_bound() -> None:
         )
 
 
-# ---------------------------------------------------------------------------------------------------- whole tables
-
-
 # Orders of many positions, made from a run of them.
 ORDERS: dict[str, Any] = {
     "run": lambda run: run,
@@ -266,9 +260,6 @@ def test_both_references_agree() -> None:
                 row, column = chosen.randrange(5000), chosen.randrange(width)
                 exact = value(convention, width, None, row, column)
                 assert abs(mpmath.mpf(high[row, column]) + low[row, column] - exact) < mpmath.mpf(2) ** -98
-
-
-# ------------------------------------------------------------------------------------------------------------ rounding
 
 
 def test_frequencies_are_the_nearest_float64() -> None:

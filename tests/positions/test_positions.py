@@ -27,9 +27,6 @@ def count_by_hand(mask: list[list[int]], start: int) -> list[list[int]]:
     return rows
 
 
-# --------------------------------------------------------------------------------------------------------- definition
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_a_mask_counts_real_tokens_wherever_the_padding_is(kind: Any, data: st.DataObject) -> None:
@@ -68,9 +65,6 @@ def test_positions_restart_at_every_document_of_a_packed_row(kind: Any) -> None:
     assert position_ids_from_documents([kind([3]), kind([1])]).tolist() == position_ids_from_lengths([3, 1]).tolist()
 
 
-# ----------------------------------------------------------------------------------------------------------- property
-
-
 def test_ids_are_on_the_device_of_the_argument(device: torch.device) -> None:
     mask = torch.tensor([[1, 1, 0]], device=device)
     assert position_ids_from_mask(mask).device == mask.device
@@ -89,9 +83,6 @@ def test_the_mask_is_not_changed() -> None:
     mask = torch.tensor([[0, 1, 1]])
     position_ids_from_mask(mask).fill_(7)
     assert mask.tolist() == [[0, 1, 1]]
-
-
-# ------------------------------------------------------------------------------------------------------------ refusal
 
 
 @for_each(

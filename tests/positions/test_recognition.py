@@ -29,9 +29,6 @@ def largest_error(table: torch.Tensor, found: Identified) -> float:
     return float((table.double() - found.amplitude * made).abs().max())
 
 
-# ------------------------------------------------------------------------------------------------------ tables of ours
-
-
 @for_each("dtype", DTYPES)
 @for_each("width", [4, 5, 65, 256])
 @for_each("name", CONVENTIONS)
@@ -162,9 +159,6 @@ def test_a_scaled_table_is_recognized_with_its_amplitude(factor: float, dtype: t
     assert f"amplitude      {factor:.2g}"[:16] in str(found)
 
 
-# -------------------------------------------------------------------------------------------- ambiguous tables
-
-
 def test_a_table_of_width_2_is_the_first_convention_that_fits() -> None:
     found = identify(sinusoidal_encoding(torch.arange(20), 2))
     assert (found.is_exact, found.presets[0]) == (True, "vaswani")
@@ -189,8 +183,6 @@ def test_one_row_is_enough_if_it_has_many_columns() -> None:
     assert (found.is_exact, found.first_position, found.zero_rows) == (True, -1, (0, 1, 3))
     assert not identify(torch.tensor([[0.6, 0.8]])).is_sinusoidal
 
-
-# ------------------------------------------------------------------------------------------------------- theirs / ours
 
 _FAIRSEQ = [
     ("m2m_100", "M2M100SinusoidalPositionalEmbedding", "M2M100"),
@@ -282,9 +274,6 @@ def test_long_tables_with_float32_angles_are_recognized_with_their_error(
     assert error < found.largest_error < 4 * error
 
 
-# ----------------------------------------------------------------------------------------------- other tables
-
-
 @for_each("dtype", [torch.float32, torch.bfloat16])
 @for_each(("rows", "width"), [(2, 2), (2, 8), (3, 2), (5, 4), (512, 64), (64, 512), (33, 33)])
 def test_random_tables_are_never_recognized(rows: int, width: int, dtype: torch.dtype) -> None:
@@ -353,9 +342,6 @@ def test_a_table_of_zeros_is_not_recognized() -> None:
     found = identify(torch.zeros(5, 8))
     assert (found.is_sinusoidal, found.zero_rows, found.is_near) == (False, (0, 1, 2, 3, 4), False)
     assert "every row is zero" in str(found)
-
-
-# ------------------------------------------------------------------------------------------------------ arguments
 
 
 def test_arrays_modules_parameters_and_views_give_the_same_result() -> None:

@@ -40,9 +40,6 @@ def _empty_cache() -> Iterator[None]:
     clear_cache()
 
 
-# --------------------------------------------------------------------------------------------------------- definition
-
-
 def test_the_table_of_the_first_four_positions() -> None:
     expected = [
         [0, 1, 0, 1, 0, 1, 0, 1],
@@ -69,9 +66,6 @@ def test_position_50_of_width_128() -> None:
     assert row.shape == (128,)
     assert row[0].item() == pytest.approx(math.sin(50), rel=1e-15)
     assert row[127].item() == pytest.approx(math.cos(50 / 10000 ** (126 / 128)), rel=1e-15)
-
-
-# ------------------------------------------------------------------------------------------- the four known properties
 
 
 @for_each("convention", NAMES)
@@ -120,9 +114,6 @@ def test_small_and_odd_widths_work(width: int, convention: str) -> None:
     if width % 2 and convention in ("tensor2tensor", "fairseq"):
         assert torch.equal(rows[:, -1], torch.zeros(5))
     assert SinusoidalPositionalEncoding(width, convention=convention)(torch.zeros(2, 3, width)).shape == (2, 3, width)
-
-
-# ----------------------------------------------------------------------------------------------- dtype, device, memory
 
 
 @pytest.mark.parametrize("dtype", LOW)
@@ -270,9 +261,6 @@ def test_the_number_of_cached_tables_is_bounded() -> None:
     assert len(cached_tables()) == 32
 
 
-# ------------------------------------------------------------------------------------------- gradient, dropout
-
-
 @pytest.mark.parametrize(("scale", "slope"), [(None, 1.0), ("sqrt_d", 4.0), (0.5, 0.5)])
 def test_the_gradient_reaches_x(scale: Any, slope: float) -> None:
     module = SinusoidalPositionalEncoding(16, scale=scale)
@@ -294,8 +282,6 @@ def test_settings_are_in_the_repr() -> None:
         assert part in words
     assert "fixed_bases(4, 5, 7)" in repr(SinusoidalPositionalEncoding(6, convention=fixed_bases(4, 5, 7)))
 
-
-# ------------------------------------------------------------------------------------------------------------ refusal
 
 X = torch.zeros(2, 5, 8)
 

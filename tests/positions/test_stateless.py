@@ -119,8 +119,6 @@ def assert_exact(module: SinusoidalPositionalEncoding, dtype: torch.dtype = torc
             assert torch.equal(ours, rows)
 
 
-# ------------------------------------------------------------------------------------------------------- dtype changes
-
 CASTS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "half and back": lambda model: model.half().float(),
     "bfloat16 and back": lambda model: model.bfloat16().float(),
@@ -184,9 +182,6 @@ def test_the_decimal_context_of_the_caller_has_no_effect(convention: Convention)
         assert_exact(module)
         turning = frequencies(module.d_model, convention=convention)
     assert torch.equal(frequencies(module.d_model, convention=convention), turning)
-
-
-# -------------------------------------------------------------------------------------------- meta device, checkpoints
 
 
 def test_a_fake_mode_and_the_meta_device_do_not_change_the_cache() -> None:
@@ -300,9 +295,6 @@ def test_a_table_of_other_positions_is_refused_with_its_convention(
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-# ------------------------------------------------------------------------------------------------- copies
-
-
 @conventions
 def test_copies_and_pickles_are_small_and_equal(convention: Convention) -> None:
     model = build(convention)
@@ -316,9 +308,6 @@ def test_copies_and_pickles_are_small_and_equal(convention: Convention) -> None:
     buffer = io.BytesIO()
     torch.save(model.pos.state_dict(), buffer)
     assert len(buffer.getvalue()) < 2048
-
-
-# ------------------------------------------------------------------------------------- inference mode
 
 
 @conventions

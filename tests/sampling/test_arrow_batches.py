@@ -170,11 +170,7 @@ def test_padding_documents_and_positions_in_rows_are_those_of_the_rows(byte_bpe)
     assert_same(batches(with_arrow_batches(padded), collate), batches(padded, collate))
 
 
-@given(
-    lengths=st.lists(st.integers(0, 5), min_size=1, max_size=30),
-    chunk=st.integers(1, 7),
-    data=st.data(),
-)
+@given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=30), chunk=st.integers(1, 7), data=st.data())
 def test_any_rows_in_any_order_are_read(lengths: list[int], chunk: int, data: st.DataObject) -> None:
     ids = [list(range(number, number + length)) for number, length in enumerate(lengths)]
     whole = pa.table({"input_ids": pa.array(ids, pa.list_(pa.int32())), "n": list(range(len(ids)))})
@@ -228,9 +224,6 @@ def test_writing_to_a_batch_does_not_change_the_data(wordpiece) -> None:
     for tensor in C(wordpiece, look_ahead=False)(data.__getitems__([3, 0])).values():
         tensor.zero_()
     assert data[:] == before
-
-
-# ------------------------------------------------------------------------------------------- the data set as an object
 
 
 def test_the_data_set_is_the_given_one_apart_from_its_batches() -> None:
@@ -306,9 +299,6 @@ def test_a_subset_reads_batches_from_arrow(wordpiece, no_rows: None) -> None:
     assert batch["input_ids"].tolist() == C(wordpiece)([IDS[7], IDS[3]])["input_ids"].tolist()
 
 
-# ------------------------------------------------------------------------------------------------- other collators
-
-
 def test_other_collators_get_row_dicts(wordpiece) -> None:
     padded = rows().map(lambda row: {name: (row[name] * 12)[:12] for name in ("input_ids", "attention_mask")})
     padded = padded.remove_columns("token_type_ids")
@@ -322,8 +312,6 @@ def test_a_collator_that_needs_a_list_is_refused_by_name(wordpiece) -> None:
         batches(with_arrow_batches(rows()), DataCollatorWithPadding(wordpiece))
     assert "without with_arrow_batches" in str(caught.value)
 
-
-# ---------------------------------------------------------------------------------------------------------- refusals
 
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: [{"input_ids": [5]}], TypeError, ["takes a datasets.Dataset", "got: list"]),

@@ -50,9 +50,6 @@ def documents(lengths: Any = LENGTHS, **more: Any) -> datasets.Dataset:
     return stored({"input_ids": ids, **more})
 
 
-# ------------------------------------------------------------------------------------------------------------- lengths
-
-
 def arrow(kind: pa.DataType) -> datasets.Dataset:
     rows = [[1, 2], [3, 4], [5, 6]] if pa.types.is_fixed_size_list(kind) else [[1, 2, 3], [], [4]]
     return datasets.Dataset(pa.table({"input_ids": pa.array(rows, type=kind)}))
@@ -146,9 +143,6 @@ def test_what_has_no_rows_is_refused_where_a_data_set_is_expected(name: str, tmp
             assert word in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------------- sampler
-
-
 def _sampler(lengths: Any = LENGTHS, budget: int = BUDGET, **more: Any) -> TokenBudgetBatchSampler:
     return TokenBudgetBatchSampler(lengths, budget, **more)
 
@@ -191,6 +185,8 @@ BACKWARDS = range(len(LENGTHS), 0, -1)  # an index that names other rows than it
         list,
         tuple,
         np.array,
+        np.uint8,
+        np.int32,
         torch.tensor,
         pa.array,
         lambda lengths: pa.chunked_array([lengths[:7], lengths[7:]]),
@@ -209,7 +205,7 @@ def test_lengths_may_be_any_sequence_of_whole_numbers_whatever_its_index(kind: A
     expected = [batch.tolist() for batch in plan_batches(LENGTHS, BUDGET)]
     assert list(TokenBudgetBatchSampler(given_as, BUDGET)) == expected
     assert [batch.tolist() for batch in plan_batches(given_as, BUDGET)] == expected
-    assert pack(given_as, BUDGET).order.tolist() == pack(LENGTHS, BUDGET).order.tolist()
+    assert pack(given_as, np.int64(BUDGET)).order.tolist() == pack(LENGTHS, BUDGET).order.tolist()
     assert padding_mask(given_as).equal(padding_mask(LENGTHS))
     assert np.array_equal(position_ids_from_lengths(given_as), position_ids_from_lengths(LENGTHS))
     mask = AttentionMask.from_lengths(given_as, prefix=given_as, look_ahead=True)
@@ -447,9 +443,6 @@ def test_split_batches_of_accelerate_raise_its_own_error_which_names_the_sampler
         data_loader.prepare_data_loader(loader, split_batches=True)
 
 
-# ---------------------------------------------------------------------------------------------------- padded to shapes
-
-
 def test_batches_are_padded_to_the_shapes_of_the_plan_by_the_collators_of_both_packages(wordpiece: Any) -> None:
     from transformers import DataCollatorForLanguageModeling, DataCollatorForTokenClassification
 
@@ -479,9 +472,6 @@ def test_a_collator_that_cannot_pad_to_a_shape_is_refused(wordpiece: Any) -> Non
         collate([{"input_ids": [1]}, {"text": "a"}])
     with pytest.raises(ValueError, match="a row has 9 tokens, and the largest shape is 8"):
         collate([{"input_ids": [1] * 9}])
-
-
-# ----------------------------------------------------------------------------------------------------- packed data sets
 
 
 def by_hand(rows: Any, capacity: int) -> list[list[int]]:
@@ -673,9 +663,6 @@ def test_documents_that_are_too_long_are_refused_by_their_number_cut_or_split() 
     assert sum(token != 0 for row in cut for token in row["input_ids"]) == 3 + 2 + 1 + 4 + 4
     split = list(pack_dataset(stream, 4, window=2, too_long="split"))
     assert sum(token != 0 for row in split for token in row["input_ids"]) == 19
-
-
-# ----------------------------------------------------------------------------------------------------------- refusals
 
 
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [

@@ -95,9 +95,6 @@ def test_rows_of_an_iterator_that_do_not_fill_the_batches_of_a_step_are_named(tm
     assert len(flat(trainer.documents())) == COUNT - 4
 
 
-# ---------------------------------------------------------------------------------- 200 steps in 2, 1 and 2 processes
-
-
 ENDS = (70, 130, 200)  # last steps of the three parts of a run
 DATA: dict[str, Any] = {
     "map-style": rows,

@@ -167,9 +167,6 @@ def test_callbacks_may_be_restored_from_the_checkpoint(tmp_path: Path) -> None:
     assert steps_of(resumed)[5:] == steps_of(whole)
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
-
-
 class Larger(TokenBudgetMixin, Watched, token_budget=96, window=20): ...
 
 

@@ -53,9 +53,6 @@ def flat(batches: list[list[int]]) -> list[int]:
     return [number for batch in batches for number in batch]
 
 
-# ------------------------------------------------------------------------------------------------------------ every row
-
-
 @pytest.mark.parametrize("kind", STREAMS)
 def test_every_row_is_in_one_batch_within_the_budget_and_near_its_place(kind: str) -> None:
     batches = numbers(stream_batches(STREAMS[kind](), BUDGET, window=WINDOW))
@@ -136,9 +133,6 @@ def test_another_epoch_has_another_order_and_is_set_on_the_stream() -> None:
     assert sorted(flat(second)) == list(range(len(ROWS)))
 
 
-# -------------------------------------------------------------------------------------------------------------- padding
-
-
 def clustered(lengths: np.ndarray) -> np.ndarray:
     """Blocks of rows of similar length in random order, as of one source after the other."""
     blocks = np.sort(lengths).reshape(50, -1)
@@ -153,9 +147,6 @@ def test_a_window_of_20_000_rows_pads_as_the_plan_of_all_lengths_does(order: Any
         places += len(batch) * max(batch)
     padding = 1 - lengths.sum() / places
     assert padding < 1 - plan_batches(lengths, 8_192).utilisation + 0.002
-
-
-# -------------------------------------------------------------------------------------------------------------- lengths
 
 
 def test_lengths_come_from_tokens_numbers_a_function_or_the_collator(wordpiece: Any) -> None:
@@ -185,9 +176,6 @@ def test_shapes_and_multiples_count_in_the_budget() -> None:
         assert len(batch) * shapes[np.searchsorted(shapes, longest)] <= BUDGET
     for batch in stream_batches(ROWS, BUDGET, window=WINDOW, multiple_of=8):
         assert len(batch) * -(-max(len(row["input_ids"]) for row in batch) // 8) * 8 <= BUDGET
-
-
-# ------------------------------------------------------------------------------------------------------------- refusals
 
 
 def breaking(after: int) -> Iterator[Any]:

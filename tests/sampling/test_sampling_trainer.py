@@ -185,9 +185,6 @@ def assert_same_weights(model: Any, expected: Any) -> None:
         torch.testing.assert_close(model.state_dict()[name], weight, rtol=1e-4, atol=2e-6, msg=name)
 
 
-# ---------------------------------------------------------------------------------------------------------- one process
-
-
 def test_two_lines_make_a_trainer_see_every_document_once_an_epoch_within_the_budget(tmp_path: Path) -> None:
     trainer = run(Budgeted, tmp_path, num_train_epochs=3)
     steps = len(plan_batches(LENGTHS, 64))
@@ -656,9 +653,6 @@ def test_a_class_that_names_trainer_before_the_mixin_is_refused_when_it_is_made(
         assert kind.batch_settings == {"token_budget": 64}
 
 
-# ---------------------------------------------------------------------------------------------------------- packed rows
-
-
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_packed_rows_give_the_gradients_of_the_single_documents(tmp_path: Path, family: str) -> None:
     """With the default collator and Trainer's removal of columns; rows that lost their restarts teach other things."""
@@ -759,9 +753,6 @@ def test_flat_rows_filled_to_a_budget_give_the_gradients_of_the_single_documents
     trainer.train()
     assert trainer.state.global_step == 1
     assert_same_weights(trainer.model, one_step_by_hand(family)[0])
-
-
-# -------------------------------------------------------------------------------------------------------- two processes
 
 
 STREAM = 40  # tokens of a packed row; the rows are then even in number

@@ -351,8 +351,6 @@ def test_a_table_on_an_accelerator_is_refused_with_the_setting_for_pinning(wordp
         trainer.train()
 
 
-# -------------------------------------------------------------------------------------------- the script of the guide
-
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "13_train_and_generate.py"
 
 

@@ -110,9 +110,6 @@ def assert_still_exact(model: Any, family: str) -> None:
         assert table.weight.grad is None
 
 
-# ------------------------------------------------------------------------------------------------------- at every step
-
-
 @pytest.mark.filterwarnings("ignore:left padding changes the logits")  # of classifiers: nothing of the positions
 @pytest.mark.parametrize(("family", "side"), BOTH_SIDES)
 def test_every_step_uses_exact_positions_and_the_token_table_of_that_moment(
@@ -188,9 +185,6 @@ def test_losses_equal_those_of_an_ordinary_frozen_embedding_step_by_step(
             assert torch.equal(weight, others[name]), name
 
 
-# ------------------------------------------------------------------------------------------------ two ways to the text
-
-
 def test_raw_text_trains_on_the_same_batches_as_mapped_columns_with_the_default(
     tmp_path: Path, tokenizer: Any, model: Any
 ) -> None:
@@ -207,9 +201,6 @@ def test_raw_text_trains_on_the_same_batches_as_mapped_columns_with_the_default(
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
     assert mapped.evaluate(mapped.train_dataset)["eval_loss"] > 0
-
-
-# --------------------------------------------------------------------------------------------- checkpoints and reloads
 
 
 def test_checkpoints_are_complete_and_the_best_model_is_frozen(tmp_path: Path, tokenizer: Any, model: Any) -> None:
@@ -268,46 +259,6 @@ def assert_tables_exact_and_trainable_again(stock: Any) -> None:
         assert table.weight.requires_grad
 
 
-def test_save_model_writes_a_folder_that_stock_classes_and_the_collator_load(
-    tmp_path: Path, tokenizer: Any, model: Any
-) -> None:
-    collate = fitted("bert", tokenizer, model)
-    trainer = Trainer(model=model, args=arguments(tmp_path), data_collator=collate, processing_class=collate)
-    trainer.save_model(str(tmp_path / "saved"))
-    texts = ["unsurprisingly, she said", "I ride bike"]
-    plain = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
-    stock = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
-    assert type(stock) is transformers.BertForSequenceClassification
-    model.eval()
-    with torch.no_grad():
-        theirs = stock(**plain(texts, padding=True, return_tensors="pt")).logits
-        ours = model(**collate(texts)).logits
-    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-6)
-
-
-def test_model_init_makes_a_model_with_sinusoids_for_every_run(tmp_path: Path, tokenizer: Any, model: Any) -> None:
-    made = []
-
-    def model_init() -> Any:
-        made.append(build("bert", tokenizer))
-        use_sinusoidal_positions(made[-1], recipe="paper")
-        return made[-1]
-
-    trainer = Watched(
-        model_init=model_init,
-        args=arguments(tmp_path, remove_unused_columns=False),
-        train_dataset=rows(),
-        data_collator=fitted("bert", tokenizer, model),
-    )
-    trainer.train()
-    first, trainer.losses = trainer.losses, []
-    trainer.train()
-    assert trainer.losses == first
-    assert len(made) >= 2
-    assert trainer.model is made[-1]
-    assert_still_exact(trainer.model, "bert")
-
-
 @pytest.mark.parametrize("reloaded", [False, True])
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     tmp_path: Path, tokenizer: Any, model: Any, reloaded: bool
@@ -332,9 +283,6 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     assert_still_exact(resumed, "bert")
     for name, weight in resumed.state_dict().items():
         assert torch.equal(weight, model.state_dict()[name]), name
-
-
-# ------------------------------------------------------------------------------------------------------------ generate
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bart"])
@@ -400,22 +348,6 @@ def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) 
         alone = model.generate(**collate([{"text": text}]), max_length=9)[0].tolist()
         assert row[: len(alone)] == alone
         assert set(row[len(alone) :]) <= {wordpiece.pad_token_id, -100}
-
-
-# ------------------------------------------------------------------------------------------------- ways to be computed
-
-
-@TWO_FAMILIES
-def test_gradient_checkpointing_changes_no_loss(tmp_path: Path, family: str, tokenizer: Any, model: Any) -> None:
-    other = build(family, tokenizer)
-    use_sinusoidal_positions(other, recipe="paper")
-    collate = fitted(family, tokenizer, model)
-    plain = run(tmp_path, family, model, collate)
-    name = "activation_checkpointing" if "activation_checkpointing" in ARGUMENTS else "gradient_checkpointing"
-    checkpointed = run(tmp_path, family, other, collate, **{name: True})
-    assert getattr(other, f"is_{name}")
-    assert checkpointed.losses == plain.losses
-    assert_still_exact(other, family)
 
 
 @TWO_FAMILIES
@@ -484,23 +416,6 @@ def test_a_compiled_model_is_one_graph_and_is_not_compiled_again_for_longer_rows
     assert counter.frame_count == 1
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("compiling")
-def test_trainer_with_torch_compile_has_the_same_losses(tmp_path: Path, tokenizer: Any, model: Any) -> None:
-    other = build("bert", tokenizer)
-    use_sinusoidal_positions(other, recipe="paper")
-    collate = fitted("bert", tokenizer, model)
-    plain = run(tmp_path, "bert", model, collate)
-    torch._dynamo.utils.counters.clear()
-    compiled = run(tmp_path, "bert", other, collate, torch_compile=True, torch_compile_backend="eager")
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
-    assert compiled.losses == pytest.approx(plain.losses, rel=1e-5)
-    assert_still_exact(other, "bert")
-
-
-# -------------------------------------------------------------------------------------------------- the README's diff
-
-
 def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: Any) -> None:
     page = (REPO / "README.md").read_text(encoding="utf-8")
     diffs = [each.body for each in blocks(page) if each.kind == "diff" and "use_sinusoidal_positions" in each.body]
@@ -528,9 +443,6 @@ def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: A
     assert table.identified is not None
     assert (table.identified.is_exact, table.is_trainable) == (True, False)
     assert "hf_posenc.json" in {path.name for path in (tmp_path / f"checkpoint-{STEPS}").iterdir()}
-
-
-# --------------------------------------------------------------------------------------------------------- bad practice
 
 
 @contextmanager
@@ -623,38 +535,3 @@ def test_training_and_collating_on_the_cpu_do_not_initialize_cuda(
     for workers in (0, 2):
         run(tmp_path, "bert", model, collate, dataloader_num_workers=workers)
     assert not torch.cuda.is_initialized()
-
-
-@pytest.mark.parametrize(("family", "side"), [("gpt2", "right"), ("gpt2", "left"), ("bart", "right")])
-def test_attention_never_gets_a_mask_together_with_is_causal(
-    tmp_path: Path, family: str, side: str, tokenizer: Any, model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[tuple[bool, bool]] = []
-    real = F.scaled_dot_product_attention
-
-    def spy(q: Any, k: Any, v: Any, attn_mask: Any = None, *args: Any, **settings: Any) -> Any:
-        calls.append((attn_mask is not None, bool(settings.get("is_causal", False))))
-        return real(q, k, v, attn_mask, *args, **settings)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
-    trainer = run(tmp_path, family, model, fitted(family, tokenizer, model, padding_side=side))
-    assert calls
-    assert (True, True) not in calls
-    for fed in trainer.fed:
-        assert "look_ahead_mask" not in fed
-        assert fed["attention_mask"].dim() == 2
-
-
-def test_predictions_of_a_causal_model_do_not_depend_on_later_tokens(tmp_path: Path, byte_bpe: Any) -> None:
-    """Through Trainer.predict, with padding on the right: rows that share a beginning share its predictions."""
-    model = build("gpt2", byte_bpe)
-    use_sinusoidal_positions(model, recipe="paper")
-    collate = fitted("gpt2", byte_bpe, model)
-    texts = datasets.Dataset.from_dict({"text": ["I ride bike she said", "I ride bike", "I ride", "a bike"]})
-    trainer = Trainer(model=model, args=arguments(tmp_path, remove_unused_columns=False), data_collator=collate)
-    result = torch.from_numpy(trainer.predict(texts).predictions)
-    lengths = collate(texts)["attention_mask"].sum(1).tolist()
-    for row in (1, 2):
-        shared = lengths[row]
-        torch.testing.assert_close(result[row, :shared], result[0, :shared], rtol=1e-5, atol=1e-6)
-    assert not torch.allclose(result[3, : lengths[3]], result[0, : lengths[3]], atol=1e-3)

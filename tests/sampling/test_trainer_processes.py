@@ -58,13 +58,7 @@ def fed_documents(fed: dict[str, torch.Tensor]) -> list[tuple[int, ...]]:
     return [tuple(ids[real].tolist()) for ids, real in pairs]
 
 
-# -------------------------------------------------------------------------------------------------------------- workers
-
-
-@pytest.mark.parametrize(
-    ("context", "way"),
-    [("fork", "raw"), ("fork", "mapped"), ("spawn", "raw")],
-)
+@pytest.mark.parametrize(("context", "way"), [("fork", "raw"), ("fork", "mapped"), ("spawn", "raw")])
 def test_workers_feed_the_same_batches_and_leave_the_same_losses(
     tmp_path: Path, wordpiece: Any, context: str, way: str
 ) -> None:
@@ -74,13 +68,7 @@ def test_workers_feed_the_same_batches_and_leave_the_same_losses(
     alone = train(tmp_path, wordpiece, data, collate, **how)
     environment = dict(os.environ)
     helped = train(
-        tmp_path,
-        wordpiece,
-        data,
-        collate,
-        dataloader_num_workers=2,
-        dataloader_multiprocessing_context=context,
-        **how,
+        tmp_path, wordpiece, data, collate, dataloader_num_workers=2, dataloader_multiprocessing_context=context, **how
     )
     assert dict(os.environ) == environment
     assert helped.get_train_dataloader().num_workers == 2
@@ -103,9 +91,6 @@ def test_a_stream_shows_every_document_once(tmp_path: Path, wordpiece: Any, work
     )
     seen = [document for fed in trainer.fed for document in fed_documents(fed)]
     assert sorted(seen) == sorted(tuple(wordpiece(text)["input_ids"]) for text in TEXTS)
-
-
-# ---------------------------------------------------------------------------------------------------- ranks: their side
 
 
 def train_everything(folder: Path) -> None:
@@ -204,8 +189,6 @@ def _train_one(
         ],
     }
 
-
-# ----------------------------------------------------------------------------------------------------- ranks: the tests
 
 RUNS = [
     "map-style, mapped",

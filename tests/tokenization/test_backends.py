@@ -68,9 +68,6 @@ def different(backend: Any, texts: list[str], batch: int = 20_000) -> list[str]:
     return wrong
 
 
-# ---------------------------------------------------------------------------------------------------------- which one
-
-
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_the_fast_library_is_used_and_its_name_is_logged(name: str, request: pytest.FixtureRequest, caplog) -> None:
     tokenizer = request.getfixturevalue(name)
@@ -162,9 +159,6 @@ def test_without_the_extra_the_pip_line_is_named(name: str, request: pytest.Fixt
     assert Encoder(private_copy(tokenizer)).backend.name.startswith("tokenizers ")
     with pytest.raises(ImportError, match=r'pip install "nanotoken'):
         Encoder(private_copy(tokenizer), backend=LIBRARIES[name])
-
-
-# ---------------------------------------------------------------------------------------------- identical, or an error
 
 
 def _wrong(text: str, ids: Any) -> Any:
@@ -282,9 +276,6 @@ def test_which_texts_are_compared_is_the_same_in_every_run(wordpiece, sentences,
     assert 5 < sum(map(len, runs[0])) < 30  # 100 texts, one in 7
 
 
-# ------------------------------------------------------------------------------------------------------- added tokens
-
-
 def _backend_with(tokenizer: Any, *tokens: AddedToken, normalizer: Any = None) -> FastBackend:
     if normalizer is not None:
         tokenizer.backend_tokenizer.normalizer = normalizer
@@ -347,9 +338,6 @@ def test_the_share_of_texts_that_tokenizers_encodes_is_logged_once(byte_bpe, cap
     assert "25.0 % of the texts are encoded by tokenizers" in caplog.text
 
 
-# ------------------------------------------------------------------------------------- threads, processes and memory
-
-
 def test_a_tokenizer_is_loaded_anew_after_many_tokens(byte_bpe, sentences, monkeypatch) -> None:
     from gigatoken import Tokenizer as GigaTokenizer
 
@@ -394,12 +382,7 @@ def test_workers_forked_while_the_parent_encodes_finish(name: str, request: pyte
     try:
         for _ in range(5):
             loader = torch.utils.data.DataLoader(
-                _Texts(),
-                batch_size=8,
-                num_workers=2,
-                collate_fn=collate,
-                multiprocessing_context="fork",
-                timeout=180,
+                _Texts(), batch_size=8, num_workers=2, collate_fn=collate, multiprocessing_context="fork", timeout=180
             )
             for batch, right in zip(loader, want, strict=True):
                 assert torch.equal(batch["input_ids"], right)
@@ -428,9 +411,6 @@ def test_a_saved_collator_names_no_backend_because_another_machine_may_have_none
     DataCollatorWithPositionalEncoding(wordpiece, backend="nanotoken").save_pretrained(tmp_path)
     assert "backend" not in json.loads((tmp_path / "hf_posenc.json").read_text())
     assert DataCollatorWithPositionalEncoding.from_pretrained(tmp_path).backend == "auto"
-
-
-# ------------------------------------------------------------------------------------------------------ every character
 
 
 def _code_points() -> list[str]:

@@ -37,9 +37,6 @@ def trained() -> PreTrainedTokenizerFast:
     return train_bpe(texts, 800)
 
 
-# --------------------------------------------------------------------------------------------------------- definition
-
-
 def test_the_papers_example_gives_the_papers_merges() -> None:
     steps = list(bpe_merges(PAPER, 4))
     assert [(step.pair, step.count) for step in steps] == [
@@ -95,9 +92,6 @@ def test_a_long_word_is_shortened_in_print() -> None:
     assert lines[3].endswith("ab ab ab … ×1")
 
 
-# ------------------------------------------------------------------------------------------------------- theirs, ours
-
-
 def theirs(texts: list[str], byte_level: bool, min_frequency: int) -> list[tuple[str, str]]:
     tokenizer = train_bpe(texts, 5_000, byte_level=byte_level, min_frequency=min_frequency, progress=False)
     return merges_of(tokenizer)
@@ -141,9 +135,6 @@ def test_the_steps_of_a_word_work_for_a_bpe_made_elsewhere(raw_byte_bpe: Any, se
     for text in sentences[:30]:
         tokens = [token for word in bpe_stages(raw_byte_bpe, text) for token in word[-1]]
         assert tokens == raw_byte_bpe.encode(text).tokens
-
-
-# ----------------------------------------------------------------------------------------------- the trained tokenizer
 
 
 def test_padding_and_special_tokens_work_at_once(trained: PreTrainedTokenizerFast) -> None:
@@ -250,9 +241,6 @@ def test_one_token_may_have_two_roles_and_there_may_be_extra_ones() -> None:
     assert tokenizer.pad_token_id == tokenizer.eos_token_id == 0
     assert tokenizer("<user>a<bot>", add_special_tokens=False).tokens() == ["<user>", "a", "<bot>"]
     assert tokenizer.decode(tokenizer("<user>a")["input_ids"], skip_special_tokens=True) == "a"
-
-
-# ------------------------------------------------------------------------------------------------------------ refusals
 
 
 def assert_refused(

@@ -177,9 +177,6 @@ def test_stages_of_a_bpe_with_shared_ids_reach_its_tokens() -> None:
         assert bpe_stages(raw, "cu") == [[("c", "u"), ("cu",)]]
 
 
-# ------------------------------------------------------------------------- added tokens with one normalized form
-
-
 def test_added_tokens_with_one_normalized_form_are_refused_with_a_fix_that_works(bert: Any) -> None:
     bert.add_tokens(["COVID", "Covid"])
     for source in (bert, bert.backend_tokenizer):
@@ -223,9 +220,6 @@ def test_added_tokens_that_are_not_normalized_may_differ_in_case_only() -> None:
     assert ids_of(C(raw), "Ab aB AB") == raw.encode("Ab aB AB").ids == [3, 4, 5]
 
 
-# ---------------------------------------------------------------------------------------------- slow tokenizers
-
-
 def test_a_slow_tokenizer_whose_files_give_other_ids_is_refused_where_it_would_be_rebuilt(tmp_path: Path) -> None:
     lines = [
         "[PAD]",
@@ -251,9 +245,6 @@ def test_a_slow_tokenizer_whose_files_give_other_ids_is_refused_where_it_would_b
         with pytest.raises(ValueError, match=r"has other ids when it is rebuilt") as caught:
             rebuild()
         assert "token 'b' has id 7, and then 6" in str(caught.value)
-
-
-# --------------------------------------------------------------------------------------- changes after the copy
 
 
 def _pad_with_unknown(tokenizer: Any) -> None:

@@ -224,9 +224,6 @@ def test_a_text_without_a_place_to_cut_is_read_whole_from_there_on() -> None:
     assert pieces == ["I ride bike I ride bike I ride bike"[:30] + pieces[0][30:], text[len(pieces[0]) :]]
 
 
-# ---------------------------------------------------------------------------------------------------------- `Encoder`
-
-
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make pieces so small that sentences are cut."""
@@ -280,19 +277,6 @@ def test_a_text_is_read_only_until_it_has_more_tokens_than_it_keeps(wordpiece: A
     assert rows.truncated == 1
     assert rows.ids.lengths.tolist() == [20, len(wordpiece("I ride")["input_ids"])]
     assert sum(map(len, read)) < 600
-
-
-@pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("name", ["word_level", "wordpiece"])
-def test_a_long_text_is_truncated_to_any_length(name: str, request: pytest.FixtureRequest) -> None:
-    tokenizer = request.getfixturevalue(name)
-    text = "I ride bike " * 10
-    whole = tokenizer(text)["input_ids"]
-    special = tokenizer.num_special_tokens_to_add()
-    for length in range(special + 1, len(whole)):
-        rows = Encoder(private_copy(tokenizer), Limits(length)).tokenize([text])
-        assert rows.ids.values.tolist() == tokenizer(text, truncation=True, max_length=length)["input_ids"]
-        assert rows.truncated == 1
 
 
 @pytest.mark.usefixtures("tiny")

@@ -101,8 +101,6 @@ def assert_same(got: dict[str, np.ndarray], want: dict[str, np.ndarray], tokeniz
         np.testing.assert_array_equal(got["overflow_to_sample_mapping"], want["overflow_to_sample_mapping"])
 
 
-# -------------------------------------------------------------------------------------------------------- theirs/ours
-
 SIDES = ["left", "right"]
 
 
@@ -259,9 +257,6 @@ def test_token_types_are_the_tokenizers_own_for_single_texts_too(raw_wordpiece) 
     assert ours(tokenizer, texts)["token_type_ids"][1, 0] == 3
 
 
-# ------------------------------------------------------------------------------------------------------ known results
-
-
 def test_the_real_bert_tokenizer_reads_unsurprisingly(bert) -> None:
     collate = C(bert)
     batch = collate("unsurprisingly")
@@ -277,9 +272,6 @@ def test_the_real_bert_tokenizers_baked_limit_of_128_is_not_taken_over(bert, sen
         got = ours(bert, sentences)
     assert_same(got, theirs(bert, sentences), bert)
     assert got["input_ids"].shape[1] == 512
-
-
-# --------------------------------------------------------------------------------------------------------- giant texts
 
 
 @contextmanager
@@ -376,16 +368,6 @@ def test_words_that_reach_far_give_the_same_ids(raw_word_level) -> None:
     assert [row[: len(each)].tolist() for row, each in zip(got["input_ids"], want, strict=True)] == want
 
 
-def test_truncation_on_the_left_keeps_the_end_of_a_giant_text(byte_bpe) -> None:
-    byte_bpe.pad_token, byte_bpe.truncation_side = byte_bpe.eos_token, "left"
-    text = "one two three " * 30_000 + "the very end"
-    got = ours(byte_bpe, [text], max_length=5)
-    assert got["input_ids"].tolist() == [byte_bpe(text, truncation=True, max_length=5)["input_ids"]]
-
-
-# ---------------------------------------------------------------------------------------- the caller's own, and threads
-
-
 def _everything_about(tokenizer: Any) -> dict[str, Any]:
     state = {"padding_side": tokenizer.padding_side, "truncation_side": tokenizer.truncation_side}
     state |= {"pad_token": tokenizer.pad_token, "special": dict(tokenizer.special_tokens_map)}
@@ -455,9 +437,6 @@ def test_threads_may_share_one_collator(
         assert torch.equal(a["attention_mask"], b["attention_mask"])
 
 
-# -------------------------------------------------------------------------------------------- what may name a tokenizer
-
-
 def test_a_tokenizer_may_be_a_folder_a_file_or_an_object(wordpiece, slow, tmp_path: Path) -> None:
     slow.save_pretrained(tmp_path / "slow")
     assert C(tmp_path / "slow")(["I ride"])["input_ids"].tolist() == [slow("I ride")["input_ids"]]
@@ -519,9 +498,6 @@ def test_a_tokenizer_with_python_parts_is_refused_rather_than_changed(raw_wordpi
         C(raw_wordpiece)
 
 
-# -------------------------------------------------------------------------------------------------------- padding token
-
-
 @pytest.mark.parametrize("pad_token", ["eos", "<|endoftext|>", "a"])
 def test_a_padding_token_may_be_named_and_the_callers_tokenizer_stays_without(byte_bpe, pad_token: str) -> None:
     collate = C(byte_bpe, pad_token=pad_token)
@@ -576,9 +552,6 @@ def test_the_error_for_a_name_on_the_hub_names_the_cache_and_the_setting() -> No
             load("google-bert/bert-base-uncased")
 
 
-# --------------------------------------------------------------------------------------------------------- files, parts
-
-
 @pytest.mark.parametrize("name", ["wordpiece", "byte_bpe", "unigram", "word_level", "bert", "slow"])
 def test_files_carry_a_tokenizer_whole_and_are_the_same_after_use(name: str, request: pytest.FixtureRequest) -> None:
     mine = private_copy(request.getfixturevalue(name))
@@ -597,9 +570,6 @@ def test_number_of_ids_counts_to_the_largest_id() -> None:
 
     raw = Tokenizer(models.WordLevel({"<unk>": 0, "far": 999}, unk_token="<unk>"))
     assert number_of_ids(private_copy(raw)) == 1000
-
-
-# ------------------------------------------------------------------------------------------------------------- refusal
 
 
 NO_NAME = "tokenizer must be a name or folder, a transformers tokenizer or a"
@@ -709,9 +679,6 @@ def test_a_stride_that_one_text_of_a_pair_leaves_no_room_for_is_refused(wordpiec
             collate([(first, second)])
     else:
         assert_same(dict(collate.replace(return_tensors="np")([(first, second)])), want, wordpiece)
-
-
-# -------------------------------------------------------------------------------------------------------------- helpers
 
 
 def _any_warning() -> Any:

@@ -7,13 +7,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-    set_seed,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, set_seed
 
 from hf_posenc import train_bpe
 

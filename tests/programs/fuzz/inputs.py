@@ -254,7 +254,7 @@ _ODD = st.sampled_from(
         torch.tensor([1.0], requires_grad=True),
         pd.NA,
         ...,
-    ],
+    ]
 )
 
 

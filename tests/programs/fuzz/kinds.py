@@ -210,8 +210,7 @@ def _set_template(rust: Tokenizer, template: str) -> None:
 
 
 _ADDED = st.tuples(
-    st.sampled_from(["<x>", "<X>", "bike ride", "[NEW]", "ing", "é", " the", "the ", "▁the"]),
-    *[st.booleans()] * 4,
+    st.sampled_from(["<x>", "<X>", "bike ride", "[NEW]", "ing", "é", " the", "the ", "▁the"]), *[st.booleans()] * 4
 )
 
 

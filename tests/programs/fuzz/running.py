@@ -56,13 +56,7 @@ class Figures:
 
 
 def run_part(
-    part: str,
-    examples: int,
-    first_seed: int,
-    seconds: float | None = None,
-    *,
-    draws: int = CHUNK,
-    shrinks: bool = True,
+    part: str, examples: int, first_seed: int, seconds: float | None = None, *, draws: int = CHUNK, shrinks: bool = True
 ) -> Figures:
     """Run at least `examples` examples of a part, in chunks with the seeds `first_seed`, `first_seed + 1`, …
 
