@@ -27,7 +27,6 @@ from hf_posenc import AttentionMask, ModelSpec, TokenBudgetMixin, audit, branch_
 from hf_posenc import DataCollatorWithPositionalEncoding as C
 
 IDS, CAPACITY = 40, 32
-CAUSAL = {"branches": ("chosen", "rejected"), "text_column": "prompt", "labels": "causal_lm"}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "right": {},
     "left": {"padding_side": "left"},

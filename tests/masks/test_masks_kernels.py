@@ -62,15 +62,6 @@ def test_the_last_blocks_of_interleaved_documents_may_be_incomplete() -> None:
     assert (none.shape, none.kv_num_blocks.shape) == ((1, 1, 0, 3), (1, 1, 0))
 
 
-def test_the_blocks_of_packed_documents_equal_those_of_the_usual_mask_function() -> None:
-    lengths = [300, 129, 7, 1, 500, 87]
-    documents = torch.repeat_interleave(torch.arange(6), torch.tensor(lengths))
-    theirs = create_block_mask(
-        lambda b, h, q, k: (documents[q] == documents[k]) & (q >= k), 1, None, 1024, 1024, device="cpu"
-    )
-    assert_same_blocks(AttentionMask.from_documents([lengths], look_ahead=True).block_mask(), theirs)
-
-
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.parametrize("settings", [{}, {"look_ahead": True}, {"look_ahead": True, "window": 9, "prefix": 4}])
 def test_flex_attention_gives_what_the_dense_form_gives(settings: dict[str, Any], device: torch.device) -> None:

@@ -49,12 +49,6 @@ def test_the_rows_are_filled_as_by_best_fit_decreasing_one_document_at_a_time(
     assert sorted(capacity - plan.row_lengths) == sorted(expected)
 
 
-def test_a_thousand_real_looking_lengths_pack_like_the_loop() -> None:
-    lengths = np.clip(np.random.default_rng(0).lognormal(4.7, 1.0, 1000).astype(int), 1, 2048)
-    plan = pack(lengths, 2048)
-    assert sorted(2048 - plan.row_lengths) == sorted(free_space_of_best_fit_decreasing(lengths.tolist(), 2048))
-
-
 @given(problems(), seeds)
 def test_every_document_stands_in_exactly_one_row_and_no_row_is_over_capacity(
     problem: tuple[list[int], int], seed: int | None

@@ -161,10 +161,11 @@ def test_in_packed_rows_the_look_ahead_mask_hides_other_documents(word_level: An
     assert set(drawn(axes)[np.tri(5, dtype=bool)].tolist()) == {ALLOWED, OTHER}
 
 
-def test_documents_of_packed_rows_are_drawn() -> None:
+def test_documents_of_packed_rows_are_drawn_and_their_tokens_are_real() -> None:
     ids = torch.tensor([[0, 0, 1, 1], [0, 0, 0, -1]])
     figure = plots.batch({"input_ids": torch.ones(2, 4, dtype=torch.long), "document_ids": ids})
     assert cells(panel(figure, "document_ids")) == [str(number) for number in ids.flatten().tolist()]
+    assert np.array_equal(drawn(panel(figure, "tokens")), ids >= 0)
 
 
 def test_tokens_are_shown_in_their_cells_with_padding_in_gray() -> None:
@@ -196,12 +197,6 @@ def test_numpy_and_tensors_give_the_same_picture() -> None:
     for one, two in zip(ours.axes, theirs.axes, strict=True):
         assert one.get_title() == two.get_title()
         assert all(np.array_equal(a.get_array(), b.get_array()) for a, b in zip(one.images, two.images, strict=True))
-
-
-def test_packed_documents_are_real_tokens() -> None:
-    documents = np.array([[0, 0, 1, -1], [0, 1, 1, 1]])
-    figure = plots.batch({"input_ids": np.ones((2, 4), dtype=np.int64), "document_ids": documents})
-    assert np.array_equal(drawn(panel(figure, "tokens")), documents >= 0)
 
 
 def test_branches_have_a_panel_and_are_hidden_in_the_look_ahead_mask() -> None:
@@ -245,22 +240,8 @@ def test_of_a_large_batch_the_first_rows_and_tokens_are_drawn() -> None:
 def test_any_size_and_any_script_is_saved_without_a_warning(
     lengths: list[int], columns: int, side: str, tmp_path: Path
 ) -> None:
-    words = [
-        "Ġride",
-        "我",
-        "每天",
-        "👍🏽",
-        "หมา",
-        "हिन्दी",
-        "שלום",
-        "$x$",
-        "\\frac{",
-        "\n",
-        "\u200d",
-        "",
-        "a" * 300,
-        "_^%#&~",
-    ]
+    words = ["Ġride", "我", "每天", "👍🏽", "หมา", "हिन्दी", "שלום", "$x$", "\\frac{", "_^%#&~"]
+    words += ["\n", "\u200d", "", "a" * 300]
     tokens = [[words[(row + column) % len(words)] for column in range(columns)] for row in range(len(lengths))]
     figure = plots.batch(made(lengths, columns, side=side, width=16), tokens)
     figure.savefig(tmp_path / "batch.png")
@@ -328,13 +309,6 @@ def test_embeddings_that_are_not_finite_are_refused() -> None:
     batch["inputs_embeds"][0, 1, 1] = torch.nan
     with pytest.raises(ValueError, match=r"inputs_embeds must be finite.*\n  got: nan at \[1, 1\]"):
         plots.batch(batch)
-
-
-def test_a_batch_of_the_collator_shows_its_tokens(word_level) -> None:
-    from hf_posenc import DataCollatorWithPositionalEncoding
-
-    batch = DataCollatorWithPositionalEncoding(word_level)(["a b", "a"])
-    assert cells(panel(plots.batch(batch), "tokens")) == ["a\n8", "b\n96", "a\n8", "[PAD]\n0"]
 
 
 def test_a_packed_batch_for_a_model_shows_its_padding(word_level) -> None:

@@ -293,15 +293,6 @@ def test_dropout_only_while_training(kind: str) -> None:
     assert torch.equal(module.eval()(x), plain)
 
 
-@for_each("kind", EVERY)
-@for_each("width", [1, 2, 3])
-def test_small_and_odd_widths_work(kind: str, width: int) -> None:
-    assert made(kind, width)(torch.zeros(2, 5, width)).shape == (2, 5, width)
-    assert made(kind, width)(torch.zeros(0, 5, width)).shape == (0, 5, width)
-    empty = torch.zeros(2, 0, dtype=torch.long)
-    assert made(kind, width)(torch.zeros(2, 0, width), position_ids=empty).shape == (2, 0, width)
-
-
 @pytest.mark.parametrize("kind", STATELESS)
 def test_encodings_without_state_survive_casts_and_the_meta_device(kind: str) -> None:
     module, x = made(kind, 32, scale="sqrt_d"), torch.randn(2, 9, 32)
@@ -443,29 +434,6 @@ def test_an_exported_program_holds_for_other_lengths(kind: str) -> None:
     program = torch.export.export(module, (x,), {"position_ids": ids}, dynamic_shapes=shapes).module()
     x, ids = torch.randn(5, 33, 16), torch.randint(0, 512, (5, 33))
     torch.testing.assert_close(program(x, position_ids=ids), module(x, position_ids=ids))
-
-
-NEEDS_X_TRANSFORMERS = "needs x-transformers: pip install '.[test]'"
-
-
-@pytest.mark.filterwarnings("ignore")  # warnings of x-transformers' imports
-def test_scaled_sinusoids_are_those_of_x_transformers() -> None:
-    library = pytest.importorskip("x_transformers.x_transformers", reason=NEEDS_X_TRANSFORMERS)
-
-    theirs = library.ScaledSinusoidalEmbedding(64)
-    ours = positional_encoding("scaled", 64, start=64**-0.5, convention="marian")
-    x, positions = torch.randn(2, 50, 64), torch.tensor([7, 0, 99, 3])
-    torch.testing.assert_close(ours(x), x + theirs(x), rtol=0, atol=2e-6)
-    torch.testing.assert_close(
-        ours(x[:, :4], position_ids=positions), x[:, :4] + theirs(x[:, :4], pos=positions), rtol=0, atol=2e-6
-    )
-    with torch.no_grad():
-        theirs.scale.fill_(0.7)
-        ours.alpha.copy_(theirs.scale.squeeze())
-    torch.testing.assert_close(ours(x), x + theirs(x), rtol=0, atol=2e-5)
-    for module in (theirs, ours):
-        module(x[:1]).sum().backward()
-    torch.testing.assert_close(ours.alpha.grad, theirs.scale.grad.squeeze(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", EVERY)

@@ -6,7 +6,6 @@ import ast
 import json
 import math
 import pickle
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -120,27 +119,6 @@ def test_wavelengths_run_from_the_shortest_to_the_longest() -> None:
     torch.testing.assert_close(lengths.tolist(), [0.5, 1.0, 2.0, 4.0, 8.0])
     lengths = 2 * math.pi / frequencies(8, convention=Convention("x", wavelengths=(0.5, 8)))
     torch.testing.assert_close(lengths.tolist(), [0.5, 1.0, 2.0, 4.0])  # as with a base, the last one is one step short
-
-
-def test_several_turns_per_position_are_exact_too() -> None:
-    mpmath = pytest.importorskip("mpmath")
-    milliseconds = Convention("x", spacing="ends", wavelengths=(0.001, 10))
-    positions = torch.tensor([1.0, 0.37, 86_400.25, 2.0**31 - 1], dtype=torch.float64)
-    ours = sinusoidal_encoding(positions, 6, convention=milliseconds)
-    with mpmath.workdps(50):
-        lengths = [mpmath.mpf(0.001), mpmath.sqrt(mpmath.mpf(0.001) * 10), mpmath.mpf(10)]
-        theirs = [
-            [float(f(2 * mpmath.pi * mpmath.mpf(p) / each)) for each in lengths for f in (mpmath.sin, mpmath.cos)]
-            for p in positions.tolist()
-        ]
-    assert torch.equal(ours, torch.tensor(theirs, dtype=torch.float64).float())
-
-
-def test_a_base_next_to_an_integer_drifts_from_it_slowly() -> None:
-    position, base = 2.0**21, 4 + 1e-9
-    ours = sinusoidal_encoding([position], 2, convention=fixed_bases(base), dtype=torch.float64)[0]
-    away = float(-2 * math.pi * position * (Fraction(base) - 4) / (4 * Fraction(base)))  # after 2**19 whole turns
-    torch.testing.assert_close(ours.tolist(), [math.sin(away), math.cos(away)], rtol=0, atol=2**-52)
 
 
 @for_each("spacing", ["width", "ends"])

@@ -56,15 +56,6 @@ def test_two_rows_are_enough(name: str, dtype: torch.dtype, rows: int) -> None:
     assert found.first_position == 0
 
 
-@for_each("dtype", [torch.float32, torch.bfloat16])
-@for_each("first", [0, 1, 2])
-@for_each("width", [16, 256])
-def test_the_position_of_row_0_is_found(first: int, width: int, dtype: torch.dtype) -> None:
-    found = identify(sinusoidal_encoding(torch.arange(first, first + 100), width, dtype=dtype))
-    assert found.first_position == first
-    assert found.is_exact
-
-
 def test_zero_rows_before_the_first_position_shift_it() -> None:
     table = torch.zeros(130, 32)
     table[2:] = sinusoidal_encoding(torch.arange(128), 32)

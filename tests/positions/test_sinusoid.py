@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from looping import for_each
 
 from hf_posenc import PositionalEmbedding, positional_encoding
@@ -25,7 +23,6 @@ from hf_posenc.positions import (
     clear_cache,
     fixed_bases,
     frequencies,
-    round_once,
     sinusoidal_encoding,
 )
 
@@ -61,46 +58,6 @@ def test_a_known_sum_scaled_and_unscaled(scale: Any, expected: list[list[float]]
     torch.testing.assert_close(ours, torch.tensor([expected]), rtol=0, atol=5.1e-5)
 
 
-def test_position_50_of_width_128() -> None:
-    row = sinusoidal_encoding(torch.tensor(50), 128, dtype=torch.float64)
-    assert row.shape == (128,)
-    assert row[0].item() == pytest.approx(math.sin(50), rel=1e-15)
-    assert row[127].item() == pytest.approx(math.cos(50 / 10000 ** (126 / 128)), rel=1e-15)
-
-
-@for_each("convention", NAMES)
-@for_each("width", [2, 4, 16, 128])
-def test_bounded_equal_unique_and_the_same_distance_everywhere(width: int, convention: str) -> None:
-    rows = sinusoidal_encoding(torch.arange(1500), width, convention=convention, dtype=torch.float64)
-    assert rows.abs().max() <= 1
-    again = sinusoidal_encoding(torch.tensor([5, 70, 5]), width, convention=convention, dtype=torch.float64)
-    assert torch.equal(again, rows[[5, 70, 5]])
-    assert len(torch.unique(rows, dim=0)) == 1500
-    for apart in (1, 7, 400):
-        distances = (rows[apart:] - rows[:-apart]).norm(dim=1)
-        torch.testing.assert_close(distances, distances[:1].expand_as(distances), rtol=1e-9, atol=1e-9)
-
-
-def test_rows_of_fixed_bases_are_unique_within_their_common_period() -> None:
-    rows = sinusoidal_encoding(torch.arange(280), 6, convention=fixed_bases(4, 5, 7))
-    assert rows.abs().max() <= 1
-    assert torch.equal(rows[:140], rows[140:])
-    assert len(torch.unique(rows[:140], dim=0)) == 140
-    for apart in (1, 13, 70):
-        distances = (rows[apart:] - rows[:-apart]).norm(dim=1)
-        torch.testing.assert_close(distances, distances[:1].expand_as(distances), rtol=1e-5, atol=1e-5)
-
-
-@given(position=st.integers(-(2**31), 2**31), width=st.integers(1, 40), convention=st.sampled_from(NAMES))
-def test_a_row_depends_only_on_its_own_position(position: int, width: int, convention: str) -> None:
-    alone = sinusoidal_encoding(torch.tensor(position), width, convention=convention)
-    others = torch.tensor([[0.5, 2.0**40, position], [position, -1e-3, 7.0]], dtype=torch.float64)
-    rows = sinusoidal_encoding(others, width, convention=convention)
-    assert rows.shape == (2, 3, width)
-    assert torch.equal(rows[0, 2], alone)
-    assert torch.equal(rows[1, 0], alone)
-
-
 @for_each("convention", NAMES)
 @for_each("width", [1, 2, 3, 9])
 def test_small_and_odd_widths_work(width: int, convention: str) -> None:
@@ -130,17 +87,6 @@ def test_positions_may_be_tensors_arrays_or_sequences(dtype: torch.dtype, device
         assert torch.equal(ours.cpu(), expected)
     assert torch.equal(sinusoidal_encoding([0, 1, 2, 3], 6, dtype=dtype, device=device).cpu(), expected)
     assert torch.equal(sinusoidal_encoding(torch.arange(4).numpy(), 6, dtype=dtype), expected)
-
-
-def test_bf16_rows_are_distinct_wherever_the_exact_ones_round_apart() -> None:
-    positions = torch.arange(0, 131072, 64)
-    exact = sinusoidal_encoding(positions, 512, dtype=torch.float64)
-    ours = SinusoidalPositionalEncoding(512).bfloat16()(
-        torch.zeros(1, len(positions), 512, dtype=torch.bfloat16), position_ids=positions
-    )[0]
-    assert torch.equal(ours, round_once(exact, torch.bfloat16))
-    near = sinusoidal_encoding(torch.arange(2048), 512, dtype=torch.bfloat16)
-    assert len(torch.unique(near, dim=0)) == 2048
 
 
 @pytest.mark.parametrize("dtype", [*LOW, torch.float64])
@@ -259,15 +205,6 @@ def test_the_number_of_cached_tables_is_bounded() -> None:
     for width in range(1, 50):
         SinusoidalPositionalEncoding(width)(torch.zeros(1, 1, width))
     assert len(cached_tables()) == 32
-
-
-@pytest.mark.parametrize(("scale", "slope"), [(None, 1.0), ("sqrt_d", 4.0), (0.5, 0.5)])
-def test_the_gradient_reaches_x(scale: Any, slope: float) -> None:
-    module = SinusoidalPositionalEncoding(16, scale=scale)
-    for positions in (None, torch.arange(5), torch.randint(0, 9, (2, 5)), torch.rand(2, 5)):
-        x = torch.randn(2, 5, 16, requires_grad=True)
-        module(x, position_ids=positions).sum().backward()
-        assert torch.equal(x.grad, torch.full_like(x, slope))
 
 
 def test_a_dropout_of_1_leaves_nothing() -> None:

@@ -22,7 +22,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from transformers import PretrainedConfig, PreTrainedModel
 
-from hf_posenc import PositionalEmbedding, positional_encoding
+from hf_posenc import PositionalEmbedding
 from hf_posenc.positions import (
     Convention,
     SinusoidalPositionalEncoding,
@@ -308,25 +308,6 @@ def test_copies_and_pickles_are_small_and_equal(convention: Convention) -> None:
     buffer = io.BytesIO()
     torch.save(model.pos.state_dict(), buffer)
     assert len(buffer.getvalue()) < 2048
-
-
-@conventions
-def test_inference_mode_first_and_training_later(convention: Convention) -> None:
-    model, scaled = build(convention), positional_encoding("scaled", widths(convention)[0], convention=convention)
-    with torch.inference_mode():
-        expected = model(IDS, MASK).clone()
-        rows_of(model.pos)
-    # The rows are multiplied by a learned factor, so autograd saves them for the backward pass.
-    scaled(torch.zeros(1, LENGTH, scaled.d_model)).sum().backward()
-    assert all(weight.grad is not None for weight in scaled.parameters())
-    ours = model.train()(IDS, MASK)
-    ours.sum().backward()
-    assert torch.equal(ours.detach(), expected)
-    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
-    for positions in (None, IDS[0], IDS, IDS + 2**30):
-        x = torch.randn(2, LENGTH, model.pos.d_model, requires_grad=True)
-        model.pos(x, position_ids=positions).sum().backward()
-        torch.testing.assert_close(x.grad, torch.full_like(x, model.pos.factor))
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")

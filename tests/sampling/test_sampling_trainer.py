@@ -715,34 +715,6 @@ def test_trainer_with_a_tokenizer_refuses_packed_rows_and_their_column_names_the
     assert sorted(next(iter(trainer.get_train_dataloader()))) == ["input_ids", "labels", "position_ids"]
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_no_logits_of_a_packed_document_change_with_the_tokens_of_another(
-    tmp_path: Path, word_level: Any, family: str, attention: str
-) -> None:
-    """In the usual script, with a tokenizer as `processing_class`; a mask of ones moves them."""
-    model = build(family)
-    model.set_attn_implementation(attention)
-    trainer = Trainer(
-        model=model,
-        args=arguments(tmp_path),
-        train_dataset=pack_dataset(rows(), 32),
-        data_collator=transformers.default_data_collator,
-        processing_class=word_level,
-    )
-    trainer.train()
-    first, second = [20, 30, 40, 50, 60], [25, 35, 45, 55]
-    stored = [datasets.Dataset.from_dict({"input_ids": [[*other, 70], second]}) for other in (first, first[::-1])]
-    packed = [pack_dataset(each, 16) for each in stored]
-    one, other = (torch.tensor(trainer.predict(each).predictions) for each in packed)
-    assert not torch.equal(one[:, :6], other[:, :6])
-    torch.testing.assert_close(one[:, 6:10], other[:, 6:10], rtol=0, atol=0)
-    ids = [torch.tensor(each["input_ids"][:]) for each in packed]
-    with torch.no_grad():
-        one, other = (model(row, attention_mask=torch.ones_like(row)).logits for row in ids)
-    assert not torch.equal(one[:, 6:10], other[:, 6:10])
-
-
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_flat_rows_filled_to_a_budget_give_the_gradients_of_the_single_documents(tmp_path: Path, family: str) -> None:
     model = build(family)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 import re
 import runpy
 from pathlib import Path
@@ -108,27 +107,6 @@ def test_a_frozen_table_in_the_collator_equals_the_live_path(wordpiece, tmp_path
         assert torch.equal(seen, live)
     for name, weight in one.state_dict().items():
         assert torch.equal(weight, other.state_dict()[name]), name
-
-
-def test_live_embeddings_use_the_weights_of_every_step_and_train_the_table(wordpiece, tmp_path: Path) -> None:
-    model = Reader(8)
-    model.table = nn.Embedding(1200, 8)
-    collate = C(wordpiece, look_ahead=False)
-    embedder = collate.replace(embedding=model.table)
-    before = model.table.weight.detach().clone()
-
-    class Live(Trainer):
-        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            fed = embedder.embed(inputs)
-            real = fed["attention_mask"].bool()
-            first = fed["inputs_embeds"].detach()[real][0]
-            code = torch.tensor([0.0, 1.0] * 4)  # position 0
-            torch.testing.assert_close(first, model.table.weight[fed["input_ids"][real][0]].detach() + code)
-            return super().compute_loss(model, dict(fed), *args, **kwargs)
-
-    arguments = _arguments(tmp_path, remove_unused_columns=False, learning_rate=0.1)
-    Live(model=model, args=arguments, train_dataset=_texts(), data_collator=collate).train()
-    assert not torch.equal(model.table.weight, before)
 
 
 def test_a_dropped_text_column_is_refused_with_both_fixes(wordpiece, tmp_path: Path) -> None:
@@ -296,40 +274,12 @@ def test_generated_rows_and_labels_are_padded_with_the_tokenizers_token(wordpiec
     assert set(labels[:, -1].tolist()) == {wordpiece.pad_token_id}
 
 
-def test_a_stream_trains(wordpiece, tmp_path: Path) -> None:
-    collate = C(wordpiece, look_ahead=False)
-    stream = _texts().to_iterable_dataset(num_shards=2).map(collate, batched=True)
-    for workers in (0, 2):
-        arguments = _arguments(tmp_path, dataloader_num_workers=workers)
-        trainer = Trainer(model=Looking(), args=arguments, train_dataset=stream, data_collator=collate)
-        assert trainer.train().global_step == 3
-
-
 def test_rows_grouped_by_length_train(wordpiece, tmp_path: Path) -> None:
     collate = C(wordpiece, look_ahead=False)
     arguments = _arguments(tmp_path, **GROUPED, remove_unused_columns=False)
     rows = _texts().map(collate, batched=True)
     trainer = Trainer(model=Looking(), args=arguments, train_dataset=rows, data_collator=collate)
     assert trainer.train().global_step == 3
-
-
-def test_save_model_leaves_the_collators_and_the_tokenizers_files(wordpiece, tmp_path: Path) -> None:
-    collate = C(wordpiece, look_ahead=False, max_length=64)
-    trainer = Trainer(
-        model=Looking(),
-        args=_arguments(tmp_path / "run", save_strategy="steps", save_steps=3),
-        train_dataset=_texts().map(collate, batched=True),
-        data_collator=collate,
-        processing_class=collate,
-    )
-    trainer.train()
-    trainer.save_model(str(tmp_path / "saved"))
-    for folder in (tmp_path / "saved", tmp_path / "run" / "checkpoint-3"):
-        files = {"hf_posenc.json", "processor_config.json", "tokenizer.json", "tokenizer_config.json"}
-        assert files <= {path.name for path in folder.iterdir()}
-        assert json.loads((folder / "hf_posenc.json").read_text())["max_length"] == 64
-        again = C.from_pretrained(folder)
-        assert torch.equal(again(TEXTS)["input_ids"], collate(TEXTS)["input_ids"])
 
 
 def test_without_processing_class_the_tokenizers_files_are_left_all_the_same(wordpiece, tmp_path: Path) -> None:

@@ -472,20 +472,6 @@ def test_a_raw_tokenizers_padding_token_is_found_by_its_usual_name(pad: str) -> 
     assert C(raw).tokenizer.pad_token_id == 2
 
 
-def test_code_in_a_folder_is_never_run(tmp_path: Path, wordpiece) -> None:
-    wordpiece.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    config["auto_map"] = {"AutoTokenizer": [None, "evil.Evil"]}
-    config["tokenizer_class"] = "Evil"
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Evil: pass\n")
-    try:
-        C(tmp_path)
-    except ValueError as refused:
-        assert "no tokenizer could be loaded" in str(refused)  # noqa: PT017  (either outcome is right)
-    assert not (tmp_path / "ran").exists()
-
-
 def test_a_tokenizer_with_python_parts_is_refused_rather_than_changed(raw_wordpiece) -> None:
     from tokenizers import pre_tokenizers
 
