@@ -251,7 +251,7 @@ def test_parts_of_a_job_are_written_apart_and_the_last_one_finishes_it(
     assert [(len(report.shards), report.finished) for report in reports] == [(1, False), (2, False), (4, True)]
     assert sums(tmp_path / "parts") == sums(tmp_path / "whole")
     assert verify(tmp_path / "parts") == []
-    with pytest.raises(FileNotFoundError, match="there is no file or folder .*nothing"):
+    with pytest.raises(FileNotFoundError, match="there is no file or folder"):
         verify(tmp_path / "nothing")
 
 
