@@ -534,7 +534,7 @@ def test_the_error_for_two_templates_in_a_sequence_names_them_and_one_template_m
 
 def test_the_error_for_a_name_on_the_hub_names_the_cache_and_the_setting() -> None:
     for load in (DataCollatorWithPositionalEncoding, DataCollatorWithPositionalEncoding.from_pretrained):
-        with pytest.raises(ValueError, match=r"fix: .*HF_HUB_OFFLINE (is )?unset; "):
+        with pytest.raises(ValueError, match=r"fix: .*HF_HUB_OFFLINE (is )?unset"):
             load("google-bert/bert-base-uncased")
 
 
