@@ -82,14 +82,20 @@ class Ragged:
 
     @classmethod
     def from_rows(
-        cls, rows: Sequence[Any] | NDArray[Any] | Ragged, *, name: str = "input_ids", mask: bool = False
+        cls,
+        rows: Sequence[Any] | NDArray[Any] | Ragged,
+        *,
+        name: str = "input_ids",
+        mask: bool = False,
+        first_row: int = 0,
     ) -> Ragged:
         r"""Make a `Ragged` from rows of integers. Each row is a list, a NumPy array or a tensor.
 
         Args:
-            rows (sequence of 1-D array-likes of integers): the rows; a row may be empty.
+            rows (sequence of 1-D array-likes of integers, or Arrow column): the rows; a row may be empty.
             name (`str`, *optional*, defaults to `"input_ids"`): name of the column, for error messages.
             mask (`bool`, *optional*, defaults to `False`): accept rows of bools and of whole floats too, such as 1.0.
+            first_row (`int`, *optional*, defaults to 0): number of the first row, for error messages.
 
         Returns:
             `Ragged` with int64 values, copied from the rows. If `rows` is already a `Ragged`, `rows` itself.
@@ -104,6 +110,11 @@ class Ragged:
         """
         if isinstance(rows, Ragged):
             return rows
+        if hasattr(rows, "to_pylist"):
+            found = cls.from_arrow(rows, mask=mask)
+            if found is not None:
+                return found
+            rows = rows.to_pylist()
         kinds = set(map(type, rows))
         if kinds == {list} and not any(row and type(row[0]) is bool for row in rows):
             lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -113,13 +124,40 @@ class Ragged:
         arrays = list(rows) if kinds == {np.ndarray} else list(map(to_numpy, rows))
         if not {(array.ndim, array.dtype.char) for array in arrays} <= _INTEGERS:
             pairs = zip(rows, arrays, strict=True)
-            arrays = [_checked_row(index, row, array, name, mask) for index, (row, array) in enumerate(pairs)]
+            arrays = [
+                _checked_row(number, row, array, name, mask) for number, (row, array) in enumerate(pairs, first_row)
+            ]
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         if len({array.dtype for array in arrays}) == 1:
             with contextlib.suppress(TypeError):  # a row that is not contiguous
                 buffer = bytearray().join(arrays)  # type: ignore[arg-type]  # much faster than np.concatenate
                 return cls(np.frombuffer(buffer, arrays[0].dtype).astype(np.int64, copy=False), lengths)
         return cls(np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64), lengths)
+
+    @classmethod
+    def from_arrow(cls, column: Any, *, mask: bool = False) -> Ragged | None:
+        r"""Return an Arrow column of lists of integers; `None` if it has None, no values, or values of another type.
+
+        With `mask`, bools are integers. The values are copied, without a Python object for each of them.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> Ragged.from_arrow(pa.array([[7, 8], [9]])).values, Ragged.from_arrow(pa.array([[7], None]))
+            (array([7, 8, 9]), None)
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if column.null_count or not hasattr(column.type, "value_field"):  # of lists; a dictionary has `value_type` too
+            return None
+        number = column.type.value_type
+        if not (pa.types.is_integer(number) or (mask and pa.types.is_boolean(number))) or number == pa.uint64():
+            return None
+        values = pc.list_flatten(column)
+        if values.null_count or not len(values):
+            return None
+        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+        return cls(values.to_numpy(zero_copy_only=False).astype(np.int64), lengths.astype(np.int64))
 
     @lock_free_cache
     def longest(self) -> int:

@@ -207,7 +207,10 @@ def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[dict[str, Ragge
         if getattr(batch.get("position_ids"), "ndim", 2) > 2:  # those of images, (3, B, T)
             del batch["position_ids"]
         batch = batch if is_arrow else columns_of_batch(batch)
-        columns = {name: _ragged(column, name, first) for name, column in batch.items()}
+        columns = {
+            name: Ragged.from_rows(column, name=name, mask=name not in _IDS, first_row=first)
+            for name, column in batch.items()
+        }
         refuse_foreign_names({name: table[name] for name in names}, columns["input_ids"].lengths, first_row=first)
         if "labels" in columns and len(columns["labels"]) != len(columns["input_ids"]):
             got = f"{len(columns['input_ids'])} and {len(columns['labels'])}"
@@ -234,27 +237,6 @@ def _batches(rows: Any) -> Iterator[Mapping[str, Any]]:
                 fix = "a datasets.Dataset, a DataLoader, or rows such as {'input_ids': [5, 6], 'labels': [-100, 6]}"
                 raise type_error("a data set consists of rows or batches, each a dict", got=shorten(entry), fix=fix)
         yield item if is_batch else {name: [row.get(name) for row in several] for name in item}
-
-
-def _ragged(column: Any, name: str, first: int) -> Ragged:
-    """Return a column of lists of integers as a `Ragged`; messages number its rows from `first` on."""
-    if type(column).__module__.startswith("pyarrow"):
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        flat = array.flatten() if hasattr(array.type, "value_type") else array
-        is_number = pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type)
-        if flat is not array and is_number and not array.null_count and not flat.null_count:
-            values = flat.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-            return Ragged(values, pc.list_value_length(array).to_numpy().astype(np.int64))
-        column = column.to_pylist()
-    try:
-        return Ragged.from_rows(list(column), name=name, mask=name not in _IDS)
-    except (TypeError, ValueError):
-        rows = [[]] * first + list(column)  # so that the message has the number of the row
-        Ragged.from_rows(rows, name=name, mask=name not in _IDS)
-        raise
 
 
 def _count(

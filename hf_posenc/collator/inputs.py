@@ -225,9 +225,12 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: in
                 fix="dataset.map(collate, batched=True), or collate([row])",
             )
     if "input_ids" in columns:
-        from ..documents import columns_of_batch, read_mask
+        from ..documents import BOUNDARIES, PER_TOKEN, columns_of_batch, read_mask
 
         columns = columns_of_batch(columns)
+        for name in {"input_ids", "labels", *PER_TOKEN, *BOUNDARIES} & columns.keys():
+            if is_arrow(columns[name]) and (rows := Ragged.from_arrow(columns[name])) is not None:
+                columns[name] = rows
         mask = columns.get("attention_mask")
         if isinstance(mask, Mapping) or getattr(mask, "ndim", 2) == 4:  # it has no value per token
             columns, _ = read_mask(columns, padding_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,8 @@ def is_list(dtype: Any) -> bool:
 
 
 def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
+    import pyarrow.compute as pc
+
     if column not in dataset.column_names:
         raise value_error(
             f"column '{column}' is missing, and it must hold the tokens",
@@ -109,25 +111,14 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
             got=f"values of type {values.type}",
             fix="tokenize first: dataset.map(collate, batched=True)",
         )
-    indices = indices_of(dataset)
-    return list_lengths(values, column, chosen=None if indices is None else indices.column(0))
-
-
-def list_lengths(
-    values: Any, column: str, numbers: Sequence[int] | None = None, *, chosen: Any = None
-) -> NDArray[np.int64]:
-    r"""Return the number of values in each list of an Arrow column, or in those at the indices `chosen`."""
-    import pyarrow.compute as pc
-
     lengths = pc.list_value_length(values)
-    if chosen is not None:
-        lengths = lengths.take(chosen)
+    indices = indices_of(dataset)
+    if indices is not None:
+        lengths = lengths.take(indices.column(0))
     if lengths.null_count:
         null_rows = np.flatnonzero(lengths.is_null().to_numpy())
-        first = int(null_rows[0])
         raise value_error(
-            f"row {first if numbers is None else numbers[first]} of column '{column}' is None, "
-            "expected a list of tokens",
+            f"row {null_rows[0]} of column '{column}' is None, expected a list of tokens",
             got=f"{len(null_rows)} missing of {len(lengths)} rows",
             fix=f'dataset.filter(lambda row: row["{column}"] is not None)',
         )

@@ -32,7 +32,7 @@ from ..documents import (
     refuse_foreign_names,
 )
 from ..ragged import Ragged
-from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, list_lengths, require_rows
+from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, require_rows
 
 TooLong = Literal["error", "truncate", "split"]
 
@@ -235,8 +235,9 @@ def _read_documents(table: Any, column: str, first_row: int, *, labels: str | No
                 got=f"column 'labels' of type {values.type}, {len(table)} documents",
                 fix="one label per token, or dataset.remove_columns('labels')",
             )
-        lengths = list_lengths(values, name, range(first_row, first_row + len(table)))
-        columns["input_ids" if name == column else name] = Ragged(_flat(table, name), lengths)
+        is_mask = name in (*SUPERVISION, "attention_mask")
+        rows = Ragged.from_rows(values, name=name, mask=is_mask, first_row=first_row)
+        columns["input_ids" if name == column else name] = rows
     given = {name: table.column(name) for name in table.column_names}
     refuse_foreign_names(given, columns["input_ids"].lengths, first_row=first_row)
     if is_packed:
@@ -301,7 +302,7 @@ def _check_lengths(dataset: Any, names: list[str], column: str, max_length: int,
     if "attention_mask" in names:  # padded rows have fewer tokens than values
         table = dataset.select_columns("attention_mask").with_format("arrow")[:]
         if not is_no_mask(table["attention_mask"]):
-            mask = Ragged(_flat(table, "attention_mask"), list_lengths(table["attention_mask"], "attention_mask"))
+            mask = Ragged.from_rows(table["attention_mask"], name="attention_mask", mask=True)
             ids = Ragged(np.zeros(int(lengths.sum()), np.int64), lengths)
             lengths = read_documents({"input_ids": ids, "attention_mask": mask})[0].split().ids.lengths
     if int(lengths.max(initial=0)) > max_length:
@@ -323,21 +324,3 @@ def _report_long(
     if too_long == "truncate":
         subject = f"{beyond} of {len(lengths)} documents were" if counted else "documents of the stream are"
         warn(f"{subject} truncated to {max_length} tokens")
-
-
-def _flat(table: Any, name: str) -> NDArray[Any]:
-    """Return the values of a table's column `name`, which contains lists, as one flat array, row after row."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    flat = pc.list_flatten(table.column(name))
-    if name in (*SUPERVISION, "attention_mask") and pa.types.is_floating(flat.type) and not flat.null_count:
-        return Ragged.from_rows([flat.to_numpy()], name=name, mask=True).values
-    if len(flat) and (flat.null_count or not (pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type))):
-        raise type_error(
-            f"column '{name}' must hold lists of integers",
-            got=f"{flat.null_count} of {len(flat)} values are None" if flat.null_count else f"lists of {flat.type}",
-            fix="tokenize first: dataset.map(collate, batched=True)",
-        )
-    values: NDArray[Any] = flat.to_numpy() if len(flat) else np.zeros(0, dtype=np.int64)
-    return values if values.dtype.kind == "i" else values.astype(np.int64)

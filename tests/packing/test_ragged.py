@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -118,6 +119,36 @@ def test_from_rows_reads_lists_arrays_and_tensors_alike_and_shares_no_memory(row
         got.values[:] = -7
     assert [array.tolist() for array in arrays] == rows
     assert [tensor.tolist() for tensor in tensors] == rows
+
+
+ARROW_ROWS = [
+    (pa.list_(pa.int8()), [[5, -6], [], [7]]),
+    (pa.large_list(pa.uint32()), [[5], [2**31]]),
+    (pa.list_(pa.int64(), 2), [[5, 6], [7, 8]]),
+    (pa.list_(pa.uint64()), [[5], [6, 7]]),  # read value by value, as are those below
+    (pa.list_(pa.int16()), [[], []]),
+    (pa.list_(pa.bool_()), [[True], [False, True]]),
+    (pa.list_(pa.float32()), [[1.0, 0.0], [1.0]]),
+]
+
+
+@pytest.mark.parametrize(("dtype", "rows"), ARROW_ROWS)
+def test_an_arrow_column_is_read_as_its_lists(dtype: Any, rows: list[Any]) -> None:
+    array = pa.array(rows, dtype)
+    chunks = pa.chunked_array([array.slice(1), array.slice(0, 1), array])
+    for column, lists in ((array, rows), (array[1:], rows[1:]), (chunks, [*rows[1:], rows[0], *rows])):
+        ragged = Ragged.from_rows(column, mask=True)
+        assert [row.tolist() for row in ragged] == lists
+        assert ragged.values.dtype == ragged.lengths.dtype == np.int64
+        assert ragged.values.flags.writeable
+
+
+def test_a_wrong_row_of_an_arrow_column_is_named_by_its_number_in_the_data_set() -> None:
+    for rows in ([[5], None], [[5], [6, None]]):
+        with pytest.raises(TypeError, match="row 11 of column 'ids' must be a flat list of integers"):
+            Ragged.from_rows(pa.array(rows), name="ids", first_row=10)
+    with pytest.raises(TypeError, match="row 0 of column 'input_ids' must be a flat list of integers"):
+        Ragged.from_rows(pa.array(["I ride"]).dictionary_encode())
 
 
 def test_one_row_alone_shares_no_memory_either() -> None:

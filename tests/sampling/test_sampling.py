@@ -751,19 +751,19 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: pack_dataset(stored({"input_ids": [[1.5, 2.0]]}), 8),
         TypeError,
-        ["column 'input_ids' must hold lists of integers", "lists of double"],
+        ["row 0 of column 'input_ids' must be a flat list of integers", "values of float64"],
     ),
     (
         lambda: pack_dataset(stored({"input_ids": [[1, None]]}), 8),
         TypeError,
-        ["column 'input_ids' must hold lists of integers", "1 of 2 values are None"],
+        ["row 0 of column 'input_ids' must be a flat list of integers", "values of object"],
     ),
     (lambda: pack_dataset(documents([3, 2]), 2**31), ValueError, ["more than Arrow's lists hold", "2147483648 tokens"]),
     (lambda: pack_dataset(stored({"input_ids": [[1], None]}), 8), ValueError, ["row 1 of column 'input_ids' is None"]),
     (
         lambda: list(pack_dataset(stored({"input_ids": [[1], [2], None]}).to_iterable_dataset(), 8, window=2)),
-        ValueError,
-        ["row 2 of column 'input_ids' is None", "1 missing of 1 rows"],
+        TypeError,
+        ["row 2 of column 'input_ids' must be a flat list of integers", "0-dimensional"],
     ),
 ]
 
