@@ -15,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from benchmarks.__main__ import BARS
+from benchmarks.measuring import draw, recorded
 from PIL import Image, ImageChops, ImageStat
 
 from hf_posenc import plots
@@ -61,6 +63,13 @@ def outdated(folder: Path, today: Path) -> list[str]:
         elif unlike(Image.open(folder / name), Image.open(today / name)):
             wrong.append(f"{name} is outdated: python examples/figures.py draws it again")
     return wrong
+
+
+def test_the_picture_of_the_benchmarks_shows_the_figures_of_their_page(tmp_path: Path) -> None:
+    page = REPO / "docs" / "benchmarks.md"
+    bars = [(label, peer, recorded(page.read_text("utf-8"), case, ours)) for label, peer, case, ours in BARS]
+    draw(bars, tmp_path / "speed.png")
+    assert not unlike(Image.open(tmp_path / "speed.png"), Image.open(page.parent / "speed.png"))
 
 
 @pytest.mark.slow

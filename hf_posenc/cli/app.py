@@ -217,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)  # those of pyparsing are UserWarnings, too
             warnings.showwarning = lambda message, *_, **__: screen.complain(f"note: {message}")
             app(args=arguments, prog_name="hf-posenc")
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
