@@ -33,13 +33,18 @@ def _read(columns: Mapping[str, Values], settings: Settings) -> tuple[Pairs, dic
     prompt = prompt or settings.text_column
     for name in (prompt, *names):
         if name not in columns:
-            setting = "text_column" if name == prompt else "branches"
+            fix = f"{'text_column' if name == prompt else 'branches'}='...', the right name; "
+            if any(str(column).endswith("_ids") for column in columns):
+                fix = COLLATED_BY_TRAINERS
+            elif name == prompt and {"chosen", "rejected"} <= columns.keys():
+                fix += "or, if each answer begins with its prompt, dataset = dataset.map(trl.extract_prompt)"
+                fix += ", and text_column='prompt'"
+            else:
+                fix += "under Trainer, TrainingArguments(remove_unused_columns=False)"
             raise value_error(
                 f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
                 got=f"text_column={settings.text_column!r}, branches={settings.branches!r}",
-                fix=COLLATED_BY_TRAINERS
-                if any(str(name).endswith("_ids") for name in columns)
-                else f"{setting}='...', the right name; under Trainer, TrainingArguments(remove_unused_columns=False)",
+                fix=fix,
             )
     answers: Sequence[Sequence[Any]]
     if isinstance(settings.branches, str):
