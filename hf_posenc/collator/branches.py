@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .._common.errors import explain, shorten, type_error, value_error
 from ..documents import Documents
 from .config import Config
-from .conversations import chat_ids
+from .conversations import chat_ids, template_settings
 from .inputs import COLLATED_BY_TRAINERS, Given, Values, as_list, is_conversation
 from .settings import Settings
 
@@ -108,12 +108,12 @@ def tokenize_branches(config: Config, given: Given) -> tuple[Given, dict[str, st
         prompts, whole = _tokenized(config, pairs)
     else:
         is_chat = is_conversation(pairs[0][0])
-        tools = as_list(columns.pop("tools", [None] * given.count)) if is_chat else ()
+        settings = template_settings(columns, given.count) if is_chat else ()
 
         def ids(row: int, answer: Any = ()) -> Ids:
             parts = [*pairs[row][0], *answer]
             if is_chat:
-                parts = chat_ids(config, parts, tools[row], add_generation_prompt=not len(answer))["input_ids"]
+                parts = chat_ids(config, parts, settings[row], add_generation_prompt=not len(answer))["input_ids"]
             return np.array(parts, np.int64)
 
         prompts = [ids(row) for row in range(given.count)]

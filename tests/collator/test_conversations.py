@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from typing import Any
 
@@ -97,6 +98,25 @@ def test_tools_go_to_the_template(tokenizer: Any) -> None:
     of_pandas = C(tokenizer, text_column="messages").batch(datasets.Dataset.from_list(rows).with_format("pandas")[:])
     assert of_pandas["input_ids"].equal(batch["input_ids"])
     assert [row[: len(ids)].tolist() for row, ids in zip(batch["input_ids"], want, strict=True)] == want
+    of_json = C(tokenizer, text_column="messages")([{**row, "tools": json.dumps(row["tools"])} for row in rows])
+    assert of_json["input_ids"].equal(batch["input_ids"])
+
+
+def test_the_column_chat_template_kwargs_goes_to_the_template(tokenizer: Any) -> None:
+    tokenizer.chat_template = PLAIN
+    given = [{"chat_template": "{{ thinks }} " + PLAIN, "thinks": "hello"}, None]
+    rows = [{"text": each, "chat_template_kwargs": one} for each, one in zip(CONVERSATIONS, given, strict=True)]
+    want = [
+        tokenizer.apply_chat_template(row["text"], **row["chat_template_kwargs"] or {})["input_ids"] for row in rows
+    ]
+    batch = C(tokenizer)(rows)
+    assert batch["attention_mask"].sum(dim=1).tolist() == list(map(len, want))
+    assert C(tokenizer).decode(batch)[0].startswith("hello user: I ride")
+    with pytest.raises(ValueError, match="1 of 2 rows with marks"):
+        C(tokenizer)([*rows[:1], {**rows[1], "chat_template_kwargs": {"chat_template": MARKED}}])
+    pair = {"prompt": CONVERSATIONS[0][:1], "all": [CONVERSATIONS[0][1:]], "chat_template_kwargs": given[0]}
+    answers = C(tokenizer, text_column="prompt", branches="all", look_ahead=False)
+    assert answers.decode(answers([pair]))[0].startswith("hello user: I ride")
 
 
 @pytest.mark.parametrize(
