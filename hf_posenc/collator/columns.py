@@ -170,7 +170,7 @@ def to_table(columns: Mapping[str, Column]) -> pa.Table:
     for name, column in columns.items():
         try:
             arrays[name] = _arrow(column, pa)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:  # several types, or one that Arrow lacks
+        except (ValueError, TypeError, OverflowError) as error:  # several types, or one that Arrow lacks
             raise type_error(
                 f"the values of column {name!r} fit no Arrow type",
                 got=str(error),

@@ -307,7 +307,9 @@ def _missing(name: str, argument: str, columns: Mapping[str, Values], settings: 
 
 def is_conversation(value: object) -> bool:
     """Return True for a list of messages, such as `[{"role": "user", "content": "..."}]`, or pandas' array of them."""
-    return isinstance(value, (list, np.ndarray)) and len(value) > 0 and isinstance(value[0], Mapping)
+    if not isinstance(value, list) and not (isinstance(value, np.ndarray) and value.ndim):
+        return False
+    return len(value) > 0 and isinstance(value[0], Mapping)
 
 
 def _conversations(rows: Values, column: str) -> list[Any]:

@@ -82,7 +82,8 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         given_places = np.arange(len(ids.values)) if index is None else index
         rows = rows.with_columns(**{_GIVEN: Ragged(given_places, rows.ids.lengths)})
     moved, fills = _moved(columns, ids, np.arange(len(ids.values)) if index is None else index)
-    rows = rows.with_columns(**{name: Ragged(moved[name], rows.ids.lengths) for name in moved}).replaced(moved=fills)
+    kept = {name: Ragged(values, rows.ids.lengths) for name, values in moved.items()}  # names may be numbers
+    rows = rows.replaced(columns=rows.columns | kept, moved=fills)
     columns = {name: values for name, values in columns.items() if name not in moved}
     rows = _truncated(config, _count_from_first(config, rows))
     if "position_ids" in rows.columns:
@@ -108,7 +109,8 @@ def _moved(
     moved, fills = {}, {}
     for name, values in columns.items():
         is_list = not hasattr(values, "type") or hasattr(values.type, "value_type")  # of Arrow; texts stay encoded
-        if not is_list or name in (*LENGTHS, *OFFSETS, *LABEL_COLUMNS, *TOKEN_INDICES) or name.startswith("decoder_"):
+        is_read = name in (*LENGTHS, *OFFSETS, *LABEL_COLUMNS, *TOKEN_INDICES) or str(name).startswith("decoder_")
+        if not is_list or is_read:
             continue
         rows = as_list(values)
         if not has_one_per_token(rows, ids.lengths) or any(isinstance(row, str | bytes | dict) for row in rows):

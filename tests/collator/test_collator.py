@@ -254,6 +254,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ({}, ["a", {"input_ids": [5]}], TypeError, "row 1 is tokenized, row 0 is a text"),
     ({}, ["a", {"text": "b"}], TypeError, r"row 1 is a dict, row 0 is a text\n  got: {'text': 'b'}\n  fix: only texts"),
     ({}, ["a", [5]], TypeError, "row 1 is a list of token ids, row 0 is a text"),
+    ({}, [np.array("a")], TypeError, "row 0 of column 'text' is ndarray, expected str"),
     ({}, ["a", pa.table({"text": ["b"]})], TypeError, "row 1 is a Table, row 0 is a text"),
     ({}, [{"input_ids": [5]}, "a"], TypeError, "row 1 is a text, row 0 is tokenized"),
     ({}, [{"text": "a"}, "b"], TypeError, "row 1 is a text, row 0 is a dict"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,21 @@ def test_map_removes_columns_of_rows_that_overflow_and_repeats_the_others(wordpi
     assert mapped["input_ids"][:] == [ids.tolist() for ids in collate({"text": rows["text"][:]})["input_ids"]]
 
 
-@pytest.mark.parametrize(("values", "got"), [([0, True], "bool"), ([1j, 2j], "complex"), ([2**63, -1], "too large")])
+def test_columns_may_have_numbers_as_names(wordpiece) -> None:
+    collate = DataCollatorWithPositionalEncoding(wordpiece)
+    for rows in ({"input_ids": [[1, 2]], 1: [[4, 5]]}, [{"input_ids": [1, 2], 1: [4, 5]}]):
+        assert collate.batch(rows)[1][0].tolist() == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("values", "got"),
+    [
+        ([0, True], "bool"),
+        ([1j, 2j], "complex"),
+        ([2**63, -1], "too large"),
+        ([datetime.now(), np.array([1, 2])], "arrays"),
+    ],
+)
 def test_a_column_that_fits_no_arrow_type_is_named(wordpiece, values: list[Any], got: str) -> None:
     frame = pd.DataFrame({"text": TEXTS[:2], "idx": values}, dtype=object)
     with pytest.raises(TypeError, match=rf"the values of column 'idx' fit no Arrow type\n  got: .*{got}"):

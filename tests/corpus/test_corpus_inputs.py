@@ -207,9 +207,7 @@ def test_a_column_that_datasets_reads_as_something_else_is_refused(values: list[
 
 
 def test_a_column_of_texts_and_numbers_is_refused() -> None:
-    with pytest.raises(
-        (TypeError, ValueError), match=r"(?s)'text' must hold texts.*json|string to number in row 1"
-    ):
+    with pytest.raises((TypeError, ValueError), match=r"(?s)'text' must hold texts.*json|string to number in row 1"):
         content('{"text": "a"}\n{"text": 1}\n', "jsonl")  # datasets 4.0 cannot read it
 
 

@@ -90,6 +90,8 @@ class Family:
         fits = self.shifts is None or (causal == self.shifts and not self.reads_two)
         if o["labels"] and ("labels" not in self.keys or not fits):
             found.append("labels")
+        if o["on_no_labels"] is not None and "labels" not in self.keys:
+            found.append("on_no_labels")
         if o["embedding"] is not None and "inputs_embeds" not in self.keys:
             found.append("embedding")
         if o["text_target_column"] is not None and not self.reads_two:
@@ -126,7 +128,7 @@ _PACKED = ({"packing": True}, {"packing": "flat"})
 FAMILIES = {
     "bert": Family("BertModel", _SHORT, _BERT, packs=True),
     "masked bert": Family("BertForMaskedLM", _SHORT, (*_BERT, "labels"), **_MASKED),
-    "classifier": Family("BertForSequenceClassification", _SHORT, (*_BERT, "labels"), packs=True, classes=2),
+    "classifier": Family("BertForSequenceClassification", _SHORT, (*_BERT, "labels"), classes=2),
     "roberta": Family(
         "RobertaForMaskedLM",
         _SHORT | {"max_position_embeddings": 26, "pad_token_id": 1},

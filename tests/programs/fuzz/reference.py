@@ -256,6 +256,9 @@ class Reference:
         if wanted.refusals:
             return wanted
         row_labels = self._given_labels(wanted, others, targets is not None)
+        has_labels = bool(o["labels"]) or targets is not None or row_labels is not None or rows[0].labels is not None
+        if o["on_no_labels"] is not None and not has_labels:
+            wanted.refusals.append("on_no_labels is the treatment of rows without labels")
         if targets is None and not o["labels"]:
             self._check_classes(wanted, [each for row in rows for each in row.labels or ()])
         if wanted.refusals:
@@ -336,7 +339,8 @@ class Reference:
         looks = "labels" if self.o["text_target_column"] is not None else "input_ids"
         has_mask = self.o["look_ahead"]
         if has_mask is None:
-            has_mask = self.family is not None or self.o["packing"] != "flat"  # filtered below
+            has_mask = self.o["packing"] != "flat" and self.o["labels"] != "masked_lm"
+            has_mask |= self.family is not None  # filtered below
         if has_mask and looks in batch:
             count, length = batch[looks].shape
             keys = np.arange(length)
