@@ -2,7 +2,7 @@
 
 Every causal language model and every encoder with a masked-language head is built with random weights, from its default
 configuration with small sizes. `measure_packing` runs it with sdpa and with eager attention. The results are written to
-docs/isolation.md, in three minutes of CPU time. `--script CLASS` prints a script without this package that shows
+docs/isolation.md, in five minutes of CPU time. `--script CLASS` prints a script without this package that shows
 a leak.
 """
 
