@@ -1,4 +1,4 @@
-"""Plots of encodings, batches, masks, attention and training; each function returns matplotlib `Axes`.
+"""Plots of encodings, batches, masks, attention and embeddings; each function returns matplotlib `Axes`.
 
 Functions that draw several panels return a `Figure`. The axes hold the plotted data, and `save` writes a file.
 Importing this package does not import matplotlib.

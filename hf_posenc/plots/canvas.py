@@ -101,7 +101,7 @@ def fonts() -> dict[str, frozenset[int]]:
     from matplotlib import font_manager
 
     installed = {font.name for font in font_manager.fontManager.ttflist}
-    names = ["DejaVu Sans", *(name for name in _OTHER_FONTS if name in installed)]  # DejaVu Sans is in matplotlib
+    names = ["DejaVu Sans", *(name for name in _OTHER_FONTS if name in installed)]
     return {name: frozenset(font_manager.get_font(font_manager.findfont(name)).get_charmap()) for name in names}
 
 

@@ -109,16 +109,6 @@ def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray
     return positions, np.take_along_axis(values, positions, axis=0), step
 
 
-def with_gaps(numbers: NDArray[np.number], before: NDArray[np.int64]) -> NDArray[np.float64]:
-    r"""Return `numbers` with a NaN inserted before each of the indices `before`: matplotlib draws a gap there.
-
-    Example:
-        >>> with_gaps(np.array([1, 2, 3]), np.array([2]))
-        array([ 1.,  2., nan,  3.])
-    """
-    return np.insert(numbers.astype(np.float64), before, np.nan)
-
-
 def turn(wavelength: float) -> str:
     r"""Format a wavelength, the number of positions in one turn, for a label.
 

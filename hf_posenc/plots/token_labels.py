@@ -161,9 +161,7 @@ def label_columns(ax: Axes, labels: Sequence[str], cell: float) -> None:
         tick.tick1line.set_markersize(lower)
 
 
-def label_points(
-    ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, clear_of: NDArray[np.float64] | None = None
-) -> None:
+def label_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str]) -> None:
     r"""Write a word beside every point, if possible without overlaps.
 
     If a word must be further away from its point, a thin line joins both. If every place overlaps, the one with the
@@ -174,9 +172,8 @@ def label_points(
 
     to_points = 72.0 / figure_of(ax).dpi
     dots = ax.transData.transform(points) * to_points
-    obstacles = np.empty((0, 2)) if clear_of is None else ax.transData.transform(clear_of) * to_points
     inside = np.asarray(ax.get_window_extent().extents) * to_points
-    boxes = [np.concatenate([dot - _DOT, dot + _DOT]) for dot in (*dots, *obstacles)]  # left, bottom, right, top
+    boxes = [np.concatenate([dot - _DOT, dot + _DOT]) for dot in dots]  # left, bottom, right, top
     for dot, point, word in zip(dots, points, words, strict=True):
         note = ax.annotate(word, point, (0, 0), textcoords="offset points", ha="left", va="bottom", fontsize=SMALL)
         note.set_in_layout(False)
