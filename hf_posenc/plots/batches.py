@@ -13,18 +13,17 @@ from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error
 from ..collator import real_tokens
 from ..documents import BRANCHES
-from ..masks import AttentionMask, reasons
+from ..masks import AttentionMask
+from ..masks.reasons import ALLOWED, OTHER_BRANCH, OTHER_DOCUMENT, PADDING, PADDING_QUERY, reasons
 from .canvas import (
     BLUE,
     FADED,
     GREEN,
-    HIDDEN,
     INK,
-    LATER,
     MEDIUM,
-    OTHER_BRANCH,
-    OTHER_DOCUMENT,
-    PADDING,
+    ORANGE,
+    PALE,
+    PURPLE,
     SEQUENTIAL,
     SMALL,
     figure_of,
@@ -51,15 +50,14 @@ _MOST_ROWS, _MOST_TOKENS, _MOST_WIDTH = 16, 64, 512
 _NARROWEST, _WIDEST, _BESIDE, _WIDEST_TOKEN = 5.5, 8.0, 0.9, 0.48  # inches; beside the tokens are labels
 _KEYS = ("key", "query")  # across and down
 
-# Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`. In pictures 5
-# also marks a key to which a query that is padding may attend.
-_ALLOWED, _PADDING, _LATER, _OTHER_DOCUMENT, _HIDDEN, _PADDING_QUERY, _OTHER_BRANCH = range(7)
-_COLORS = (BLUE, PADDING, LATER, OTHER_DOCUMENT, HIDDEN, "#8FBCDD", OTHER_BRANCH)
+# Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`; view/lab.css has the same
+# colors. In pictures PADDING_QUERY also marks a key to which a query that is padding may attend.
+_COLORS = (BLUE, PALE, ORANGE, PURPLE, "#3C4248", "#8FBCDD", GREEN)
 _MEANINGS = (
     *("may attend", "padding", "later token (look-ahead)", "other document", "hidden by the mask"),
     *("query is padding", "other branch"),
 )
-_HATCHES = {_OTHER_DOCUMENT: "////", _OTHER_BRANCH: "\\\\\\\\"}
+_HATCHES = {OTHER_DOCUMENT: "////", OTHER_BRANCH: "\\\\\\\\"}
 
 
 @picture
@@ -138,7 +136,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
     heights, places = _places(top, strips, squares, 0.22 * rows + 0.95, min(0.25 * columns + 1.45, 4.2))
     figure = new_figure(width, sum(heights) + 0.9)
     grid = figure.add_gridspec(len(heights), 6, height_ratios=heights)
-    codes = {code for code, used in ((_ALLOWED, "attention_mask" in strips), (_PADDING, not is_real.all())) if used}
+    codes = {code for code, used in ((ALLOWED, "attention_mask" in strips), (PADDING, not is_real.all())) if used}
     for name, place in places.items():
         panel = figure.add_subplot(grid[place].subgridspec(1, 1)[0])  # wide labels of a panel move no other panel
         if name == "tokens":
@@ -148,7 +146,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
             shown = labels[:, each]  # one for each token; those of a row or of a decoder have columns of their own
             _draw_words(panel, name, shown.astype(str).tolist(), shown != IGNORED, each.start, across)
         elif name == "attention_mask":
-            _draw_cells(panel, is_real, (PADDING, BLUE), name, first=part.start)
+            _draw_cells(panel, is_real, (PALE, BLUE), name, first=part.start)
         elif name in contents.numbers:
             _draw_numbers(panel, name, contents.numbers[name][:rows, part], is_real, part.start)
         elif name == "look_ahead_mask":
@@ -241,12 +239,12 @@ def masks(
         _draw_matrix(figure.add_subplot(grid[divmod(number, abreast)]), name, cells, words, is_real, cell)
     rows_drawn, there = f", the first {rows} of {count} rows" if rows < count else "", contents.real[:rows, part]
     all_rows = figure.add_subplot(grid[lines, :])
-    _draw_cells(all_rows, there, (PADDING, BLUE), f"padding mask of every row{rows_drawn}", first=part.start)
+    _draw_cells(all_rows, there, (PALE, BLUE), f"padding mask of every row{rows_drawn}", first=part.start)
     for number, (name, values) in enumerate(contents.numbers.items(), lines + 1):
         _draw_numbers(figure.add_subplot(grid[number, :]), name, values[:rows, part], there, part.start, rows_drawn)
     codes = {int(value) for cells in matrices.values() for value in np.unique(cells)}
     note = f"{whose} {index} of {counted(count, 'row')} × {counted(length, 'token')}{tokens_drawn}"
-    headline(figure, title, note, _legend(codes | ({_PADDING} if not there.all() else set())))
+    headline(figure, title, note, _legend(codes | ({PADDING} if not there.all() else set())))
     return figure
 
 
@@ -321,9 +319,9 @@ class _Contents:
         def cells(allowed: NDArray[np.bool_] | None, *numbers: Any, later: bool = False) -> NDArray[np.int8]:
             """Return the numbers of the cells of a mask, from 0 to 6, as the docstring of `masks` explains them."""
             codes = reasons(allowed, is_real, *numbers, later=later)
-            codes[(codes == _PADDING_QUERY) & ~is_real] = _PADDING
+            codes[(codes == PADDING_QUERY) & ~is_real] = PADDING
             if allowed is not None:
-                codes[allowed & ~is_real[:, None]] = _PADDING_QUERY
+                codes[allowed & ~is_real[:, None]] = PADDING_QUERY
             return codes
 
         combined = is_key = np.broadcast_to(is_real, both_real.shape)
@@ -333,7 +331,7 @@ class _Contents:
         if look_ahead or (look_ahead is None and self.batch.get("look_ahead_mask") is not None):
             allowed = self.look_ahead_mask(part)
             codes = reasons(allowed, np.ones_like(is_real), later=True)  # alone, it hides nothing else
-            codes[allowed & ~is_real[:, None]] = _PADDING_QUERY
+            codes[allowed & ~is_real[:, None]] = PADDING_QUERY
             matrices["look-ahead mask"] = codes
             names.append("look-ahead")
             combined = combined & allowed
@@ -344,7 +342,7 @@ class _Contents:
             matrices["same branch or shared"] = cells(None, documents, branches)
             names.append("branch")
         apart = cells(None, documents, branches)
-        combined = combined & (apart != _OTHER_DOCUMENT) & (apart != _OTHER_BRANCH)
+        combined = combined & (apart != OTHER_DOCUMENT) & (apart != OTHER_BRANCH)
         visible = np.zeros_like(both_real)  # for at least one kind of layer
         for kind, mask in (self.full or {"": None}).items():
             allowed = combined
@@ -359,7 +357,7 @@ class _Contents:
             elif not np.array_equal(allowed, combined):
                 matrices["attention_mask of 4 dimensions"] = hidden_cells
         hidden = {"padding": ~is_key, "a later token": is_later & is_key}
-        hidden |= {"another document": apart == _OTHER_DOCUMENT, "another branch": apart == _OTHER_BRANCH}
+        hidden |= {"another document": apart == OTHER_DOCUMENT, "another branch": apart == OTHER_BRANCH}
         seen = visible & is_real[:, None]  # queries at padding do not count
         never = [
             f"to {name}" for name, cell in hidden.items() if (cell & is_real[:, None]).any() and not (cell & seen).any()
@@ -433,7 +431,7 @@ def _draw_words(
 ) -> None:
     """Draw a word in each cell, gray where `is_real` is False."""
     style: dict[str, Any] = {"words": words, "inks": np.where(is_real, INK, FADED), "lines": "#B0B0B0"}
-    _draw_cells(ax, is_real, (PADDING, "#FFFFFF"), title, (across, "row"), first=first, **style)
+    _draw_cells(ax, is_real, (PALE, "#FFFFFF"), title, (across, "row"), first=first, **style)
 
 
 def _places(
@@ -502,7 +500,7 @@ def _draw_numbers(
     if name == "position_ids":
         title, bright = title if has_room else f"{name}: {low} (dark) to {high} (bright)", numbers > (low + high) / 2
         values = cells
-    ax.set_facecolor(PADDING)  # visible where the array is masked
+    ax.set_facecolor(PALE)  # visible where the array is masked
     inks = np.where(is_real, np.where(bright, "black", "white"), FADED)
     style = SEQUENTIAL if name == "position_ids" else colors
     _draw_cells(ax, values, style, title + note, words=numbers.tolist() if has_room else None, inks=inks, first=first)

@@ -33,10 +33,7 @@ LINES = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)  # without yellow,
 DASHES = ("-", "--", "-.", ":")  # distinguish lines in print
 # Color maps: amounts from dark to bright; signed numbers orange below 0, white at 0 and purple above.
 SEQUENTIAL, DIVERGING = "cividis", "PuOr"
-PADDING = GRID = "#DCDCDC"
-# Cells of masks, with the same colors as in the view of a batch: the reasons why a query may not attend to a key.
-LATER, OTHER_DOCUMENT, OTHER_BRANCH, HIDDEN = ORANGE, PURPLE, GREEN, "#3C4248"
-INK, FADED = "#202020", "#6A6A6A"  # text on white, and on PADDING
+INK, FADED, PALE = "#202020", "#6A6A6A", "#DCDCDC"  # text on white; text on pale; padding and backgrounds
 
 LARGE, MEDIUM, SMALL = 10, 9, 8  # font sizes in points
 

@@ -15,9 +15,9 @@ from .canvas import (
     DASHES,
     FADED,
     GREEN,
-    GRID,
     LINES,
     ORANGE,
+    PALE,
     SEQUENTIAL,
     SKY,
     VERMILLION,
@@ -145,7 +145,7 @@ def oscillation(
     rows = table.rows(where)
     ax = new_axes(ax, 6.5, 1.4 + 0.7 * len(where))
     for i, row in enumerate(rows):
-        ax.axhspan(-3 * i - 1, -3 * i + 1, color=GRID, alpha=0.4, linewidth=0)
+        ax.axhspan(-3 * i - 1, -3 * i + 1, color=PALE, alpha=0.4, linewidth=0)
         kinds = (("sine dimensions", table.sines, BLUE, "-"), ("cosine dimensions", table.cosines, ORANGE, "--"))
         for name, columns, color, dashes in kinds:
             if len(columns):
