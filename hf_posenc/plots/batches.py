@@ -48,6 +48,8 @@ _NUMBERS, _SQUARES = ("position_ids", "document_ids", BRANCHES), ("look_ahead_ma
 _ENTRIES = ("input_ids", "attention_mask", *_NUMBERS, *_SQUARES)
 _MOST_ROWS, _MOST_TOKENS, _MOST_WIDTH = 16, 64, 512
 _NARROWEST, _WIDEST, _BESIDE, _WIDEST_TOKEN = 5.5, 8.0, 0.9, 0.48  # inches; beside the tokens are labels
+# Width of a cell relative to the estimate of `inches_of`. The widest of 400 tokens of BERT is 1.08 times its estimate.
+_CELL = 1.15
 _KEYS = ("key", "query")  # across and down
 
 # Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`; view/lab.css has the same
@@ -99,41 +101,23 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         ['tokens', 'attention_mask']
     """
     contents = _Contents(batch)
-    (count, length), rows = contents.shape, min(contents.shape[0], _MOST_ROWS)
-    words = [[""] * length] * rows
-    if tokens is not None or batch.get("input_ids") is not None:
-        words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(length))
-    ids = words if batch.get("input_ids") is None else as_numpy(batch["input_ids"][:rows]).astype(str).tolist()
-    labels = np.empty((0, 0)) if batch.get("labels") is None else as_numpy(batch["labels"][:rows]).reshape(rows, -1)
-    full_width = 1.15 * inches_of([word for row in (*words, *ids, *labels.astype(str).tolist()) for word in row])
-    widest = min(full_width, _WIDEST_TOKEN)
-    columns = min(max(int((_WIDEST - _BESIDE if ax is None else width_of(ax)) / widest), 1), length, _MOST_TOKENS)
-    width = _WIDEST  # inches, less if that is enough for whole tokens
-    if batch.get("inputs_embeds") is None:
-        width = min(max(columns * max(full_width, _WIDEST_TOKEN) + _BESIDE, _NARROWEST), _WIDEST)
-    is_left = contents.real[:, -1].all() and not contents.real[:, 0].all()
-    part = slice(length - columns, length) if is_left else slice(0, columns)
-    is_real, room = contents.real[:rows, part], width - _BESIDE if ax is None else width_of(ax)
+    entries, (count, length) = contents.entries, contents.shape
+    rows = min(count, _MOST_ROWS)
+    labels = as_numpy(entries["labels"][:rows]).reshape(rows, -1) if "labels" in entries else np.empty((rows, 0))
+    words, part, width = _fitting_words(batch, tokens, contents, labels, ax)
+    is_real = contents.real[:rows, part]
     title, drawn = "tokens", f"; the first {rows} rows are drawn" if rows < count else ""
-    if columns < length:
+    if part.stop - part.start < length:
         title = f"tokens {part.start} to {part.stop - 1} of {length}"
         drawn += f"; tokens {part.start} to {part.stop - 1} are drawn"
-    letters = int(room / columns / widest * _letters(words, widest))
-    words = [[word if len(word) <= letters else word[: letters - 1] + "…" for word in row[part]] for row in words]
-    words = [
-        [word if word == number else f"{word}\n{number}" for word, number in zip(row, numbers[part], strict=True)]
-        for row, numbers in zip(words, ids, strict=True)
-    ]
     if ax is not None:
         _draw_words(new_axes(ax), title, words, is_real, part.start)
-        return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
+        return figure_of(ax)
 
-    strips, squares = (
-        [name for name in names if batch.get(name) is not None] for names in (("attention_mask",), _SQUARES)
-    )
-    strips += contents.numbers
+    strips = [*(["attention_mask"] if "attention_mask" in entries else []), *contents.numbers]
+    squares = [name for name in _SQUARES if name in entries]
     top = {"tokens": 0.4 * rows + 0.75} | ({"labels": 0.28 * rows + 0.8} if labels.size else {})
-    heights, places = _places(top, strips, squares, 0.22 * rows + 0.95, min(0.25 * columns + 1.45, 4.2))
+    heights, places = _places(top, strips, squares, 0.22 * rows + 0.95, min(0.25 * is_real.shape[1] + 1.45, 4.2))
     figure = new_figure(width, sum(heights) + 0.9)
     grid = figure.add_gridspec(len(heights), 6, height_ratios=heights)
     codes = {code for code, used in ((ALLOWED, "attention_mask" in strips), (PADDING, not is_real.all())) if used}
@@ -142,17 +126,18 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         if name == "tokens":
             _draw_words(panel, title, words, is_real, part.start)
         elif name == "labels":
-            each, across = (part, "token") if labels.shape[1] == length else (slice(0, columns), "label")
-            shown = labels[:, each]  # one for each token; those of a row or of a decoder have columns of their own
+            # Labels of a row or of a decoder have columns of their own.
+            each, across = (part, "token") if labels.shape[1] == length else (slice(0, is_real.shape[1]), "label")
+            shown = labels[:, each]
             _draw_words(panel, name, shown.astype(str).tolist(), shown != IGNORED, each.start, across)
         elif name == "attention_mask":
             _draw_cells(panel, is_real, (PALE, BLUE), name, first=part.start)
         elif name in contents.numbers:
             _draw_numbers(panel, name, contents.numbers[name][:rows, part], is_real, part.start)
         elif name == "look_ahead_mask":
-            codes |= _draw_look_ahead(panel, batch, tokens, part)
+            codes |= _draw_look_ahead(panel, batch, tokens, contents, part)
         else:
-            _draw_embeddings(panel, batch[name][0], part)
+            _draw_embeddings(panel, entries[name][0], part)
     note = f"{counted(count, 'row')} × {counted(length, 'token')}{drawn}"
     headline(figure, contents.title(), note, _legend(codes))
     return figure
@@ -254,9 +239,9 @@ class _Contents:
     """
 
     def __init__(self, batch: Mapping[str, Any]) -> None:
-        self.batch = batch
         self.shape = _shape_of(batch)  # (B, T)
-        masks = batch.get("attention_mask")
+        self.entries = {name: entry for name, entry in batch.items() if entry is not None}
+        masks = self.entries.get("attention_mask")
         masks = masks if isinstance(masks, Mapping) else {"": masks}  # one mask for each kind of layer, or for all
         # The 4D masks by kind of layer, each (B, 1 or T, T). A token is real if at least one query may attend to it.
         self.full = {name: mask[:, 0] for name, mask in masks.items() if mask is not None and mask.ndim == 4}
@@ -265,8 +250,8 @@ class _Contents:
         _check_shape("attention_mask", self.real.shape, self.shape)
         self.numbers: dict[str, NDArray[Any]] = {}
         for name in _NUMBERS:
-            if batch.get(name) is not None:
-                numbers = np.atleast_2d(as_numpy(batch[name]))
+            if name in self.entries:
+                numbers = np.atleast_2d(as_numpy(self.entries[name]))
                 rows = self.shape[0] if len(numbers) == 1 else len(numbers)  # one row may serve for all
                 _check_shape(name, (rows, *numbers.shape[1:]), self.shape)
                 self.numbers[name] = np.where(self.real | (name == "position_ids"), numbers, -1)
@@ -280,7 +265,7 @@ class _Contents:
 
     def look_ahead_mask(self, part: slice) -> NDArray[np.bool_]:
         """Return the look-ahead mask `(N, N)` of the N tokens of `part`; all rows have the same mask."""
-        mask = self.batch.get("look_ahead_mask")
+        mask = self.entries.get("look_ahead_mask")
         if mask is None:
             return np.tri(part.stop - part.start, dtype=bool)
         while mask.ndim > 2:
@@ -310,8 +295,8 @@ class _Contents:
         The last matrix combines all masks; for several kinds of layer, there is one combined matrix for each kind.
         """
         is_real = self.real[row, part]
-        both_real = is_real & is_real[:, None]  # (N, N): query and key are real
-        is_later = np.triu(np.ones_like(both_real), 1)
+        is_padded_query = ~is_real[:, None]
+        is_later = ~np.tri(len(is_real), dtype=bool)
         documents, branches = (
             self.numbers[name][row, part] if name in self.numbers else None for name in ("document_ids", BRANCHES)
         )
@@ -321,29 +306,31 @@ class _Contents:
             codes = reasons(allowed, is_real, *numbers, later=later)
             codes[(codes == PADDING_QUERY) & ~is_real] = PADDING
             if allowed is not None:
-                codes[allowed & ~is_real[:, None]] = PADDING_QUERY
+                codes[allowed & is_padded_query] = PADDING_QUERY
             return codes
 
-        combined = is_key = np.broadcast_to(is_real, both_real.shape)
+        combined = np.broadcast_to(is_real, is_later.shape)
         matrices, names = {"padding mask": cells(None)}, ["padding"]
         if is_real.all() and (documents is not None or branches is not None):  # the panel would be blue
             matrices, names = {}, []
-        if look_ahead or (look_ahead is None and self.batch.get("look_ahead_mask") is not None):
+        if look_ahead or (look_ahead is None and "look_ahead_mask" in self.entries):
             allowed = self.look_ahead_mask(part)
             codes = reasons(allowed, np.ones_like(is_real), later=True)  # alone, it hides nothing else
-            codes[allowed & ~is_real[:, None]] = PADDING_QUERY
+            codes[allowed & is_padded_query] = PADDING_QUERY
             matrices["look-ahead mask"] = codes
             names.append("look-ahead")
             combined = combined & allowed
         if documents is not None:
             matrices["same document"] = cells(None, documents)
             names.append("document")
-        if branches is not None:
-            matrices["same branch or shared"] = cells(None, documents, branches)
-            names.append("branch")
         apart = cells(None, documents, branches)
-        combined = combined & (apart != OTHER_DOCUMENT) & (apart != OTHER_BRANCH)
-        visible = np.zeros_like(both_real)  # for at least one kind of layer
+        if branches is not None:
+            matrices["same branch or shared"] = apart
+            names.append("branch")
+        hidden = {"padding": np.broadcast_to(~is_real, is_later.shape), "a later token": is_later & is_real}
+        hidden |= {"another document": apart == OTHER_DOCUMENT, "another branch": apart == OTHER_BRANCH}
+        combined = combined & ~hidden["another document"] & ~hidden["another branch"]
+        visible = np.zeros_like(is_later)  # for at least one kind of layer
         for kind, mask in (self.full or {"": None}).items():
             allowed = combined
             if mask is not None:
@@ -356,16 +343,14 @@ class _Contents:
                 matrices[" and ".join(names) if len(names) == 2 else "all combined"] = hidden_cells
             elif not np.array_equal(allowed, combined):
                 matrices["attention_mask of 4 dimensions"] = hidden_cells
-        hidden = {"padding": ~is_key, "a later token": is_later & is_key}
-        hidden |= {"another document": apart == OTHER_DOCUMENT, "another branch": apart == OTHER_BRANCH}
-        seen = visible & is_real[:, None]  # queries at padding do not count
+        seen = visible[is_real]  # queries at padding do not count
         never = [
-            f"to {name}" for name, cell in hidden.items() if (cell & is_real[:, None]).any() and not (cell & seen).any()
+            f"to {name}" for name, cell in hidden.items() if cell[is_real].any() and not (cell[is_real] & seen).any()
         ]
         if never:
             *first, last = never
             return matrices, f"No token attends {', '.join(first)}{' or ' if first else ''}{last}"
-        free = is_real.any() and visible[is_real][:, is_real].all() and len(self.full) < 2
+        free = is_real.any() and seen[:, is_real].all() and len(self.full) < 2
         return matrices, "Every token may attend to every token" if free else "Which token may attend to which"
 
 
@@ -420,10 +405,36 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
     return values == 0 if values.dtype.kind == "f" else values.astype(bool)
 
 
-def _letters(words: Sequence[Sequence[str]], inches: float) -> int:
-    """Return the number of letters that fit into a cell of a width in inches; that of all tokens if they fit."""
+def _fitting_words(
+    batch: Mapping[str, Any],
+    tokens: Sequence[Sequence[str]] | None,
+    contents: _Contents,
+    labels: NDArray[Any],
+    ax: Axes | None,
+) -> tuple[list[list[str]], slice, float]:
+    """Return the words in the cells of the tokens that have room, the slice of these, and the figure's width."""
+    entries, length, rows = contents.entries, contents.shape[1], len(labels)
+    words = [[""] * length] * rows
+    if tokens is not None or "input_ids" in entries:
+        words = token_labels(batch, tokens, contents.shape, rows=slice(rows))
+    ids = as_numpy(entries["input_ids"][:rows]).astype(str).tolist() if "input_ids" in entries else words
+    full_width = _CELL * inches_of([word for row in (*words, *ids, *labels.astype(str).tolist()) for word in row])
+    cell = min(full_width, _WIDEST_TOKEN)
+    width, beside = (_WIDEST, _BESIDE) if ax is None else (width_of(ax), 0.0)
+    columns = min(max(int((width - beside) / cell), 1), length, _MOST_TOKENS)
+    if ax is None and "inputs_embeds" not in entries:  # less is enough for whole tokens
+        width = min(max(columns * max(full_width, _WIDEST_TOKEN) + beside, _NARROWEST), width)
+    is_left = contents.real[:, -1].all() and not contents.real[:, 0].all()
+    part = slice(length - columns, length) if is_left else slice(0, columns)
     longest = max((word for row in words for word in row), key=len)
-    return max(int(len(longest) * min(inches / (1.15 * inches_of([longest])), 1.0)), 2)
+    letters = max(int(len(longest) * min(cell / (_CELL * inches_of([longest])), 1.0)), 2)  # in the narrowest cell
+    letters = int((width - beside) / columns / cell * letters)
+    words = [[word if len(word) <= letters else word[: letters - 1] + "…" for word in row[part]] for row in words]
+    words = [
+        [word if word == number else f"{word}\n{number}" for word, number in zip(row, numbers[part], strict=True)]
+        for row, numbers in zip(words, ids, strict=True)
+    ]
+    return words, part, width
 
 
 def _draw_words(
@@ -456,14 +467,13 @@ def _places(
 
 
 def _draw_look_ahead(
-    ax: Axes, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None, part: slice
+    ax: Axes, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None, contents: _Contents, part: slice
 ) -> set[int]:
     """Draw the look-ahead mask of the first row, or of its documents, and return the numbers of its cells."""
-    decoder = "decoder_input_ids" in batch  # the mask is the decoder's, of another length
-    contents = _Contents(_part_of(batch, decoder=decoder))
-    if decoder:
-        tokens, part = None, slice(min(part.stop, contents.shape[1]))
-    name = "decoder_input_ids" if decoder else "input_ids"
+    name, whose = "input_ids", ""
+    if "decoder_input_ids" in batch:  # the mask is the decoder's, of another length
+        name, whose, tokens, contents = "decoder_input_ids", "decoder ", None, _Contents(_part_of(batch, decoder=True))
+        part = slice(min(part.stop, contents.shape[1]))
     (words,) = token_labels(batch, tokens, contents.shape, rows=slice(1), span=part, name=name)
     matrices, _ = contents.matrices(0, part, look_ahead=True)
     apart = {"document_ids": "documents", BRANCHES: "branches"}  # the mask alone would let these attend to each other
@@ -471,7 +481,7 @@ def _draw_look_ahead(
     cells = list(matrices.values())[-1] if len(shown) > 1 else matrices["look-ahead mask"]
     height = float(ax.get_window_extent().height / figure_of(ax).dpi)
     cell = min(width_of(ax) - inches_of(words), height) / len(words)
-    title = f"{' and '.join(', '.join(shown).rsplit(', ', 1))} of {'decoder ' if decoder else ''}row 0"
+    title = f"{' and '.join(', '.join(shown).rsplit(', ', 1))} of {whose}row 0"
     _draw_matrix(ax, fill(title, int(13 * width_of(ax))), cells, words, contents.real[0, part], cell)
     ax.set_aspect("equal", anchor="N")
     return set(cells.flatten().tolist())
@@ -494,16 +504,18 @@ def _draw_numbers(
     """Draw ids of positions, documents or branches as colored cells, with numbers if there is room; padding is gray."""
     cells: Any = np.ma.masked_array(numbers, mask=~is_real)
     low, high = (int(cells.min()), int(cells.max())) if is_real.any() else (0, 0)
-    bright, has_room = np.ones_like(is_real), width_of(ax) / is_real.shape[1] > 0.07 * len(str(high)) + 0.02
-    values, colors = cells % 2, ("#8FD3BC", GREEN)
+    has_room = width_of(ax) / is_real.shape[1] > 0.07 * len(str(high)) + 0.02
     title = f"{name}: {low} to {high}"
+    colors: Any = ("#8FD3BC", GREEN)
+    bright = np.ones_like(is_real)
     if name == "position_ids":
-        title, bright = title if has_room else f"{name}: {low} (dark) to {high} (bright)", numbers > (low + high) / 2
-        values = cells
+        colors, bright = SEQUENTIAL, numbers > (low + high) / 2
+        title = title if has_room else f"{name}: {low} (dark) to {high} (bright)"
+    else:
+        cells = cells % 2
     ax.set_facecolor(PALE)  # visible where the array is masked
     inks = np.where(is_real, np.where(bright, "black", "white"), FADED)
-    style = SEQUENTIAL if name == "position_ids" else colors
-    _draw_cells(ax, values, style, title + note, words=numbers.tolist() if has_room else None, inks=inks, first=first)
+    _draw_cells(ax, cells, colors, title + note, words=numbers.tolist() if has_room else (), inks=inks, first=first)
 
 
 def _draw_matrix(
@@ -538,12 +550,12 @@ def _draw_cells(
     title: str,
     axes: tuple[str, str] = ("token", "row"),
     *,
-    words: Sequence[Sequence[object]] | None = None,
-    inks: NDArray[Any] | None = None,
+    words: Sequence[Sequence[object]] = (),
+    inks: Any = None,
     first: int = 0,
     lines: str = "#C8C8C8",
 ) -> None:
-    """Draw a matrix as colored cells, with lines between them."""
+    """Draw a matrix as colored cells, with lines between them, and `words` with a color each in `inks`."""
     from matplotlib.colors import ListedColormap
 
     rows, columns = values.shape
@@ -553,9 +565,9 @@ def _draw_cells(
     edges = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
     ax.imshow(values, aspect="auto", interpolation="nearest", extent=edges, **style)
     place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "clip_on": True}
-    for row, line in enumerate(words or ()):
+    for row, line in enumerate(words):
         for column, word in enumerate(line):
-            ax.text(first + column, row, str(word), color=INK if inks is None else inks[row, column], **place)
+            ax.text(first + column, row, str(word), color=inks[row, column], **place)
     label(ax, title, *axes, size=MEDIUM)
     integer_ticks(ax.xaxis, ax.yaxis, most=16)
     ax.set_xticks(np.arange(first, first + columns + 1) - 0.5, minor=True)
