@@ -43,18 +43,21 @@ _OUTPUTS = {
 _SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
-class _Panel(NamedTuple):
-    """Data of one heat map: the weights of one head, or of a mean of heads, and the labels of the tokens.
+class _Side(NamedTuple):
+    """Queries or keys of a heat map: their slice of the row's tokens, their labels, and if they are not padding."""
 
-    `real_queries` and `real_keys` are False for padding tokens.
-    """
+    part: slice
+    labels: list[str]
+    real: list[bool]
+
+
+class _Panel(NamedTuple):
+    """Data of one heat map: the weights of one head, or of a mean of heads, and the tokens on its axes."""
 
     title: str
     weights: NDArray[np.float64]  # (Q, K)
-    queries: list[str]
-    keys: list[str]
-    real_queries: list[bool]
-    real_keys: list[bool]
+    queries: _Side
+    keys: _Side
 
 
 @picture
@@ -124,6 +127,9 @@ def attention(
         fix = "plots.attention(model, batch), or plots.attention(weights=weights, tokens=tokens)"
         raise value_error("a picture of attention needs a model, or weights=", got=got, fix=fix)
     weights_by_kind = _as_they_are(weights, decoder_tokens) if model is None else attention_weights(model, batch)
+    both: Sequence[Any] = (tokens, decoder_tokens)
+    if model is None:  # the tokens of a single row need no B
+        both = [[words] if words and isinstance(words[0], str) else words for words in both]
     if kind is not None:
         require_one_of("kind", kind, weights_by_kind)
         weights_by_kind = {kind: weights_by_kind[kind]}
@@ -131,16 +137,11 @@ def attention(
     for name, values in weights_by_kind.items():
         layers, rows, heads, *lengths = values.shape
         (index,) = as_indices(row, rows, "row")
-        sides = []  # of queries, and of keys
-        for is_decoder, length in zip((name in ("decoder", "cross"), name == "decoder"), lengths, strict=True):
-            part, key = span_of(span, length), "decoder_input_ids" if is_decoder else "input_ids"
-            words: Any = decoder_tokens if is_decoder else tokens
-            if model is None and words and isinstance(words[0], str):  # of a single row
-                words = [words]
-            (labels,) = token_labels(batch, words, (rows, length), rows=slice(index, index + 1), span=part, name=key)
-            sides.append((part, labels, _real(batch, (rows, length), decoder=is_decoder)[index, part].tolist()))
-        (down, queries, real_queries), (across, keys, real_keys) = sides
-        cells = values[:, index, :, down, across]  # (layers, heads, Q, K)
+        queries, keys = (
+            _side(batch, both[decoder], (rows, length), index, span, decoder=decoder)
+            for decoder, length in zip((name in ("decoder", "cross"), name == "decoder"), lengths, strict=True)
+        )
+        cells = values[:, index, :, queries.part, keys.part]  # (layers, heads, Q, K)
         if head == "mean":
             chosen = [(f"mean of {heads} heads" if heads > 1 else "head 0", cells.mean(axis=1))]
         else:
@@ -149,23 +150,21 @@ def attention(
         for number, (which, matrices) in product(as_indices(layer, layers, "layer", ', several, or "all"'), chosen):
             where = "" if model is None else f"layer {number}, "
             title = f"{'' if name == 'self' else f'{name}, '}{where}{which}"
-            panels.append(_Panel(title, matrices[number], queries, keys, real_queries, real_keys))
-    if len(panels) > 1:
-        if ax is not None:
-            got = f"{len(panels)} panels: {panels[0].title}, {panels[1].title}, ..."
-            fix = 'kind="encoder", layer=0, head="mean" or another choice of one; or leave ax out'
-            raise value_error("ax has room for one panel", got=got, fix=fix)
-        return _grid(panels)
-    only = panels[0]
-    width, height = (
-        min(max(len(words) * 0.36, 2.6), max(len(words) * 0.122, 6.0)) for words in (only.keys, only.queries)
-    )
-    is_new = ax is None
-    ax = new_axes(ax, width + inches_of(only.queries) + 1.2, height + 1.4)
-    image = _draw(ax, only, float(only.weights.max()), (width if is_new else width_of(ax)) / len(only.keys))
-    label(ax, _title(only), "key", "query", note=only.title)
-    color_bar(ax, image, "weight", shrink=0.8)
-    return ax
+            panels.append(_Panel(title, matrices[number], queries, keys))
+    if ax is not None and len(panels) > 1:
+        got = f"{len(panels)} panels: {panels[0].title}, {panels[1].title}, ..."
+        fix = 'kind="encoder", layer=0, head="mean" or another choice of one; or leave ax out'
+        raise value_error("ax has room for one panel", got=got, fix=fix)
+    return _grid(panels) if len(panels) > 1 else _single(panels[0], ax)
+
+
+def _side(
+    batch: Any, tokens: Any, shape: tuple[int, int], row: int, span: tuple[int, int] | None, *, decoder: bool
+) -> _Side:
+    """Return the tokens of a row on one axis, of the encoder or of the decoder; `shape` `(B, T)` is that of all."""
+    part, name = span_of(span, shape[1]), "decoder_input_ids" if decoder else "input_ids"
+    (labels,) = token_labels(batch, tokens, shape, rows=slice(row, row + 1), span=part, name=name)
+    return _Side(part, labels, _real(batch, shape, decoder=decoder)[row, part].tolist())
 
 
 def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:
@@ -180,27 +179,37 @@ def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bo
 
 def _title(panel: _Panel) -> str:
     """Return the title of a panel, which names the key with the highest mean weight over the queries."""
-    rows = panel.weights[np.array(panel.real_queries)]
+    rows = panel.weights[panel.queries.real]
     shares = (rows if len(rows) else panel.weights).mean(axis=0)
     first, *others = np.argsort(-shares, kind="stable").tolist()
     if others and shares[first] < 1.1 * shares[others[0]]:
         return "Which key each query attends to"
-    return f"“{panel.keys[first]}” gets the most attention: {shares[first]:.0%} on average"
+    return f"“{panel.keys.labels[first]}” gets the most attention: {shares[first]:.0%} on average"
 
 
 def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
     """Draw a panel as a heat map with tokens on both axes, and return the matplotlib image."""
     image = heat_map(ax, panel.weights, limits=(0, highest or 1))
-    label(ax, panel.title, "key", "query", size=MEDIUM)
-    tokens = {"real_across": panel.real_keys, "real_down": panel.real_queries}
-    label_matrix(ax, panel.keys, panel.queries, cell=cell, **tokens)
+    real = {"real_across": panel.keys.real, "real_down": panel.queries.real}
+    label_matrix(ax, panel.keys.labels, panel.queries.labels, cell=cell, **real)
     return image
+
+
+def _single(panel: _Panel, ax: Axes | None) -> Axes:
+    """Draw a panel into `ax` or a new figure, with a color bar, and return its axes."""
+    width, height = (min(max(count * 0.36, 2.6), max(count * 0.122, 6.0)) for count in panel.weights.shape[::-1])
+    cells = new_axes(ax, width + inches_of(panel.queries.labels) + 1.2, height + 1.4)
+    cell = (width if ax is None else width_of(cells)) / len(panel.keys.labels)
+    image = _draw(cells, panel, float(panel.weights.max()), cell)
+    label(cells, _title(panel), "key", "query", note=panel.title)
+    color_bar(cells, image, "weight", shrink=0.8)
+    return cells
 
 
 def _grid(panels: Sequence[_Panel]) -> Figure:
     """Draw panels in one figure with a shared color scale, and return the figure."""
     most = max(max(panel.weights.shape) for panel in panels)
-    words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
+    words = [word for panel in panels for word in (*panel.keys.labels, *panel.queries.labels)]
     cell = max(0.14, 1.4 / most)  # inches
     side = cell * most + inches_of(words) + 0.25
     panels = [panel._replace(title=fill(panel.title, max(int(13 * cell * most), 12))) for panel in panels]
@@ -212,6 +221,7 @@ def _grid(panels: Sequence[_Panel]) -> Figure:
     highest = max(float(panel.weights.max()) for panel in shown)
     cells = figure.subplots(lines, abreast, squeeze=False).flatten().tolist()
     for place, panel in zip(cells, shown, strict=False):
+        label(place, panel.title, "key", "query", size=MEDIUM)
         image = _draw(place, panel, highest, cell)
     for place in cells[len(shown) :]:
         place.set_axis_off()
