@@ -13,7 +13,7 @@ from torch import nn
 from .._common.errors import shorten, type_error, value_error
 from ..collator import DataCollatorWithPositionalEncoding
 from ..models import unchanged
-from ..positions import Convention, PositionalEmbedding, PositionalEncoding, Scale, SinusoidalPositionalEncoding
+from ..positions import Convention, PositionalEmbedding, Scale
 from ..tokenization.loading import private_copy
 from .canvas import (
     BLUE,
@@ -114,7 +114,6 @@ def embeddings(
         >>> figure = embeddings(vectors=torch.rand(3, 50), tokens=["king", "and", "queen"])
     """
     tokenizer, embedding, text = _of_collator(tokenizer, embedding, text)
-    settings: dict[str, Any] = {"convention": convention, "base": base}
     of_words = vectors is not None or tokens is not None
     if of_words == any(argument is not None for argument in (tokenizer, embedding, text)):
         raise type_error(
@@ -123,22 +122,21 @@ def embeddings(
             fix="plots.embeddings(tokenizer, table, text), or plots.embeddings(vectors=vectors, tokens=words)",
         )
     scales: list[Any] = list(scale) if isinstance(scale, list | tuple) else [scale]
-    encodings: list[PositionalEncoding]
     texts: Sequence[Any] = text if isinstance(text, list | tuple) and text else [text]
+    table: Any = embedding
     if of_words:
-        ((_, values),) = rows = [_words(vectors, tokens)]
-        encodings = [SinusoidalPositionalEncoding(values.shape[-1], **settings, scale=factor) for factor in scales]
+        rows = [_words(vectors, tokens)]
+        table = nn.Embedding.from_pretrained(rows[0][1][0])  # type: ignore[no-untyped-call]
+    if isinstance(table, PositionalEmbedding):
+        scales, modules = [None], [table]
     else:
-        table: Any = embedding
-        if isinstance(table, PositionalEmbedding):
-            scales, modules = [None], [table]
-        else:
-            modules = [PositionalEmbedding(table, **settings, scale=factor) for factor in scales]
+        modules = [PositionalEmbedding(table, convention=convention, base=base, scale=factor) for factor in scales]
+    if not of_words:
         rows = [_vectors(tokenizer, modules[0], one, add_special_tokens=add_special_tokens) for one in texts]
-        encodings = [module.encoding for module in modules]
-    sums = [np.concatenate([_sums(encoding, values) for _, values in rows]) for encoding in encodings]
-    if len(sums) == 1:
-        sums.insert(0, sums[0] - np.concatenate([_sums(encodings[0], torch.zeros_like(values)) for _, values in rows]))
+    sums = [np.concatenate([_sums(module.encoding, values) for _, values in rows]) for module in modules]
+    if len(sums) == 1:  # the first panel has the same scaled embeddings without positions
+        factor = modules[0].encoding.factor
+        sums.insert(0, np.concatenate([factor * as_finite(values[0], "embeddings") for _, values in rows]))
     every = [(name, row, place) for row, (each, _) in enumerate(rows) for place, name in enumerate(each)]
     places = _places([name for name, *_ in every], words)
     names, row_of, positions = zip(*(every[place] for place in places), strict=True)
