@@ -58,8 +58,7 @@ def encoding(
 ) -> None:
     """Draw the sines and cosines of the encoding as heat maps: one row for each position."""
     plots = _plots(output)
-    picture = plots.encoding(d_model, length, convention=convention, base=base)
-    _save(plots, picture, output)
+    _save(plots, plots.encoding(d_model, length, convention=convention, base=base), output)
 
 
 @pictures.command()

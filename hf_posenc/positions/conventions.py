@@ -175,10 +175,8 @@ class Convention:
             >>> CONVENTIONS["vaswani"].counts(5), CONVENTIONS["fairseq"].counts(5)
             ((3, 2), (2, 2))
         """
-        whole_pairs = self.layout == "halves" and self.spacing == "ends"
-        first = d_model // 2 if whole_pairs else (d_model + 1) // 2
-        second = min(first, d_model - first)
-        return (second, first) if self.cosine_first else (first, second)
+        sines, cosines = (len(range(d_model)[columns]) for columns in self.columns(d_model))
+        return sines, cosines
 
     def columns(self, d_model: int) -> tuple[slice, slice]:
         r"""Return two slices for a row of width `d_model`: the columns with sines, and the columns with cosines.
@@ -187,13 +185,12 @@ class Convention:
             >>> CONVENTIONS["musicgen"].columns(8)
             (slice(4, 8, 1), slice(0, 4, 1))
         """
-        sines, cosines = self.counts(d_model)
-        first, second = (cosines, sines) if self.cosine_first else (sines, cosines)
         if self.layout == "interleaved":
-            columns = slice(0, 2 * first, 2), slice(1, 2 * second, 2)
+            first, second = slice(0, d_model, 2), slice(1, d_model, 2)
         else:
-            columns = slice(0, first, 1), slice(first, first + second, 1)
-        return (columns[1], columns[0]) if self.cosine_first else columns
+            middle = d_model // 2 if self.spacing == "ends" else (d_model + 1) // 2
+            first, second = slice(0, middle, 1), slice(middle, min(2 * middle, d_model), 1)
+        return (second, first) if self.cosine_first else (first, second)
 
     def fits(self, d_model: int) -> bool:
         r"""Return True if rows can have width `d_model`. With fixed bases, `d_model` must be twice the number of bases.

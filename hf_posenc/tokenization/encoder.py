@@ -314,9 +314,9 @@ def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, s
         kept = [limit - second, second] if len(lengths) == 2 else [np.full_like(first, limit)]
     kept = [np.where(too_long, part, length) for part, length in zip(kept, lengths, strict=True)]
     smallest = limits.stride + 1 if limits.overflow else 0 if limits.truncation == "longest_first" else 1
-    refused = [(part < length) & (part < smallest) for part, length in zip(kept, lengths, strict=True)]
-    if any(is_refused.any() for is_refused in refused):
-        row = int(np.flatnonzero(np.any(refused, axis=0))[0])
+    refused = np.any([part < np.minimum(length, smallest) for part, length in zip(kept, lengths, strict=True)], axis=0)
+    if refused.any():
+        row = int(refused.argmax())
         counts = " and ".join(str(int(length[row])) for length in lengths)
         stride = f" and stride={limits.stride}" if limits.overflow and limits.stride else ""
         raise value_error(

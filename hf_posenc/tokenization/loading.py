@@ -242,10 +242,10 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     if name == BERT and not Path(name).exists():
         name = bert_folder() or name
     path = Path(name)
-    bare = path if path.name.endswith(".json") else path / "tokenizer.json"
+    bare = path if path.name.endswith(".json") else path / TOKENIZER
     rust: Tokenizer | None = None
     try:
-        if bare.is_file() and (bare == path or not (path / "tokenizer_config.json").is_file()):
+        if bare.is_file() and (bare == path or not (path / CONFIG).is_file()):
             rust = rust_from_file(read_whole(bare).decode())
         else:
             tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
