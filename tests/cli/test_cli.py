@@ -710,7 +710,7 @@ def streams(monkeypatch: pytest.MonkeyPatch, encoding: str) -> dict[str, io.Text
 
 def written(stream: io.TextIOWrapper) -> str:
     stream.flush()
-    return stream.buffer.getvalue().decode(stream.encoding)  # type: ignore[attr-defined, no-any-return]
+    return stream.buffer.getvalue().decode(stream.encoding)
 
 
 def test_characters_that_a_stream_cannot_encode_become_escapes(

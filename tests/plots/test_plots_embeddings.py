@@ -156,13 +156,13 @@ def test_sentences_of_the_same_words_are_drawn_in_one_plane_each_from_position_0
     positions = np.array([row(position, 8) for position in range(3)])
     sums = [np.concatenate(rows), np.concatenate([each + positions for each in rows])]
     expected, _ = by_eigenvectors(np.concatenate([points - points.mean(axis=0) for points in sums]))
-    drawn = np.concatenate([line.get_xydata() for line in after.lines])  # type: ignore[arg-type]
+    drawn = np.concatenate([line.get_xydata() for line in after.lines])
     assert np.allclose(np.abs(drawn), np.abs(expected[6:]), atol=1e-5)
     assert set(words(before)) == {"the (0, 2)", "a (1)", "b (2, 0)"}
     assert set(words(after)) == {"the (0)", "the (2)", "a (1)", "b (0)", "b (2)"}
     colors = [to_hex(color) for color in after.collections[0].get_facecolor()]
     assert [colors.count(line.get_color().lower()) for line in after.lines] == [2, 2]  # "a" belongs to both
-    assert [text.get_text() for text in after.get_legend().get_texts()] == texts  # type: ignore[union-attr]
+    assert [text.get_text() for text in after.get_legend().get_texts()] == texts
     with pytest.raises(ValueError, match=r"at most 64 tokens.*\n  got: 80\n  fix: shorter texts"):
         plots.embeddings(word_level, embedding, ["a " * 40] * 2)
 
@@ -203,7 +203,6 @@ def test_crowding_is_the_share_of_positions_in_both_norms(word_level: Any) -> No
 def test_similar_words_are_near_before_positions_and_repeated_words_are_apart_after(bert_folder: Path) -> None:
     embedding = bert_table(bert_folder)
     figure = plots.embeddings(bert_folder, embedding, QUEEN, scale="sqrt_d", title="trained embeddings")
-    assert isinstance(figure, Figure)
     before, after = figure.axes
     assert len(dots(after)) == 11
     assert len(dots(before)) == 7  # a, queen, is, woman, the comma, king, man
@@ -231,7 +230,6 @@ def test_similar_words_are_near_before_positions_and_repeated_words_are_apart_af
 )
 def test_words_do_not_overlap_and_are_inside_the_axes(bert_folder: Path, text: str) -> None:
     figure = plots.embeddings(bert_folder, bert_table(bert_folder), text, scale="sqrt_d")
-    assert isinstance(figure, Figure)
     figure.draw_without_rendering()
     for axes in figure.axes:
         extents = [word.get_window_extent() for word in words(axes).values()]
@@ -244,10 +242,9 @@ def test_words_do_not_overlap_and_are_inside_the_axes(bert_folder: Path, text: s
 def test_the_factor_of_the_tokens_is_in_the_note(word_level: Any) -> None:
     for scale, expected in (("sqrt_d", "tokens × √d"), (2.5, "tokens × 2.5")):
         mine = Figure().subplots()
-        assert plots.embeddings(word_level, table(), "the a", scale=scale, ax=mine) is mine  # type: ignore[arg-type]
+        assert plots.embeddings(word_level, table(), "the a", scale=scale, ax=mine) is mine
         assert note(mine) == expected
     axes = plots.embeddings(word_level, PositionalEmbedding(table(), scale=3.0), "the a", ax=Figure().subplots())
-    assert isinstance(axes, Axes)
     assert note(axes) == ""
 
 
@@ -363,4 +360,4 @@ def test_the_error_for_a_whole_model_names_get_input_embeddings(word_level: Any)
 
     model = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=1800))
     with pytest.raises(TypeError, match=r"get_input_embeddings\(\)"):
-        plots.embeddings(word_level, model, "the")  # type: ignore[arg-type]
+        plots.embeddings(word_level, model, "the")

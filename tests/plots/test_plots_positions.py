@@ -167,7 +167,7 @@ def test_each_position_oscillates_in_its_own_band() -> None:
 
 def test_clock_hands_point_at_cosine_and_sine() -> None:
     ax = plots.dials()
-    hands = np.array(ax.collections[-1].get_segments()).reshape(4, 10, 2, 2)  # type: ignore[attr-defined]  # pair, position, ends
+    hands = np.array(ax.collections[-1].get_segments()).reshape(4, 10, 2, 2)  # pair, position, ends
     for pair in range(4):
         for position in range(10):
             center, tip = hands[pair, position]
@@ -193,7 +193,7 @@ def test_the_dot_product_is_a_sum_of_cosines_of_the_distance_from_any_start() ->
     rates = [1 / 10000 ** (2 * i / 64) for i in range(32)]
     expected = [sum(math.cos(k * rate) for rate in rates) for k in range(200)]
     for measure, divisor in (("dot", 1), ("cosine", 32)):
-        ax = plots.similarity(64, 200, starts=(0, 10, 12345), measure=measure)  # type: ignore[arg-type]
+        ax = plots.similarity(64, 200, starts=(0, 10, 12345), measure=measure)
         for number in range(3):
             np.testing.assert_allclose(line(ax, number), np.array(expected) / divisor, atol=1e-9)
     odd = plots.similarity(1, 50, starts=(1, 2))

@@ -458,7 +458,7 @@ def test_two_dimensions_are_the_tokens_of_one_row(kind: str) -> None:
 
 def test_the_signature_of_tutorials_gets_their_table_and_division_term() -> None:
     with pytest.raises(TypeError) as caught:
-        positional_encoding(100, 512)  # type: ignore[arg-type]
+        positional_encoding(100, 512)
     fix = str(caught.value).partition("fix: ")[2]
     assert fix == "sinusoidal_encoding(torch.arange(100), 512) for the table, frequencies(512) for its division term"
     expected = torch.exp(torch.arange(0, 512, 2).double() * (-math.log(10000.0) / 512))

@@ -36,8 +36,8 @@ class FarTensor(torch.Tensor):
     def __init__(self, inner: torch.Tensor) -> None:
         self.inner = inner
 
-    device = property(lambda self: torch.device(FAR))  # type: ignore[assignment]
-    is_meta = property(lambda self: False)  # type: ignore[assignment]
+    device = property(lambda self: torch.device(FAR))
+    is_meta = property(lambda self: False)
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @classmethod

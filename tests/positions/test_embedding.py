@@ -410,7 +410,7 @@ def test_a_whole_model_is_refused_with_two_fixes() -> None:
         BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=20)
     )
     with pytest.raises(TypeError, match=r"BertModel adds its own positions") as caught:
-        PositionalEmbedding(model)  # type: ignore[arg-type]
+        PositionalEmbedding(model)
     assert "model.get_input_embeddings()" in str(caught.value)
     assert "use_sinusoidal_positions" in str(caught.value)
     with pytest.warns(UserWarning, match="drown"):

@@ -188,12 +188,12 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
             ],
         ),
         (
-            lambda: position_ids_from_lengths([3], max_length=2.5),  # type: ignore[arg-type]
+            lambda: position_ids_from_lengths([3], max_length=2.5),
             TypeError,
             ["max_length must be an integer", "  got: 2.5", "  fix: max_length=3"],
         ),
         (
-            lambda: position_ids_from_documents([[3]], start=0.5),  # type: ignore[arg-type]
+            lambda: position_ids_from_documents([[3]], start=0.5),
             TypeError,
             ["start must be an integer", "  got: 0.5", "  fix: start=0"],
         ),

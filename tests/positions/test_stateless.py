@@ -67,7 +67,7 @@ class Model(PreTrainedModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         known = isinstance(config.convention, str)
-        convention = resolve_convention(config.convention) if known else FIXED  # type: ignore[arg-type]
+        convention = resolve_convention(config.convention) if known else FIXED
         self.embed = PositionalEmbedding(nn.Embedding(16, config.d_model), convention=convention)
         self.pos = SinusoidalPositionalEncoding(config.d_model, convention=convention, scale="sqrt_d")
         self.head = nn.Linear(config.d_model, 3)

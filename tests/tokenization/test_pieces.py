@@ -272,7 +272,7 @@ def test_a_text_is_read_only_until_it_has_more_tokens_than_it_keeps(wordpiece: A
         read.extend(texts)
         return tokenize(texts)
 
-    encoder.backend.tokenize = watched  # type: ignore[method-assign]
+    encoder.backend.tokenize = watched
     rows = encoder.tokenize(["I ride bike, she said. " * 400, "I ride"])
     assert rows.truncated == 1
     assert rows.ids.lengths.tolist() == [20, len(wordpiece("I ride")["input_ids"])]

@@ -710,7 +710,7 @@ def test_the_tokenizer_of_bert_has_a_name_without_the_hub(bert_folder: Path) -> 
 
 
 def test_a_changed_setting_that_a_class_computes_is_noticed(wordpiece: Any) -> None:
-    class Computed(type(wordpiece)):  # type: ignore[misc]
+    class Computed(type(wordpiece)):
         @property
         def padding_side(self) -> str:
             return self.__dict__.get("side", "right")
