@@ -190,10 +190,8 @@ def label(
     from matplotlib.transforms import offset_copy
 
     if size == LARGE:
-        title, note = (
-            "\n".join(textwrap.fill(line, max(int(width_of(ax) * density), 20)) for line in text.split("\n"))
-            for text, density in ((title, _CHARACTERS_PER_INCH), (note, _CHARACTERS_PER_INCH + 3))
-        )
+        title = _wrapped(title, max(int(width_of(ax) * _CHARACTERS_PER_INCH), 20))
+        note = _wrapped(note, max(int(width_of(ax) * (_CHARACTERS_PER_INCH + 3)), 20))
     height = raised + 4.0  # points above the axes
     ax.set_ylabel(down, fontsize=size - 1, rotation=0, ha="left", va="bottom")
     ax.yaxis.set_label_coords(0, 1, transform=offset_copy(ax.transAxes, figure_of(ax), y=height, units="points"))
@@ -216,14 +214,17 @@ def label(
 def headline(figure: Figure, title: str, note: str = "", handles: Sequence[Any] = ()) -> None:
     """Set the title of a figure with several panels; below the panels, add a smaller note and a legend of `handles`."""
     inches = float(figure.get_size_inches()[0])
-    wrapped = "\n".join(textwrap.fill(line, int(inches * _CHARACTERS_PER_INCH)) for line in title.split("\n"))
-    figure.suptitle(wrapped, x=0.01, ha="left")
+    figure.suptitle(_wrapped(title, int(inches * _CHARACTERS_PER_INCH)), x=0.01, ha="left")
     if handles:
         below: dict[str, Any] = {"title": note, "title_fontsize": SMALL, "alignment": "left"}
         columns = 4 if len(handles) <= 4 else 3  # more would be too wide for a picture of masks
         figure.legend(handles=handles, loc="outside lower left", ncols=columns, **below)
     elif note:
         figure.supxlabel(note, x=0.01, ha="left", fontsize=SMALL)
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.fill(line, width) for line in text.split("\n"))
 
 
 def integer_ticks(*each: Any, most: int = 8) -> None:

@@ -146,16 +146,13 @@ def label_columns(ax: Axes, labels: Sequence[str], cell: float) -> None:
     to its column. If five lines are too few, all labels are rotated by 90 degrees.
     """
     widths = np.array([_inches(label) for label in labels])
-    for lines in range(1, _MOST_LINES + 1):
-        if (widths[lines:] + widths[:-lines] <= 2 * lines * cell).all():
-            break
-    else:
-        ax.xaxis.set_ticks(range(len(labels)), labels=list(labels), fontsize=_TOKEN_SIZE, rotation=90)
-        ax.tick_params(axis="x", length=0)
-        return
-    ax.xaxis.set_ticks(range(len(labels)), labels=list(labels), fontsize=_TOKEN_SIZE, va="baseline")
+    counts = range(1, _MOST_LINES + 1)
+    fits = (count for count in counts if (widths[count:] + widths[:-count] <= 2 * count * cell).all())
+    lines = next(fits, 0)  # 0 rotates the labels
+    style: dict[str, Any] = {"va": "baseline"} if lines else {"rotation": 90}
+    ax.xaxis.set_ticks(range(len(labels)), labels=list(labels), fontsize=_TOKEN_SIZE, **style)
     ax.tick_params(axis="x", color=FADED, width=0.4, length=0)
-    for number, tick in enumerate(ax.xaxis.get_major_ticks()):
+    for number, tick in enumerate(ax.xaxis.get_major_ticks() if lines else ()):
         lower = 1.25 * _TOKEN_SIZE * (number % lines)
         tick.set_pad(2 + _TOKEN_SIZE + lower)
         tick.tick1line.set_markersize(lower)
