@@ -311,21 +311,6 @@ def test_embeddings_that_are_not_finite_are_refused() -> None:
         plots.batch(batch)
 
 
-def test_a_packed_batch_for_a_model_shows_its_padding(word_level) -> None:
-    from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
-
-    names = ("input_ids", "attention_mask", "position_ids")
-    spec = ModelSpec(accepts=names, positions=("rotary",), is_causal=True, takes_4d_mask=True)
-    collate = DataCollatorWithPositionalEncoding(
-        word_level, model=spec, packing=True, max_length=8, padding="max_length"
-    )
-    batch = collate(["a b c", "a b"])
-    assert batch["attention_mask"].shape == (1, 1, 8, 8)
-    plain = collate.replace(model=None, look_ahead=False)(["a b c", "a b"])
-    pictures = [panel(plots.batch(one), "tokens").images[0].get_array() for one in (batch, plain)]
-    np.testing.assert_array_equal(*pictures)
-
-
 @pytest.mark.parametrize("style", ["dark_background", slow("ggplot")])
 def test_a_picture_has_the_colors_of_the_matplotlib_style(style: str, tmp_path: Path) -> None:
     from matplotlib import image, rcParams
@@ -487,9 +472,6 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
     assert [text.get_text() for text in documents.texts] == [str(i) for i in batch["document_ids"].flatten().tolist()]
     titles = [axes.get_title() for axes in figure.axes[:3]]
     assert titles == ["look-ahead mask", "same document", "look-ahead and document"]  # the row has no padding
-    inside = batch["document_ids"][0]
-    same = (inside[:, None] == inside) & (inside[:, None] >= 0) & torch.ones(8, 8).tril().bool()
-    assert np.array_equal((codes(panel(figure, "look-ahead and document")) == ALLOWED)[real[0]], same.numpy()[real[0]])
 
 
 def test_colors_of_masks_differ_in_lightness_without_green_receptors() -> None:
@@ -697,12 +679,6 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
             ValueError,
             r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]",
         ),
-        (lambda: plots.masks({"input_ids": torch.ones(3)}), ValueError, r"'input_ids' must have 2 dimensions"),
-        (
-            lambda: plots.batch({"labels": np.ones((2, 2))}),
-            ValueError,
-            r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]",
-        ),
         *(
             (
                 lambda ids=ids: plots.batch({"input_ids": ids}),
@@ -720,11 +696,6 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
             lambda: plots.masks(padded() | {"look_ahead_mask": torch.ones(3, 3)}),
             ValueError,
             r"'look_ahead_mask' does not fit.*\n  got: shape \(3, 3\), expected \(4, 4\)",
-        ),
-        (
-            lambda: plots.masks(padded() | {"attention_mask": torch.ones(3, 3)}),
-            ValueError,
-            r"'attention_mask' does not fit",
         ),
     ],
 )

@@ -94,7 +94,6 @@ def test_the_mask_is_not_changed() -> None:
             ValueError,
             "must contain only 0 and 1[\\s\\S]*2 in row 1, column 1",
         ),
-        (lambda: position_ids_from_mask(np.array([[0.0, -1e9]])), ValueError, r"-1000000000.0 in row 0, column 1"),
         (lambda: position_ids_from_mask(torch.tensor([[1.0, float("nan")]])), ValueError, "nan in row 0, column 1"),
         (lambda: position_ids_from_mask(torch.ones(1, 2), start=0.5), TypeError, "start must be an integer"),
         (
@@ -161,15 +160,6 @@ def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Ex
             [
                 "lengths must be a flat list of integers",
                 "  got: list [1.5], 1-dimensional values of float64",
-                "  fix: position_ids_from_lengths([3, 1])",
-            ],
-        ),
-        (
-            lambda: position_ids_from_lengths([[1, 2]]),
-            TypeError,
-            [
-                "lengths must be a flat list of integers",
-                "  got: list [[1, 2]], 2-dimensional values of int64",
                 "  fix: position_ids_from_lengths([3, 1])",
             ],
         ),
