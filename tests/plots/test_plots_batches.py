@@ -356,10 +356,6 @@ def allowed(batch: Any, row: int = 0, **settings: Any) -> np.ndarray:
     return codes(plots.masks(batch, row=row, ax=Figure().subplots(), **settings)) % FROM_PADDING == 0
 
 
-def strip(figure: Any, name: str) -> Any:
-    return panel(figure, name).images[0].get_array()
-
-
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("look_ahead", [True, False])
 def test_a_query_may_attend_to_real_tokens_that_are_not_later(side: str, look_ahead: bool) -> None:
@@ -370,7 +366,7 @@ def test_a_query_may_attend_to_real_tokens_that_are_not_later(side: str, look_ah
         mask = codes(plots.masks(batch, row=row, ax=Figure().subplots()))
         assert np.array_equal((mask == ALLOWED)[real[row]], (order & real[row])[real[row]])
         assert (mask[~real[row]] == np.where(real[row], FROM_PADDING, PADDING)).all()
-    assert np.array_equal(strip(plots.masks(batch), "padding mask of every row"), real)
+    assert np.array_equal(drawn(panel(plots.masks(batch), "padding mask of every row")), real)
 
 
 def test_packed_documents_attend_to_themselves_alone_as_in_attention_mask(word_level: Any) -> None:
@@ -393,7 +389,7 @@ def test_the_mask_for_a_model_allows_the_same_as_the_documents(word_level: Any, 
     real = plain["document_ids"].numpy() >= 0
     for row in range(len(real)):
         assert np.array_equal(allowed(for_model, row)[real[row]], allowed(plain, row)[real[row]])
-    ours, theirs = (strip(plots.masks(batch), "document_ids") for batch in (for_model, plain))
+    ours, theirs = (drawn(panel(plots.masks(batch), "document_ids")) for batch in (for_model, plain))
     assert np.array_equal(np.ma.filled(ours, -1), np.ma.filled(theirs, -1))
 
 
@@ -411,7 +407,7 @@ def test_masks_of_four_dimensions_may_be_bool_additive_for_all_queries_or_by_kin
     for mask in (keep[:, None, None], whole, additive, additive.bfloat16(), {"full_attention": additive}):
         batch = {"input_ids": torch.ones(1, 3, dtype=torch.long), "attention_mask": mask}
         assert allowed(batch).tolist() == [[True, True, False]] * 3
-        assert strip(plots.masks(batch), "padding mask of every row").tolist() == keep.tolist()
+        assert drawn(panel(plots.masks(batch), "padding mask of every row")).tolist() == keep.tolist()
 
 
 def test_masks_for_several_kinds_of_layers_are_all_drawn() -> None:
@@ -438,8 +434,8 @@ def test_an_encoder_decoder_has_two_sets_of_masks(word_level: Any) -> None:
     batch = collate([{"a": "a b c", "b": "a b"}, {"a": "a", "b": "the a b d e"}])
     encoder, decoder = plots.masks(batch), plots.masks(batch, decoder=True)
     assert "look-ahead mask" not in [axes.get_title() for axes in encoder.axes]
-    assert np.array_equal(strip(encoder, "padding mask of every row"), batch["attention_mask"] == 1)
-    assert np.array_equal(strip(decoder, "padding mask of every row"), batch["decoder_attention_mask"] == 1)
+    assert np.array_equal(drawn(panel(encoder, "padding mask of every row")), batch["attention_mask"] == 1)
+    assert np.array_equal(drawn(panel(decoder, "padding mask of every row")), batch["decoder_attention_mask"] == 1)
     assert np.array_equal(allowed(batch, 1, decoder=True), np.tri(5, dtype=bool))
 
 

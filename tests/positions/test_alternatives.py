@@ -231,18 +231,6 @@ def test_real_positions_are_not_rounded(kind: str) -> None:
         assert module(x, position_ids=-times).isfinite().all()
 
 
-def test_sinusoids_of_timestamps_are_those_of_the_formula() -> None:
-    times = [-2.5, 0.0, 0.125, 1e-3, 86400.75, 1.7e9]
-    rows = SinusoidalPositionalEncoding(6, max_length=2 * 10**9)(
-        torch.zeros(1, 6, 6, dtype=torch.float64), position_ids=torch.tensor(times, dtype=torch.float64)
-    )
-    for row, time in zip(rows[0].tolist(), times, strict=True):
-        for column, ours in enumerate(row):
-            angle = time / 10000 ** (2 * (column // 2) / 6)
-            wave = math.cos(angle) if column % 2 else math.sin(angle)
-            assert ours == pytest.approx(wave, abs=1e-15 + abs(angle) * 2**-51)
-
-
 @pytest.mark.parametrize("convention", ["vaswani", "fairseq"])
 @pytest.mark.parametrize("kind", ["sinusoidal", "scaled"])
 def test_default_positions_count_from_the_conventions_first(kind: str, convention: str) -> None:
@@ -473,7 +461,6 @@ X = torch.zeros(2, 5, 8)
     ("call", "error", "words"),
     [
         (lambda k: positional_encoding(k, 0), ValueError, r"d_model must be positive[\s\S]*got: 0"),
-        (lambda k: positional_encoding(k, -4), ValueError, "got: -4"),
         (lambda k: positional_encoding(k, 8.0), TypeError, "an integer"),
         (lambda k: positional_encoding(k, 8, scale="sqrt"), ValueError, "scale='sqrt_d'"),
         (lambda k: positional_encoding(k, 8, scale=math.nan), ValueError, "finite"),
@@ -498,8 +485,7 @@ X = torch.zeros(2, 5, 8)
         ),
         (lambda k: made(k)(X, position_ids=torch.arange(4)), ValueError, r"\(4,\), x \(2, 5, 8\)"),
         (lambda k: made(k)(X, position_ids=torch.zeros(3, 5, dtype=torch.long)), ValueError, r"shape \(3, 5\)"),
-        (lambda k: made(k)(X, position_ids=7), TypeError, r"position_ids[\s\S]*torch\.arange\(7\)"),
-        (lambda k: made(k)(X, position_ids=100), TypeError, r"not how many[\s\S]*torch\.arange\(100\)"),
+        (lambda k: made(k)(X, position_ids=7), TypeError, r"position_ids[\s\S]*not how many[\s\S]*torch\.arange\(7\)"),
         (lambda k: made(k)(X, position_ids=X[..., 0] > 0), TypeError, r"torch\.bool"),
         (lambda k: made(k)(X, position_ids=X[..., 0].to(torch.complex64)), TypeError, r"torch\.complex64"),
         (
@@ -566,13 +552,6 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
 def test_wrong_arguments_of_one_kind_raise(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
-
-
-@for_each("max_length", [None, 9])
-@for_each("kind", ["sinusoidal", "scaled", "fourier", "exponential", "none"])
-def test_positions_that_are_not_finite_raise(kind: str, max_length: int | None) -> None:
-    with pytest.raises(ValueError, match=r"position_ids must be finite\n  got: 2 of 5 are NaN or infinite"):
-        made(kind, max_length=max_length)(X, position_ids=torch.tensor([0.0, 1.0, 2.0, math.nan, math.inf]))
 
 
 def test_the_width_is_printed_first() -> None:

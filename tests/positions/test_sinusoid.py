@@ -237,7 +237,6 @@ X = torch.zeros(2, 5, 8)
         (lambda: frequencies(8, base=10**400), ValueError, r"finite and larger than 1[\s\S]*got: 100"),
         (lambda: sinusoidal_encoding(torch.zeros(2, requires_grad=True), 8), ValueError, r"positions\.detach\(\)"),
         (lambda: sinusoidal_encoding(torch.arange(2), 0), ValueError, r"positive[\s\S]*got: 0"),
-        (lambda: sinusoidal_encoding(torch.arange(2), -4), ValueError, "got: -4"),
         (lambda: sinusoidal_encoding(torch.arange(2), 4.0), TypeError, "an integer"),
         (lambda: sinusoidal_encoding(torch.arange(2), 4, dtype=torch.int64), TypeError, r"torch\.float32"),
         *((lambda base=base: frequencies(8, base=base), ValueError, "larger than 1") for base in (0, -3, 1, math.inf)),
@@ -301,7 +300,7 @@ def test_positions_beyond_float64_raise_and_the_message_has_the_value(positions:
         sinusoidal_encoding(positions, 8)
     assert value in str(caught.value)
     assert "at index (1,)" in str(caught.value)
-    for kind in ("sinusoidal", "scaled", "fourier", "none"):
+    for kind in ("sinusoidal", "scaled", "fourier", "exponential", "none"):
         with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
             positional_encoding(kind, 8)(X[:1, :2], position_ids=positions)
     with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
