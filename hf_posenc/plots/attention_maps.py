@@ -23,7 +23,7 @@ from ..masks import AttentionMask
 from ..models import forward_names, is_hugging_face, opened, unchanged
 from .canvas import MEDIUM, color_bar, grid_shape, headline, heat_map, label, new_axes, new_figure, picture, width_of
 from .checks import as_finite, as_indices, as_numpy
-from .token_labels import inches_of, label_matrix, span_of, token_labels
+from .token_labels import Side, inches_of, label_matrix, span_of, token_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,21 +43,13 @@ _OUTPUTS = {
 _SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
-class _Side(NamedTuple):
-    """Queries or keys of a heat map: their slice of the row's tokens, their labels, and if they are not padding."""
-
-    part: slice
-    labels: list[str]
-    real: list[bool]
-
-
 class _Panel(NamedTuple):
     """Data of one heat map: the weights of one head, or of a mean of heads, and the tokens on its axes."""
 
     title: str
     weights: NDArray[np.float64]  # (Q, K)
-    queries: _Side
-    keys: _Side
+    queries: Side
+    keys: Side
 
 
 @picture
@@ -137,11 +129,11 @@ def attention(
     for name, values in weights_by_kind.items():
         layers, rows, heads, *lengths = values.shape
         (index,) = as_indices(row, rows, "row")
-        queries, keys = (
+        (down, queries), (across, keys) = (
             _side(batch, both[decoder], (rows, length), index, span, decoder=decoder)
             for decoder, length in zip((name in ("decoder", "cross"), name == "decoder"), lengths, strict=True)
         )
-        cells = values[:, index, :, queries.part, keys.part]  # (layers, heads, Q, K)
+        cells = values[:, index, :, down, across]  # (layers, heads, Q, K)
         if head == "mean":
             chosen = [(f"mean of {heads} heads" if heads > 1 else "head 0", cells.mean(axis=1))]
         else:
@@ -160,11 +152,11 @@ def attention(
 
 def _side(
     batch: Any, tokens: Any, shape: tuple[int, int], row: int, span: tuple[int, int] | None, *, decoder: bool
-) -> _Side:
-    """Return the tokens of a row on one axis, of the encoder or of the decoder; `shape` `(B, T)` is that of all."""
+) -> tuple[slice, Side]:
+    """Return the slice of a row's tokens to draw, and these tokens; `shape` `(B, T)` is that of all tokens."""
     part, name = span_of(span, shape[1]), "decoder_input_ids" if decoder else "input_ids"
     (labels,) = token_labels(batch, tokens, shape, rows=slice(row, row + 1), span=part, name=name)
-    return _Side(part, labels, _real(batch, shape, decoder=decoder)[row, part].tolist())
+    return part, Side(labels, _real(batch, shape, decoder=decoder)[row, part].tolist())
 
 
 def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:
@@ -190,8 +182,7 @@ def _title(panel: _Panel) -> str:
 def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
     """Draw a panel as a heat map with tokens on both axes, and return the matplotlib image."""
     image = heat_map(ax, panel.weights, limits=(0, highest or 1))
-    real = {"real_across": panel.keys.real, "real_down": panel.queries.real}
-    label_matrix(ax, panel.keys.labels, panel.queries.labels, cell=cell, **real)
+    label_matrix(ax, panel.keys, panel.queries, cell)
     return image
 
 
@@ -307,9 +298,8 @@ def _of_hugging_face(model: Any, batch: Any) -> _Weights:
         rule = "a Hugging Face model needs a batch, a mapping from names to tensors"
         raise type_error(rule, got=shorten(type(batch).__name__), fix="plots.attention(model, collate(texts))")
     names = set(forward_names(model))
-    inputs = {name: value for name, value in _moved(batch, model).items() if name in names}
-    settings = {name: value for name, value in (("use_cache", False), ("return_dict", True)) if name in names}
-    output = model(**inputs, **settings, output_attentions=True)
+    inputs = {**_moved(batch, model), "use_cache": False, "return_dict": True}
+    output = model(**{name: inputs[name] for name in inputs if name in names}, output_attentions=True)
     entries: _Weights = []
     for name, kind in _OUTPUTS.items():
         layers = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)

@@ -38,7 +38,7 @@ from .canvas import (
     width_of,
 )
 from .checks import as_finite, as_indices, as_numpy
-from .token_labels import inches_of, label_matrix, span_of, token_labels
+from .token_labels import Side, inches_of, label_matrix, span_of, token_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -530,7 +530,8 @@ def _draw_matrix(
             ends = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0))
             for begin, end in ends.reshape(-1, 2).tolist():
                 ax.add_patch(Rectangle((begin - 0.5, query - 0.5), end - begin, 1, hatch=hatch, **style))
-    label_matrix(ax, words, words, cell=width, real_across=is_real.tolist(), real_down=is_real.tolist())
+    side = Side(words, is_real.tolist())
+    label_matrix(ax, side, side, width)
 
 
 def _legend(codes: set[int]) -> list[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,21 +120,20 @@ def _inches(label: str) -> float:
     return 0.058 * sum(2 if unicodedata.east_asian_width(character) in "FW" else 1 for character in label) + 0.12
 
 
-def label_matrix(
-    ax: Axes,
-    across: Sequence[str],
-    down: Sequence[str],
-    *,
-    cell: float,
-    real_across: Sequence[bool],
-    real_down: Sequence[bool],
-) -> None:
+class Side(NamedTuple):
+    """Tokens on one axis of a matrix: their labels, and for each if it is not padding."""
+
+    labels: list[str]
+    real: list[bool]
+
+
+def label_matrix(ax: Axes, across: Side, down: Side, cell: float) -> None:
     r"""Label the columns and rows of a drawn matrix with tokens; labels of padding tokens are gray."""
-    ax.yaxis.set_ticks(range(len(down)), labels=list(down), fontsize=_TOKEN_SIZE)
+    ax.yaxis.set_ticks(range(len(down.labels)), labels=down.labels, fontsize=_TOKEN_SIZE)
     ax.tick_params(length=0)
-    label_columns(ax, across, cell)
-    for axis, mask in ((ax.xaxis, real_across), (ax.yaxis, real_down)):
-        for text, is_real in zip(axis.get_ticklabels(), mask, strict=True):
+    label_columns(ax, across.labels, cell)
+    for axis, side in ((ax.xaxis, across), (ax.yaxis, down)):
+        for text, is_real in zip(axis.get_ticklabels(), side.real, strict=True):
             if not is_real:
                 text.set_color(FADED)
 
