@@ -258,7 +258,7 @@ class Reference:
         row_labels = self._given_labels(wanted, others, targets is not None)
         has_labels = bool(o["labels"]) or targets is not None or row_labels is not None or rows[0].labels is not None
         if o["on_no_labels"] is not None and not has_labels:
-            wanted.refusals.append("on_no_labels is the treatment of rows without labels")
+            wanted.refusals.append("on_no_labels is the treatment of rows without labels|without padding|consecutive")
         if targets is None and not o["labels"]:
             self._check_classes(wanted, [each for row in rows for each in row.labels or ()])
         if wanted.refusals:
