@@ -16,7 +16,7 @@ from .._common.errors import explain, shorten, type_error, value_error
 from ..documents import Documents
 from .config import Config
 from .conversations import chat_ids, template_settings
-from .inputs import COLLATED_BY_TRAINERS, Given, Values, as_list, is_conversation
+from .inputs import COLLATED_BY_TRAINERS, Given, Messages, Values, as_list, is_conversation
 from .settings import Settings
 
 Ids = NDArray[np.int64]
@@ -93,7 +93,7 @@ def _kind(value: Any) -> str:
     return "token ids" if is_ids else "other"
 
 
-def tokenize_branches(config: Config, given: Given) -> tuple[Given, dict[str, str]]:
+def tokenize_branches(config: Config, given: Given) -> tuple[Given, Messages]:
     r"""Return rows of ids with `branch_ids`, made from prompts and answers, and warnings by their kind.
 
     Prompt and answer are tokenized together, as TRL does, and an answer of text ends in the eos token. The prompt of a
@@ -119,7 +119,7 @@ def tokenize_branches(config: Config, given: Given) -> tuple[Given, dict[str, st
         prompts = [ids(row) for row in range(given.count)]
         whole = [ids(row, answer) for row, (_, answers) in enumerate(pairs) for answer in answers]
     rows: dict[str, list[Ids]] = {"input_ids": [], "branch_ids": []}
-    messages, special = dict[str, str](), {*config.tokenizer.all_special_ids}
+    messages, special = Messages(), {*config.tokenizer.all_special_ids}
     remaining = iter(whole)
     for row, (prompt, (_, answers)) in enumerate(zip(prompts, pairs, strict=True)):
         several = [next(remaining) for _ in answers]
@@ -159,7 +159,7 @@ def _common_length(one: Ids, other: Ids) -> int:
     return int(differs.argmax()) if differs.any() else length
 
 
-def warning_of_empty_answers(rows: Documents) -> dict[str, str]:
+def warning_of_empty_answers(rows: Documents) -> Messages:
     """Return the warning of answers that have no tokens, given so or after truncation, by its kind; or nothing."""
     branches = rows.branches
     assert branches is not None

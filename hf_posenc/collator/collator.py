@@ -281,12 +281,12 @@ class DataCollatorWithPositionalEncoding(Processor):
         columns = self._new_columns(tokenized)
         carried = {name: values for name, values in tokenized.per_row.items() if name not in columns}
         if is_lazy_batch(given):  # `map` adds its columns, but for those in its `remove_columns`
-            is_same = np.array_equal(tokenized.sample, np.arange(tokenized.count))
+            is_same = np.array_equal(tokenized.sample, np.arange(len(tokenized.sample)))
             moved = {name: columns.pop(name) for name in tokenized.moved}
             given.update(to_mapping(moved if is_same else carried | moved))
             return to_mapping(columns)
         if isinstance(given, Mapping):
-            read = self._config.settings._text_columns if tokenized.from_texts else ()
+            read = self._config.settings._text_columns if tokenized.source == "texts" else ()
             return to_mapping(columns | {name: values for name, values in carried.items() if name not in read})
         if self.return_overflowing_tokens:
             check_repeated(carried)
@@ -636,8 +636,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         return to_columns(self._config, tokenized, module)
 
     def _tokenize(self, rows_or_columns: Any) -> Documents:
-        tokenized = tokenize(self._config, rows_or_columns)
-        warn_of_tokens(self._config, tokenized, self._watched, self._warnings)
+        tokenized, messages = tokenize(self._config, rows_or_columns)
+        warn_of_tokens(self._config, tokenized, messages, self._watched, self._warnings)
         return tokenized
 
     def _collate(self, source: Any) -> Batch:

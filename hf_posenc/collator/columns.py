@@ -68,16 +68,16 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
     other_names = [name for name in per_token if name not in (*listed, "input_ids")]
     columns = {name: padded(name, per_token[name]) for name in (*listed, *other_names)}
     if rows.targets is not None:
-        columns["labels"] = rows.targets
+        columns["labels"] = rows.targets.ids
     if config.limits.overflow:
         columns["overflow_to_sample_mapping"] = rows.sample
     if embedder is not None:
         columns["inputs_embeds"] = padded("inputs_embeds", _embed_rows(config, rows, embedder))
     for name in rows.per_row:
-        if name in columns or (name == "length" and rows.from_texts):
+        if name in columns or (name == "length" and rows.source == "texts"):
             raise ValueError(name_taken(name, rows))
     for name in TOKEN_INDICES:  # they move with their tokens
-        if name in rows.per_row and not rows.from_texts and config.takes(name):
+        if name in rows.per_row and rows.source != "texts" and config.takes(name):
             array = as_array(name, as_list(rows.per_row[name]))
             if array is not None:
                 width, side = (ids.lengths, "right") if length is None else (length, config.side)
@@ -87,7 +87,7 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
 
 def _boundaries(rows: Documents) -> dict[str, Column]:
     """Return the given columns of the lengths or offsets of documents, for the documents after truncation."""
-    if rows.from_texts:
+    if rows.source == "texts":
         return {}
     sizes = Ragged(rows.ids.lengths, np.ones(len(rows.ids), np.int64)) if rows.sizes is None else rows.sizes
     columns: dict[str, Column] = {name: sizes for name in LENGTHS if name in rows.per_row}
@@ -203,7 +203,7 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
     """
     import datasets
 
-    tokenized = tokenize(config, first_rows(rows))
+    tokenized, _ = tokenize(config, first_rows(rows))
     columns = to_mapping({**tokenized.per_row, **to_columns(config, tokenized, None)})
     removed = dropped & ((tokenized.per_row.keys() | tokenized.moved.keys()) - {"length", *TOKEN_INDICES})
     kept = {name: column for name, column in columns.items() if name not in removed}

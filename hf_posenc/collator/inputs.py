@@ -47,6 +47,8 @@ _OF_DATASET = (
 
 # One value per row.
 Values = Sequence[Any] | NDArray[Any] | Ragged
+# Warnings of one call by kind, each given once by a collator.
+Messages = dict[str, str]
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ def other_columns(
         else:
             as_array(name, list(column))  # raises for numbers beside other values
     for name in rows.per_row:
-        if name in NOT_COPIED or (rows.from_texts and name in SUPERVISION):
+        if name in NOT_COPIED or (rows.source == "texts" and name in SUPERVISION):
             continue
         if name in out:
-            if rows.from_texts:
+            if rows.source == "texts":
                 raise ValueError(name_taken(name, rows))
         elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
             if not config.embeds:

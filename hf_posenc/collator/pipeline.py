@@ -16,18 +16,18 @@ from ..documents import BRANCHES, PER_TOKEN, TOKEN_INDICES, Documents
 from ..masks import look_ahead_of_batch
 from ..ragged import Ragged, round_up
 from .config import Config
-from .inputs import LABEL_COLUMNS, label_names, read
+from .inputs import LABEL_COLUMNS, Messages, label_names, read
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def tokenize(config: Config, rows_or_columns: object) -> Documents:
-    """Convert the input of a collator, rows or columns, to `Documents`, truncated to the limits of `config`.
+def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messages]:
+    """Return the input of a collator, rows or columns, as `Documents` truncated to the limits, and warnings by kind.
 
     Texts are tokenized. Tokenized rows are checked and closed. Raise for invalid input, for rows without tokens (unless
     `on_empty="keep"`), and for rows that are too long if truncation is off.
     """
-    given, messages = read(rows_or_columns, config.settings, config.padding_id), dict[str, str]()
+    given, messages = read(rows_or_columns, config.settings, config.padding_id), Messages()
     if config.settings.branches is not None and "input_ids" not in given.columns:
         from .branches import tokenize_branches
 
@@ -54,27 +54,21 @@ def tokenize(config: Config, rows_or_columns: object) -> Documents:
     else:
         from .token_ids import read_ids
 
-        rows, columns = read_ids(config, given)
+        rows, columns, unmasked = read_ids(config, given)
+        messages |= unmasked
     _check_lengths(config, rows)
     if BRANCHES in rows.columns:
         from .branches import warning_of_empty_answers
 
         messages |= warning_of_empty_answers(rows)
-    targets, truncated = None, 0
+    targets = None
     if config.has_targets:
         from .targets import read_targets
 
-        targets, columns, truncated = read_targets(config, given, columns)
-    rows = rows.replaced(
-        per_row=columns,
-        targets=targets,
-        targets_truncated=truncated,
-        count=given.count,
-        from_texts=given.texts is not None,
-        from_conversations=given.conversations is not None,
-        messages=messages,
-    )
-    return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows
+        targets, columns = read_targets(config, given, columns)
+    source = "texts" if given.texts is not None else "ids" if given.conversations is None else "conversations"
+    rows = rows.replaced(per_row=columns, targets=targets, source=source)
+    return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows, messages
 
 
 def _check_words(config: Config, texts: Sequence[Sequence[str]]) -> None:
@@ -204,13 +198,13 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
     if rows.targets is not None:
         from .targets import pad_targets
 
-        out |= pad_targets(config, rows.targets)
+        out |= pad_targets(config, rows.targets.ids)
     elif "labels" in rows.columns:
         out["labels"] = pad("labels", rows.columns["labels"])
     elif row_labels is not None:
         out["labels"] = row_labels
     # Rows that were tokenized and split before keep the mapping to their texts.
-    if config.limits.overflow and (rows.from_texts or "overflow_to_sample_mapping" not in rows.per_row):
+    if config.limits.overflow and (rows.source == "texts" or "overflow_to_sample_mapping" not in rows.per_row):
         out["overflow_to_sample_mapping"] = rows.sample
     if not rows.per_row and not rows.moved:
         return out

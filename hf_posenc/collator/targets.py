@@ -29,8 +29,9 @@ def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any
     if len(names) > 1:
         raise value_error("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
     if rows.targets is not None:
-        has_target = np.diff(offsets_of(rows.targets.values != IGNORED)[rows.targets.offsets]) > 0
-        return _kept_rows(config, has_target, rows.targets.lengths, rows), None
+        targets = rows.targets.ids
+        has_target = np.diff(offsets_of(targets.values != IGNORED)[targets.offsets]) > 0
+        return _kept_rows(config, has_target, targets.lengths, rows), None
     documents, labels = rows.split(), None
     if names:
         given: NDArray[Any] | Ragged | None = rows.columns.get(names[0])
@@ -142,15 +143,13 @@ def _kept_rows(config: Config, has_target: NDArray[np.bool_], labels: NDArray[np
 
 def read_targets(
     config: Config, given: Given, columns: dict[str, Values]
-) -> tuple[Ragged | None, dict[str, Values], int]:
-    """Return the closed, truncated targets, the columns without them, and the number of targets that lost tokens."""
+) -> tuple[Documents | None, dict[str, Values]]:
+    """Return the closed, truncated targets, and the columns without them."""
     if given.targets is not None and config.target_encoder is not None:
-        tokenized_targets = config.target_encoder.tokenize(given.targets)
-        targets, _ = truncate_targets(config, tokenized_targets.ids)
-        return targets, columns, tokenized_targets.truncated
+        return _truncated(config, config.target_encoder.tokenize(given.targets)), columns
     names = label_names(columns)
     if len(names) != 1:
-        return None, columns, 0
+        return None, columns
     targets = Ragged.from_rows(as_list(columns[names[0]]), name=names[0])
     mask = columns.get("decoder_attention_mask")
     is_token = None
@@ -169,12 +168,13 @@ def read_targets(
     else:
         targets = close_targets(targets if is_token is None else targets.where(is_token))
         columns = {name: values for name, values in columns.items() if name != "decoder_attention_mask"}
-    targets, truncated = truncate_targets(config, targets)
+    documents = _truncated(config, Documents({"input_ids": targets}, np.arange(len(targets))))
     if config.decoder_start is not None or config.number_of_ids is not None:  # the decoder looks them up
         from .token_ids import check_ids
 
-        check_ids(config, Ragged(np.where(targets.values == IGNORED, 0, targets.values), targets.lengths), names[0])
-    return targets, {name: values for name, values in columns.items() if name != names[0]}, truncated
+        ids = documents.ids
+        check_ids(config, Ragged(np.where(ids.values == IGNORED, 0, ids.values), ids.lengths), names[0])
+    return documents, {name: values for name, values in columns.items() if name != names[0]}
 
 
 def close_targets(targets: Ragged) -> Ragged:
@@ -193,19 +193,17 @@ def close_targets(targets: Ragged) -> Ragged:
     return targets.where((first[row] <= index) & (index <= last[row]))
 
 
-def truncate_targets(config: Config, targets: Ragged) -> tuple[Ragged, int]:
-    """Return targets truncated to their limit, on the tokenizer's side, and the number of targets that lost tokens."""
-    limits = config.target_limits
-    if limits.max_length is not None and targets.longest > limits.max_length and not limits.truncates:
-        row, model = int((targets.lengths > limits.max_length).argmax()), config.limited_by("max_target_length")
+def _truncated(config: Config, targets: Documents) -> Documents:
+    """Return targets truncated to their limit, on the tokenizer's side."""
+    limits, lengths = config.target_limits, targets.ids.lengths
+    if limits.max_length is not None and targets.ids.longest > limits.max_length and not limits.truncates:
+        row, model = int((lengths > limits.max_length).argmax()), config.limited_by("max_target_length")
         raise value_error(
-            f"the target of row {row} has {targets.lengths[row]} tokens, limit {limits.max_length}",
+            f"the target of row {row} has {lengths[row]} tokens, limit {limits.max_length}",
             got="truncation off" + (f", and {model} takes no more" if model is not None else ""),
             fix="truncation=True, or drop such rows first",
         )
-    rows = Documents({"input_ids": targets}, np.arange(len(targets)))
-    rows = rows.truncate(limits, side=config.tokenizer.truncation_side)
-    return rows.ids, rows.truncated
+    return targets.truncate(limits, side=config.tokenizer.truncation_side)
 
 
 def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int) -> dict[str, NDArray[Any]]:

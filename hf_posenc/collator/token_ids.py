@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import shorten, value_error
+from .._common.errors import explain, shorten, value_error
 from ..documents import (
     BOUNDARIES,
     LENGTHS,
@@ -26,14 +26,14 @@ from ..documents import (
 from ..ragged import Ragged
 from .arrays import as_array, given_labels, has_one_per_token, numbers
 from .config import Config
-from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names
+from .inputs import LABEL_COLUMNS, Given, Messages, Values, as_list, label_names
 
 BEYOND = np.iinfo(np.int32).max  # an index of a token beyond its row, in any padded row
 _GIVEN = "index among the given tokens"  # a column of rows while they are truncated
 
 
-def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]]:
-    """Return the checked, closed and truncated rows of tokenized input, and the columns that are no part of them.
+def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values], Messages]:
+    """Return the closed, truncated rows of tokenized input, the columns that are no part of them, and warnings by kind.
 
     The rows contain `input_ids`, the other columns of `PER_TOKEN`, and labels per token. Raise a `ValueError` if an id
     is not in the vocabulary, or if one of these columns does not have one value per id.
@@ -43,7 +43,7 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
         check_ids(config, ids)
         rows, _ = read_documents({"input_ids": ids})
-        return _truncated(config, rows.replaced(unmasked=_unmasked_row(config, ids, {}))), columns
+        return _truncated(config, rows), columns, _warning_of_padding(config, ids, {})
     texts = {name: mask for name, mask in columns.items() if name == "attention_mask" and is_no_mask(mask)}
     columns, is_packed = read_mask(columns, config.tokenizer.pad_token_id)
     is_packed |= MASK_NUMBERS in columns
@@ -76,7 +76,6 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         rows = rows.replaced(boundaries=tuple(name for name in rows.boundaries if name not in texts))
     if index is not None:
         _check_not_hidden(config, ids, rows, per_token)
-    rows = rows.replaced(unmasked=_unmasked_row(config, ids, per_token))
     has_indices = not columns.keys().isdisjoint(TOKEN_INDICES)
     if has_indices:
         given_places = np.arange(len(ids.values)) if index is None else index
@@ -91,7 +90,7 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     if has_indices:
         columns |= _token_indices(config, columns, ids, rows, index)
         del rows.columns[_GIVEN]
-    return rows, columns
+    return rows, columns, _warning_of_padding(config, ids, per_token)
 
 
 def _truncated(config: Config, rows: Documents) -> Documents:
@@ -251,19 +250,25 @@ def check_positions(config: Config, rows: Documents) -> None:
     )
 
 
-def _unmasked_row(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> tuple[int, list[int]] | None:
-    """Return the first tokenized row that begins or ends with padding ids without a mask, and its number; or `None`."""
+def _warning_of_padding(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> Messages:
+    """Return the warning of a row that begins or ends with padding ids without a mask, by its kind; or nothing."""
     says_padding = {name for name in BOUNDARIES if name in per_token}
     says_padding -= {name for name in NUMBERS if name in per_token and per_token[name].values.min(initial=0) >= 0}
     if says_padding or not config.is_padding_unique:  # an id that is also that of eos may end a text
-        return None
+        return {}
     has_tokens = slice(None) if ids.shortest else ids.lengths > 0
     edges = ids.values[np.array([ids.offsets[:-1][has_tokens], ids.offsets[1:][has_tokens] - 1])]  # (2, rows)
     found = edges == config.fills["input_ids"]
     if not found.any():
-        return None
+        return {}
     row = int(np.arange(len(ids))[has_tokens][found.any(axis=0).argmax()])
-    return row, ids[row].tolist()
+    message = explain(
+        f"row {row} begins or ends with the padding id {config.fills['input_ids']}, and the rows have no "
+        "attention_mask: padding counts as tokens",
+        got=f"input_ids {shorten(ids[row].tolist())}",
+        fix="keep the tokenizer's column attention_mask, or leave the padding out of the rows",
+    )
+    return {"no mask": message}
 
 
 def _check_no_global_attention(mask: Ragged) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._common.constants import IGNORED
-from .._common.errors import explain, in_bytes, shorten, warn
+from .._common.errors import explain, in_bytes, warn
 from ..documents import BRANCHES, LENGTHS, OFFSETS, SUPERVISION, Documents
 from ..ragged import Ragged
-from .inputs import LABEL_COLUMNS, label_names
+from .inputs import LABEL_COLUMNS, Messages, label_names
 from .other_columns import NOT_COPIED
 from .pipeline import Arrays
 
@@ -45,14 +45,13 @@ class Warnings:
 
 
 def warn_of_tokens(
-    config: Config, tokenized: Documents, tokenizers: Sequence[WatchedTokenizer], history: Warnings
+    config: Config, tokenized: Documents, messages: Messages, tokenizers: Sequence[WatchedTokenizer], history: Warnings
 ) -> None:
-    """Warn of tokens lost to a limit that the user did not set, of changed `tokenizers`, and of missing masks."""
+    """Warn of tokens lost to a limit that the user did not set, of changed `tokenizers`, and by `messages`."""
     settings = config.settings
-    if tokenized.truncated and settings.max_length is None:
-        history.once("max_length", _truncation(config, tokenized, "max_length"))
-    if tokenized.targets_truncated and settings.max_target_length is None:
-        history.once("max_target_length", _truncation(config, tokenized, "max_target_length"))
+    for name, rows in (("max_length", tokenized), ("max_target_length", tokenized.targets)):
+        if rows is not None and rows.truncated and getattr(settings, name) is None:
+            history.once(name, _truncation(config, rows, name))
     if changes := [change for tokenizer in tokenizers for change in tokenizer.changes()]:
         history.once(
             "tokenizer",
@@ -60,7 +59,7 @@ def warn_of_tokens(
             got=changes[0],
             fix="collate = collate.replace(tokenizer=tokenizer), or make the collator after the change",
         )
-    if tokenized.from_conversations and config.predicts_next and not tokenized.masks:
+    if tokenized.source == "conversations" and config.predicts_next and not tokenized.masks:
         history.once(
             "conversations",
             "all tokens of conversations are trained on, also what users say: the chat template does not mark what the "
@@ -68,34 +67,25 @@ def warn_of_tokens(
             got=f"labels={settings.labels!r}; this warning is given once",
             fix="a chat template with {% generation %} and {% endgeneration %} around it, or rows with completion_mask",
         )
-    for kind, message in tokenized.messages.items():
+    for kind, message in messages.items():
         history.once(kind, message)
-    if tokenized.unmasked is not None:
-        row, ids = tokenized.unmasked
-        history.once(
-            "no mask",
-            f"row {row} begins or ends with the padding id {config.fills['input_ids']}, and the rows have no "
-            "attention_mask: padding counts as tokens",
-            got=f"input_ids {shorten(ids)}",
-            fix="keep the tokenizer's column attention_mask, or leave the padding out of the rows",
-        )
 
 
-def _truncation(config: Config, tokenized: Documents, name: str) -> str:
+def _truncation(config: Config, rows: Documents, name: str) -> str:
     """Return the warning that texts or given rows were truncated to `max_length`, or targets to `max_target_length`."""
-    truncated, count, what = tokenized.truncated, tokenized.count, "texts" if tokenized.from_texts else "rows"
+    what, count = "texts" if rows.source == "texts" else "rows", len(np.unique(rows.sample))
     if name == "max_target_length":
-        truncated, what = tokenized.targets_truncated, "targets"
-    elif config.settings.packing and not tokenized.from_texts:  # the documents of given rows are truncated one by one
-        count, what = len(tokenized.ids), "documents"
+        what = "targets"
+    elif config.settings.packing and what == "rows":  # the documents of given rows are truncated one by one
+        what, count = "documents", len(rows.ids)
     limits = config.limits if name == "max_length" else config.target_limits
     limit, model = limits.max_length, config.limited_by(name)
-    is_continued = what != "targets" and BRANCHES not in tokenized.columns
+    is_continued = what != "targets" and BRANCHES not in rows.columns
     is_tokenizers = limits.set_by == "tokenizer" and config.model is not None and name == "max_length"
     larger = config.model.max_length if is_tokenizers and config.model is not None else None
     by_tokenizer = f", tokenizer.model_max_length, and the model takes {larger}" if larger else ""
     return explain(
-        f"{truncated} of {count} {what} were truncated to {limit} tokens"
+        f"{rows.truncated} of {count} {what} were truncated to {limit} tokens"
         + (f", the limit of {model}" if model else by_tokenizer),
         got="no such limit was set; this warning is given once",
         fix=(f"tokenizer.model_max_length = {larger}, then make the collator; " if larger else "")
@@ -157,7 +147,7 @@ def warn_of_batch(config: Config, tokenized: Documents, arrays: Arrays, left_out
 
 def _supervision(config: Config, tokenized: Documents) -> str | None:
     """Return the warning that masks of supervision decide which tokens are trained on, or that they are not read."""
-    if tokenized.from_texts:
+    if tokenized.source == "texts":
         names = [name for name in SUPERVISION if name in tokenized.per_row]
         message = explain(
             f"columns {names} came with texts and are not read: they have values of tokens, and there are none yet",
@@ -166,7 +156,7 @@ def _supervision(config: Config, tokenized: Documents) -> str | None:
             f"input_ids; or dataset.remove_columns({names})",
         )
         return message if names else None
-    if not tokenized.masks or tokenized.from_conversations:
+    if not tokenized.masks or tokenized.source == "conversations":
         return None
     documents = tokenized.split()
     labels = next((documents.columns[name] for name in LABEL_COLUMNS if name in documents.columns), None)
@@ -218,11 +208,11 @@ def warn_of_source(
     `arrays` is the batch by name, and `is_training` is True if the model is in training mode.
     """
     settings, model = config.settings, config.model
-    if settings.return_overflowing_tokens and len(arrays["input_ids"]) > tokenized.count:
+    if settings.return_overflowing_tokens and len(arrays["input_ids"]) > len(np.unique(tokenized.sample)):
         _warn_of_pieces(config, tokenized)
     read = {*settings._text_columns, *NOT_COPIED, *arrays}
     read |= {"inputs_embeds", "overflow_to_sample_mapping", "attention_mask"}
-    if tokenized.from_texts:  # lengths say nothing about tokens; masks are named by `warn_of_batch`
+    if tokenized.source == "texts":  # lengths say nothing about tokens; masks are named by `warn_of_batch`
         read = (read - {*LENGTHS, *OFFSETS}) | {*SUPERVISION}
     unread = [name for name in (*tokenized.per_row, *tokenized.moved) if name not in read]
     unread = [name for name in unread if not _numbers_rows(name, tokenized.per_row.get(name))]
@@ -277,7 +267,7 @@ def _warn_of_pieces(config: Config, tokenized: Documents) -> None:
     settings, dropped = config.settings, ""
     if not tokenized.per_row and config.takes("overflow_to_sample_mapping"):
         return
-    if tokenized.from_texts:
+    if tokenized.source == "texts":
         target = None if tokenized.targets is None else settings.text_target_column
         names = [name for name in (settings.text_column, settings.text_pair_column, target) if name]
         dropped = f", remove_columns={names}"

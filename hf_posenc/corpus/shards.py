@@ -103,7 +103,7 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
     given = table.filter(pc.invert(pa.array(is_null))) if is_null.any() else table
     numbers, config = np.flatnonzero(~is_null), job.collate._config
     with _place(first, len(table)):
-        rows = tokenize(config, given.select(list(job.texts)))
+        rows, _ = tokenize(config, given.select(list(job.texts)))
     is_empty = _is_empty(job, rows.ids)
     bad = np.union1d(np.flatnonzero(is_null), numbers[rows.sample[is_empty]])
     if len(bad):
@@ -111,7 +111,7 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
         _list_bad(job, first, table, bad[~is_blank[bad]], is_null, record)
         rows = rows.take(np.flatnonzero(~is_empty))
     record["documents"] += len(table) - len(bad)
-    record["cut"] += rows.truncated + rows.targets_truncated
+    record["cut"] += rows.truncated + (0 if rows.targets is None else rows.targets.truncated)
     with _place(first, len(table)):
         if config.label_maker is not None:
             rows, _ = with_labels(config, rows)
@@ -166,7 +166,7 @@ def _narrow(values: NDArray[Any]) -> NDArray[Any]:
 def _is_empty(job: Job, ids: Ragged) -> NDArray[np.bool_]:
     """Return True for each row that has the token ids of an empty text."""
     nothing: dict[str, Any] = {name: [[]] if job.collate.is_split_into_words else [""] for name in job.texts}
-    empty = tokenize(job.collate._config, nothing).ids.values
+    empty = tokenize(job.collate._config, nothing)[0].ids.values
     is_empty: NDArray[np.bool_] = ids.lengths == len(empty)
     for row in np.flatnonzero(is_empty).tolist():
         is_empty[row] = np.array_equal(ids[row], empty)

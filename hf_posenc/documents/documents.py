@@ -96,14 +96,10 @@ class Documents:
         moved (mapping from `str` to value, *optional*): further columns of any type whose values were moved with their
             tokens, and their values at padding.
         per_row (mapping from `str` to sequence, *optional*): other columns of the input, with one value for each row.
-        targets (`Ragged`, *optional*): separate token sequences to predict, one for each row; `None` if there are none.
-        targets_truncated (`int`, *optional*, defaults to 0): number of targets that lost tokens.
-        count (`int`, *optional*, defaults to 0): number of texts or given rows in the input of a collator.
-        from_texts, from_conversations (`bool`, *optional*, defaults to `False`): True if the input was texts, or lists
-            of messages.
-        messages (mapping from `str` to `str`, *optional*): warnings for the user, by their kind.
-        unmasked (pair of `int` and `list`, *optional*): index and ids of a given row that begins or ends with padding
-            ids, without a mask; `None` if there is none.
+        targets (`Documents`, *optional*): separate token sequences to predict, one for each row; `None` if there are
+            none.
+        source (`"texts"`, `"conversations"` or `"ids"`, *optional*, defaults to `"ids"`): kind of the collator's input.
+            Rows of branches are always `"ids"`.
 
     Example:
         >>> rows = Documents({"input_ids": Ragged.from_rows([[7, 8, 9], [5]])}, np.arange(2))
@@ -120,13 +116,8 @@ class Documents:
     places_unknown: bool = False
     moved: Mapping[str, Any] = field(default_factory=dict)
     per_row: Mapping[str, Any] = field(default_factory=dict)
-    targets: Ragged | None = None
-    targets_truncated: int = 0
-    count: int = 0
-    from_texts: bool = False
-    from_conversations: bool = False
-    messages: Mapping[str, str] = field(default_factory=dict)
-    unmasked: tuple[int, list[int]] | None = None
+    targets: Documents | None = None
+    source: Literal["texts", "conversations", "ids"] = "ids"
 
     @property
     def ids(self) -> Ragged:
