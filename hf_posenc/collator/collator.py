@@ -222,8 +222,7 @@ class DataCollatorWithPositionalEncoding(Processor):
     def __post_init__(self) -> None:
         arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
         config = Config(Settings(**arguments))
-        objects = {"tokenizer": config.tokenizer, "embedding": config.settings.embedding}
-        vars(self).update(config.saved | config.limits_in_use() | objects, _config=config, _warnings=Warnings())
+        vars(self).update(vars(config.settings) | config.limits_in_use(), _config=config, _warnings=Warnings())
         # Objects that users may change, and the model, to see if it is in training mode; `None` after pickling.
         self._watched = watched(arguments["tokenizer"], config.tokenizer, self.padding_side)
         self._module = None if isinstance(arguments["model"], ModelSpec | None) else weakref.ref(arguments["model"])
@@ -487,10 +486,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             ValueError: if an `nn.Embedding` or a width replaces a `PositionalEmbedding` with settings of its own.
         """
         check_exchange(self.embedding, changes.get("embedding"))
-        limits = ("max_length", "max_target_length") if changes.keys() & {"model", "tokenizer", "embedding"} else ()
-        given_limits = {name: getattr(self._config.settings, name) for name in limits}  # the new limits may be higher
-        objects = {"tokenizer": self.tokenizer, "embedding": self.embedding}
-        settings = {**self._config.saved, **given_limits, **objects, **changes}
+        allows_more = changes.keys() & {"model", "tokenizer", "embedding"}  # the given limits may be possible now
+        limits = {} if allows_more else self._config.saved
+        settings = {**vars(self._config.settings), **limits, **changes}
         if not changes.keys() & {"tokenizer", "pad_token"} and calls_only_rust(self.tokenizer):
             settings["tokenizer"] = sharing_copy(self.tokenizer)
         with save.on_device(self._config.embedder.device):

@@ -6,7 +6,7 @@ It is made once and does not change. The functions of the other modules take it 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._common.compat import has_target_mode
 from .._common.constants import IGNORED, PaddingSide
@@ -22,9 +22,6 @@ from .inputs import LABEL_COLUMNS
 from .labels import LABEL_KINDS
 from .settings import MaskedLM, Settings, padding_of, truncation_of
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 class Config:
     r"""Resolved configuration of a collator: everything that its output depends on, such as limits and padding values.
@@ -39,14 +36,11 @@ class Config:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.model = None if settings.model is None else ModelSpec.of(settings.model)
-        self.settings = settings = replace(settings, model=self.model)
-        # A private copy of the given tokenizer.
-        self.tokenizer: PreTrainedTokenizerBase = private_copy(settings.tokenizer, pad_token=settings.pad_token)
-        tokenizer, model = self.tokenizer, self.model
+        self.model = model = None if settings.model is None else ModelSpec.of(settings.model)
+        self.tokenizer = tokenizer = private_copy(settings.tokenizer, pad_token=settings.pad_token)
+        # The arguments as given, except the model and the tokenizer, which may be freed.
+        self.settings = settings = replace(settings, model=model, tokenizer=tokenizer)
         self.embedder = Embedder(settings, tokenizer)
-        # True if there is a table, so that batches have `inputs_embeds`.
-        self.embeds = self.embedder.rows is not None
         # Warning of a tokenizer with few of the model's ids, for the first batch; `None` if it has enough.
         self.few_ids = None if model is None else check_fit(settings, model, tokenizer)
         # Names of the arguments of the model's forward; `None` without a model.
@@ -58,7 +52,8 @@ class Config:
         self.fixed_length = self.limits.max_length if self.padding == "max_length" else None
 
         # Positions of a row's first token and of padding: the model's if it has positions, otherwise the convention's.
-        by_model = model is not None and not self.embeds and bool(model.positions or model.first_position)
+        has_positions = model is not None and bool(model.positions or model.first_position)
+        by_model = has_positions and self.embedder.rows is None
         counts = model if model is not None and by_model else self.embedder
         self.first_position = counts.first_position
         # First position in the model's numbering; 0 if the model has none.

@@ -25,10 +25,10 @@ def other_columns(
 
     `inside` `(B, T)` is True at tokens of the padded rows.
     """
-    columns = {}
+    columns, embeds = {}, config.embedder.rows is not None
     for name, fill in rows.moved.items():
         column = rows.columns[name]
-        if name in (*NOT_COPIED, *out) or not config.takes(name) or (name == "inputs_embeds" and config.embeds):
+        if name in (*NOT_COPIED, *out) or not config.takes(name) or (name == "inputs_embeds" and embeds):
             continue
         if name == "inputs_embeds":
             column = stored_embeddings(list(column), rows.ids.lengths)
@@ -44,7 +44,7 @@ def other_columns(
             if rows.source == "texts":
                 raise ValueError(name_taken(name, rows))
         elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
-            if not config.embeds:
+            if not embeds:
                 embeddings = stored_embeddings(as_list(rows.per_row[name]), rows.ids.lengths)
                 columns[name] = embeddings.pad(0, inside.shape[1], side=config.side, inside=inside)
         elif config.takes(name) and (values := as_array(name, as_list(rows.per_row[name]))) is not None:

@@ -481,10 +481,10 @@ def test_packed_prompts_warn_once_that_generate_needs_a_row_for_each(word_level)
         silent(["a b c", "a"])
 
 
-def test_the_collator_does_not_keep_the_model_in_memory(word_level) -> None:
-    model = tiny("gpt2", vocab_size=1800)
-    collate, alive = C(word_level, model=model), weakref.ref(model)
-    del model
+def test_the_collator_keeps_neither_the_model_nor_the_given_tokenizer_in_memory(word_level) -> None:
+    model, tokenizer = tiny("gpt2", vocab_size=1800), copy.deepcopy(word_level)
+    collate, alive = C(tokenizer, model=model), (weakref.ref(model), weakref.ref(tokenizer))
+    del model, tokenizer
     gc.collect()
-    assert alive() is None
+    assert [each() for each in alive] == [None, None]
     assert collate(["a b"])["input_ids"].shape == (1, 2)
