@@ -52,12 +52,12 @@ class Config:
         self.fixed_length = self.limits.max_length if self.padding == "max_length" else None
 
         # Positions of a row's first token and of padding: the model's if it has positions, otherwise the convention's.
-        has_positions = model is not None and bool(model.positions or model.first_position)
-        by_model = has_positions and self.embedder.rows is None
-        counts = model if model is not None and by_model else self.embedder
+        counts: ModelSpec | Embedder = self.embedder
+        if model is not None and self.embedder.rows is None and (model.positions or model.first_position):
+            counts = model
         self.first_position = counts.first_position
         # First position in the model's numbering; 0 if the model has none.
-        self.model_first_position = self.first_position if by_model else 0
+        self.model_first_position = 0 if counts is self.embedder else self.first_position
         # Padding value of each column.
         self.fills = {name: column.fill for name, column in PER_TOKEN.items()} | dict.fromkeys(NUMBERS, -1)
         self.fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED)
@@ -98,21 +98,16 @@ class Config:
         # First id of `decoder_input_ids`, if the collator makes them.
         self.decoder_start = decoder_start(model, tokenizer) if self.has_targets else None
         # True if each label is predicted from the token before it: the kind of labels says so, or else the model.
-        self.predicts_next: bool | None = None
-        if self.label_kind is not None:
-            self.predicts_next = self.label_kind.predicts_next
-        elif model is not None and model.is_examined:
-            self.predicts_next = bool(model.shifts_labels)
+        by_model = bool(model.shifts_labels) if model is not None and model.is_examined else None
+        self.predicts_next = by_model if self.label_kind is None else self.label_kind.predicts_next
         # True if there is no model, and models with such a tokenizer count positions from 2, as RoBERTa and XLM-R.
         first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
         is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)
         is_theirs = type(tokenizer).__module__.startswith("transformers.models.")
         self.may_count_from_2 = model is None and settings.embedding is None and is_fairseq and is_theirs
         # Number of rows of the table or of the model's embedding.
-        self.number_of_ids = min(
-            (rows for rows in (self.embedder.rows, getattr(model, "num_embeddings", None)) if rows is not None),
-            default=None,
-        )
+        rows = self.embedder.rows, None if model is None else model.num_embeddings
+        self.number_of_ids = min(filter(None, rows), default=None)
 
     @property
     def has_look_ahead(self) -> bool:
