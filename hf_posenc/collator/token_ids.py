@@ -134,7 +134,10 @@ def _moved(
 
 
 def _count_from_first(config: Config, rows: Documents) -> Documents:
-    """Return rows in which given positions 0, 1, 2, ... of a document begin at the first position of the model."""
+    """Return rows in which given positions 0, 1, 2, ... of a document begin at the first position of the model.
+
+    Raise a `ValueError` for other positions before that one.
+    """
     first = config.model_first_position
     if "position_ids" not in rows.columns or not first:
         return rows
@@ -150,6 +153,15 @@ def _count_from_first(config: Config, rows: Documents) -> Documents:
             fix="dataset.remove_columns('position_ids') to count them",
         )
     moved = Ragged(positions.values + first * np.repeat(is_counted, positions.lengths), positions.lengths)
+    is_below = moved.values < first
+    if config.model is not None and is_below.any():  # before truncation, which may leave the others
+        row = rows.columns["position_ids"].row_of(int(is_below.argmax()))
+        raise value_error(
+            f"{_first_position(rows, is_below)}, and the positions of {config.model.name} begin at {first}: those of a "
+            f"document must be 0, 1, 2, ..., or {first} and more",
+            got=shorten(rows.columns["position_ids"][row].tolist()),
+            fix=f"dataset.remove_columns('position_ids') to count them; or add {first} to those that count from 0",
+        )
     return rows.with_columns(position_ids=rows.in_rows(moved))
 
 
@@ -214,40 +226,26 @@ def _token_indices(
 
 
 def check_positions(config: Config, rows: Documents) -> None:
-    """Raise a `ValueError` for the first of the given `position_ids` that the model has no row for, or never counts."""
-    position_ids, first, model = rows.columns["position_ids"], config.model_first_position, config.model
+    """Raise a `ValueError` for the first of the given `position_ids` that the model has no row for."""
+    model = config.model
     if model is None or "position_ids" not in model.accepts:
         return
-    values = position_ids.values
-    last = model.max_position
-    is_beyond = np.zeros(len(values), np.bool_) if last is None else (values < 0) | (values > last)
-    wrong = is_beyond if is_beyond.any() else values < first
-    if not wrong.any():
-        return
-    place = int(wrong.argmax())
-    row = position_ids.row_of(place)
-    at = (
-        f"row {rows.sample[row]}, column {place - position_ids.offsets[row]} of 'position_ids' is {values[place]}, and "
-    )
-    if wrong is is_beyond:
+    values, last = rows.columns["position_ids"].values, model.max_position
+    is_wrong = values < 0 if last is None else (values < 0) | (values > last)
+    if is_wrong.any():
         raise value_error(
-            at + f"{model.name} takes 0 to {last}",
-            got=f"{np.count_nonzero(wrong)} such positions in this batch",
+            f"{_first_position(rows, is_wrong)}, and "
+            + ("positions are 0 or more" if last is None else f"{model.name} takes 0 to {last}"),
+            got=f"{np.count_nonzero(is_wrong)} such positions in this batch",
             fix="dataset.remove_columns('position_ids'), so that tokens are counted; or smaller positions",
         )
-    if not first:
-        raise value_error(
-            at + "positions are 0 or more",
-            got=shorten(position_ids[row].tolist()),
-            fix="dataset.remove_columns('position_ids') to count them",
-        )
-    raise value_error(
-        at
-        + f"the positions of {model.name} begin at {first}: those of a document must be 0, 1, 2, ..., or {first} and "
-        "more",
-        got=shorten(position_ids[row].tolist()),
-        fix=f"dataset.remove_columns('position_ids') to count them; or add {first} to those that count from 0",
-    )
+
+
+def _first_position(rows: Documents, is_wrong: NDArray[np.bool_]) -> str:
+    """Return the place and the value of the first wrong position, for a message."""
+    given, place = rows.columns["position_ids"], int(is_wrong.argmax())
+    row = given.row_of(place)
+    return f"row {rows.sample[row]}, column {place - given.offsets[row]} of 'position_ids' is {given.values[place]}"
 
 
 def _warning_of_padding(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> Messages:

@@ -301,7 +301,6 @@ def test_packing_for_a_model_with_one_output_per_document_is_not_refused(word_le
         ("gpt2", [[0, -1, 2], [0, 1, 2]], -1, "row 0, column 1", 63),
         ("bert", [[0, 1, 2], [-2, 0, 70]], -2, "row 1, column 0", 63),
         ("roberta", [[2, 3, 4], [64, 65, 66]], 66, "row 1, column 2", 65),
-        ("roberta", [[2, 3, 4], [-1, 2, 3]], -1, "row 1, column 0", 65),
     ],
 )
 def test_given_positions_without_a_row_in_the_models_table_are_refused(

@@ -164,10 +164,12 @@ def test_positions_of_rows_that_count_from_0_are_moved_to_the_models_first_one(w
     from_0 = [{"input_ids": [5, 6, 7], "position_ids": [0, 1, 2]}]
     assert collate(from_0)["position_ids"].tolist() == [[2, 3, 4]]
     assert collate(rows + from_0)["position_ids"].tolist() == [[9, 3, 2], [7, 1, 1], [2, 3, 4]]
-    for positions in ([9, 3, 0], [0, 2, 1], [1, 2, 3], [0, 1, 1]):
+    for positions in ([9, 3, 0], [0, 2, 1], [1, 2, 3], [0, 1, 1], [-1, 2, 3]):
         with pytest.raises(ValueError, match=r"row 1, column \d of 'position_ids' .* must be 0, 1, 2") as refused:
             collate([*from_0, {"input_ids": [5, 6, 7], "position_ids": positions}])
         assert f"got: {positions}" in str(refused.value)
+    with pytest.raises(ValueError, match="must be 0, 1, 2"):  # truncation would leave 9
+        collate.replace(max_length=1)([{"input_ids": [5, 6, 7], "position_ids": [9, 3, 0]}])
     padded = [{"input_ids": [0, 5, 6], "attention_mask": [0, 1, 1], "position_ids": [0, 0, 1]}]
     assert collate(padded)["position_ids"].tolist() == [[2, 3]]
     for model in (None, BERT):

@@ -76,7 +76,8 @@ def documented() -> Iterator[None]:
         try:
             yield
         except (ValueError, TypeError, ImportError) as error:
-            if not is_documented(error):
+            is_of_numpy = str(error) == "Maximum allowed dimension exceeded"  # embedding=10**30
+            if not is_documented(error) and not is_of_numpy:
                 raise
             REFUSALS[rule_of(str(error))] += 1
             raise Refused(str(error)) from None
@@ -391,7 +392,8 @@ def round_trips(data: st.DataObject) -> int:
             else:
                 again = _refused_or(lambda: other.batch(columns))  # noqa: B023
         if isinstance(batch, str) or isinstance(again, str):
-            assert type(batch) is type(again), f"{batch}\nbut after {way}\n{again}"
+            # whether a row has a random label may differ
+            assert type(batch) is type(again) or not repeats, f"{batch}\nbut after {way}\n{again}"
         elif repeats:
             compare(again, {name: _array(value) for name, value in batch.items()})
         else:
