@@ -74,7 +74,10 @@ class Reading:
         texts = [column.name for column in schema if str(column.type).endswith(("string", "string_view", "null"))]
         for name in (*self.texts, *self.columns):
             if name not in schema.names:
-                fix = f"text_column={texts[0]!r}" if texts and name == self.texts[0] else "the name of a column"
+                numbered = [self.texts[0], *(f"column_{number}" for number in range(1, len(schema.names)))]
+                fix = f"the name of a column; loading={{'column_names': {numbered}}} for a table without a header"
+                if texts and name == self.texts[0] and all(map(str.isidentifier, schema.names)):  # likely no texts
+                    fix = f"text_column={texts[0]!r}"
                 fix = "rows are tokenized already: encode reads texts" if "input_ids" in schema.names else fix
                 raise value_error(f"there is no column {name!r}", got=f"columns {', '.join(schema.names)}", fix=fix)
             kind = schema.field(name).type

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import bz2
 import gzip
 import json
 import lzma
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,6 +182,11 @@ def test_further_arguments_of_load_dataset_are_passed_on() -> None:
     found, _, _ = content(b"ab\n\xff\ncd\n", loading={"encoding_errors": "replace"})
     assert found == ["ab", "�", "cd"]
     assert content("text;n\na;1\n", "csv", loading={"sep": ";"})[0] == ["a"]
+    with pytest.raises(ValueError, match=r"column_names': .*for a table without a header") as caught:
+        content("How many, really?\tone\nI ride\ttwo\n", "tsv")
+    (names,) = re.findall(r"loading=(\{.*\})", str(caught.value))
+    found, _, _ = content("How many, really?\tone\nI ride\ttwo\n", "tsv", loading=ast.literal_eval(names))
+    assert found == ["How many, really?", "I ride"]
     with pytest.raises(ValueError, match="encoding_error"):
         content("ab\n", loading={"encoding_error": "replace"})
 
