@@ -59,8 +59,8 @@ class CallEncoder:
                 pair = None if pairs is None else pairs[index]
                 check_surrogates(index, (text, pair))
                 rows = [self._call(text, pair, truncation="do_not_truncate", max_length=None)]
-                limit = self.limits.max_length
-                if limit is not None and self.limits.truncates and len(rows[0]["input_ids"]) > limit:
+                limit, whole = self.limits.max_length, len(rows[0]["input_ids"])
+                if limit is not None and self.limits.truncates and whole > limit:
                     if not self.limits.overflow:
                         rows = [self._call(text, pair, truncation=self.limits.truncation, max_length=limit)]
                         truncated += 1
@@ -69,6 +69,13 @@ class CallEncoder:
                     else:
                         rows = self._windows(index, text, pair, limit - self.special)
                     longest = max(len(row["input_ids"]) for row in rows)
+                    if longest == whole:
+                        raise value_error(
+                            f"row {index} cannot be truncated to {limit} tokens with "
+                            f"truncation={self.limits.truncation!r}",
+                            got=f"{whole} tokens" + (" and no second text" if pair is None else ""),
+                            fix='truncation="longest_first", or a larger max_length',
+                        )
                     if longest > limit:
                         raise value_error(
                             f"row {index} has {longest} tokens after the tokenizer truncated it to {limit}",

@@ -644,10 +644,11 @@ def test_lone_surrogates_are_refused_with_their_row(name: str, text: str, reques
 
 
 @pytest.mark.parametrize("text", ["a b c", "a b c " * 5_000])
-def test_a_truncation_that_cannot_be_done_is_refused_in_our_words(wordpiece, text: str) -> None:
-    collate = C(wordpiece, truncation="only_second", max_length=4)
-    with pytest.raises(ValueError, match=r"(?s)row 0 cannot be truncated to 4 tokens.*only_second.*no second"):
-        collate([text])
+def test_a_truncation_that_cannot_be_done_is_refused_in_our_words(wordpiece, slow, text: str) -> None:
+    for tokenizer in (wordpiece, slow):
+        collate = C(tokenizer, truncation="only_second", max_length=4)
+        with pytest.raises(ValueError, match=r"(?s)row 0 cannot be truncated to 4 tokens.*only_second.*no second"):
+            collate([text])
     with pytest.raises(ValueError, match="3 special tokens"):
         C(wordpiece, max_length=3)([(text, "a b")])
 
