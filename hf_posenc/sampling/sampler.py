@@ -125,7 +125,6 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
         self.epoch = 0
         self._step = 0  # first step of the next iteration
         self._given = 0  # number of batches returned in this epoch
-        self._lengths: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._planned: tuple[tuple[int, int], BatchPlan] | None = None
         self._world_size, self.rank = world_size, rank
         self._accumulated = as_integer(gradient_accumulation_steps, "gradient_accumulation_steps", minimum=1, example=4)
@@ -140,29 +139,27 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
                     got=", ".join(arguments),
                     fix="plan_batches(lengths, ...) with these, or TokenBudgetBatchSampler(lengths, ...)",
                 )
-            self._plan_given: BatchPlan | None = source
+            self._source: BatchPlan | NDArray[np.int64] = source
             self.rank = source.rank
             return
         if rank is not None and world_size is None:
             raise value_error("a rank needs a world_size", got=f"rank={rank} without world_size", fix="world_size=8")
-        self._plan_given = None
-        self._settings: dict[str, Any] = {"window": window, "seed": seed, "cost": cost}
         token_budget = as_integer(token_budget, "token_budget", minimum=1, example=8192)
-        self._settings |= {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes}
-        self._lengths = checked_lengths(source if _holds_numbers(source) else lengths_of(source, column))
+        self._settings: dict[str, Any] = {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes}
+        self._settings |= {"window": window, "seed": seed, "cost": cost}
+        self._source = checked_lengths(source if _holds_numbers(source) else lengths_of(source, column))
         if shapes is not None:  # computed once, not in every epoch
             self._settings["shapes"] = self.plan.shapes
-            self._planned = None
 
     @property
     def plan(self) -> BatchPlan:
         """The `BatchPlan` of the current epoch: the batches that an iteration yields."""
-        if self._plan_given is not None:
-            return self._plan_given
+        if isinstance(self._source, BatchPlan):
+            return self._source
         key = self.epoch, self._world_size or processes_of_accelerate()
         if self._planned is None or self._planned[0] != key:
             together = key[1] * self._accumulated  # batches in an optimizer step, whichever process takes them
-            plan = plan_batches(self._lengths, epoch=self.epoch, world_size=together, **self._settings)
+            plan = plan_batches(self._source, epoch=self.epoch, world_size=together, **self._settings)
             plan = replace(plan, world_size=key[1])
             self._planned = key, plan if self.rank is None else plan.for_rank(self.rank)
         return self._planned[1]
@@ -182,7 +179,7 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
         rest = plan.from_step(begin * self._accumulated)
         self._given = len(plan) - len(rest)
         for batch in rest:
-            if self._plan_given is None:
+            if self.plan is not plan:  # that of another epoch
                 require_same_epoch(epoch, self.epoch)
             self._given += 1
             yield batch.tolist()
@@ -257,26 +254,25 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
         `state_dict` returns these items too. `load_state_dict` raises `ValueError` if the saved ones differ.
         """
         plan = self.plan
-        names = () if self._plan_given is not None else ("window", "seed")
         return {
             "token_budget": plan.token_budget,
             "batches_per_step": plan.world_size * self._accumulated,
             "multiple_of": plan.multiple_of,
             "shapes": None if plan.shapes is None else list(plan.shapes),
-            **{name: int(self._settings[name]) for name in names},
-            **self._digests,
+            **self._identity_of_source,
         }
 
     @lock_free_cache
-    def _digests(self) -> dict[str, Any]:
-        """The hashes in `identity`: of the lengths and costs, or of the `BatchPlan` that the sampler was made from."""
+    def _identity_of_source(self) -> dict[str, Any]:
+        """The items in `identity` that only a sampler of lengths, or only one of a `BatchPlan`, has."""
         # They are cached, because some loaders call `state_dict` after every batch.
         plan = self.plan
-        if self._plan_given is not None:
+        if isinstance(self._source, BatchPlan):
             return {"rank": plan.rank, "batches": digest_of(plan.order, plan.batch_offsets)}
-        widths = np.unique(padded(np.unique(self._lengths), plan.multiple_of, plan.shapes))
+        settings = {name: int(self._settings[name]) for name in ("window", "seed")}
+        widths = np.unique(padded(np.unique(self._source), plan.multiple_of, plan.shapes))
         cost = None if plan.cost is None else digest_of(row_costs(widths, plan.cost))
-        return {"cost": cost, "lengths": digest_of(self._lengths)}
+        return {**settings, "cost": cost, "lengths": digest_of(self._source)}
 
 
 def require_same_plan(saved: Any, here: Mapping[str, Any], found: str, *, otherwise: str = "") -> None:
