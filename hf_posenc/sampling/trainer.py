@@ -5,30 +5,27 @@ Evaluation has the batches of Trainer, and a loss in which each label has equal 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch.utils.data import DataLoader
 
 from .._common.compat import loss_shifts_labels, other_sampling
 from .._common.constants import IGNORED
-from .._common.errors import shorten, type_error, unknown_keyword, value_error, warn
+from .._common.errors import type_error, unknown_keyword, value_error, warn
 from ..collator import DataCollatorWithPositionalEncoding
 from ..documents import BOUNDARIES, PER_TOKEN
 from ..models import ModelSpec
 from ..packing import checked_lengths
 from ..ragged import lock_free_cache
 from .lengths import is_dataset, lengths_of, require_rows, truncated_lengths
+from .pad_to_shapes import padding_as_planned
 from .resume import PlanState, require_same_digests
 from .sampler import TokenBudgetBatchSampler
 from .stream import StreamBatchSampler, is_stream, stream_loader
 from .token_log import TokenLogMixin, require_first
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 _SETTINGS = ("token_budget", "column", "length", "window", "seed", "cost", "multiple_of", "shapes")
 _LOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context")
@@ -166,11 +163,7 @@ class TokenBudgetMixin(TokenLogMixin):
         settings = {"column": "input_ids", "seed": seed, **self.batch_settings, "world_size": batches_per_step}
         dataset, collator = self.train_dataset, self.data_collator
         sampler = _sampler(dataset, collator, settings.pop("length", None), settings)
-        if sampler.plan.shapes is not None:
-            collator = PadToShapes(collator, sampler.plan.shapes, settings["column"])
-        elif sampler.plan.multiple_of is not None:
-            _check_padding(collator, "multiple_of")
-            collator = _changed(collator, {"pad_to_multiple_of": sampler.plan.multiple_of})
+        collator = padding_as_planned(collator, sampler.plan, settings["column"])
         if is_dataset(dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
         else:
@@ -251,6 +244,7 @@ class TokenBudgetMixin(TokenLogMixin):
             parts = int(self.accelerator.num_processes) * int(self.current_gradient_accumulation_steps)
         if parts == 1 or total is None:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
+        # Counted before the loss, because Trainer takes the labels out of `inputs` for `label_smoothing_factor`.
         share = self._count_labels(inputs).to(total.device) / total.clamp(min=1)
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
         loss, *outputs = result if return_outputs else (result,)
@@ -335,6 +329,18 @@ def _sampler(
     return TokenBudgetBatchSampler(lengths, **settings)
 
 
+def _refuse_default_collator(collator: Any) -> None:
+    """Raise a `ValueError` for transformers' default collator, which Trainer takes if it gets no tokenizer."""
+    from transformers import DefaultDataCollator, default_data_collator
+
+    if collator is default_data_collator or isinstance(collator, DefaultDataCollator):
+        raise value_error(
+            "the default data collator of transformers does not pad, and rows differ in length",
+            got=f"data_collator={getattr(collator, '__name__', type(collator).__name__)}",
+            fix="data_collator=collate, with collate = DataCollatorWithPositionalEncoding(tokenizer, model=model)",
+        )
+
+
 def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:
     """Raise `ValueError` if one of the `TrainingArguments` cannot be combined with a token budget."""
     if (conflict := other_sampling(args)) is not None:
@@ -383,104 +389,11 @@ def _warn_of_arguments(args: Any, *, weighs_loss: bool) -> None:
     """Warn about `TrainingArguments` that are set, but have no effect in training with a token budget."""
     names = ["per_device_train_batch_size", "dataloader_drop_last"]
     names += ["average_tokens_across_devices"] if weighs_loss else []
-    values = {field.name: (getattr(args, field.name), field.default) for field in dataclasses.fields(args)}
-    arguments = [f"{name}={values[name][0]}" for name in names if values[name][0] != values[name][1]]
+    defaults = type(args)  # the default of a field is an attribute of its dataclass
+    arguments = [f"{name}={getattr(args, name)}" for name in names if getattr(args, name) != getattr(defaults, name)]
     if arguments:
         warn(
             "a token budget sets the size of batches, uses every row, and counts the labels of all processes",
             got=f"{', '.join(arguments)}, without effect in training",
             fix="TrainingArguments without it; token_budget=... in the class statement sets the size of a batch",
         )
-
-
-# ---------------------------------------------------------------------------------- padding to the lengths of a plan
-
-
-Collator = Callable[[Any], Any]
-
-
-class PadToShapes:
-    r"""A collator that pads every batch to one of a few lengths, so that `torch.compile` compiles few shapes.
-
-    The length n is the smallest of `shapes` that is enough for the longest row. A copy of `collator` makes the batch,
-    with the fields `padding="max_length"` and `max_length=n`. If `collator` lacks one of these two fields, the copy has
-    `pad_to_multiple_of=n` instead.
-
-    Args:
-        collator (callable): a dataclass with the field `pad_to_multiple_of`, such as the collators of this package and
-            of transformers.
-        shapes (sequence of `int`): row lengths in ascending order, such as `BatchPlan.shapes`.
-        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
-
-    Raises:
-        TypeError: if the collator is not a dataclass with the field `pad_to_multiple_of`.
-        ValueError: when called with rows that are not tokenized, or longer than every shape.
-
-    Example:
-        >>> @dataclasses.dataclass
-        ... class Collate:
-        ...     pad_to_multiple_of: int = 1
-        ...     def __call__(self, rows):
-        ...         longest = max(len(row["input_ids"]) for row in rows)
-        ...         return -(-longest // self.pad_to_multiple_of) * self.pad_to_multiple_of
-        >>> collate = PadToShapes(Collate(), (37, 61))
-        >>> collate([{"input_ids": [1] * 40}]), collate([{"input_ids": [1] * 7}])
-        (61, 37)
-    """
-
-    def __init__(self, collator: Collator, shapes: Sequence[int], column: str = "input_ids") -> None:
-        _check_padding(collator, "shapes")
-        self.collator, self.shapes, self.column = collator, tuple(shapes), column
-        self._of: dict[int, Collator] = {}
-
-    def __call__(self, rows: Sequence[Any]) -> Any:
-        number = next((index for index, row in enumerate(rows) if self.column not in row), None)
-        if number is not None:
-            raise value_error(
-                f"row {number} has no '{self.column}', whose length selects the shape",
-                got=f"keys {shorten(list(rows[number]))}",
-                fix="tokenize first: dataset.map(collate, batched=True)",
-            )
-        longest = max((len(row[self.column]) for row in rows), default=0)
-        shape = next((shape for shape in self.shapes if shape >= longest), None)
-        if shape is None:
-            raise value_error(
-                f"a row has {longest} tokens, and the largest shape is {self.shapes[-1]}",
-                got=f"{len(self.shapes)} shapes",
-                fix="a plan made from the lengths of this data set",
-            )
-        if shape not in self._of:
-            names = {field.name for field in dataclasses.fields(cast("DataclassInstance", self.collator))}
-            by_length = {"padding": "max_length", "max_length": shape, "pad_to_multiple_of": None}
-            self._of[shape] = _changed(
-                self.collator, by_length if by_length.keys() <= names else {"pad_to_multiple_of": shape}
-            )
-        return self._of[shape](rows)
-
-
-def _refuse_default_collator(collator: Collator) -> None:
-    """Raise a `ValueError` for transformers' default collator, which Trainer takes if it gets no tokenizer."""
-    from transformers import DefaultDataCollator, default_data_collator
-
-    if collator is default_data_collator or isinstance(collator, DefaultDataCollator):
-        raise value_error(
-            "the default data collator of transformers does not pad, and rows differ in length",
-            got=f"data_collator={getattr(collator, '__name__', type(collator).__name__)}",
-            fix="data_collator=collate, with collate = DataCollatorWithPositionalEncoding(tokenizer, model=model)",
-        )
-
-
-def _check_padding(collator: Collator, setting: str) -> None:
-    if not hasattr(collator, "pad_to_multiple_of") or not dataclasses.is_dataclass(collator):
-        raise type_error(
-            f"a plan with {setting} needs a collator that can pad to it",
-            got=f"{getattr(collator, '__name__', type(collator).__name__)} without pad_to_multiple_of",
-            fix=f"DataCollatorWithPositionalEncoding(tokenizer), or {setting}=None",
-        )
-
-
-def _changed(collator: Any, settings: dict[str, Any]) -> Collator:
-    """Return a copy of `collator` in which the fields in `settings` are changed; `collator` itself is unchanged."""
-    change = getattr(collator, "replace", None)
-    changed: Collator = change(**settings) if callable(change) else dataclasses.replace(collator, **settings)
-    return changed
