@@ -149,10 +149,7 @@ def encode(
     recorded |= {f"version of {name}": number for name, number in versions.items()}
     job = Job(Output.of(output, options), collate, texts, columns, on_bad_row, versions=versions)
     with job.output.locked("" if part is None else f"-{part}"):
-        report, is_new = _written(job, source, recorded, part, engine, workers, address, progress=progress)
-    if is_new and report.totals["cut"] and collate._config.settings.max_length is None:
-        warn(f"{report.totals['cut']:,} documents were truncated to {collate.max_length} tokens")
-    return report
+        return _written(job, source, recorded, part, engine, workers, address, progress=progress)
 
 
 def _written(
@@ -165,8 +162,8 @@ def _written(
     address: str | None,
     *,
     progress: bool,
-) -> tuple[Report, bool]:
-    """Write missing shards, and if none is left the report; return the report, and True if some were missing."""
+) -> Report:
+    """Write missing shards, and if none is left the report; return the report."""
     output = job.output
     job = replace(job, digest=output.begin(recorded))
     checksums = output.checksums()
@@ -203,7 +200,9 @@ def _written(
             output.write(f"{TOKENIZER}/{name}", content)
         pad = job.collate.pad_token
         report.save(output, "" if pad is None else f", pad_token={pad!r}")
-    return report, bool(missing)
+    if missing and report.totals["cut"] and job.collate._config.settings.max_length is None:
+        warn(f"{report.totals['cut']:,} documents were truncated to {job.collate.max_length} tokens")
+    return report
 
 
 def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None) -> list[str]:
