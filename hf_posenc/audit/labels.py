@@ -276,38 +276,38 @@ def _count(
     rows["end"] = _sums(trained & (values == end), offsets) > 0
     rows["unknown ids"] = _sums(trained & ((values < 0) | (values >= limit)), offsets) > 0
 
-    bounds, row, lengths = documents.ids.offsets, documents.sample, documents.ids.lengths
+    bounds, row_of, lengths = documents.ids.offsets, documents.sample, documents.ids.lengths
     has = _sums(trained, bounds) > 0
     is_last = np.zeros(len(tokens), np.bool_)  # token of its document
     is_last[bounds[1:][lengths > 0] - 1] = True
     follows = np.append(~trained[1:] & (tokens[1:] == end), False) & ~is_last  # by an end token without label
     rows["masked end"] = _sums(trained & follows & (values != end), offsets) > 0
     is_bare = ~has & (lengths > 1) & (_sums(tokens == padding, bounds) < lengths)
-    rows["untrained"] = (rows["trained"] == 0) | (np.bincount(row[is_bare], minlength=len(ids)) > 0)
+    rows["untrained"] = (rows["trained"] == 0) | (np.bincount(row_of[is_bare], minlength=len(ids)) > 0)
     several = np.flatnonzero(lengths > 1)
-    first, second = tokens[bounds[several]], tokens[bounds[several] + 1]
-    doubled = several[(first == start) & (second == start) & (start != padding)]
-    rows["doubled start"] = np.bincount(row[doubled], minlength=len(ids)) > 0
+    one, two = tokens[bounds[several]], tokens[bounds[several] + 1]
+    doubled = several[(one == start) & (two == start) & (start != padding)]
+    rows["doubled start"] = np.bincount(row_of[doubled], minlength=len(ids)) > 0
 
-    bare, ends_row = int(lengths[~has].sum()), np.diff(row, append=-1)[has] != 0
-    starts, ends, row, before = bounds[:-1][has], bounds[1:][has], row[has], offsets_of(trained)
-    places = np.flatnonzero(trained)
+    # From here on, arrays have one value for each document with a trained token.
+    starts, ends, before, places = bounds[:-1][has], bounds[1:][has], offsets_of(trained), np.flatnonzero(trained)
     first, last = places[before[starts]], places[before[ends] - 1]
     lead = first - starts
     place = first[:, None] + np.arange(_COMPARED)  # of the tokens of an answer
     table = {
         "answer": np.where(place <= last[:, None], values[np.minimum(place, last[:, None])], IGNORED),
-        "row": numbers[row],
+        "row": numbers[row_of[has]],
         "length": ends - starts,
         "has prompt": lead > 1,
         "last": values[last],
         "before last": values[last - 1],
         "has end": (values[last] == end) | ((last > first) & (values[last - 1] == end)),
         "is cut": last == ends - 1,
-        "ends row": ends_row,
+        "ends row": np.diff(row_of, append=-1)[has] != 0,
     }
     between = (last - first + 1 - before[ends] + before[starts]).sum()
     hidden = np.count_nonzero(is_padding & ~trained_padding)
+    bare = lengths[~has].sum()
     causes = (lead[lead > 1].sum(), np.count_nonzero(lead == 1), between, (ends - 1 - last).sum(), bare, hidden)
     return rows, table, dict(zip(_CAUSES, map(int, causes), strict=True))
 
