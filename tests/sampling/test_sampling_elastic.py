@@ -12,7 +12,7 @@ import torch
 from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given
 from hypothesis import strategies as st
-from test_sampling_trainer import COUNT, Padded, Watched, arguments, build, flat, rows, run
+from test_sampling_trainer import COUNT, Watched, build, flat, rows, run
 from two_processes import skip_without_gloo, two_processes
 
 from hf_posenc import TokenBudgetBatchSampler, TokenBudgetMixin, plan_batches
@@ -104,23 +104,19 @@ DATA: dict[str, Any] = {
 
 def train_part(folder: Path, name: str, part: int, processes: int, begin: int = 0) -> Any:
     """Train up to the end of a part, after its first checkpoint at step `begin`; four batches make a step."""
-    trainer = Budgeted(
-        model=build("gpt2"),
-        args=arguments(
-            folder,
-            max_steps=ENDS[part],
-            learning_rate=0.01,  # small, so that rounding errors stay below 1e-6
-            gradient_accumulation_steps=4 // processes,
-            save_strategy="steps",
-            save_steps=ENDS[part],
-            dataloader_num_workers=part,
-            ddp_backend="gloo" if processes > 1 else None,
-        ),
-        train_dataset=DATA[name](),
-        data_collator=Padded(),
+    return run(
+        Budgeted,
+        folder,
+        data=DATA[name](),
+        resume=folder / f"checkpoint-{begin}" if begin else None,
+        max_steps=ENDS[part],
+        learning_rate=0.01,  # small, so that rounding errors stay below 1e-6
+        gradient_accumulation_steps=4 // processes,
+        save_strategy="steps",
+        save_steps=ENDS[part],
+        dataloader_num_workers=part,
+        ddp_backend="gloo" if processes > 1 else None,
     )
-    trainer.train(resume_from_checkpoint=str(folder / f"checkpoint-{begin}") if begin else None)
-    return trainer
 
 
 def train_in_two_processes(folder: Path, part: int) -> None:

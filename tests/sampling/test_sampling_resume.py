@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from test_sampling_trainer import COUNT, Padded, Watched, arguments, build, rows
+from test_sampling_trainer import COUNT, Watched, made, rows
 from transformers import TrainerCallback
 
 from hf_posenc import TokenBudgetMixin
@@ -66,21 +67,16 @@ def train(
     *,
     kind: type[Any] = Budgeted,
     kill: int | None = None,
+    process: bool = False,
     resume: bool = False,
     **settings: Any,
 ) -> Any:
-    trainer = kind(
-        model=build("gpt2"),
-        args=arguments(folder, **{"save_strategy": "steps", "save_steps": SAVED, **settings}),
-        train_dataset=data,
-        data_collator=Padded(),
-        callbacks=[] if kill is None else [KillAt(kill)],
-    )
-    if kill is None:
+    """Train, also until the step `kill`; with `process`, the end of this process."""
+    trainer = made(kind, folder, data=data, **{"save_strategy": "steps", "save_steps": SAVED, **settings})
+    if kill is not None:
+        trainer.add_callback(KillAt(kill, process=process))
+    with contextlib.nullcontext() if kill is None else pytest.raises(Killed):
         trainer.train(resume_from_checkpoint=resume)
-    else:
-        with pytest.raises(Killed):
-            trainer.train(resume_from_checkpoint=resume)
     return trainer
 
 
@@ -119,14 +115,7 @@ def test_a_killed_run_resumes_with_the_very_rows_that_were_left(
 
 
 def _train_until_the_process_is_killed(folder: Path, name: str, step: int, settings: dict[str, Any]) -> None:
-    budgeted = Budgeted(
-        model=build("gpt2"),
-        args=arguments(folder, **{"save_strategy": "steps", "save_steps": SAVED, **settings}),
-        train_dataset=DATA[name](),
-        data_collator=Padded(),
-        callbacks=[KillAt(step, process=True)],
-    )
-    budgeted.train()
+    train(folder, DATA[name](), kill=step, process=True, **settings)
 
 
 @pytest.mark.slow  # a process that imports torch and transformers
@@ -182,21 +171,20 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return folders
 
 
-OTHERS: list[tuple[str, Any, dict[str, Any], list[str]]] = [
-    ("map-style", {"kind": Larger}, {}, ["token_budget: saved 64, here 96"]),
-    ("stream", {"kind": Larger}, {}, ["token_budget: saved 64, here 96"]),
-    ("map-style", {"kind": Wider}, {}, ["window: saved 20, here 30"]),
-    ("stream", {"kind": Wider}, {}, ["window: saved 20, here 30"]),
-    ("map-style", {"seed": 7}, {}, ["seed: saved 0, here 7"]),
-    ("stream", {"data_seed": 7}, {}, ["seed: saved 0, here 7"]),
-    ("stream", {"gradient_accumulation_steps": 2}, {}, ["batches_per_step: saved 1, here 2", "saved: 1"]),
-    ("map-style", {"data": lambda: rows().select(range(50))}, {}, ["lengths: saved '", "in this Trainer"]),
+OTHERS: list[tuple[str, Any, list[str]]] = [
+    ("map-style", {"kind": Larger}, ["token_budget: saved 64, here 96"]),
+    ("stream", {"kind": Larger}, ["token_budget: saved 64, here 96"]),
+    ("stream", {"kind": Wider}, ["window: saved 20, here 30"]),
+    ("map-style", {"seed": 7}, ["seed: saved 0, here 7"]),
+    ("stream", {"data_seed": 7}, ["seed: saved 0, here 7"]),
+    ("stream", {"gradient_accumulation_steps": 2}, ["batches_per_step: saved 1, here 2", "saved: 1"]),
+    ("map-style", {"data": lambda: rows().select(range(50))}, ["lengths: saved '", "in this Trainer"]),
 ]
 
 
-@pytest.mark.parametrize(("name", "change", "_", "words"), OTHERS)
+@pytest.mark.parametrize(("name", "change", "words"), OTHERS)
 def test_a_checkpoint_of_another_plan_is_refused_before_a_step(
-    killed: dict[str, Path], tmp_path: Path, name: str, change: dict[str, Any], _: Any, words: list[str]
+    killed: dict[str, Path], tmp_path: Path, name: str, change: dict[str, Any], words: list[str]
 ) -> None:
     shutil.copytree(killed[name], tmp_path, dirs_exist_ok=True)
     before = sorted(path.name for path in tmp_path.rglob("*"))

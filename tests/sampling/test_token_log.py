@@ -11,53 +11,21 @@ import pytest
 import torch
 import trainer_runs
 import transformers
-from test_sampling_trainer import Padded, arguments, build, rows
-from transformers import Trainer
+from test_sampling_trainer import Budgeted, Watched
+from test_sampling_trainer import run as train
 from two_processes import skip_without_gloo, two_processes
 
-from hf_posenc import DataCollatorWithPositionalEncoding, TokenBudgetMixin, TokenLogMixin
+from hf_posenc import DataCollatorWithPositionalEncoding, TokenLogMixin
 
 NAMES = ("tokens_per_second", "padding_share", "trained_share")
-
-
-class Watched(Trainer):
-    """Keeps the batches of each step, as the model gets them."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.fed: list[dict[str, torch.Tensor]] = []
-
-    def training_step(self, model: Any, inputs: Any, *args: Any, **settings: Any) -> Any:
-        self.fed.append(dict(inputs))
-        return super().training_step(model, inputs, *args, **settings)
 
 
 class Logged(TokenLogMixin, Watched): ...
 
 
-class Budgeted(TokenBudgetMixin, Watched, token_budget=64): ...
-
-
-def run(
-    kind: Any,
-    folder: Path,
-    data: Any = None,
-    collate: Any = None,
-    *,
-    family: str = "gpt2",
-    model: Any = None,
-    **more: Any,
-) -> Any:
+def run(kind: Any, folder: Path, data: Any = None, collate: Any = None, *, model: Any = "gpt2", **more: Any) -> Any:
     settings = {"per_device_train_batch_size": 4, "logging_strategy": "steps", "logging_steps": 2, **more}
-    trainer = kind(
-        model=build(family) if model is None else model,
-        args=arguments(folder, **settings),
-        train_dataset=rows() if data is None else data,
-        eval_dataset=rows(),
-        data_collator=collate or Padded(),
-    )
-    trainer.train()
-    return trainer
+    return train(kind, folder, model, data, collate, **settings)
 
 
 def lines(trainer: Any) -> list[dict[str, float]]:
