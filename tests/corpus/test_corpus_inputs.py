@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -55,17 +56,20 @@ FILES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["local", "address"])
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_of_each_format_gives_its_texts(name: str, streamed: bool, tmp_path: Path) -> None:
-    FILES[name](tmp_path / name)
-    if not streamed:
-        assert read(tmp_path / name)[0] == TEXTS
-        return
-    import fsspec
+def _address(path: Path) -> str:
+    """Copy a file to the memory of this process, and return its address."""
+    fsspec.filesystem("memory").put(str(path), f"/inputs/{path.name}")
+    return f"memory://inputs/{path.name}"
 
-    fsspec.filesystem("memory").put(str(tmp_path / name), f"/inputs/{name}")
-    assert read(f"memory://inputs/{name}")[0] == TEXTS
+
+PLACES = pytest.mark.parametrize("place", [str, _address], ids=["local", "address"])
+
+
+@PLACES
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_each_format_gives_its_texts(name: str, place: Any, tmp_path: Path) -> None:
+    FILES[name](tmp_path / name)
+    assert read(place(tmp_path / name))[0] == TEXTS
 
 
 def test_files_folders_patterns_and_data_sets_are_one_input_in_their_order(here: Path) -> None:
@@ -148,24 +152,15 @@ def test_shuffled_and_chosen_rows_of_a_data_set_are_read_in_their_order() -> Non
     ],
     ids=["json", "surrogate", "utf8", "csv", "gz", "parquet"],
 )
-@pytest.mark.parametrize("streamed", [False, True], ids=["local", "address"])
+@PLACES
 def test_a_malformed_file_stops_the_job_with_its_name_line_and_a_way_out(
-    payload: str | bytes, kind: str, line: str, way: str, streamed: bool, tmp_path: Path
+    payload: str | bytes, kind: str, line: str, way: str, place: Any, tmp_path: Path
 ) -> None:
     good, bad = tmp_path / f"good.{kind}", tmp_path / f"bad.{kind}"
     bad.write_bytes(payload if isinstance(payload, bytes) else payload.encode())
-    inputs: Any = [bad]
-    if kind == "txt":
-        good.write_text("good\n")
-        inputs = [good, bad]
-    if streamed:
-        import fsspec
-
-        for path in inputs:
-            fsspec.filesystem("memory").put(str(path), f"/malformed/{path.name}")
-        inputs = [f"memory://malformed/{path.name}" for path in inputs]
+    good.write_text("good\n")
     with pytest.raises(ValueError, match=rf"bad\.{kind}{line}") as caught:
-        read(inputs)
+        read([place(path) for path in ([good, bad] if kind == "txt" else [bad])])
     assert way in str(caught.value)
 
 

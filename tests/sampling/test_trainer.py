@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import re
 import runpy
 from pathlib import Path
@@ -16,7 +17,8 @@ import transformers
 from installed import GROUPED, before
 from small_models import tiny
 from torch import nn
-from transformers import Trainer, TrainingArguments
+from trainer_runs import QUIET, arguments
+from transformers import Trainer
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, branch_log_probs
 
@@ -63,22 +65,7 @@ class Looking(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
-def _arguments(folder: Path, **settings: Any) -> TrainingArguments:
-    return TrainingArguments(
-        output_dir=str(folder),
-        **{
-            "max_steps": 3,
-            "per_device_train_batch_size": 4,
-            "report_to": [],
-            "disable_tqdm": True,
-            "save_strategy": "no",
-            "logging_strategy": "no",
-            "dataloader_pin_memory": False,
-            "use_cpu": True,
-            "seed": 0,
-            **settings,
-        },
-    )
+_arguments = functools.partial(arguments, max_steps=3)
 
 
 def _texts() -> datasets.Dataset:
@@ -98,8 +85,8 @@ def test_a_frozen_table_in_the_collator_equals_the_live_path(wordpiece, tmp_path
     models = []
     for kind, with_table in ((Trainer, collate), (Live, collate.replace(embedding=None))):
         model = Reader()
-        arguments = _arguments(tmp_path, remove_unused_columns=False, dataloader_num_workers=0)
-        kind(model=model, args=arguments, train_dataset=_texts(), data_collator=with_table).train()
+        given = _arguments(tmp_path, remove_unused_columns=False, dataloader_num_workers=0)
+        kind(model=model, args=given, train_dataset=_texts(), data_collator=with_table).train()
         models.append(model)
     one, other = models
     assert len(one.seen) == len(other.seen) == 3
@@ -228,14 +215,14 @@ def test_a_gpt2_without_padding_token_trains_as_with_the_stock_line(byte_bpe, tm
         byte_bpe.pad_token = byte_bpe.eos_token
     collate = C(byte_bpe, pad_token=pad_token, model=models[0])
     byte_bpe.pad_token = byte_bpe.eos_token
-    arguments = _arguments(tmp_path, save_strategy="steps", save_steps=2, logging_strategy="steps", logging_steps=1)
+    given = _arguments(tmp_path, save_strategy="steps", save_steps=2, logging_strategy="steps", logging_steps=1)
     for model, processing, collator in (
         (models[0], collate, collate),
         (models[1], byte_bpe, transformers.DataCollatorWithPadding(byte_bpe)),
     ):
         trainer = Trainer(
             model=model,
-            args=arguments,
+            args=given,
             train_dataset=_texts().map(collate, batched=True, remove_columns="text"),
             eval_dataset=_texts().map(collate, batched=True, remove_columns="text"),
             processing_class=processing,
@@ -264,11 +251,8 @@ def test_generated_rows_and_labels_are_padded_with_the_tokenizers_token(wordpiec
     model = transformers.BartForConditionalGeneration(transformers.BartConfig(**sizes, **halves, **widths))
     collate = C(wordpiece, model=model, text_target_column="target")
     rows = _texts().map(lambda row: {"target": row["text"]}, remove_columns="label")
-    given = _arguments(tmp_path, remove_unused_columns=False).to_dict()
-    names = ("output_dir", "report_to", "disable_tqdm", "use_cpu", "dataloader_pin_memory", "remove_unused_columns")
-    settings = transformers.Seq2SeqTrainingArguments(
-        **{name: given[name] for name in names}, predict_with_generate=True, generation_max_length=40
-    )
+    generates = {"predict_with_generate": True, "generation_max_length": 40, "remove_unused_columns": False}
+    settings = transformers.Seq2SeqTrainingArguments(str(tmp_path), **generates, **QUIET)
     trainer = transformers.Seq2SeqTrainer(model=model, args=settings, data_collator=collate, processing_class=collate)
     labels = trainer.predict(rows).label_ids
     assert set(labels[:, -1].tolist()) == {wordpiece.pad_token_id}
@@ -276,9 +260,9 @@ def test_generated_rows_and_labels_are_padded_with_the_tokenizers_token(wordpiec
 
 def test_rows_grouped_by_length_train(wordpiece, tmp_path: Path) -> None:
     collate = C(wordpiece, look_ahead=False)
-    arguments = _arguments(tmp_path, **GROUPED, remove_unused_columns=False)
+    given = _arguments(tmp_path, **GROUPED, remove_unused_columns=False)
     rows = _texts().map(collate, batched=True)
-    trainer = Trainer(model=Looking(), args=arguments, train_dataset=rows, data_collator=collate)
+    trainer = Trainer(model=Looking(), args=given, train_dataset=rows, data_collator=collate)
     assert trainer.train().global_step == 3
 
 

@@ -26,6 +26,7 @@ from test_readme import REPO, blocks
 from torch import nn
 from torch.nn import functional as F
 from trainer_runs import (
+    QUIET,
     STEPS,
     TEXTS,
     AfterEachStep,
@@ -321,17 +322,13 @@ def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) 
     model = build("bart", wordpiece)
     use_sinusoidal_positions(model, recipe="paper")
     collate = fitted("bart", wordpiece, model)
-    given = arguments(tmp_path, remove_unused_columns=False).to_dict()
     settings = Seq2SeqTrainingArguments(
-        **{name: given[name] for name in ("output_dir", "max_steps", "per_device_eval_batch_size", "report_to")},
+        str(tmp_path),
+        max_steps=STEPS,
         remove_unused_columns=False,
         predict_with_generate=True,
         generation_max_length=9,
-        use_cpu=True,
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        save_strategy="no",
-        logging_strategy="no",
+        **QUIET,
     )
     trainer = Seq2SeqTrainer(
         model=model,
