@@ -148,7 +148,7 @@ def run(*given: Any, resume: Path | None = None, **settings: Any) -> Any:
     return trainer
 
 
-def loss_by_hand(model: Any, family: str) -> torch.Tensor:
+def loss_by_hand(model: Any, family: str, **smoothing: float) -> torch.Tensor:
     """The mean loss over the labels of all documents, each looked at alone."""
     losses, count = [], 0
     for row in rows():
@@ -157,16 +157,16 @@ def loss_by_hand(model: Any, family: str) -> torch.Tensor:
         logits = model(input_ids=torch.tensor([row["input_ids"]]), **cache).logits[0]
         if family != "bert":
             logits, labels = logits[:-1], labels[1:]
-        losses.append(torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum"))
+        losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="sum", **smoothing))
         count += int((labels != -100).sum())
     return sum(losses) / count
 
 
 @functools.cache
-def one_step_by_hand(family: str) -> tuple[Any, float]:
+def one_step_by_hand(family: str, **smoothing: float) -> tuple[Any, float]:
     """The model after one step on all documents, each looked at alone; and the mean loss over all their labels."""
     model = build(family).train()
-    loss = loss_by_hand(model, family)
+    loss = loss_by_hand(model, family, **smoothing)
     loss.backward()
     with torch.no_grad():
         for weight in model.parameters():
@@ -230,6 +230,11 @@ def test_a_trainer_that_calls_its_loss_scaled_takes_the_same_step(tmp_path: Path
     trainer = run(Scaled, tmp_path, "llama", whole=True)
     assert_same_weights(trainer.model, one_step_by_hand("llama")[0])
     assert trainer.loss_is_scaled_for_ga is True
+
+
+def test_labels_that_trainer_takes_out_of_a_batch_to_smooth_them_count(tmp_path: Path) -> None:
+    trainer = run(Budgeted, tmp_path, whole=True, label_smoothing_factor=0.1)
+    assert_same_weights(trainer.model, one_step_by_hand("gpt2", label_smoothing=0.1)[0])
 
 
 def test_a_loss_that_a_subclass_has_scaled_itself_is_not_weighted(tmp_path: Path) -> None:
@@ -312,8 +317,9 @@ def test_batches_are_padded_to_the_given_shapes(tmp_path: Path, word_level: Any)
         assert flat(trainer.documents()) == list(range(COUNT))
     assert widths[Shaped] <= set(plan_batches(LENGTHS, 64, shapes=3).shapes or ())
     assert widths[Eights] == {8, 16}
-    with pytest.raises(TypeError, match="a plan with shapes needs a collator that can pad"):
-        run(Shaped, tmp_path)
+    for kind, name in ((Shaped, "shapes"), (Eights, "multiple_of")):
+        with pytest.raises(TypeError, match=f"a plan with {name} needs a collator that can pad"):
+            run(kind, tmp_path)
 
 
 def test_texts_mapped_and_collated_by_this_package_train_by_tokens(tmp_path: Path) -> None:
