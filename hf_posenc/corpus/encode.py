@@ -257,7 +257,7 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
         collate = tokenizer.replace(**of_batches, **made)
     else:
         collate = DataCollatorWithPositionalEncoding(tokenizer, **made)
-    if packing:
+    if packing:  # in a second step: only a loaded tokenizer shows if it has a padding token
         own = collate.tokenizer  # packed rows are not padded, so any token may stand for padding
         spare = {} if own.pad_token is not None else {"pad_token": own.eos_token or own.convert_ids_to_tokens(0)}
         collate = collate.replace(packing=packing, padding=True, **spare)

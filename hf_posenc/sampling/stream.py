@@ -362,6 +362,8 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
 class _AsRead(Dataset[Any]):
     """Data set of a stream's `DataLoader`. The sampler yields rows instead of indices; they are returned unchanged."""
 
+    # A loader runs its sampler in one process, and its data set in each worker, where a stream would be read again.
+
     def __getitems__(self, batch: list[Numbered]) -> list[Numbered]:
         """Return `batch`, a list of numbered rows, unchanged."""
         return batch

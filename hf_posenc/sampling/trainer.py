@@ -103,6 +103,8 @@ class TokenBudgetMixin(TokenLogMixin):
         _signature_columns: list[str]
         _get_collator_with_removed_columns: Callable[..., Any]
 
+    # Trainer calls `get_batch_samples` for an optimizer step, then `training_step` for each of its batches, which calls
+    # `compute_loss`.
     _labels_of_step: torch.Tensor | None = None  # of all processes and accumulated batches
     _in_step = False
     _plan: PlanState | None = None  # of the current run
