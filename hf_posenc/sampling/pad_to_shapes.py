@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from .._common.errors import shorten, type_error, value_error
 from ..packing import BatchPlan
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 Collator = Callable[[Any], Any]
 
@@ -49,7 +46,8 @@ class PadToShapes:
 
     def __init__(self, collator: Collator, shapes: Sequence[int], column: str = "input_ids") -> None:
         _check_padding(collator, "shapes")
-        self.collator, self.shapes, self.column = collator, tuple(shapes), column
+        self.collator: Any = collator
+        self.shapes, self.column = tuple(shapes), column
         self._of: dict[int, Collator] = {}
 
     def __call__(self, rows: Sequence[Any]) -> Any:
@@ -69,11 +67,10 @@ class PadToShapes:
                 fix="a plan made from the lengths of this data set",
             )
         if shape not in self._of:
-            names = {field.name for field in dataclasses.fields(cast("DataclassInstance", self.collator))}
+            names = {field.name for field in dataclasses.fields(self.collator)}
             by_length = {"padding": "max_length", "max_length": shape, "pad_to_multiple_of": None}
-            self._of[shape] = _changed(
-                self.collator, by_length if by_length.keys() <= names else {"pad_to_multiple_of": shape}
-            )
+            settings = by_length if by_length.keys() <= names else {"pad_to_multiple_of": shape}
+            self._of[shape] = _changed(self.collator, settings)
         return self._of[shape](rows)
 
 

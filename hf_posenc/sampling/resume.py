@@ -73,6 +73,8 @@ class PlanState:
 
         plan = self
 
+        # A class for each run: with `restore_callback_states_from_checkpoint`, Trainer constructs its callbacks again,
+        # by `from_state`, which has nothing to pass but what a checkpoint stores.
         class TokenBudgetState(TrainerCallback, ExportableState):  # type: ignore[misc]
             def state(self) -> dict[str, Any]:
                 return {"args": {}, "attributes": {"plan": plan.now()}}

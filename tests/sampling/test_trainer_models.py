@@ -23,6 +23,7 @@ import transformers
 from families import WIDTH
 from installed import ARGUMENTS, before
 from test_readme import REPO, blocks
+from test_trainer import Reader
 from torch import nn
 from torch.nn import functional as F
 from trainer_runs import (
@@ -458,23 +459,9 @@ def within_seconds(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-class Reader(nn.Module):
-    """Takes embeddings with positions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(WIDTH, 2)
-
-    def forward(
-        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
-        logits = self.head((inputs_embeds * attention_mask[..., None]).sum(1))
-        return {"loss": F.cross_entropy(logits, labels), "logits": logits}
-
-
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_trainable_table_in_a_worker_raises_and_does_not_hang(tmp_path: Path, wordpiece: Any, context: str) -> None:
-    name, reader = "dataloader_multiprocessing_context", Reader()
+    name, reader = "dataloader_multiprocessing_context", Reader(WIDTH)
     if name not in ARGUMENTS and context != multiprocessing.get_start_method():
         pytest.skip(f"this version of transformers has no {name}")
     trainer = Trainer(
@@ -496,7 +483,7 @@ def test_a_trainable_table_in_a_worker_raises_and_does_not_hang(tmp_path: Path, 
 
 
 def test_a_trainable_table_in_the_collator_warns_once_and_never_trains(tmp_path: Path, wordpiece: Any) -> None:
-    reader = Reader()
+    reader = Reader(WIDTH)
     reader.table = nn.Embedding(len(wordpiece), WIDTH)
     before = reader.table.weight.detach().clone()
     collate = C(wordpiece, embedding=reader.table, model=reader)
