@@ -257,6 +257,8 @@ class Reference:
             return wanted
         row_labels = self._given_labels(wanted, others, targets is not None)
         has_labels = bool(o["labels"]) or targets is not None or row_labels is not None or rows[0].labels is not None
+        if self.family is not None and self.family.classes and any(len({*(row.documents or ())}) > 1 for row in rows):
+            wanted.refusals.append("has one output for each row")
         if o["on_no_labels"] is not None and not has_labels:
             wanted.refusals.append("on_no_labels is the treatment of rows without labels|without padding|consecutive")
         if targets is None and not o["labels"]:
