@@ -134,10 +134,7 @@ def _moved(
 
 
 def _count_from_first(config: Config, rows: Documents) -> Documents:
-    """Return rows in which given positions 0, 1, 2, ... of a document begin at the first position of the model.
-
-    Raise a `ValueError` for other positions before that one.
-    """
+    """Count given positions 0, 1, 2, ... of a document from the model's first one; raise for others before that."""
     first = config.model_first_position
     if "position_ids" not in rows.columns or not first:
         return rows
