@@ -14,7 +14,7 @@ from ..ragged import Ragged, offsets_of, round_up
 from .arrays import given_labels
 from .config import Config
 from .fit import check_label_values
-from .inputs import LABEL_COLUMNS, Given, Values, as_list, label_names
+from .inputs import LABEL_COLUMNS, Given, Values, label_names
 
 # ----------------------------------------------------------------------------------------------------- labels of tokens
 
@@ -150,11 +150,11 @@ def read_targets(
     names = label_names(columns)
     if len(names) != 1:
         return None, columns
-    targets = Ragged.from_rows(as_list(columns[names[0]]), name=names[0])
+    targets = Ragged.from_rows(columns[names[0]], name=names[0])
     mask = columns.get("decoder_attention_mask")
     is_token = None
     if mask is not None:
-        mask = Ragged.from_rows(as_list(mask), name="decoder_attention_mask", mask=True)
+        mask = Ragged.from_rows(mask, name="decoder_attention_mask", mask=True)
         if not np.array_equal(mask.lengths, targets.lengths):
             row = int((mask.lengths != targets.lengths).argmax())
             raise value_error(

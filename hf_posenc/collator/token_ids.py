@@ -40,14 +40,14 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     """
     columns = dict(given.columns)
     if len(columns) == 1:
-        ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
+        ids = Ragged.from_rows(columns.pop("input_ids"))
         check_ids(config, ids)
         rows, _ = read_documents({"input_ids": ids})
         return _truncated(config, rows), columns, _warning_of_padding(config, ids, {})
     texts = {name: mask for name, mask in columns.items() if name == "attention_mask" and is_no_mask(mask)}
     columns, is_packed = read_mask(columns, config.tokenizer.pad_token_id)
     is_packed |= MASK_NUMBERS in columns
-    ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
+    ids = Ragged.from_rows(columns.pop("input_ids"))
     check_ids(config, ids)
     refuse_foreign_names(columns, ids.lengths, named=config.accepts or ())
     per_token: dict[str, Ragged] = {}
