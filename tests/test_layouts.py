@@ -465,7 +465,7 @@ def test_a_column_with_a_value_per_token_that_no_model_takes_is_named_once() -> 
     collate = C(WORDS, model=spec, labels="causal_lm")
     row = {"input_ids": [5, 6, 7, 8], "sequence_id": [1, 0, 1, 1], "weights": [1, 1, 0, 0], "topic": 3, "row_id": 7}
     with pytest.warns(
-        UserWarning, match=r"columns \['topic', 'sequence_id', 'weights'\] are not in the batch"
+        UserWarning, match=r"columns \['sequence_id', 'weights', 'topic'\] are not in the batch"
     ) as warned:
         collate([row])
     assert len(warned) == 1

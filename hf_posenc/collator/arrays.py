@@ -7,25 +7,28 @@ values raises an error.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._common.constants import IGNORED
 from .._common.errors import explain, shorten, type_error, value_error
+from ..documents import LABEL_COLUMNS
 from ..ragged import Ragged
-from .inputs import LABEL_COLUMNS, Values, as_list, is_missing
+from .inputs import Values, as_list, is_missing
 
 _EXACT = np.float64(2.0**53)  # above it, float64 cannot represent every integer
 
 
-def as_array(name: str, values: Values) -> NDArray[Any] | None:
+def as_array(name: str, values: Values, tokens: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
     """Return the values of column `name`, stacked into a numeric array `(B,)` or `(B, ...)`; `None` if not numeric.
 
     Integers are int64, bools are bool, and floats keep their dtype (float64 for Python floats, float32 for bfloat16).
     The result is `None` if no value is a number: all are texts, empty lists or None. Raise a `TypeError` for a mix of
-    numbers and texts, and a `ValueError` for a mix of numbers and None, or for values of different shapes.
+    numbers and texts, and a `ValueError` for a mix of numbers and None, or for values of different shapes. `tokens` are
+    the numbers of tokens of given rows, for the message.
     """
     if isinstance(values, np.ndarray) and values.dtype.kind == "i":
         return values.astype(np.int64)
@@ -48,7 +51,10 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
     shapes = sorted({row.shape for row in arrays})
     if len(shapes) > 1:
         sizes = [shape[0] if len(shape) == 1 else shape or "(one number)" for shape in shapes]
-        raise ValueError(_ragged(name, f"lengths {sizes[0]} and {sizes[-1]}"))
+        is_like_tokens = tokens is not None and all(
+            len(row) >= count if row.ndim else False for row, count in zip(arrays, tokens.tolist(), strict=True)
+        )
+        raise ValueError(_ragged(name, f"lengths {sizes[0]} and {sizes[-1]}", is_like_tokens=is_like_tokens))
     stacked = np.stack(arrays)
     if stacked.dtype.kind == "f" and (np.abs(stacked) >= _EXACT).any():
         for index, row in enumerate(arrays):
@@ -114,12 +120,34 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
     return narrow
 
 
-def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
-    """Convert a label column to an array, or to a `Ragged` (a flat array with row lengths) for one label per token."""
-    if isinstance(values, Ragged) and np.array_equal(values.lengths, lengths):
-        return values
-    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == "i":
+def given_labels(
+    values: Values,
+    ids: Ragged,
+    *,
+    name: str = "labels",
+    per: Literal["row", "token"] | None = None,
+    is_token: NDArray[np.bool_] | None = None,
+) -> NDArray[Any] | Ragged:
+    r"""Convert a label column to an array `(B,)` or `(B, C)` of labels per row, or to a `Ragged` of labels per token.
+
+    The model decides, if `per` is given. Otherwise the kind of the values does, never their number: a number is one
+    label per row, a list of floats are several labels per row, and a list of integers are labels per token.
+
+    Args:
+        values (sequence): the labels of each row.
+        ids (`Ragged`): the rows of token ids. Labels per token have the same lengths, padding included.
+        name (`str`, *optional*, defaults to `"labels"`): name of the column, for messages.
+        per (`"row"` or `"token"`, *optional*): the part of the input that has labels, for the model.
+        is_token (`np.ndarray` `(N,)` bool, *optional*): False at padding. Labels may leave out the padding of their
+            row, or have -100 there, or be ids everywhere.
+
+    Raises:
+        ValueError, TypeError: for labels of another kind or number, with the row.
+    """
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == "i" and per != "token":
         return values.astype(np.int64)
+    if isinstance(values, Ragged) and per != "row":
+        return _labels_of_tokens(values, ids, name, per, is_token)
     rows = []
     for index, value in enumerate(as_list(values)):
         row = numbers(value, index, name)
@@ -135,31 +163,98 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
             "labels must be one number in every row, or one flat list in every row",
             got=f"{sorted({row.ndim for row in rows})} dimensions",
         )
-    integers = all(row.dtype.kind in "iub" or row.size == 0 for row in rows)
-    if rows[0].ndim == 0 or not integers:
+    are_floats = {row.dtype.kind == "f" for row in rows if row.size}
+    if rows[0].ndim == 0:
+        if per == "token":
+            raise value_error(
+                f"row 0 of column '{name}' is one number, and the model has an output for each token",
+                got=shorten(rows[0].item()),
+                fix="a list with one label per token in each row, or a model with one output for each row",
+            )
+        return np.stack(rows).astype(np.int64) if are_floats == {False} else to_float32(name, np.stack(rows))
+    if per is None and len(are_floats) == 2:
+        whole = next(index for index, row in enumerate(rows) if row.size and row.dtype.kind != "f")
+        raise value_error(
+            f"row {whole} of column '{name}' is a list of integers, which are labels of tokens, and other rows have "
+            "floats, which are several labels of a row",
+            got=shorten(rows[whole].tolist()),
+            fix=_LABELS_OF_ROWS,
+        )
+    if per == "row" or (per is None and are_floats == {True}):
         widths = sorted({row.size for row in rows})
         if len(widths) > 1:
             raise value_error(
-                f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all floats",
+                f"column '{name}' has lengths {widths[0]} and {widths[-1]}, and rows have the same number of labels",
                 fix="one number, or lists of the same length, in every row; integers for one label per token",
             )
-        return np.stack(rows).astype(np.int64) if integers else to_float32(name, np.stack(rows))
-    for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
-        if row.size != length:
+        return to_float32(name, np.stack(rows))
+    return _labels_of_tokens(Ragged.from_rows(rows, name="labels", mask=True), ids, name, per, is_token)
+
+
+_LABELS_OF_ROWS = "floats, [1.0, 0.0], for several labels of a row; or model=model, whose head decides"
+
+
+def _labels_of_tokens(
+    labels: Ragged, ids: Ragged, name: str, per: str | None, is_token: NDArray[np.bool_] | None
+) -> Ragged:
+    """Return labels per token in rows with the lengths of `ids`, -100 at padding that was left out."""
+    is_whole = labels.lengths == ids.lengths
+    tokens = ids.lengths if is_token is None else ids.where(is_token).lengths
+    fits = is_whole | (labels.lengths == tokens)
+    if not fits.all():
+        row = int(fits.argmin())
+        raise value_error(
+            f"row {row}: {labels.lengths[row]} labels for {tokens[row]} tokens",
+            got="a list of integers: each token needs a label, special tokens too",
+            fix="one label per word: see 'Labels per word' in docs/datasets-map.md"
+            + ("" if per == "token" else f"; {_LABELS_OF_ROWS}"),
+        )
+    if is_token is None:
+        return labels
+    values = np.full(len(ids.values), IGNORED)
+    values[np.repeat(is_whole, ids.lengths) | is_token] = labels.values
+    if per is None:  # labels of a row, such as classes, could be as many as its padded row is wide
+        is_ignored = values == IGNORED
+        is_own = is_ignored | (values == ids.values)
+        is_wrong = ids.where(~is_token & ~is_ignored).lengths.astype(np.bool_) & (ids.where(~is_own).lengths > 0)
+        if is_wrong.any():
+            row = int(is_wrong.argmax())
             raise value_error(
-                f"row {index}: {row.size} labels for {length} tokens",
-                got="each token needs a label, special tokens too",
-                fix="one label per word: see 'Labels per word' in docs/datasets-map.md; "
-                "or give one number per row (floats for several per text)",
+                f"row {row} of column '{name}' has {ids.lengths[row]} labels, as many as its padded row, and those at "
+                "padding are not -100: they may be labels of tokens or of the row",
+                got=shorten(labels[row].tolist()),
+                fix=f"-100 at padding for labels of tokens; {_LABELS_OF_ROWS}",
             )
-    return Ragged.from_rows(rows, name="labels", mask=True)
+    return Ragged(values, ids.lengths)
 
 
-def has_one_per_token(values: Values, lengths: NDArray[np.int64]) -> bool:
-    """Return True if each row of a column is a sequence with one value per token."""
-    rows = as_list(values)
-    sizes = [len(row) if hasattr(row, "__len__") and getattr(row, "ndim", 1) != 0 else -1 for row in rows]
-    return bool(np.array_equal(sizes, lengths))
+def token_values(name: str, rows: Values, lengths: NDArray[np.int64]) -> Ragged:
+    """Return a column with a number or a vector per token; raise if a row has more or fewer, or other values."""
+    arrays: list[NDArray[Any]] = []
+    for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
+        array = numbers(row, index, name)
+        if length and (array is None or array.ndim == 0 or len(array) != length):
+            raise value_error(
+                f"row {index} of column '{name}' must have one value for each of its {length} tokens",
+                got=shorten(row) if array is None else f"values of shape {array.shape}",
+                fix=f"one value per token, or dataset.remove_columns('{name}')",
+            )
+        if length and array is not None:
+            arrays.append(array)
+    if len(shapes := {array.shape[1:] for array in arrays}) > 1:
+        raise value_error(
+            f"the vectors of column '{name}' must have one width",
+            got=f"widths {sorted(shapes)}",
+            fix=f"vectors of one width, or dataset.remove_columns('{name}')",
+        )
+    flat = np.concatenate(arrays) if arrays else np.empty(0)
+    if name == "inputs_embeds" and flat.ndim != 2:
+        raise value_error(
+            "'inputs_embeds' must have a vector for each token",
+            got="one number per token" if len(flat) else "rows without tokens",
+            fix="vectors of the model's width, or dataset.remove_columns('inputs_embeds')",
+        )
+    return Ragged(flat.astype(np.float32) if name == "inputs_embeds" and flat.dtype != np.float16 else flat, lengths)
 
 
 def _as_lists(value: Any) -> Any:
@@ -213,24 +308,10 @@ def _label_fix(name: str, value: Any) -> str:
     return f'map names to numbers first, e.g. ds.map(lambda row: {{"{name}": [names.index(x) for x in row["{name}"]]}})'
 
 
-def _ragged(name: str, sizes: str) -> str:
+def _ragged(name: str, sizes: str, *, is_like_tokens: bool = False) -> str:
+    advice = f"dataset.remove_columns('{name}'), or pad it first; per-token labels belong into a column 'labels'"
     return explain(
         f"column '{name}' has {sizes}",
         got="lists of numbers of different lengths, which cannot be stacked",
-        fix=f"dataset.remove_columns('{name}'), or pad it first; per-token labels belong into a column 'labels'",
+        fix=f"token_columns=('{name}',), if it has one value per token; {advice}" if is_like_tokens else advice,
     )
-
-
-def stored_embeddings(stored: Values, lengths: NDArray[np.int64]) -> Ragged:
-    """Return the given column `inputs_embeds`, one float vector per token; raise if a row has more or fewer."""
-    rows: list[NDArray[Any]] = []
-    for index, (value, length) in enumerate(zip(stored, lengths, strict=True)):
-        row = numbers(value, index, "inputs_embeds")
-        if row is None or row.ndim != 2 or len(row) != length:
-            raise value_error(
-                f"row {index}: 'inputs_embeds' of shape {getattr(row, 'shape', None)} for {length} tokens",
-                fix="one vector per token, or dataset.remove_columns('inputs_embeds')",
-            )
-        rows.append(row)
-    flat = np.concatenate(rows)
-    return Ragged(flat if flat.dtype == np.float16 else flat.astype(np.float32), lengths)

@@ -12,7 +12,7 @@ from .._common.errors import MissingKeyError, explain, type_error
 from ..documents import BRANCHES
 from ..positions import SinusoidalPositionalEncoding
 from ..view import TokensOf, batch_html, facts, page_of
-from .inputs import COLLATED_BY_TRAINERS
+from .formats import COLLATED_BY_TRAINERS
 
 # For a missing key: the setting of the collator that adds it, or the expression that is meant.
 _MADE_BY = {

@@ -16,7 +16,8 @@ from .._common.errors import explain, shorten, type_error, value_error
 from ..documents import Documents
 from .config import Config
 from .conversations import chat_ids, template_settings
-from .inputs import COLLATED_BY_TRAINERS, Given, Messages, Values, as_list, is_conversation
+from .formats import COLLATED_BY_TRAINERS, is_conversation
+from .inputs import Given, Messages, Values, as_list
 from .settings import Settings
 
 Ids = NDArray[np.int64]

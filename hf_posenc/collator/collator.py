@@ -281,12 +281,11 @@ class DataCollatorWithPositionalEncoding(Processor):
         carried = {name: values for name, values in tokenized.per_row.items() if name not in columns}
         if is_lazy_batch(given):  # `map` adds its columns, but for those in its `remove_columns`
             is_same = np.array_equal(tokenized.sample, np.arange(len(tokenized.sample)))
-            moved = {name: columns.pop(name) for name in tokenized.moved}
-            given.update(to_mapping(moved if is_same else carried | moved))
+            given.update(to_mapping({} if is_same else carried))
             return to_mapping(columns)
         if isinstance(given, Mapping):
-            read = self._config.settings._text_columns if tokenized.source == "texts" else ()
-            return to_mapping(columns | {name: values for name, values in carried.items() if name not in read})
+            carried = {name: values for name, values in carried.items() if name not in tokenized.text_columns}
+            return to_mapping(columns | carried)
         if self.return_overflowing_tokens:
             check_repeated(carried)
         return to_table(columns | carried)
@@ -657,7 +656,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         arrays, left_out = arrange(self._config, tokenized)
         warn_of_batch(self._config, tokenized, arrays, left_out, self._warnings)
         # Rows of `batches` are not those of one call, and texts alone have nothing to warn of.
-        if tokenized is not source and (tokenized.per_row or tokenized.moved or self.model is not None):
+        if tokenized is not source and (tokenized.per_row or self.model is not None):
             is_training = self._module is not None and getattr(self._module(), "training", False)
             warn_of_source(self._config, tokenized, arrays, self._warnings, is_training=is_training)
         values: Mapping[str, Any] = arrays

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.errors import explain, in_bytes, require_one_split, type_error, value_error
-from ..documents import BRANCHES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, TOKEN_INDICES, Documents
+from ..documents import BRANCHES, LABEL_COLUMNS, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
-from .inputs import LABEL_COLUMNS, as_list, label_names
+from .inputs import as_list, label_names
 from .other_columns import name_taken, padded_indices
 from .pipeline import tokenize
 
@@ -40,10 +40,10 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
     A new column with values per token is a `Ragged` (a flat array with row lengths), or a padded array with
     `padding="max_length"`. `to_mapping` and `to_table` convert the result for the user.
     """
-    ids, length, fills = rows.ids, config.fixed_length, {**config.fills, **rows.moved}
+    ids, length = rows.ids, config.fixed_length
 
     def padded(name: str, column: Ragged) -> Column:
-        return column if length is None else column.pad(fills[name], length, side=config.side)
+        return column if length is None else column.pad(config.fills[name], length, side=config.side)
 
     per_token = {name: column for name, column in rows.columns.items() if name != BRANCHES or name in rows.boundaries}
     # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
@@ -205,7 +205,7 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
 
     tokenized, _ = tokenize(config, first_rows(rows))
     columns = to_mapping({**tokenized.per_row, **to_columns(config, tokenized, None)})
-    removed = dropped & ((tokenized.per_row.keys() | tokenized.moved.keys()) - {"length", *TOKEN_INDICES})
+    removed = dropped & (tokenized.per_row.keys() - {"length", *TOKEN_INDICES})
     kept = {name: column for name, column in columns.items() if name not in removed}
     features = dict(datasets.Dataset.from_dict(kept).features)
     row_features = dict(getattr(rows, "features", None) or {})

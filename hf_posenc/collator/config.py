@@ -11,14 +11,13 @@ from typing import Any
 from .._common.compat import has_target_mode
 from .._common.constants import IGNORED, PaddingSide
 from .._common.errors import value_error, warn
-from ..documents import NUMBERS, PER_TOKEN, Limits
+from ..documents import LABEL_COLUMNS, NUMBERS, PER_TOKEN, Limits
 from ..models import ModelSpec
 from ..tokenization import Encoder
 from ..tokenization.encoder import calls_only_rust
 from ..tokenization.loading import private_copy, stated_limit
 from .embed import Embedder
 from .fit import check_fit, decoder_start
-from .inputs import LABEL_COLUMNS
 from .labels import LABEL_KINDS
 from .settings import MaskedLM, Settings, padding_of, truncation_of
 
@@ -60,9 +59,9 @@ class Config:
         self.model_first_position = 0 if counts is self.embedder else self.first_position
         # Padding value of each column.
         self.fills = {name: column.fill for name, column in PER_TOKEN.items()} | dict.fromkeys(NUMBERS, -1)
-        self.fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED)
+        self.fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED) | dict.fromkeys(settings.token_columns, 0)
         at_padding = self.first_position if counts.padding_position is None else counts.padding_position
-        self.fills |= {"attention_mask": 0, "inputs_embeds": 0, "position_ids": at_padding}
+        self.fills |= {"attention_mask": 0, "position_ids": at_padding}
         self.padding_id = tokenizer.pad_token_id
         self.fills |= {"input_ids": int(self.padding_id or 0), "token_type_ids": int(tokenizer.pad_token_type_id)}
         # True if the padding id is that of no other special token, such as eos, which may end a text.
@@ -84,22 +83,23 @@ class Config:
         of_texts = self.limits if settings.branches is None else Limits()
         self.encoder = Encoder(tokenizer, of_texts, word_ids=whole_words, **options)
         self.target_encoder = None
-        if settings.text_target_column is not None:
+        # True if labels are separate token sequences, as in translation.
+        targets_by_model = model is not None and model.is_encoder_decoder and model.shifts_labels
+        self.has_targets = settings.text_target_column is not None or bool(targets_by_model and settings.labels is None)
+        if self.has_targets:
             # A mode for targets is a state of the tokenizer, so inputs and targets cannot share one.
             is_shared = calls_only_rust(tokenizer) and not has_target_mode(tokenizer)
             target_tokenizer = tokenizer if is_shared else private_copy(tokenizer)
             self.target_encoder = Encoder(target_tokenizer, self.target_limits, targets=True, **options)
         self.label_kind = None if settings.label_name is None else LABEL_KINDS[settings.label_name]
         self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)
-        # True if labels are separate token sequences, as in translation.
-        targets_by_model = model is not None and model.is_encoder_decoder and model.shifts_labels
-        self.has_targets = self.target_encoder is not None or bool(targets_by_model and settings.labels is None)
         self._check_targets()
         # First id of `decoder_input_ids`, if the collator makes them.
         self.decoder_start = decoder_start(model, tokenizer) if self.has_targets else None
         # True if each label is predicted from the token before it: the kind of labels says so, or else the model.
         by_model = bool(model.shifts_labels) if model is not None and model.is_examined else None
         self.predicts_next = by_model if self.label_kind is None else self.label_kind.predicts_next
+        self.labels_per = None if model is None else model.labels_per
         # True if there is no model, and models with such a tokenizer count positions from 2, as RoBERTa and XLM-R.
         first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
         is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)

@@ -5,7 +5,6 @@ The input is read and checked, never tokenized or modified.
 
 from __future__ import annotations
 
-import difflib
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, require_one_split, shorten, type_error, value_error
+from ..documents import LABEL_COLUMNS
 from ..ragged import Ragged, lock_free_cache
+from .formats import COMPLETION, PROMPT, is_conversation, missing, text_columns
 
 if TYPE_CHECKING:
     from .settings import Settings
-
-LABEL_COLUMNS = ("label", "label_ids", "labels")
-
-COLLATED_BY_TRAINERS = "DPOTrainer, RewardTrainer and KTOTrainer have collators of their own: leave out data_collator="
 
 # By the origin of texts, for messages: code that leaves out those that are missing, and that makes texts of values.
 # Other origins are columns and rows of a data set.
@@ -58,20 +55,28 @@ class Given:
     Args:
         count (`int`): number of rows.
         texts (`list`, *optional*): checked texts, each a `str` or a list of words; `None` for tokenized rows, and for
-            prompts with `branches`.
+            prompts.
         pairs (`list`, *optional*): the second text of each pair; `None` if the texts are not pairs.
         targets (`list`, *optional*): the texts to predict; `None` if there are none.
+        prompts, completions (`list`, *optional*): checked texts; the completions are `None` for prompts alone.
         columns (`dict` from `str` to sequence): all columns of the input by name, including the text columns, but no
             conversations. Columns of a table are Arrow columns.
+        text_columns (`tuple` of `str`, *optional*): names of the columns with the texts.
         conversations (`list`, *optional*): a list of messages for each row; `None` if the input has none.
+        prompt_messages (`list` of `int`, *optional*): number of the first messages of each conversation that are its
+            prompt, in which nothing is trained on; `None` if there are no prompts.
     """
 
     count: int
     texts: list[Any] | None = None
     pairs: list[Any] | None = None
     targets: list[Any] | None = None
+    prompts: list[str] | None = None
+    completions: list[str] | None = None
     columns: dict[str, Values] = field(default_factory=dict)
+    text_columns: tuple[str, ...] = ()
     conversations: list[Any] | None = None
+    prompt_messages: list[int] | None = None
 
 
 class DatasetRows(Sequence[Any]):
@@ -155,7 +160,7 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
             got=shorten(rows[0]),
             fix='[{"prompt": "I ride", "chosen": " a bike", "rejected": " a fish"}], with text_column="prompt"',
         )
-    texts, pairs = _texts_and_pairs(rows, None, settings, "list")
+    texts, pairs = _texts_and_pairs(rows, None, settings, "list", settings.text_column)
     return Given(len(texts), texts, pairs)
 
 
@@ -176,10 +181,10 @@ def empty_batch(source: object) -> str:
 
 
 def _texts_and_pairs(
-    rows: Values, seconds: Values | None, settings: Settings, origin: str
+    rows: Values, seconds: Values | None, settings: Settings, origin: str, column: str
 ) -> tuple[list[Any], list[Any] | None]:
     """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`."""
-    column, words = settings.text_column, settings.is_split_into_words
+    words = settings.is_split_into_words
     if seconds is not None:
         pair = str(settings.text_pair_column)
         return _checked(rows, column, words, origin), _checked(seconds, pair, words, origin)
@@ -194,6 +199,15 @@ def _texts_and_pairs(
                 f"row {index} of column '{column}' is {type(row).__name__}, expected a pair like row 0",
                 got=shorten(row),
                 fix='pairs are tuples of two texts in every row, e.g. [("a", "b"), ("c", "d")]',
+            )
+        numbers = [isinstance(part, (int, float, np.number)) for part in row]
+        if sum(numbers) == 1:
+            raise type_error(
+                f"row {index} is a tuple of a text and a number: a number is a label, and a row with a label is a dict",
+                got=shorten(row),
+                fix='[{"label": label, "text": text} for label, text in rows]; frame.to_dicts() in polars'
+                if numbers[0]
+                else '[{"text": text, "label": label} for text, label in rows]; frame.to_dicts() in polars',
             )
     firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
     return _checked(firsts, column, words, "pairs"), _checked(seconds, f"{column} (second of the pair)", words, "pairs")
@@ -259,59 +273,33 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, orig
         return Given(count, targets=None if "labels" in columns else targets, columns=columns)
     if settings.branches is not None:  # `branches` reads the prompts and answers
         return Given(count, columns=columns)
+    names = text_columns(columns, settings)
+    column, is_named = names[0], names == settings._text_columns
     for argument in ("text_column", "text_pair_column"):  # the target column may be missing, as at inference
-        name = getattr(settings, argument)
+        name = getattr(settings, argument) if is_named else None
         if name is not None and name not in columns:
-            raise _missing(name, argument, columns, settings)
-    texts_ = as_list(columns[settings.text_column])
+            first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
+            raise missing(name, argument, first, settings)
+    texts_ = as_list(columns[column])
+    completions = as_list(columns[COMPLETION]) if COMPLETION in names and not is_named else None
     if len(texts_) and is_conversation(next(iter(texts_))):
-        others = {name: values for name, values in columns.items() if name != settings.text_column}
-        chats = _conversations(texts_, settings.text_column)
-        return Given(count, targets=targets, columns=others, conversations=chats)
+        others = {name: values for name, values in columns.items() if name not in names}
+        chats, sizes = _conversations(texts_, column), None
+        if column == PROMPT and not is_named:
+            sizes = [len(chat) for chat in chats]
+            if completions is not None:
+                answers = _conversations(completions, COMPLETION)
+                chats = [[*chat, *answer] for chat, answer in zip(chats, answers, strict=True)]
+        return Given(count, targets=targets, columns=others, conversations=chats, prompt_messages=sizes)
+    if column == PROMPT and not is_named:
+        prompts, *answers = (_checked(as_list(columns[name]), name, False, origin) for name in names)
+        return Given(
+            count, prompts=prompts, completions=answers[0] if answers else None, columns=columns, text_columns=names
+        )
     pair = settings.text_pair_column
     seconds = None if pair is None else as_list(columns[pair])
-    texts, pairs = _texts_and_pairs(texts_, seconds, settings, origin)
-    return Given(count, texts, pairs, targets, columns)
-
-
-def _missing(name: str, argument: str, columns: Mapping[str, Values], settings: Settings) -> ValueError:
-    """Return the error for a column of texts that is not there, with the setting or column that may be meant."""
-    from ..documents import is_foreign_ids
-
-    # The most frequent reason is Trainer, which removes columns that the model does not name (transformers #7823).
-    first = {key: next(iter(as_list(values)), None) for key, values in columns.items()}
-    texts = [key for key, value in first.items() if isinstance(key, str) and isinstance(value, str)]
-    texts = [key for key in texts if key not in settings._text_columns]
-    chats = [key for key, value in first.items() if argument == "text_column" and is_conversation(value)]
-    if {"chosen", "rejected"} <= first.keys():
-        fix = (
-            'both in one row: text_column="prompt", branches=("chosen", "rejected"); '
-            f"{COLLATED_BY_TRAINERS}; one of them: {argument}='chosen'"
-        )
-    elif {"role", "content"} <= first.keys():
-        fix = "collate([conversation]), a list of conversations"
-    elif names := [*chats, *difflib.get_close_matches(name, texts, n=1), *texts]:
-        fix = f"{argument}={names[0]!r}"
-    elif ids := [key for key, value in first.items() if is_foreign_ids(key, value)]:
-        rename = f"dataset.rename_column('{ids[0]}', 'input_ids')"
-        return value_error(
-            f"column '{ids[0]}' has token ids, which are read from 'input_ids'",
-            got=f"columns {sorted(columns, key=str)}",
-            fix=rename if len(ids) == 1 else f"{COLLATED_BY_TRAINERS}; for one of the columns {rename}",
-        )
-    else:
-        fix = (
-            "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
-            f"first, dataset.map(collate, batched=True); another column: {argument}='...'"
-        )
-    return value_error(f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}", fix=fix)
-
-
-def is_conversation(value: object) -> bool:
-    """Return True for a list of messages, such as `[{"role": "user", "content": "..."}]`, or pandas' array of them."""
-    if not isinstance(value, list) and not (isinstance(value, np.ndarray) and value.ndim):
-        return False
-    return len(value) > 0 and isinstance(value[0], Mapping)
+    texts, pairs = _texts_and_pairs(texts_, seconds, settings, origin, column)
+    return Given(count, texts, pairs, targets, columns=columns, text_columns=names)
 
 
 def _conversations(rows: Values, column: str) -> list[Any]:

@@ -9,53 +9,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, shorten, value_error
-from ..documents import LENGTHS, OFFSETS, SUPERVISION, TOKEN_INDICES, Documents
-from .arrays import as_array, stored_embeddings, to_float32
+from ..documents import LABEL_COLUMNS, LENGTHS, OFFSETS, SUPERVISION, TOKEN_INDICES, Documents
+from .arrays import as_array, to_float32
 from .config import Config
-from .inputs import LABEL_COLUMNS, Values, as_list
+from .inputs import Values, as_list
 
 # Columns that are not copied into a batch: they are read elsewhere, or no model accepts them.
-NOT_COPIED = ("length", "offset_mapping", *LENGTHS, *OFFSETS, *LABEL_COLUMNS)
+NOT_COPIED = ("length", *LENGTHS, *OFFSETS, *LABEL_COLUMNS)
 
 
 def other_columns(
-    config: Config, rows: Documents, out: Mapping[str, NDArray[Any]], inside: NDArray[np.bool_]
+    config: Config, rows: Documents, out: Mapping[str, NDArray[Any]], width: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the numeric columns of the input that are not yet in the batch `out`, as arrays by name.
-
-    `inside` `(B, T)` is True at tokens of the padded rows.
-    """
-    columns, embeds = {}, config.embedder.rows is not None
-    for name, fill in rows.moved.items():
-        column = rows.columns[name]
-        if name in (*NOT_COPIED, *out) or not config.takes(name) or (name == "inputs_embeds" and embeds):
-            continue
-        if name == "inputs_embeds":
-            column = stored_embeddings(list(column), rows.ids.lengths)
-        if column.values.dtype.kind in "iufb":
-            array = column.pad(fill, inside.shape[1], side=config.side, inside=inside)
-            columns[name] = _for_model(config, name, array)
-        else:
-            as_array(name, list(column))  # raises for numbers beside other values
+    """Return the numeric columns of the input that are not yet in the batch `out` of `width` columns, by name."""
+    columns = {}
     for name in rows.per_row:
         if name in NOT_COPIED or (rows.source == "texts" and name in SUPERVISION):
             continue
         if name in out:
             if rows.source == "texts":
                 raise ValueError(name_taken(name, rows))
-        elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
-            if not embeds:
-                embeddings = stored_embeddings(as_list(rows.per_row[name]), rows.ids.lengths)
-                columns[name] = embeddings.pad(0, inside.shape[1], side=config.side, inside=inside)
-        elif config.takes(name) and (values := as_array(name, as_list(rows.per_row[name]))) is not None:
+        elif config.takes(name):
+            values = as_list(rows.per_row[name])
+            array = as_array(name, values, None if rows.source == "texts" else rows.ids.lengths)
+            if array is None:
+                continue
             if name in TOKEN_INDICES:
-                values = padded_indices(rows, values, inside.shape[1], config.side)
-            columns[name] = _for_model(config, name, values)
+                array = padded_indices(rows, array, width, config.side)
+            is_narrowed = config.accepts is not None and array.dtype.kind == "f"
+            columns[name] = to_float32(name, array) if is_narrowed else array
     return columns
-
-
-def _for_model(config: Config, name: str, array: NDArray[Any]) -> NDArray[Any]:
-    return to_float32(name, array) if config.accepts is not None and array.dtype.kind == "f" else array
 
 
 def padded_indices(

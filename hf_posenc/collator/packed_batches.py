@@ -48,7 +48,8 @@ def flat_row(config: Config, documents: Documents) -> dict[str, Any]:
         # A model may limit the length of a document, so the padding is divided like a long text.
         parts = np.diff([*range(0, padding, config.limits.max_length or padding), padding])
         for name, column in columns.items():
-            columns[name] = Ragged.joined([column, Ragged(np.full(padding, config.fills[name]), parts)])
+            fill = np.full((padding, *column.values.shape[1:]), config.fills[name], column.values.dtype)
+            columns[name] = Ragged.joined([column, Ragged(fill, parts)])
     lengths = columns["input_ids"].lengths
     lengths = lengths[lengths > 0]
     offsets = offsets_of(lengths).astype(np.int32)
@@ -71,6 +72,7 @@ def flat_row(config: Config, documents: Documents) -> dict[str, Any]:
 def _packed(config: Config, documents: Documents) -> dict[str, Ragged]:
     """Return the columns of documents that packed rows keep."""
     names = [name for name, column in PER_TOKEN.items() if column.packed]
+    names += [name for name in config.settings.token_columns if config.takes(name)]
     if "token_type_ids" not in config.names:
         names.remove("token_type_ids")
     return {name: documents.columns[name] for name in ("input_ids", "labels", *names) if name in documents.columns}

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import counted, in_bytes, shorten, value_error
-from ..documents import BRANCHES, PER_TOKEN, TOKEN_INDICES, Documents
+from ..documents import BRANCHES, LABEL_COLUMNS, PER_TOKEN, TOKEN_INDICES, Documents
 from ..masks import look_ahead_of_batch
 from ..ragged import Ragged, round_up
 from .config import Config
-from .inputs import LABEL_COLUMNS, Messages, label_names, read
+from .inputs import Messages, label_names, read
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -39,6 +39,21 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
             fix="TrainingArguments(remove_unused_columns=False); or dataset.map(collate, batched=True), which stores "
             "position_ids that Trainer keeps; branches=None for other rows",
         )
+    for name in config.settings.token_columns:
+        if name not in given.columns or "input_ids" not in given.columns:
+            raise value_error(
+                f"token_columns has {name!r}, a column with one value per token, and these rows have none",
+                got=f"columns {sorted(given.columns, key=str)}" if given.columns else "texts",
+                fix="rows of input_ids with this column; or collate.replace(token_columns=()) for other rows",
+            )
+    if "input_ids" not in given.columns and not given.columns.keys().isdisjoint(TOKEN_INDICES):
+        from .other_columns import refuse_token_indices
+
+        refuse_token_indices(config, given.columns)
+    if given.prompts is not None:
+        from .prompts import tokenize_prompts
+
+        given = tokenize_prompts(config, given)
     if given.conversations is not None:
         from .conversations import tokenize_conversations
 
@@ -46,10 +61,6 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
     if given.texts is not None:
         if config.settings.is_split_into_words:
             _check_words(config, given.texts)
-        if not given.columns.keys().isdisjoint(TOKEN_INDICES):
-            from .other_columns import refuse_token_indices
-
-            refuse_token_indices(config, given.columns)
         rows, columns = config.encoder.tokenize(given.texts, given.pairs), given.columns
     else:
         from .token_ids import read_ids
@@ -66,8 +77,9 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
         from .targets import read_targets
 
         targets, columns = read_targets(config, given, columns)
-    source = "texts" if given.texts is not None else "ids" if given.conversations is None else "conversations"
-    rows = rows.replaced(per_row=columns, targets=targets, source=source)
+    kinds = {"texts": given.texts, "prompts": given.prompts, "conversations": given.conversations}
+    source = next((kind for kind, rows_ in kinds.items() if rows_ is not None), "ids")
+    rows = rows.replaced(per_row=columns, targets=targets, source=source, text_columns=given.text_columns)
     return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows, messages
 
 
@@ -192,8 +204,10 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
     if rows.sizes is not None:
         out["document_ids"] = pad("document_ids", rows.document_ids)
     for name, column in rows.columns.items():
-        is_read = name in PER_TOKEN and PER_TOKEN[name].in_batch and name not in rows.moved
-        if is_read and name not in out and name != "token_type_ids":
+        is_own = name in config.settings.token_columns and config.takes(name)
+        is_named = name in PER_TOKEN and PER_TOKEN[name].in_batch and name != "token_type_ids"
+        is_made = name in out or (name == "inputs_embeds" and config.embedder.rows is not None)  # by the table
+        if (is_own or is_named) and not is_made:
             out[name] = pad(name, column)
     if rows.targets is not None:
         from .targets import pad_targets
@@ -206,11 +220,11 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
     # Rows that were tokenized and split before keep the mapping to their texts.
     if config.limits.overflow and (rows.source == "texts" or "overflow_to_sample_mapping" not in rows.per_row):
         out["overflow_to_sample_mapping"] = rows.sample
-    if not rows.per_row and not rows.moved:
+    if not rows.per_row:
         return out
     from .other_columns import other_columns
 
-    return out | other_columns(config, rows, out, inside)
+    return out | other_columns(config, rows, out, width)
 
 
 def _width(config: Config, ids: Ragged) -> int:

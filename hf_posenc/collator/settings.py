@@ -17,7 +17,7 @@ import numpy as np
 from .._common.constants import PaddingSide
 from .._common.errors import explain, one_of, shorten, type_error, unknown_keyword, value_error
 from .._common.integers import as_integer
-from ..documents import Truncation
+from ..documents import BOUNDARIES, LABEL_COLUMNS, PER_TOKEN, TOKEN_INDICES, Truncation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -155,6 +155,7 @@ class Settings:
     return_overflowing_tokens: bool = False
     stride: int = 0
     branches: str | tuple[str, ...] | None = None
+    token_columns: tuple[str, ...] = ()
     add_special_tokens: bool = True
     on_empty: str = "error"
     look_ahead: bool | None = None
@@ -186,6 +187,11 @@ class Settings:
         names = (self.text_column, self.text_pair_column, self.text_target_column)
         return tuple(name for name in names if name is not None)
 
+    @property
+    def _reads_formats(self) -> bool:
+        """True if the names of columns decide which of them have the texts, and not the settings."""
+        return self.text_column == "text" and self.text_pair_column is None and not self.is_split_into_words
+
     def settings(self) -> dict[str, Any]:
         """Return the values of all arguments by name, except the tokenizer and the embedding."""
         names = [field.name for field in dataclasses.fields(Settings) if field.name not in ("tokenizer", "embedding")]
@@ -213,6 +219,17 @@ class Settings:
                     got=shorten(names),
                     fix='branches="answers", or branches=("chosen", "rejected")',
                 )
+        given: Any = self.token_columns
+        names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (list, tuple)) else (None,)
+        if not all(isinstance(name, str) for name in names):
+            raise type_error("token_columns are names of columns", got=repr(given), fix='token_columns=("weight",)')
+        object.__setattr__(self, "token_columns", names)  # a list: of a saved collator
+        if known := {"input_ids", *BOUNDARIES, *PER_TOKEN, *LABEL_COLUMNS, *TOKEN_INDICES} & {*names}:
+            raise value_error(
+                "token_columns are columns with one value per token that have no meaning for this package",
+                got=f"{sorted(known)}, which are read by their names",
+                fix=f"token_columns={tuple(name for name in names if name not in known)}",
+            )
         for name, (minimum, example) in _INTEGERS.items():
             if getattr(self, name) is not None or name == "stride":
                 number = as_integer(getattr(self, name), name, minimum=minimum, example=example)

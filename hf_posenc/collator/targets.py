@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import value_error
-from ..documents import Documents
+from ..documents import LABEL_COLUMNS, Documents
 from ..ragged import Ragged, offsets_of, round_up
 from .arrays import given_labels
 from .config import Config
 from .fit import check_label_values
-from .inputs import LABEL_COLUMNS, Given, Values, label_names
+from .inputs import Given, Values, label_names
 
 # ----------------------------------------------------------------------------------------------------- labels of tokens
 
@@ -36,7 +36,7 @@ def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any
     if names:
         given: NDArray[Any] | Ragged | None = rows.columns.get(names[0])
         if given is None:
-            given = given_labels(rows.per_row[names[0]], rows.ids.lengths, name=names[0])
+            given = given_labels(rows.per_row[names[0]], rows.ids, name=names[0], per=config.labels_per)
         if config.model is not None:
             check_label_values(given, config.model, rows.sample, names[0])
         labels = Ragged(given.values, documents.ids.lengths) if isinstance(given, Ragged) else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, shorten, value_error
 from ..documents import (
     BOUNDARIES,
+    LABEL_COLUMNS,
     LENGTHS,
     MASK_NUMBERS,
     NUMBERS,
@@ -24,9 +23,9 @@ from ..documents import (
     refuse_foreign_names,
 )
 from ..ragged import Ragged
-from .arrays import as_array, given_labels, has_one_per_token, numbers
+from .arrays import as_array, given_labels, to_float32, token_values
 from .config import Config
-from .inputs import LABEL_COLUMNS, Given, Messages, Values, as_list, label_names
+from .inputs import Given, Messages, Values, as_list, label_names
 
 BEYOND = np.iinfo(np.int32).max  # an index of a token beyond its row, in any padded row
 _GIVEN = "index among the given tokens"  # a column of rows while they are truncated
@@ -50,22 +49,10 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     ids = Ragged.from_rows(columns.pop("input_ids"))
     check_ids(config, ids)
     refuse_foreign_names(columns, ids.lengths, named=config.accepts or ())
-    per_token: dict[str, Ragged] = {}
-    further = [name for name, column in PER_TOKEN.items() if not column.if_named or config.takes(name)]
-    for name in (*BOUNDARIES, *further):
-        if name in columns and not _is_missing(name, values := as_list(columns[name])):
-            per_token[name] = _ragged(name, values)
-        if name not in (*LENGTHS, *OFFSETS):  # after truncation, `map` stores other ones
-            columns.pop(name, None)
+    per_token = _read_per_token(config, columns, ids)
     mask = per_token.get("attention_mask")
     if mask is not None and config.accepts is not None and "global_attention_mask" in config.accepts:
         _check_no_global_attention(mask)
-    for name in [] if config.has_targets else label_names(columns):
-        if has_one_per_token(columns[name], ids.lengths):
-            labels = given_labels(columns[name], ids.lengths, name=name)
-            if isinstance(labels, Ragged):
-                per_token[name] = labels
-                del columns[name]
     rows, index = read_documents(
         {"input_ids": ids, **per_token},
         is_packed=is_packed,
@@ -74,63 +61,70 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     if texts:  # `map` stores them as they are
         columns |= texts
         rows = rows.replaced(boundaries=tuple(name for name in rows.boundaries if name not in texts))
+    is_token, messages = None, Messages()
     if index is not None:
         _check_not_hidden(config, ids, rows, per_token)
+        is_token = np.zeros(len(ids.values), np.bool_)
+        is_token[index] = True
+    for name in [] if config.has_targets else label_names(columns):
+        labels = given_labels(columns[name], ids, name=name, per=config.labels_per, is_token=is_token)
+        if isinstance(labels, Ragged):
+            values = labels.values if index is None else labels.values[index]
+            rows = rows.with_columns(**{name: Ragged(values, rows.ids.lengths)})
+            del columns[name]
     has_indices = not columns.keys().isdisjoint(TOKEN_INDICES)
     if has_indices:
         given_places = np.arange(len(ids.values)) if index is None else index
         rows = rows.with_columns(**{_GIVEN: Ragged(given_places, rows.ids.lengths)})
-    moved, fills = _moved(columns, ids, np.arange(len(ids.values)) if index is None else index)
-    kept = {name: Ragged(values, rows.ids.lengths) for name, values in moved.items()}  # names may be numbers
-    rows = rows.replaced(columns=rows.columns | kept, moved=fills)
-    columns = {name: values for name, values in columns.items() if name not in moved}
     rows = _truncated(config, _count_from_first(config, rows))
+    if rows.truncated and (names := _as_long_as_rows(columns, ids.lengths)):
+        messages["whole columns"] = explain(
+            f"columns {names} have as many values as their rows had tokens before truncation, and stay whole",
+            got=f"{rows.truncated} rows truncated to {config.limits.max_length} tokens; this warning is given once",
+            fix=f"token_columns={tuple(names)}, if they have one value per token",
+        )
     if "position_ids" in rows.columns:
         check_positions(config, rows)
     if has_indices:
         columns |= _token_indices(config, columns, ids, rows, index)
         del rows.columns[_GIVEN]
-    return rows, columns, _warning_of_padding(config, ids, per_token)
+    return rows, columns, messages | _warning_of_padding(config, ids, per_token)
+
+
+def _read_per_token(config: Config, columns: dict[str, Values], ids: Ragged) -> dict[str, Ragged]:
+    """Remove the columns with one value per token, and those of boundaries, from `columns`, and return them."""
+    per_token: dict[str, Ragged] = {}
+    named = [name for name, column in PER_TOKEN.items() if not column.if_named or config.takes(name)]
+    own = config.settings.token_columns
+    for name in (*BOUNDARIES, *named, *own):
+        if name in columns and not _is_missing(name, values := as_list(columns[name])):
+            if name in own or (name in PER_TOKEN and PER_TOKEN[name].is_vector):
+                column = token_values(name, values, ids.lengths)
+                if config.accepts is not None and column.values.dtype == np.float64:
+                    column = Ragged(to_float32(name, column.values), column.lengths)
+                per_token[name] = column
+            else:
+                per_token[name] = _ragged(name, values)
+        if name not in (*LENGTHS, *OFFSETS):  # after truncation, `map` stores other ones
+            columns.pop(name, None)
+    return per_token
+
+
+def _as_long_as_rows(columns: dict[str, Values], lengths: NDArray[np.int64]) -> list[str]:
+    """Return the names of columns of lists that have as many values as the rows have tokens."""
+    names = []
+    for name in columns.keys() - {*LENGTHS, *OFFSETS, *LABEL_COLUMNS, *TOKEN_INDICES}:
+        rows = as_list(columns[name])
+        sizes = [len(row) if isinstance(row, list | tuple) or np.ndim(row) else -1 for row in rows]
+        if np.array_equal(sizes, lengths):
+            names.append(name)
+    return sorted(names, key=str)
 
 
 def _truncated(config: Config, rows: Documents) -> Documents:
     """Return rows truncated to the limit; with `packing`, they are divided into documents first."""
     rows = rows.split() if config.settings.packing else rows
     return rows.truncate(config.limits, side=config.tokenizer.truncation_side)
-
-
-def _moved(
-    columns: dict[str, Values], ids: Ragged, index: NDArray[np.int64]
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the values of the further columns with one per token, moved with their tokens; and those at padding."""
-    is_padding = np.ones(len(ids.values), np.bool_)
-    is_padding[index] = False
-    moved, fills = {}, {}
-    for name, values in columns.items():
-        is_list = not hasattr(values, "type") or hasattr(values.type, "value_type")  # of Arrow; texts stay encoded
-        is_read = name in (*LENGTHS, *OFFSETS, *LABEL_COLUMNS, *TOKEN_INDICES) or str(name).startswith("decoder_")
-        if not is_list or is_read:
-            continue
-        rows = as_list(values)
-        if not has_one_per_token(rows, ids.lengths) or any(isinstance(row, str | bytes | dict) for row in rows):
-            continue
-        arrays = [numbers(row, at, name) if hasattr(row, "detach") else row for at, row in enumerate(rows)]  # tensors
-        try:
-            flat = np.concatenate([np.asarray(row) for row in arrays if row is not None and len(row)])
-        except ValueError:  # values of several shapes
-            flat = np.empty(0, object)
-        if flat.dtype.kind not in "iufb" or len(flat) != len(ids.values):
-            flat = np.empty(len(ids.values), object)
-            flat[:] = [value for row in rows for value in row]
-        padding, row_of = flat[is_padding], np.repeat(np.arange(len(ids)), ids.lengths)[is_padding]
-        is_first = np.append(True, np.diff(row_of) != 0)[: len(row_of)]
-        of_row = padding[np.maximum.accumulate(np.where(is_first, np.arange(len(row_of)), 0))]
-        if not np.array_equal(padding, of_row):  # several values at the padding of a row: they are not of tokens
-            continue
-        is_one = len(padding) > 0 and np.array_equal(padding, padding[:1].repeat(len(padding), axis=0))
-        fills[name] = padding[0] if is_one else 0
-        moved[name] = flat[index]
-    return moved, fills
 
 
 def _count_from_first(config: Config, rows: Documents) -> Documents:

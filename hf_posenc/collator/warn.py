@@ -13,9 +13,9 @@ import numpy as np
 
 from .._common.constants import IGNORED
 from .._common.errors import explain, in_bytes, warn
-from ..documents import BRANCHES, LENGTHS, OFFSETS, SUPERVISION, Documents
+from ..documents import BRANCHES, LABEL_COLUMNS, LENGTHS, OFFSETS, SUPERVISION, Documents
 from ..ragged import Ragged
-from .inputs import LABEL_COLUMNS, Messages, label_names
+from .inputs import Messages, label_names
 from .other_columns import NOT_COPIED
 from .pipeline import Arrays
 
@@ -156,7 +156,8 @@ def _supervision(config: Config, tokenized: Documents) -> str | None:
             f"input_ids; or dataset.remove_columns({names})",
         )
         return message if names else None
-    if not tokenized.masks or tokenized.source == "conversations":
+    made = ("conversations",) if config.label_kind is None else ("conversations", "prompts")
+    if not tokenized.masks or tokenized.source in made:
         return None
     documents = tokenized.split()
     labels = next((documents.columns[name] for name in LABEL_COLUMNS if name in documents.columns), None)
@@ -210,11 +211,12 @@ def warn_of_source(
     settings, model = config.settings, config.model
     if settings.return_overflowing_tokens and len(arrays["input_ids"]) > len(np.unique(tokenized.sample)):
         _warn_of_pieces(config, tokenized)
-    read = {*settings._text_columns, *NOT_COPIED, *arrays}
+    read = {*settings._text_columns, *tokenized.text_columns, *NOT_COPIED, *arrays}
     read |= {"inputs_embeds", "overflow_to_sample_mapping", "attention_mask"}
     if tokenized.source == "texts":  # lengths say nothing about tokens; masks are named by `warn_of_batch`
         read = (read - {*LENGTHS, *OFFSETS}) | {*SUPERVISION}
-    unread = [name for name in (*tokenized.per_row, *tokenized.moved) if name not in read]
+    unread = [name for name in tokenized.per_row if name not in read]
+    unread += [name for name in settings.token_columns if name not in arrays]
     unread = [name for name in unread if not _numbers_rows(name, tokenized.per_row.get(name))]
     if unread:
         reason = "texts, empty lists, or None in every row, which no tensor can hold"

@@ -140,7 +140,9 @@ def encode(
     _check_columns(columns, texts, is_packed=bool(collate.packing))
     options, arguments = dict(storage_options or {}), dict(loading or {})
     arguments |= {} if sample_by is None else {"sample_by": sample_by}
-    reading = Reading(texts, columns, format, config, split, workers, options, arguments)
+    reading = Reading(
+        texts, columns, collate._config.settings._reads_formats, format, config, split, workers, options, arguments
+    )
     opened, lines = open_inputs(inputs, reading)
     source, described = _divided(opened, lines, shards)
     versions = {name: version(name) for name in _LIBRARIES}

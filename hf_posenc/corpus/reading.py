@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from .._common.compat import bytes_of_table
 from .._common.errors import explain, message_of, shorten, type_error, value_error
 from .._common.files import is_path, no_such_file
+from ..collator.formats import COMPLETION, PROMPT, format_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +42,7 @@ class Reading:
 
     Args:
         texts, columns (sequence of `str`): the columns to read; all if `texts` is empty.
+        reads_formats (`bool`): True if the columns of texts may be others, found by their names as in the collator.
         format, config, split, num_proc (*optional*): as in `load_dataset`, where `format` is the first argument and
             `config` the second.
         options (mapping): `storage_options`.
@@ -49,6 +51,7 @@ class Reading:
 
     texts: Sequence[str] = ()
     columns: Sequence[str] = ()
+    reads_formats: bool = False
     format: str | None = None
     config: str | None = None
     split: str | None = None
@@ -60,7 +63,8 @@ class Reading:
         """Return the arguments of `load_dataset` for a builder, with the defaults of this package."""
         settings: dict[str, Any] = {}
         if builder == "csv":  # pandas would read "NA" as a missing value, and "007" as a number
-            settings |= {"keep_default_na": False, "converters": dict.fromkeys(self.texts, str)}
+            names = (*self.texts, PROMPT, COMPLETION) if self.reads_formats else self.texts
+            settings |= {"keep_default_na": False, "converters": dict.fromkeys(names, str)}
             settings |= {"sep": "\t"} if suffix == ".tsv" else {}
         return {**settings, **self.arguments}
 
@@ -72,22 +76,23 @@ class Reading:
         import pyarrow as pa
 
         texts = [column.name for column in schema if str(column.type).endswith(("string", "string_view", "null"))]
-        for name in (*self.texts, *self.columns):
+        wanted = format_columns(schema.names, tuple(self.texts)) if self.reads_formats else self.texts
+        for name in (*wanted, *self.columns):
             if name not in schema.names:
                 numbered = [self.texts[0], *(f"column_{number}" for number in range(1, len(schema.names)))]
                 fix = f"the name of a column; loading={{'column_names': {numbered}}} for a table without a header"
-                if texts and name == self.texts[0] and all(map(str.isidentifier, schema.names)):  # likely no texts
+                if texts and name == wanted[0] and all(map(str.isidentifier, schema.names)):  # likely no texts
                     fix = f"text_column={texts[0]!r}"
                 fix = "rows are tokenized already: encode reads texts" if "input_ids" in schema.names else fix
                 raise value_error(f"there is no column {name!r}", got=f"columns {', '.join(schema.names)}", fix=fix)
             kind = schema.field(name).type
-            if name in self.texts and name not in texts and not pa.types.is_nested(kind):
+            if name in wanted and name not in texts and not pa.types.is_nested(kind):
                 raise type_error(
                     f"the column {name!r} must hold texts",
                     got=f"{kind}: `datasets` reads dates as timestamps, and values of several types as JSON",
                     fix="texts in the file, or the data set after dataset.map(...) made texts of its values",
                 )
-        is_table, names = isinstance(rows, pa.Table), [*self.texts, *self.columns]
+        is_table, names = isinstance(rows, pa.Table), [*wanted, *self.columns]
         return rows if not self.texts else rows.select(names) if is_table else rows.select_columns(names)
 
 

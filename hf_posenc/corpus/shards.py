@@ -37,7 +37,7 @@ class Job:
     Args:
         output (`Output`): the output.
         collate (`DataCollatorWithPositionalEncoding`): tokenizes, with `on_empty="keep"`.
-        texts, columns (sequence of `str`): the columns with texts, and the columns to copy.
+        texts, columns (sequence of `str`): the columns with texts of an input without rows, and the columns to copy.
         on_bad_row (`"error"` or `"skip"`): treatment of rows without text or tokens.
         digest (`str`): digest of the job.
         versions (mapping from `str` to `str`): libraries that every machine must have.
@@ -95,7 +95,8 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
     import pyarrow.compute as pc
 
     is_null, is_blank = np.zeros((2, len(table)), np.bool_)
-    for name in job.texts:
+    texts = [name for name in table.column_names if name not in job.columns]
+    for name in texts:
         is_null |= table[name].is_null().to_numpy()
         if is_line.any():
             is_blank |= is_line & pc.equal(pc.utf8_trim_whitespace(table[name]), "").to_numpy(zero_copy_only=False)
@@ -103,12 +104,12 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
     given = table.filter(pc.invert(pa.array(is_null))) if is_null.any() else table
     numbers, config = np.flatnonzero(~is_null), job.collate._config
     with _place(first, len(table)):
-        rows, _ = tokenize(config, given.select(list(job.texts)))
-    is_empty = _is_empty(job, rows.ids)
+        rows, _ = tokenize(config, given.select(texts))
+    is_empty = _is_empty(job, texts, rows.ids)
     bad = np.union1d(np.flatnonzero(is_null), numbers[rows.sample[is_empty]])
     if len(bad):
         record["blank"] += int(is_blank.sum())
-        _list_bad(job, first, table, bad[~is_blank[bad]], is_null, record)
+        _list_bad(job, first, table[texts[0]], bad[~is_blank[bad]], is_null, record)
         rows = rows.take(np.flatnonzero(~is_empty))
     record["documents"] += len(table) - len(bad)
     record["cut"] += rows.truncated + (0 if rows.targets is None else rows.targets.truncated)
@@ -120,7 +121,7 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
         )
     if config.fixed_length is None:
         columns.pop("attention_mask", None)  # 1 at all tokens
-    if len(job.texts) == 1 or config.has_targets:
+    if len(texts) == 1 or config.has_targets:
         columns.pop("token_type_ids", None)
     for name, column in columns.items():  # int32 takes half the size; collators convert it
         if isinstance(column, Ragged):
@@ -163,9 +164,9 @@ def _narrow(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.int32) if values.dtype == np.int64 else values
 
 
-def _is_empty(job: Job, ids: Ragged) -> NDArray[np.bool_]:
+def _is_empty(job: Job, texts: Sequence[str], ids: Ragged) -> NDArray[np.bool_]:
     """Return True for each row that has the token ids of an empty text."""
-    nothing: dict[str, Any] = {name: [[]] if job.collate.is_split_into_words else [""] for name in job.texts}
+    nothing: dict[str, Any] = {name: [[]] if job.collate.is_split_into_words else [""] for name in texts}
     empty = tokenize(job.collate._config, nothing)[0].ids.values
     is_empty: NDArray[np.bool_] = ids.lengths == len(empty)
     for row in np.flatnonzero(is_empty).tolist():
@@ -174,18 +175,17 @@ def _is_empty(job: Job, ids: Ragged) -> NDArray[np.bool_]:
 
 
 def _list_bad(
-    job: Job, first: int, table: pa.Table, bad: NDArray[np.int64], is_null: NDArray[np.bool_], record: dict[str, Any]
+    job: Job, first: int, texts: Any, bad: NDArray[np.int64], is_null: NDArray[np.bool_], record: dict[str, Any]
 ) -> None:
     """Count and list rows without text or tokens; raise `ValueError` for the first one unless they are skipped."""
-    texts = table[job.texts[0]].take(bad).to_pylist()
     listed = [
         {"row": first + row, "reason": "no text" if is_null[row] else "no tokens", "text": shorten(text)}
-        for row, text in zip(bad.tolist(), texts, strict=True)
+        for row, text in zip(bad.tolist(), texts.take(bad).to_pylist(), strict=True)
     ]
     if listed and job.on_bad_row == "error":
         raise value_error(
             f"row {listed[0]['row']:,} of the input has {listed[0]['reason']}",
-            got=f"{listed[0]['text']}, and {len(listed) - 1} more such rows of {len(table):,}",
+            got=f"{listed[0]['text']}, and {len(listed) - 1} more such rows of {len(texts):,}",
             fix='on_bad_row="skip" leaves such rows out and lists them in the report',
         )
     record["bad"] += len(listed)

@@ -93,13 +93,12 @@ class Documents:
             removed. `token_places` returns them in any case.
         places_unknown (`bool`, *optional*, defaults to `False`): True if a tokenizer with steps in Python truncated a
             text, and does not return the places of its tokens.
-        moved (mapping from `str` to value, *optional*): further columns of any type whose values were moved with their
-            tokens, and their values at padding.
         per_row (mapping from `str` to sequence, *optional*): other columns of the input, with one value for each row.
         targets (`Documents`, *optional*): separate token sequences to predict, one for each row; `None` if there are
             none.
-        source (`"texts"`, `"conversations"` or `"ids"`, *optional*, defaults to `"ids"`): kind of the collator's input.
-            Rows of branches are always `"ids"`.
+        source (`"texts"`, `"prompts"`, `"conversations"` or `"ids"`, *optional*, defaults to `"ids"`): kind of the
+            collator's input. Rows of branches are always `"ids"`.
+        text_columns (`tuple` of `str`, *optional*): names of the columns in `per_row` whose texts were tokenized.
 
     Example:
         >>> rows = Documents({"input_ids": Ragged.from_rows([[7, 8, 9], [5]])}, np.arange(2))
@@ -114,10 +113,10 @@ class Documents:
     boundaries: tuple[str, ...] = ()
     places: Ragged | None = None
     places_unknown: bool = False
-    moved: Mapping[str, Any] = field(default_factory=dict)
     per_row: Mapping[str, Any] = field(default_factory=dict)
     targets: Documents | None = None
-    source: Literal["texts", "conversations", "ids"] = "ids"
+    source: Literal["texts", "prompts", "conversations", "ids"] = "ids"
+    text_columns: tuple[str, ...] = ()
 
     @property
     def ids(self) -> Ragged:

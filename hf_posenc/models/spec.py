@@ -80,6 +80,8 @@ class ModelSpec:
             Their kernels may refuse documents without tokens.
         flat_error (`str`, *optional*): the error that the model raised for a flat row, such as a missing package;
             `None` if it raised none.
+        labels_per (`"row"` or `"token"`, *optional*): the part of the input that the model's head has logits for, and
+            so the labels; `None` if unknown.
         num_labels (`int`, *optional*): number of classes, if the model's loss compares its outputs with the numbers of
             classes (or of tokens); `None` for other losses, such as those of regression, and if unknown.
         dtype (`str`): dtype of its weights, and of additive masks.
@@ -114,6 +116,7 @@ class ModelSpec:
     flat_keys: tuple[str, ...] = ()
     flat_error: str | None = None
     is_recurrent: bool = False
+    labels_per: Literal["row", "token"] | None = None
     num_labels: int | None = None
     dtype: str = "float32"
 
@@ -180,6 +183,7 @@ class ModelSpec:
             is_causal=positions.is_causal,
             is_encoder_decoder=bool(model.config.is_encoder_decoder),
             shifts_labels=_shifts_labels(probe, positions, compares_with_next),
+            labels_per=_labels_per(probe),
             num_labels=num_labels,
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
             decoder_padding_token_id=getattr(model.config, "pad_token_id", None),
@@ -331,6 +335,22 @@ def _loss_of(probe: Probe) -> tuple[bool | None, int | None]:
         classes = count if count > 1 and min(same, shifted) < (3e-2 if probe.is_half else 1e-3) else None
         return (shifted < same if labels is per_token and same != shifted else None), classes
     return None, None
+
+
+def _labels_per(probe: Probe) -> Literal["row", "token"] | None:
+    """Return the part of the input that a model's head has logits for; `None` if that is unknown."""
+    if "labels" not in forward_names(probe.model):
+        return None
+    ids = probe.ids(1, 4, seed=3).to(probe.device)
+    end = getattr(probe.model.config, "eos_token_id", None)
+    if isinstance(end, int) and end < len(probe.input_table if probe.input_table is not None else ()):
+        ids[0, -1] = end  # where the classifiers of BART and T5 have their output
+    try:
+        with unchanged(probe.model), torch.no_grad():
+            dimensions = probe.model(input_ids=ids).logits.ndim
+    except Exception:  # a head may require more inputs
+        return None
+    return "row" if dimensions == 2 else "token" if dimensions == 3 else None
 
 
 def _classifies_first_token(probe: Probe, positions: ModelPositions) -> bool:

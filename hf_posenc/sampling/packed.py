@@ -37,7 +37,8 @@ from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, require_rows
 TooLong = Literal["error", "truncate", "split"]
 
 # Columns of packed rows, in their order.
-_COLUMNS = ("input_ids", *(name for name, column in PER_TOKEN.items() if column.packed), "document_ids", "labels")
+_NUMBERS = [name for name, column in PER_TOKEN.items() if column.packed and not column.is_vector]
+_COLUMNS = ("input_ids", *_NUMBERS, "document_ids", "labels")
 
 
 def pack_dataset(

@@ -6,6 +6,7 @@ tokens. For other tokenizers see `call_encoder`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,6 +113,15 @@ class Encoder:
         columns = [self._columns(self.backend, source, shorten=pairs is None) for source in sources]
         template, side = self._templates[pairs is not None], self.tokenizer.truncation_side
         return make_rows(columns, template, self.limits, side=side, types=self._has_types)
+
+    def without_limits(self) -> Encoder:
+        """Return an encoder of the same texts that does not truncate."""
+        encoder = copy.copy(self)
+        encoder.limits = Limits()
+        if self.backend is None:
+            encoder._calls = copy.copy(self._calls)
+            encoder._calls.limits = Limits()
+        return encoder
 
     def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
         """Return the column `input_ids` of texts, without special tokens, and the column `word_ids` if it is needed."""

@@ -352,8 +352,8 @@ def test_columns_with_a_value_per_token_move_with_their_tokens() -> None:
     row = {"input_ids": [0, 5, 6, 9, 7, 8, 6, 2, 0], "branch_ids": [-1, 0, 1, 0, 1, 1, 2, 2, -1]}
     row |= {"document_ids": [-1, 3, 3, 1, 3, 3, 3, 3, -1], "completion_mask": [0, 0, 0, 1, 1, 0, 0, 1, 0]}
     with warnings.catch_warnings(action="ignore"):
-        collate = C(TOKENIZER, look_ahead=False, labels="causal_lm", on_no_labels="keep")
-        batch = collate([row | {"weight": [8, 1, 2, 3, 4, 5, 6, 7, 8]}])
+        settings = {"labels": "causal_lm", "on_no_labels": "keep", "token_columns": "weight"}
+        batch = C(TOKENIZER, look_ahead=False, **settings)([row | {"weight": [8, 1, 2, 3, 4, 5, 6, 7, 8]}])
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 6, 2, 9]]
     assert batch["weight"].tolist() == [[1, 2, 4, 5, 6, 7, 3]]
     assert batch["branch_ids"].tolist() == [[0, 1, 1, 1, 2, 2, 0]]

@@ -239,7 +239,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         {},
         [{"prompt": "a", "chosen": "b", "rejected": "c"}],
         ValueError,
-        r"DPOTrainer, .*: leave out data_collator=; one of them: text_column='chosen'$",
+        r"DPOTrainer, .*: leave out data_collator=; one of them alone, text_column='chosen'$",
     ),
     (
         {},
@@ -457,7 +457,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         {},
         [{"input_ids": [1] * len(labels), "labels": labels} for labels in ([0.5, 1.0], [0.5, 1.0, 0.0])],
         ValueError,
-        r"column 'labels' has lengths 2 and 3, all floats\n  fix: one number, or lists",
+        r"column 'labels' has lengths 2 and 3, and rows have the same number of labels\n  fix: one number, or lists",
     ),
     ({}, [{"text": "a", "label": 1, "labels": 2}], ValueError, "rows have more than one label column"),
     ({"labels": "causal_lm"}, [{"text": "a", "label": 1}], ValueError, "from the ids, and the rows have their own"),
@@ -1161,7 +1161,8 @@ def test_rows_are_read_without_adding_keys_to_them(word_level) -> None:
 
 
 def test_padding_of_given_rows_is_not_counted_as_tokens(bert) -> None:
-    row = {"input_ids": [0, 0, 0, 0, 101, 5, 6, 102], "attention_mask": [0, 0, 0, 0, 1, 1, 1, 1], "labels": [7] * 8}
+    row = {"input_ids": [0, 0, 0, 0, 101, 5, 6, 102], "attention_mask": [0, 0, 0, 0, 1, 1, 1, 1]}
+    row["labels"] = [-100] * 4 + [7] * 4
     batch = C(bert, max_length=6)([row])
     assert batch["input_ids"].tolist() == [[101, 5, 6, 102]]
     assert batch["labels"].tolist() == [[7] * 4]

@@ -474,5 +474,5 @@ def test_stored_embeddings_are_padded_with_their_ids(bert, side: str) -> None:
     assert torch.equal(read["inputs_embeds"], live["inputs_embeds"])
     assert torch.equal(store.replace(pad_to_multiple_of=8)(rows)["inputs_embeds"], live["inputs_embeds"])
     rows[1]["inputs_embeds"] = rows[1]["inputs_embeds"][:2]
-    with pytest.raises(ValueError, match=r"row 1: 'inputs_embeds' of shape \(2, 4\) for 6 tokens"):
+    with pytest.raises(ValueError, match=r"(?s)row 1 of column 'inputs_embeds'.* its 6 tokens.*\(2, 4\)"):
         C(bert)(rows)

@@ -397,7 +397,8 @@ def test_labels_that_the_loss_of_the_model_takes_are_in_the_batch(
             [[-100, 1, 2, -100], [-100, 7, -100]],
             "row 1 of column 'labels' holds 7, .* 3 classes",
         ),
-        ("TokenClassification", [[0.0, 1.0, 2.0, 0.0]] * 2, "row 0 of column 'labels' holds floats"),
+        ("TokenClassification", [[0.0, 1.0, 2.0, 0.0]] * 2, "row 1: 4 labels for 3 tokens"),
+        ("TokenClassification", [1, 2], "row 0 of column 'labels' is one number, and the model has an output for each"),
         ("MaskedLM", [[-100, 1, 2, -100], [-100, 1200, -100]], "row 1 of column 'labels' holds 1200, .* 1200 classes"),
     ],
 )

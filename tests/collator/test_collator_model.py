@@ -109,7 +109,7 @@ def test_a_misspelled_text_column_names_its_argument(wordpiece, argument: str, m
     with pytest.raises(ValueError, match=f"column 'txt' is missing(?s:.*)fix: {argument}='{meant}'$"):
         C(wordpiece, **{argument: "txt"})([{"text2": "b", "text": "a", 3: "c"}])
     with pytest.raises(ValueError, match=f"column 'txt' is missing(?s:.*)another column: {argument}='...'"):
-        C(wordpiece, **{"text_column": "words", argument: "txt"})([{"words": ["a"], "label": 1}])
+        C(wordpiece, **{"text_column": "words", argument: "txt"})([{"words": [["a"]], "label": 1}])
 
 
 @pytest.mark.parametrize("look_ahead", [None, True, False])

@@ -135,8 +135,8 @@ def test_rows_that_are_no_conversations_are_refused(tokenizer: Any, rows: list[A
 def test_the_keys_of_messages_and_their_column_are_named(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=r"row 0 of column 'text' has a message without 'role'\n.*\n.*\"from\""):
         C(tokenizer)([[{"from": "human", "value": "I ride"}]])
-    with pytest.raises(ValueError, match="fix: text_column='messages'"):
-        C(tokenizer)([{"prompt": "I ride", "messages": CONVERSATIONS[0]}])
+    with pytest.raises(ValueError, match="fix: text_column='chat'"):
+        C(tokenizer)([{"title": "I ride", "chat": CONVERSATIONS[0]}])
 
 
 def test_a_tokenizer_without_a_chat_template_is_refused(tokenizer: Any) -> None:

@@ -342,14 +342,64 @@ def test_columns_with_one_value_per_token_are_padded_with_and_without_padding_in
         {"input_ids": [0, 8, 9], "weight": [0.0, 3.0, 4.0], "attention_mask": [0, 1, 1]},
     ]
     for given in (rows, padded):
-        assert C(wordpiece)(given)["weight"].tolist() == [[0.5, 1, 2], [3, 4, 0]]
-        assert C(wordpiece, padding_side="left")(given)["weight"].tolist() == [[0.5, 1, 2], [0, 3, 4]]
+        for side, second in (("right", [3, 4, 0]), ("left", [0, 3, 4])):
+            collate = C(wordpiece, padding_side=side, token_columns=("weight",))
+            assert collate(given)["weight"].tolist() == [[0.5, 1, 2], second]
     boxes = [
         {**row, "bbox": [[9, n, n, n] if m else [7] * 4 for n, m in enumerate(row["attention_mask"])]} for row in padded
     ]
-    assert C(wordpiece)(boxes)["bbox"][1].tolist() == [[9, 1, 1, 1], [9, 2, 2, 2], [7, 7, 7, 7]]
-    vector = {"input_ids": [5, 6, 0, 0], "attention_mask": [1, 1, 0, 0], "vector": [3, 1, 2, 4]}  # not of tokens
-    assert C(wordpiece)([vector])["vector"].tolist() == [[3, 1, 2, 4]]
+    boxes = [{name: value for name, value in row.items() if name != "weight"} for row in boxes]
+    assert C(wordpiece)(boxes)["bbox"][1].tolist() == [[9, 1, 1, 1], [9, 2, 2, 2], [0, 0, 0, 0]]
+
+
+def test_a_column_of_vectors_is_never_read_as_one_value_per_token(wordpiece) -> None:
+    """Its vectors are as long as the tokens of their rows, as their padded rows, or as neither."""
+    rows = [
+        {"input_ids": [5, 6, 7, 0, 0], "attention_mask": [1, 1, 1, 0, 0]},
+        {"input_ids": [5, 6, 7, 8, 9], "attention_mask": [1, 1, 1, 1, 1]},
+    ]
+    for vector in ([3, 1, 2], [3, 1, 2, 4, 4], [0.5] * 7):
+        given = [{**row, "vector": vector} for row in rows]
+        for several in (given, given[:1]):
+            batch = C(wordpiece, max_length=5)(several)
+            assert batch["vector"].tolist() == [vector] * len(several)
+            assert C(wordpiece)({name: [row[name] for row in several] for name in several[0]})["vector"] == [
+                vector
+            ] * len(several)
+    with pytest.warns(UserWarning, match=r"(?s)\['vector'\] have as many values.*token_columns=\('vector',\)"):
+        stored = C(wordpiece, max_length=2, add_special_tokens=False)({"input_ids": [[5, 6, 7]], "vector": [[3, 1, 2]]})
+    assert stored["vector"] == [[3, 1, 2]]
+    ragged = [{"input_ids": [5, 6, 7], "tags": [3, 1, 2]}, {"input_ids": [5], "tags": [1]}]
+    with pytest.raises(ValueError, match=r"(?s)'tags' has lengths 1 and 3.*fix: token_columns=\('tags',\)"):
+        C(wordpiece)(ragged)
+
+
+def test_a_declared_column_of_another_length_or_that_is_missing_is_refused(wordpiece) -> None:
+    collate = C(wordpiece, token_columns=["weight"])
+    assert collate.token_columns == ("weight",)
+    for rows in (["I ride"], [{"text": "I", "weight": [1.0]}], [{"input_ids": [5]}]):
+        with pytest.raises(ValueError, match="token_columns has 'weight', a column with one value per token"):
+            collate(rows)
+    with pytest.raises(ValueError, match="row 1 of column 'weight' must have one value for each of its 3 tokens"):
+        collate([{"input_ids": [5], "weight": [1.0]}, {"input_ids": [5, 6, 7], "weight": [1.0, 2.0]}])
+    for name in ("labels", "bbox", "attention_mask", "start_positions"):
+        with pytest.raises(ValueError, match=rf"(?s)\['{name}'\], which are read.*fix: token_columns=\('weight',\)"):
+            C(wordpiece, token_columns=("weight", name))
+
+
+@for_each("kind", [int, float, bool, np.float32])
+def test_declared_columns_follow_their_tokens_into_packed_rows(wordpiece, kind: Any) -> None:
+    rows = [{"input_ids": [5, 6, 7, 0], "attention_mask": [1, 1, 1, 0], "weight": [1, 2, 3, 0]}]
+    rows = [{**row, "weight": [kind(value) for value in row["weight"]]} for row in rows]
+    rows += [{"input_ids": [8, 9], "attention_mask": [1, 1], "weight": [kind(4), kind(5)]}]
+    settings: dict[str, Any] = {"token_columns": "weight", "look_ahead": False, "add_special_tokens": False}
+    packed = C(wordpiece, packing=True, max_length=6, **settings)(rows)["weight"]
+    flat = C(wordpiece, packing="flat", pad_to_multiple_of=4, **settings)(rows)["weight"]
+    padded = C(wordpiece, max_length=2, **settings)(rows)["weight"]
+    expected = [kind(value) for value in (1, 2, 3, 4, 5)]
+    assert packed.tolist() == [expected]
+    assert flat.tolist() == [[*expected, *[kind(0)] * 3]]
+    assert padded.tolist() == [expected[:2], expected[3:5]]
 
 
 _GIVEN: dict[str, tuple[list[int], list[int]]] = {  # of a padded row of two documents, and of a row of one
@@ -394,12 +444,12 @@ def test_further_values_of_tokens_are_truncated_and_removed_in_batches_with_and_
         "attention_mask": [[1, 1, 1, 0], [1, 1], [1, 1, 1, 1], [1, 1, 1]],
         "weight": [[1.0, 2, 3, 0], [4, 5], [6, 7, 8, 9], [1, 2, 3]],
     }
-    dataset, collate = datasets.Dataset.from_dict(rows), C(word_level, max_length=2)
+    dataset, collate = datasets.Dataset.from_dict(rows), C(word_level, max_length=2, token_columns="weight")
     stored = dataset.map(collate, batched=True, batch_size=size)
     assert stored["weight"][:] == [[1, 2], [4, 5], [6, 7], [1, 2]]
-    removed = dataset.map(collate, batched=True, batch_size=size, remove_columns=["weight"])
-    assert removed.column_names == ["input_ids", "attention_mask", "length"]
-    assert "weight" not in collate.features(dataset, remove_columns=["weight"])
+    kept = dataset.map(collate, batched=True, batch_size=size, remove_columns=dataset.column_names)
+    assert sorted(kept.column_names) == ["attention_mask", "input_ids", "length", "weight"]
+    assert "weight" in collate.features(dataset, remove_columns=["weight"])
 
 
 def test_a_long_text_that_continues_in_further_rows_is_not_repeated_in_memory(wordpiece) -> None:

@@ -423,6 +423,7 @@ def test_a_head_changes_only_the_accepted_names_and_the_loss(family: Family, hea
     base, whole = ModelSpec.of(family.build()), ModelSpec.of(family.build(head))
     same = {"accepts": (), "name": "", "shifts_labels": False, "is_encoder_decoder": False, "num_labels": None}
     same["classifies_first_token"] = same["one_output_per_row"] = False
+    same["labels_per"] = None
     assert dataclasses.replace(whole, **same) == dataclasses.replace(base, **same)
 
 
