@@ -86,17 +86,24 @@ class DataCollatorWithPositionalEncoding(Processor):
             does not hold the weights.
         > Texts
         text_column, text_pair_column, text_target_column (`str`, *optional*): names of the columns with the texts or
-            conversations, the second texts of pairs, and the targets, the texts to predict. By default `"text"`, no
-            pairs and no targets. Conversations are lists of messages, which the tokenizer's chat template renders.
-            The ids of a target become `labels`. `decoder_input_ids` are the labels shifted right: if `model` does not
-            make them, the collator does, with a `decoder_attention_mask`. If `model` is an encoder-decoder with a
-            language modeling head, the labels of tokenized rows are targets too.
+            conversations, the second texts of pairs, and the targets, the texts to predict. By default the names of the
+            columns decide: `text`; or `messages`, a conversation; or `prompt` with `completion`, two texts or two lists
+            of messages; or `prompt` alone, which has no labels. Columns such as `instruction` with `output` raise, with
+            the line that makes one of these formats. Conversations are lists of messages, which the tokenizer's chat
+            template renders. A prompt and its completion are tokenized together, with an eos token at the end, and
+            `completion_mask` is 1 at the tokens of the completion; a `model` that is an encoder-decoder gets the
+            completion as the target. The ids of a target become `labels`. `decoder_input_ids` are the labels shifted
+            right: if `model` does not make them, the collator does, with a `decoder_attention_mask`. If `model` is an
+            encoder-decoder with a language modeling head, the labels of tokenized rows are targets too.
         branches (`str` or tuple of `str`, *optional*): the answers to each prompt, which is the text of `text_column`:
             a column of lists, or several columns, `branches=("chosen", "rejected")`. A row has the prompt once, and
             then each answer, as a branch that sees the prompt and itself. Each branch begins with the last token of the
             prompt, repeated, and each answer ends in the eos token. `branch_ids` are 0 at the shared tokens and 1, 2,
             ... in the branches. Rows that have `branch_ids` need no setting. `max_length` then limits the prompt and
             one answer; `labels="causal_lm"` trains on the answers alone.
+        token_columns (sequence of `str`, *optional*): names of columns of tokenized rows that have one value per token,
+            such as `("weight",)`, beside those that are known by their names. They are truncated, padded with 0 and
+            packed with their tokens. Any other column has one value per row, whatever its length.
         is_split_into_words (`bool`, *optional*): True if texts are lists of words.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
         on_empty (`"error"` or `"keep"`, *optional*): raise for a row without tokens (the default), or keep it as a row
@@ -132,8 +139,10 @@ class DataCollatorWithPositionalEncoding(Processor):
             `DataCollatorWithFlattening`, and a `model` that does not isolate documents by these keys raises.
         > Labels
         labels (`"causal_lm"`, `"masked_lm"` or `MaskedLM`, *optional*): makes labels from the ids. Otherwise a `label`,
-            `label_ids` or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded
-            with -100. They are -100 at tokens with 0 in a column `completion_mask`, `assistant_masks`,
+            `label_ids` or `labels` column becomes `labels`, unless `model` takes no labels. The head of `model` decides
+            if they are labels of tokens or of rows. Without it the kind of a value does: a number is one label per row,
+            a list of floats are several labels per row, and a list of integers are labels per token, in a padded row
+            with -100 at padding. Labels per token are padded with -100. They are -100 at tokens with 0 in a column `completion_mask`, `assistant_masks`,
             `assistant_tokens_mask` or `loss_mask`; and at the first token of a document behind padding or another
             document, if labels are predicted from the token before. `labels` says so, or else `model`. Without both,
             given labels that are the ids of their own tokens are.

@@ -99,7 +99,8 @@ class Config:
         # True if each label is predicted from the token before it: the kind of labels says so, or else the model.
         by_model = bool(model.shifts_labels) if model is not None and model.is_examined else None
         self.predicts_next = by_model if self.label_kind is None else self.label_kind.predicts_next
-        self.labels_per = None if model is None else model.labels_per
+        # What given labels belong to, by the model; `None` if that is unknown.
+        self.labels_per = None if model is None or self.label_kind is not None else model.labels_per
         # True if there is no model, and models with such a tokenizer count positions from 2, as RoBERTa and XLM-R.
         first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
         is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)

@@ -141,7 +141,8 @@ class TokenBudgetMixin(TokenLogMixin):
         """Keep the columns of tokenized rows that the collator reads, although the model does not name them."""
         super()._set_signature_columns_if_needed()  # type: ignore[misc]
         if isinstance(self.data_collator, DataCollatorWithPositionalEncoding):
-            self._signature_columns = [*dict.fromkeys([*self._signature_columns, *PER_TOKEN, *BOUNDARIES])]
+            read = [*PER_TOKEN, *BOUNDARIES, *self.data_collator.token_columns]
+            self._signature_columns = [*dict.fromkeys([*self._signature_columns, *read])]
 
     def get_train_dataloader(self) -> Any:
         """Return the training `DataLoader`, with batches within the token budget, prepared by `accelerator.prepare`."""

@@ -73,6 +73,11 @@ class Family:
     classes: int | None = None
 
     @property
+    def has_logits_of_tokens(self) -> bool:
+        """True if labels belong to tokens, because the model has logits for each of them."""
+        return "labels" in self.keys and self.classes is None and not self.reads_two
+
+    @property
     def shift_targets(self) -> Any:
         """Function that makes the decoder's input from labels, as the model does; `None` if it makes none."""
         if not (self.reads_two and self.shifts):

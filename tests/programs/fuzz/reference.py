@@ -438,6 +438,11 @@ class Reference:
         self._check_classes(wanted, [each for each in flat if isinstance(each, int)])
         if any(value is None or isinstance(value, str) for value in values):
             wanted.refusals.append("expected a number")
+        elif self.family is not None and self.family.classes is not None and isinstance(first, list):
+            wanted.may_refuse.append("holds floats|same number of labels")
+            return np.array(values, dtype=np.float32) if len({len(value) for value in values}) == 1 else None
+        elif self.family is not None and self.family.has_logits_of_tokens and not isinstance(first, list):
+            wanted.refusals.append("an output for each token")
         elif isinstance(first, list) and first and not isinstance(first[0], float):
             for row, value in zip(wanted.rows, values, strict=True):
                 if len(value) != len(row.ids):
