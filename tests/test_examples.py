@@ -239,3 +239,12 @@ def test_15_chooses_better_after_training_and_has_the_preference_loss_of_separat
     ours, theirs = map(float, re.findall(r"loss: ([\d.]+) with branches, ([\d.]+) in", out)[0])
     assert ours == pytest.approx(theirs, abs=2e-6)
     assert ours < 0.69  # log 2 before the training
+
+
+@pytest.mark.slow
+def test_16_trains_on_completions_of_two_formats(tmp_path: Path) -> None:
+    out = run("16_prompts_and_completions.py", tmp_path)
+    assert out.count("answers that are right: 6 of 6") == 2
+    assert "trained on:  I ride it.</s>" in out
+    assert "trained on: \na bike</s>" in out
+    assert "columns 'instruction' and 'output' are none of the formats" in out

@@ -89,8 +89,8 @@ def format_columns(names: Collection[str], named: tuple[str, ...]) -> tuple[str,
         return PROMPT, COMPLETION
     if pair is not None:
         raise value_error(
-            f"rows of {pair[0]!r} and {pair[1]!r} are none of the formats that are read by their names: 'text', "
-            "'messages', 'prompt' with 'completion'",
+            f"columns {pair[0]!r} and {pair[1]!r} are none of the formats that are read by name: 'text', 'messages', "
+            "'prompt' with 'completion'",
             got=columns,
             fix=f"text_column={pair[0]!r}, text_pair_column={pair[1]!r}"
             if pair in _PAIRS

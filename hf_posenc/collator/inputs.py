@@ -205,9 +205,9 @@ def _texts_and_pairs(
             raise type_error(
                 f"row {index} is a tuple of a text and a number: a number is a label, and a row with a label is a dict",
                 got=shorten(row),
-                fix='[{"label": label, "text": text} for label, text in rows]; frame.to_dicts() in polars'
+                fix='[{"label": label, "text": text} for label, text in rows]; or the data frame itself'
                 if numbers[0]
-                else '[{"text": text, "label": label} for text, label in rows]; frame.to_dicts() in polars',
+                else '[{"text": text, "label": label} for text, label in rows]; or the data frame itself',
             )
     firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
     return _checked(firsts, column, words, "pairs"), _checked(seconds, f"{column} (second of the pair)", words, "pairs")

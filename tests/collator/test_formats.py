@@ -198,7 +198,7 @@ def test_a_given_column_is_read_before_any_format(row: Any, settings: dict[str, 
         ("messages completion", "rows have 'messages' and 'completion'"),
         ("instruction input output", r'"\\n".join\(filter\(None, \[row\["instruction"\], row\["input"\]\]\)\)'),
         ("question answer", r'"completion": "\\n" \+ row\["answer"\]\}, remove_columns=\[\'question\', \'answer\'\]\)'),
-        ("query response", "'query' and 'response'"),
+        ("query response", "columns 'query' and 'response'"),
         ("prompt response", r"remove_columns=\['response'\]"),
         ("premise hypothesis label", "text_column='premise', text_pair_column='hypothesis'"),
         ("sentence1 sentence2 idx", "text_column='sentence1', text_pair_column='sentence2'"),
@@ -219,7 +219,7 @@ def test_other_formats_are_refused_by_the_names_of_their_columns(names: str, wor
     [
         ([("w5 w6", 0), ("w7", 1)], r'\[\{"text": text, "label": label\} for text, label in rows\]'),
         ([(0.5, "w5 w6"), (1.0, "w7")], r'\[\{"label": label, "text": text\} for label, text in rows\]'),
-        ([("w5", np.int64(1))], r"frame.to_dicts\(\)"),
+        ([("w5", np.int64(1))], r"or the data frame itself"),
         ([("w5", True)], "a number is a label"),
     ],
 )
