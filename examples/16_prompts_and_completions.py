@@ -81,9 +81,7 @@ def train(collate: DataCollatorWithPositionalEncoding, dataset: object, folder: 
     prompts = collate.replace(labels=None, padding_side="left")
     for row in dataset:
         batch = prompts([{"prompt": row["prompt"]}])
-        written = model.generate(
-            **batch, max_new_tokens=12, do_sample=False, pad_token_id=tokenizer.pad_token_id
-        )
+        written = model.generate(**batch, max_new_tokens=12, do_sample=False, pad_token_id=tokenizer.pad_token_id)
         right += collate.decode(written)[0] == row["prompt"] + row["completion"]
     print(f"answers that are right: {right} of {len(dataset)}")
 

@@ -142,10 +142,10 @@ class DataCollatorWithPositionalEncoding(Processor):
             `label_ids` or `labels` column becomes `labels`, unless `model` takes no labels. The head of `model` decides
             if they are labels of tokens or of rows. Without it the kind of a value does: a number is one label per row,
             a list of floats are several labels per row, and a list of integers are labels per token, in a padded row
-            with -100 at padding. Labels per token are padded with -100. They are -100 at tokens with 0 in a column `completion_mask`, `assistant_masks`,
-            `assistant_tokens_mask` or `loss_mask`; and at the first token of a document behind padding or another
-            document, if labels are predicted from the token before. `labels` says so, or else `model`. Without both,
-            given labels that are the ids of their own tokens are.
+            with -100 at padding. Labels per token are padded with -100. They are -100 at tokens with 0 in a column
+            `completion_mask`, `assistant_masks`, `assistant_tokens_mask` or `loss_mask`; and at the first token of a
+            document behind padding or another document, if labels are predicted from the token before. `labels` says
+            so, or else `model`. Without both, given labels that are the ids of their own tokens are.
         on_no_labels (`"error"`, `"skip"` or `"keep"`, *optional*): treatment of a row whose labels are all -100, for
             example after truncation, or of one token if labels predict the next one. `"error"` raises, `"skip"` leaves
             it out and warns, and `"keep"` keeps it. By default such a row raises, unless `labels="masked_lm"` (a short

@@ -44,8 +44,8 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
             raise value_error(
                 f"token_columns has {name!r}, a column with one value per token, and these rows have none",
                 got=f"columns {sorted(given.columns, key=str)}" if given.columns else "texts",
-                fix="rows of input_ids with this column, which Trainer keeps with remove_unused_columns=False; or "
-                "collate.replace(token_columns=()) for other rows",
+                fix="rows of input_ids with this column, which Trainer drops unless TrainingArguments has "
+                "remove_unused_columns=False; or collate.replace(token_columns=()) for other rows",
             )
     if "input_ids" not in given.columns and not given.columns.keys().isdisjoint(TOKEN_INDICES):
         from .other_columns import refuse_token_indices
