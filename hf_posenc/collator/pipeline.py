@@ -47,7 +47,7 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
                 fix="rows of input_ids with this column, which Trainer drops unless TrainingArguments has "
                 "remove_unused_columns=False; or collate.replace(token_columns=()) for other rows",
             )
-    if "input_ids" not in given.columns and not given.columns.keys().isdisjoint(TOKEN_INDICES):
+    if given.columns and "input_ids" not in given.columns and not given.columns.keys().isdisjoint(TOKEN_INDICES):
         from .other_columns import refuse_token_indices
 
         refuse_token_indices(config, given.columns)
@@ -78,8 +78,8 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
         from .targets import read_targets
 
         targets, columns = read_targets(config, given, columns)
-    kinds = {"texts": given.texts, "prompts": given.prompts, "conversations": given.conversations}
-    source = next((kind for kind, rows_ in kinds.items() if rows_ is not None), "ids")
+    source = "texts" if given.texts is not None else "prompts" if given.prompts is not None else "conversations"
+    source = "ids" if source == "conversations" and given.conversations is None else source
     rows = rows.replaced(per_row=columns, targets=targets, source=source, text_columns=given.text_columns)
     return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows, messages
 

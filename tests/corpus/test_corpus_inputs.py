@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from reading import BYTES, content, read
 
+from hf_posenc import DataCollatorWithPositionalEncoding as C
 from hf_posenc.corpus import encode
 
 TEXTS = ["I ride bike", "é ü 語 🚲", "bike ride I, she said"]
@@ -285,3 +286,23 @@ def test_skipped_rows_are_written_again_if_they_shall_stop_the_job(tmp_path: Pat
     assert encode(rows, BYTES, tmp_path, on_bad_row="skip", **settings).totals["bad"] == 1  # goes on with what is there
     with pytest.raises(ValueError, match="no tokens"):
         encode(rows, BYTES, tmp_path, **settings)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
+def test_prompts_with_completions_are_found_by_their_names(name: str, word_level: Any, tmp_path: Path) -> None:
+    rows = [{"prompt": "I ride", "completion": " bike", "n": 1}, {"prompt": "007", "completion": " said", "n": 2}]
+    table = datasets.Dataset.from_list(rows)
+    (table.to_csv if name.endswith("csv") else table.to_json)(str(tmp_path / name))
+    encode(tmp_path / name, word_level, tmp_path / "out", workers=0, columns=["n"], labels="causal_lm", progress=False)
+    shards = datasets.load_dataset(str(tmp_path / "out"), split="train", cache_dir=str(tmp_path / "cache"))
+    collate = C(word_level, labels="causal_lm", on_no_labels="keep")
+    expected = collate.columns(rows)
+    for column in ("input_ids", "completion_mask", "labels"):
+        assert shards[column][:] == [row.tolist() for row in expected[column]]
+    assert shards["n"][:] == [1, 2]
+
+
+def test_files_of_other_formats_are_refused_with_the_line_that_helps(word_level: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"question": "I", "answer": "ride"}\n')
+    with pytest.raises(ValueError, match=r'(?s)columns \'question\' and \'answer\'.*"completion": "\\n" \+ row'):
+        encode(tmp_path / "a.jsonl", word_level, tmp_path / "out", workers=0, progress=False)
