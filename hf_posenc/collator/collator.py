@@ -141,10 +141,12 @@ class DataCollatorWithPositionalEncoding(Processor):
             example after truncation, or of one token if labels predict the next one. `"error"` raises, `"skip"` leaves
             it out and warns, and `"keep"` keeps it. By default such a row raises, unless `labels="masked_lm"` (a short
             row may have no masked token), or it has no tokens, or it is a packed document of one token beside others.
-        mlm_probability (`float`, *optional*): share of tokens that `"masked_lm"` predicts, by default 0.15.
+        mlm_probability (`float`, *optional*): share of tokens that `"masked_lm"` predicts, by default 0.15. If none is
+            drawn in a batch, one token of the batch is, because the loss would be NaN; with a share of 0, none is.
         > Other
-        seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
-            `embedding` is a width, it also seeds the random numbers of the table.
+        seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation, except
+            for the single token of a batch in which none was drawn. If `embedding` is a width, it also seeds the random
+            numbers of the table.
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
         backend (`"auto"`, `"tokenizers"`, `"nanotoken"` or `"gigatoken"`, *optional*): library that makes token ids.
