@@ -19,8 +19,8 @@ from ..tokenization.loading import private_copy, stated_limit
 from .embed import Embedder
 from .fit import check_fit, decoder_start
 from .inputs import LABEL_COLUMNS
-from .labels import LABEL_KINDS, MaskedLabels
-from .settings import Settings, padding_of, truncation_of
+from .labels import LABEL_KINDS, space_inside_words
+from .settings import MaskedLM, Settings, padding_of, truncation_of
 
 
 class Config:
@@ -79,18 +79,19 @@ class Config:
             "is_split_into_words": settings.is_split_into_words,
             "backend": settings.backend,
         }
-        self.label_kind = None if settings.label_name is None else LABEL_KINDS[settings.label_name]
-        self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)
-        reads_word_ids = isinstance(self.label_maker, MaskedLabels) and self.label_maker.reads_word_ids
+        whole_words = isinstance(settings.labels, MaskedLM) and settings.labels.whole_word_mask
+        whole_words = whole_words and space_inside_words(tokenizer, settings) is None
         # Prompts and answers are truncated when they are one row.
         of_texts = self.limits if settings.branches is None else Limits()
-        self.encoder = Encoder(tokenizer, of_texts, word_ids=reads_word_ids, **options)
+        self.encoder = Encoder(tokenizer, of_texts, word_ids=whole_words, **options)
         self.target_encoder = None
         if settings.text_target_column is not None:
             # A mode for targets is a state of the tokenizer, so inputs and targets cannot share one.
             is_shared = calls_only_rust(tokenizer) and not has_target_mode(tokenizer)
             target_tokenizer = tokenizer if is_shared else private_copy(tokenizer)
             self.target_encoder = Encoder(target_tokenizer, self.target_limits, targets=True, **options)
+        self.label_kind = None if settings.label_name is None else LABEL_KINDS[settings.label_name]
+        self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)
         # True if labels are separate token sequences, as in translation.
         targets_by_model = model is not None and model.is_encoder_decoder and model.shifts_labels
         self.has_targets = self.target_encoder is not None or bool(targets_by_model and settings.labels is None)

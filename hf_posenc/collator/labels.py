@@ -40,7 +40,7 @@ class MaskedLabels:
     """
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
-        if tokenizer.mask_token is None:
+        if tokenizer.mask_token_id is None:
             raise value_error(
                 'labels="masked_lm" needs a tokenizer with a mask token',
                 got=f"{type(tokenizer).__name__} without one",
@@ -52,19 +52,25 @@ class MaskedLabels:
             masking = replace(masking, mlm_probability=settings.mlm_probability)
         self._seed = settings.seed
         self._whole_words = masking.whole_word_mask
-        self._special = np.array(sorted(set(tokenizer.all_special_ids)), dtype=np.int64)
-        # Ids of the tokens that begin a word, if `word_ids` of the tokenizer do not separate words.
-        is_text = self._whole_words and not settings.is_split_into_words
-        self._first = _first_tokens(tokenizer) if is_text else None
+        self._special = np.array(sorted({*tokenizer.all_special_ids} - {None}), dtype=np.int64)
         self._added = np.array([*self._special, *tokenizer.added_tokens_decoder], dtype=np.int64)
-        self.reads_word_ids = self._whole_words and self._first is None
-        options = asdict(masking) | {"whole_word_mask": False}
-        if self._whole_words:  # the only combination that transformers supports
+        # Ids of the tokens that begin a word, if the tokenizer makes one word of a text.
+        self._first: NDArray[np.int64] | None = None
+        if self._whole_words and (space := space_inside_words(tokenizer, settings)) is not None:
+            first = [number for token, number in tokenizer.get_vocab().items() if space and token.startswith(space)]
+            if not first:
+                raise value_error(
+                    "whole_word_mask needs the words of tokens, and this tokenizer makes one word of a text",
+                    got=f"'a{space}b' for 'a b', and no token that begins with the space",
+                    fix="labels=MaskedLM(whole_word_mask=False)",
+                )
+            self._first = np.array(first, dtype=np.int64)
+        options = asdict(masking)
+        if self._whole_words:  # the only combination that transformers supports; it warns about every other
             options |= {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
         from transformers import DataCollatorForLanguageModeling
 
         self._masking = DataCollatorForLanguageModeling(tokenizer, mlm=True, return_tensors="np", **options)
-        self._masking.whole_word_mask = self._whole_words  # as an argument, it warns of slow tokenizers
 
     def __call__(self, documents: Documents) -> tuple[Ragged, Ragged]:
         """Return the ids with some masked, and labels: the original id at tokens to predict, -100 at all others.
@@ -74,7 +80,7 @@ class MaskedLabels:
         are not masked either. At least one token of the batch is a target, if one can be.
         """
         ids, words, special = documents.ids, *map(documents.columns.get, ("word_ids", "special_tokens_mask"))
-        if self.reads_word_ids and words is None:
+        if self._whole_words and self._first is None and words is None:
             raise value_error(
                 "whole_word_mask needs the word of each token, in a column word_ids; offset_mapping is not read",
                 got="rows with input_ids, without word_ids",
@@ -156,31 +162,16 @@ class MaskedLabels:
         return masked_ids.numpy()[0], label.numpy()[0]
 
 
-def _first_tokens(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.int64] | None:
-    """Return the ids of the tokens that begin a word, if the tokenizer makes one word of a text; `None` if it doesn't.
-
-    Raise `ValueError` if no token has a space at its beginning.
-    """
-    parts, is_fast = ["a b"], calls_only_rust(tokenizer)
-    if is_fast:
-        rust = tokenizer.backend_tokenizer
-        if rust.normalizer is not None:
-            parts = [rust.normalizer.normalize_str("a b")]
-        if rust.pre_tokenizer is not None:
-            parts = [part for part, _ in rust.pre_tokenizer.pre_tokenize_str(parts[0])]
-    else:
-        parts = ["".join(tokenizer.tokenize("a b"))]
-    spaces = [found[1] for part in parts if (found := re.search("a(.*)b", part))]  # "▁", "Ġ" or " "
-    if not (spaces if is_fast else spaces and spaces[0]):  # without a space, `Encoder` refuses a slow tokenizer
+def space_inside_words(tokenizer: PreTrainedTokenizerBase, settings: Settings) -> str | None:
+    """Return a space as the tokens have it, if the tokenizer makes one word of a text; `None` if it separates words."""
+    if settings.is_split_into_words or not calls_only_rust(tokenizer):
         return None
-    first = [number for token, number in tokenizer.get_vocab().items() if spaces[0] and token.startswith(spaces[0])]
-    if not first:
-        raise value_error(
-            "whole_word_mask needs the words of tokens, and this tokenizer makes one word of a text",
-            got=f"{parts[0]!r} for the text 'a b', and no token that begins with its space",
-            fix="labels=MaskedLM(whole_word_mask=False)",
-        )
-    return np.array(first, dtype=np.int64)
+    rust, parts = tokenizer.backend_tokenizer, ["a b"]
+    if rust.normalizer is not None:
+        parts = [rust.normalizer.normalize_str("a b")]
+    if rust.pre_tokenizer is not None:
+        parts = [part for part, _ in rust.pre_tokenizer.pre_tokenize_str(parts[0])]
+    return next((found[1] for part in parts if (found := re.search("a(.*)b", part))), None)
 
 
 def _are_targets(documents: Documents, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
