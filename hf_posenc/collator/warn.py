@@ -133,7 +133,8 @@ def warn_of_batch(config: Config, tokenized: Documents, arrays: Arrays, left_out
             got='on_no_labels="skip", so Trainer.predict returns fewer rows; this warning is given once',
             fix='on_no_labels="error" names the row; "keep" keeps such rows',
         )
-    if config.may_count_from_2 and "position_ids" not in tokenized.columns:
+    given = tokenized.columns.get("position_ids")
+    if config.may_count_from_2 and (given is None or given.values.min(initial=2) < 2):
         history.once(
             "positions",
             "position_ids count from 0, and models with a vocabulary like this one, such as RoBERTa, count from 2",

@@ -237,6 +237,8 @@ def test_scalars_and_shapes_are_named_by_their_column(word_level: Any) -> None:
         with pytest.raises(TypeError, match=words) as refused:
             C(word_level)([{"input_ids": [5, 6], **column}])
         assert "token ids per row" not in str(refused.value)
+        is_of_images = column.keys() == {"position_ids"}
+        assert ("the places of tokens in images and videos are lost" in str(refused.value)) == is_of_images
     with pytest.raises(TypeError, match="column 'temperature' is a single value"):
         C(word_level).batch({"input_ids": [[5, 6]], "temperature": 3})
 
