@@ -423,7 +423,9 @@ def test_words_begin_at_spaces_where_the_tokenizer_makes_one_word_of_a_text(name
     assert len({number for number, of in sizes if of == 6}) > 2
     assert (8, 8) not in sizes  # no row is masked whole
     rows = [{"input_ids": ids} for ids in tokenizer(_TEXTS)["input_ids"]]
-    for given in (rows, _rows(collate({"text": _TEXTS}))):  # of ids, also those that `map` stores
+    one_word = [{**row, "word_ids": tokenizer(text).word_ids()} for row, text in zip(rows, _TEXTS, strict=True)]
+    # Rows of ids, also with the words of the tokenizer, and those that `map` stores.
+    for given in (rows, one_word, _rows(collate({"text": _TEXTS}))):
         assert _by_text([collate(given)]) == _by_text([collate(_TEXTS)])
 
 
