@@ -420,7 +420,7 @@ def test_words_begin_at_spaces_where_the_tokenizer_makes_one_word_of_a_text(name
             assert len(by_word) == len(text.split())
             assert all(len(targets) == 1 for targets in by_word.values())
             sizes.add((sum(map(min, by_word.values())), len(by_word)))
-    assert len({number for number, of in sizes if of == 6}) > 2
+    assert len({number for number, _ in sizes}) > 2
     assert (8, 8) not in sizes  # no row is masked whole
     rows = [{"input_ids": ids} for ids in tokenizer(_TEXTS)["input_ids"]]
     one_word = [{**row, "word_ids": tokenizer(text).word_ids()} for row, text in zip(rows, _TEXTS, strict=True)]

@@ -354,4 +354,4 @@ def test_targets_of_a_fixed_length_are_padded_to_their_own(wordpiece) -> None:
         assert np.shape(made["input_ids"]) == (2, 10)
         assert np.shape(made["labels"]) == (2, 6)
     assert np.array_equal(batch["labels"], stored["labels"])
-    assert [len(row) for row in collate.replace(padding=True)(rows)["labels"]] == [3, 5]
+    assert [len(row) for row in collate.replace(padding=True)(rows)["labels"]] == [3, 6]
