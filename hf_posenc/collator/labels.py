@@ -53,7 +53,6 @@ class MaskedLabels:
         self._seed = settings.seed
         self._whole_words = masking.whole_word_mask
         self._special = np.array(sorted({*tokenizer.all_special_ids} - {None}), dtype=np.int64)
-        self._added = np.array([*self._special, *tokenizer.added_tokens_decoder], dtype=np.int64)
         # Ids of the tokens that begin a word, if the tokenizer makes one word of a text.
         self._first: NDArray[np.int64] | None = None
         if self._whole_words and (space := space_inside_words(tokenizer, settings)) is not None:
@@ -65,6 +64,7 @@ class MaskedLabels:
                     fix="labels=MaskedLM(whole_word_mask=False)",
                 )
             self._first = np.array(first, dtype=np.int64)
+            self._added = np.array([*self._special, *tokenizer.added_tokens_decoder], dtype=np.int64)
         options = asdict(masking)
         if self._whole_words:  # the only combination that transformers supports; it warns about every other
             options |= {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}

@@ -82,7 +82,7 @@ def refuse_foreign_names(
         raise value_error(
             f"column '{name}' has {_KINDS[ours]}, which are read from '{ours}'",
             got=f"row {first_row + row}: {shorten(rows[row])}, in a row of {lengths[row]} tokens",
-            fix=f"{fix}; or dataset.remove_columns('{name}')",
+            fix=(f"{fix}; or " if ours not in columns else "") + f"dataset.remove_columns('{name}')",
         )
 
 

@@ -231,29 +231,27 @@ def _numbers_of_sizes(
     given: Ragged, lengths: NDArray[np.int64], name: str, first_row: int, *, has_mask: bool
 ) -> NDArray[np.int64]:
     """Return the document number of each token from the lengths of the documents in each row, or from their offsets."""
-    sizes = given
+    sizes, begins = given, np.ones(len(given), np.bool_)
     if name in OFFSETS:  # 0, ..., and the number of tokens
         inside = np.ones(len(given.values), np.bool_)
         inside[given.offsets[:-1][given.lengths > 0]] = False
         sizes = Ragged(np.diff(given.values, prepend=0)[inside], np.maximum(given.lengths - 1, 0))
+        begins = np.append(given.values, -1)[given.offsets[:-1]] == 0
+        begins &= given.lengths > 0
     offsets = offsets_of(sizes.values)[sizes.offsets]
-    begins = [name not in OFFSETS or row[:1].tolist() == [0] for row in given]
-    if not all(begins) or (sizes.values < 0).any() or not np.array_equal(np.diff(offsets), lengths):
-        pairs = zip(begins, sizes, lengths.tolist(), strict=True)
+    if not begins.all() or (sizes.values < 0).any() or not np.array_equal(np.diff(offsets), lengths):
+        pairs = zip(begins, sizes, lengths.tolist(), strict=False)
         wrong = [
             row
             for row, (begin, of_row, count) in enumerate(pairs)
             if not begin or (of_row < 0).any() or of_row.sum() != count
-        ]
-        row = wrong[0]
+        ] or [0]
+        row, rule = wrong[0], f"the documents in '{name}' must have as many tokens as the row"
+        if not begins[row]:
+            rule = f"'{name}' must begin with 0"
         mended = fix_of_sizes(name, [given[row].tolist() for row in wrong], lengths[wrong].tolist(), has_mask=has_mask)
         raise value_error(
-            f"row {first_row + row}: "
-            + (
-                f"the documents in '{name}' must have as many tokens as the row"
-                if begins[row]
-                else f"'{name}' must begin with 0"
-            ),
+            f"row {first_row + row}: {rule}",
             got=f"{shorten(given[row].tolist())}, in a row of {counted(lengths[row], 'token')}",
             fix=(f"{mended}; or " if mended else "") + f"dataset.remove_columns('{name}'), if the row is one document",
         )

@@ -157,6 +157,12 @@ def test_boundaries_in_a_form_of_others_are_refused_and_the_fix_gives_the_docume
         assert batch["position_ids"][-1][:7].tolist() == want
 
 
+def test_a_second_name_of_one_column_is_only_removed(word_level: Any) -> None:
+    row = {"input_ids": IDS, "cu_seq_lens_q": [0, 4, 7], "cu_seqlens_kv": [0, 4, 7]}
+    with pytest.raises(ValueError, match=r"fix: dataset.remove_columns\('cu_seqlens_kv'\)"):
+        C(word_level)([row])
+
+
 def test_a_model_that_names_the_column_gets_it(word_level: Any) -> None:
     spec = ModelSpec(accepts=("input_ids", "attention_mask", "segment_ids", "positions"))
     row = {"input_ids": [5, 6, 7], "segment_ids": [0, 0, 1], "positions": [0, 1, 2]}
