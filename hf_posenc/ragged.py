@@ -439,6 +439,8 @@ def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, mask: boo
     if array.ndim == 1 and (array.size == 0 or is_integer):
         return array.astype(np.int64)  # an empty list has no integer dtype
     fix = f"one list of integers per row, or dataset.remove_columns('{name}')"
+    if name == "position_ids" and array.ndim > 1:  # (3, T): time, height and width, as of Qwen2-VL
+        fix += ": tokens are then counted, and the places of tokens in images and videos are lost"
     if name == "input_ids":
         fix = "pass one list of token ids per row, e.g. [101, 7592, 102]"
     raise type_error(

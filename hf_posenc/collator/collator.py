@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
@@ -150,10 +151,12 @@ class DataCollatorWithPositionalEncoding(Processor):
             example after truncation, or of one token if labels predict the next one. `"error"` raises, `"skip"` leaves
             it out and warns, and `"keep"` keeps it. By default such a row raises, unless `labels="masked_lm"` (a short
             row may have no masked token), or it has no tokens, or it is a packed document of one token beside others.
-        mlm_probability (`float`, *optional*): share of tokens that `"masked_lm"` predicts, by default 0.15.
+        mlm_probability (`float`, *optional*): share of tokens that `"masked_lm"` predicts, by default 0.15. If none is
+            drawn in a batch, one token of the batch is, because the loss would be NaN; with a share of 0, none is.
         > Other
-        seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
-            `embedding` is a width, it also seeds the random numbers of the table.
+        seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation, except
+            for the single token of a batch in which none was drawn. If `embedding` is a width, it also seeds the random
+            numbers of the table.
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
         backend (`"auto"`, `"tokenizers"`, `"nanotoken"` or `"gigatoken"`, *optional*): library that makes token ids.
@@ -232,6 +235,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
         config = Config(Settings(**arguments))
         vars(self).update(vars(config.settings) | config.limits_in_use(), _config=config, _warnings=Warnings())
+        if isinstance(arguments["tokenizer"], str | Path) and config.tokenizer.name_or_path:
+            save.warn_of_saved(config.tokenizer.name_or_path)
         # Objects that users may change, and the model, to see if it is in training mode; `None` after pickling.
         self._watched = watched(arguments["tokenizer"], config.tokenizer, self.padding_side)
         self._module = None if isinstance(arguments["model"], ModelSpec | None) else weakref.ref(arguments["model"])
@@ -567,20 +572,18 @@ class DataCollatorWithPositionalEncoding(Processor):
         )
 
     @classmethod
-    def from_pretrained(
-        cls, name: Any, *, embedding: Any = None, model: Any = None, **hub: Any
-    ) -> DataCollatorWithPositionalEncoding:
+    def from_pretrained(cls, name: Any, **settings: Any) -> DataCollatorWithPositionalEncoding:
         r"""Load a collator saved by `save_pretrained` or `push_to_hub`.
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
-            embedding (*optional*): the embedding table, if the collator had one, because weights are not saved. In
-                place of a `PositionalEmbedding`, pass one with the same settings; a bare table raises with the line to
-                write. Without a table, the first batch warns, and batches have no embeddings. A width is saved and need
-                not be passed.
-            model (*optional*): replaces the saved `ModelSpec`, which is used by default.
-            **hub: `cache_dir`, `force_download`, `local_files_only`, `proxies`, `revision`, `subfolder` and `token`, as
-                in `AutoTokenizer.from_pretrained`. Remote code is never run.
+            **settings: arguments of the class, such as `labels=None` or `model=model`, which replace the saved ones;
+                and `cache_dir`, `force_download`, `local_files_only`, `proxies`, `revision`, `subfolder` and `token`,
+                as in `AutoTokenizer.from_pretrained`. Remote code is never run.
+
+        A table is not saved: pass `embedding=` again, and in place of a `PositionalEmbedding` one with the same
+        settings; a bare table raises with the line to write. Without a table, the first batch warns, and batches have
+        no embeddings. A width is saved. The saved `model` is a `ModelSpec`.
 
         Returns:
             `DataCollatorWithPositionalEncoding`.
@@ -589,7 +592,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             ValueError: if a file is missing, has a newer format, or contains an unknown key.
             TypeError: for an argument that does not exist.
         """
-        collator: DataCollatorWithPositionalEncoding = save.load(cls, name, embedding=embedding, model=model, hub=hub)
+        collator: DataCollatorWithPositionalEncoding = save.load(cls, name, settings)
         return collator
 
     def __reduce__(self) -> tuple[Any, ...]:

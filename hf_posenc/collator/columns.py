@@ -68,7 +68,10 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
     other_names = [name for name in per_token if name not in (*listed, "input_ids")]
     columns = {name: padded(name, per_token[name]) for name in (*listed, *other_names)}
     if rows.targets is not None:
-        columns["labels"] = rows.targets.ids
+        from .targets import pad_targets
+
+        is_padded = length is not None and config.target_limits.max_length is not None
+        columns["labels"] = pad_targets(config, rows.targets.ids)["labels"] if is_padded else rows.targets.ids
     if config.limits.overflow:
         columns["overflow_to_sample_mapping"] = rows.sample
     if embedder is not None:

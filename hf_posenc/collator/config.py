@@ -18,7 +18,7 @@ from ..tokenization.encoder import calls_only_rust
 from ..tokenization.loading import private_copy, stated_limit
 from .embed import Embedder
 from .fit import check_fit, decoder_start
-from .labels import LABEL_KINDS
+from .labels import LABEL_KINDS, space_inside_words
 from .settings import MaskedLM, Settings, padding_of, truncation_of
 
 
@@ -79,6 +79,7 @@ class Config:
             "backend": settings.backend,
         }
         whole_words = isinstance(settings.labels, MaskedLM) and settings.labels.whole_word_mask
+        whole_words = whole_words and space_inside_words(tokenizer, settings) is None
         # Prompts and answers are truncated when they are one row.
         of_texts = self.limits if settings.branches is None else Limits()
         self.encoder = Encoder(tokenizer, of_texts, word_ids=whole_words, **options)

@@ -160,6 +160,12 @@ def _arrange(config: Config, rows: Documents) -> tuple[Arrays, int]:
     if config.settings.packing:
         from .packed_batches import flat_row, packed_rows
 
+        if not len(rows.ids.values):
+            raise value_error(
+                "packed rows have no place for rows without tokens, and this batch has no other rows",
+                got=f"{counted(count, 'empty row')}, packing={config.settings.packing!r}",
+                fix="packing=False, which keeps them as rows of padding; or drop such rows first",
+            )
         if config.settings.packing == "flat":
             out = flat_row(config, rows)
         else:

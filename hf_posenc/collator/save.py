@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 import torch
 
 from .._common.compat import leave_out_of_fingerprints
-from .._common.errors import shorten, type_error, unknown_keyword, value_error
+from .._common.errors import shorten, type_error, value_error, warn
 from .._common.files import atomic_write, is_path, path_inside, read_whole
 from ..models import ModelSpec
 from ..tokenization.encoder import calls_only_rust
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
 from ..tokenization.rust import to_json
 from .embed import check_exchange, from_state
-from .settings import MaskedLM, MissingTable
+from .settings import MaskedLM, MissingTable, refuse_unknown
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -168,12 +168,28 @@ After this import, `AutoProcessor.from_pretrained("{repo_id}")` returns the coll
 """
 
 
-def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, hub: Mapping[str, Any]) -> Any:
+def warn_of_saved(name: str) -> None:
+    """Warn if the folder that a tokenizer was loaded from has a saved collator with settings."""
+    if (Path(name) / FILE_NAME).is_file():
+        warn(
+            f"'{name}' has a saved collator, and only its tokenizer is loaded, without its settings",
+            got=f"{FILE_NAME} beside the tokenizer",
+            fix=f"DataCollatorWithPositionalEncoding.from_pretrained({name!r}); or "
+            f"AutoTokenizer.from_pretrained({name!r}), for the tokenizer alone",
+        )
+
+
+def load(cls: type[Any], name: str | Path, options: Mapping[str, Any]) -> Any:
     """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
-    for option in hub:
-        if option not in (*_HUB, "trust_remote_code") and not option.startswith("_"):  # as in _from_auto
-            raise TypeError(unknown_keyword(option, ("embedding", "model", *_HUB), {}))
-    hub = {option: value for option, value in hub.items() if option in _HUB and value is not None}
+    names = [field.name for field in dataclasses.fields(cls)]
+    changes = {
+        option: value
+        for option, value in options.items()
+        if option not in (*_HUB, "trust_remote_code") and not option.startswith("_")  # as in _from_auto
+    }
+    others = {"tokenizer": "collate.replace(tokenizer=...), once it is loaded"}
+    refuse_unknown(changes, [*(name for name in names if name != "tokenizer"), *_HUB], others)
+    hub = {option: value for option, value in options.items() if option in _HUB and value is not None}
     path = _find(name, hub)
     try:
         saved = dict(json.loads(read_whole(path)))
@@ -182,23 +198,20 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, hub: M
             f"{FILE_NAME} is not what save_pretrained wrote", got=f"{path}: {error}", fix="save it again"
         ) from error
     _check_version(saved.pop("format_version", None), str(path))
-    unknown = sorted(set(saved) - {"device", *(field.name for field in dataclasses.fields(cls))})
+    unknown = sorted(set(saved) - {"device", *names})
     if unknown:
         raise value_error(
             f"{FILE_NAME} contains settings that this version does not have: {unknown}",
             got=str(name),
             fix="pip install --upgrade hf-posenc, or remove them from the file",
         )
-    if model is not None:
-        saved["model"] = None
-    settings = {key: _read(key, value, path) for key, value in saved.items()}
-    record, table = settings.pop("tokenizer", None), settings.pop("embedding", None)
-    check_exchange(table, embedding)
-    if model is not None:
-        settings["model"] = model
+    table = _read("embedding", saved.get("embedding"), path)
+    check_exchange(table, changes.get("embedding"))
+    settings = {key: _read(key, value, path) for key, value in saved.items() if key not in changes} | changes
+    record, embedding = settings.pop("tokenizer", None), settings.pop("embedding", None)
     tokenizer = _saved_tokenizer(name, record, hub)
     try:
-        return _made(cls, tokenizer, table if embedding is None else embedding, settings)
+        return _made(cls, tokenizer, embedding, settings)
     except (TypeError, ValueError) as error:  # add the file to the message
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{error}\n  in:  {path}") from error

@@ -84,7 +84,8 @@ class MaskedLM:
         random_replace_prob (`float`, *optional*, defaults to 0.1): share of these that are replaced by random tokens;
             the rest stays unchanged.
         whole_word_mask (`bool`, *optional*, defaults to `False`): predict all tokens of a word or none. As in
-            transformers, they are then always replaced by the mask token.
+            transformers, they are then always replaced by the mask token. If the tokenizer makes one word of a text, as
+            Llama 2's does, words begin at tokens that begin with a space; the collator raises if there are none.
 
     Raises:
         ValueError: for a share outside 0 to 1, for shares of replacements that add up to more than 1, and for such

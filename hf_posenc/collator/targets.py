@@ -78,7 +78,8 @@ def _check_labels(config: Config, name: str, labels: Ragged | None, documents: D
             raise value_error(  # without the labels, the masked ids would be trained on
                 "these rows are masked already: they were stored from a batch, which has labels",
                 got=f"column '{name}', with labels at {config.tokenizer.mask_token}",
-                fix="dataset.map(collate, batched=True) stores ids alone, and labels are drawn for each batch",
+                fix="dataset.map(collate.columns, input_columns='text', batched=True) stores ids alone, and labels are "
+                "drawn for each batch",
             )
         raise value_error(
             f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",

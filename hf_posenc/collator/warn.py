@@ -69,6 +69,29 @@ def warn_of_tokens(
         )
     for kind, message in messages.items():
         history.once(kind, message)
+    _warn_of_stored_batch(config, tokenized, history)
+
+
+def _warn_of_stored_batch(config: Config, rows: Documents, history: Warnings) -> None:
+    """Warn of rows that `map` stored from a padded batch: with a mask of T×T values, or with tokens that are masked."""
+    fix = "dataset.map(collate.columns, input_columns='text', batched=True) stores the ids alone"
+    if "look_ahead_mask" in rows.per_row and rows.source == "ids":
+        history.once(
+            "stored mask",
+            "these rows were stored from a padded batch: look_ahead_mask has T×T values for each of them",
+            got="column 'look_ahead_mask', as of map(collate, input_columns=...); this warning is given once",
+            fix=f"{fix}; or dataset.remove_columns('look_ahead_mask')",
+        )
+    labels = [rows.columns[name].values for name in LABEL_COLUMNS if name in rows.columns]
+    if labels and config.label_maker is None:  # with one, they are refused
+        is_masked = rows.ids.values == config.tokenizer.mask_token_id
+        if np.any(is_masked & (labels[0] != IGNORED) & (labels[0] != rows.ids.values)):
+            history.once(
+                "stored labels",
+                "tokens of these rows are masked already: they were drawn once, and are the same in each epoch",
+                got=f"labels at {config.tokenizer.mask_token}, as of a batch that was stored; given once",
+                fix=f"{fix}, and masked labels are drawn for each batch",
+            )
 
 
 def _truncation(config: Config, rows: Documents, name: str) -> str:
@@ -133,7 +156,8 @@ def warn_of_batch(config: Config, tokenized: Documents, arrays: Arrays, left_out
             got='on_no_labels="skip", so Trainer.predict returns fewer rows; this warning is given once',
             fix='on_no_labels="error" names the row; "keep" keeps such rows',
         )
-    if config.may_count_from_2 and "position_ids" not in tokenized.columns:
+    given = tokenized.columns.get("position_ids")
+    if config.may_count_from_2 and (given is None or given.values.min(initial=2) < 2):
         history.once(
             "positions",
             "position_ids count from 0, and models with a vocabulary like this one, such as RoBERTa, count from 2",

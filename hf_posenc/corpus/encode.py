@@ -24,6 +24,7 @@ from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.settings import Settings, refuse_unknown
 from ..tokenization import to_files
+from ..tokenization.loading import SharedTokenizer, private_copy
 from .engines import run_in_processes, run_on_ray
 from .output import JOB, MANIFEST, TOKENIZER, Output, Report
 from .reading import Reading, RemoteFiles, Slices, open_inputs
@@ -258,6 +259,8 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
         of_batches = {"store_embeddings": False, **({} if is_padded else dict.fromkeys(_OF_PADDING))}
         collate = tokenizer.replace(**of_batches, **made)
     else:
+        if isinstance(tokenizer, str | Path):  # the folder may be that of a collator, whose settings are not the job's
+            tokenizer = SharedTokenizer(private_copy(tokenizer, pad_token=made.get("pad_token")))
         collate = DataCollatorWithPositionalEncoding(tokenizer, **made)
     if packing:  # in a second step: only a loaded tokenizer shows if it has a padding token
         own = collate.tokenizer  # packed rows are not padded, so any token may stand for padding

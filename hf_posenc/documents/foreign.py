@@ -1,11 +1,12 @@
 """Names that other libraries give to columns which are read here under another name.
 
-A column is refused if its values, too, have the form of what its name says; the message renames it.
+Lengths and offsets of documents are refused by their name, other columns if their values, too, have the form of what
+the name says; the message renames them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,27 @@ from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
 from ..ragged import Ragged
+from .names import LENGTHS, OFFSETS
 
 # Names that other libraries give to what is read here under another name: MosaicML, torchtune, OLMo-core, unsloth,
 # NeMo, datatrove, nanotron, verl, T5X and others.
 _FOREIGN = {
     "document_ids": "sequence_id sequence_ids segment_ids segment_id document_id doc_ids doc_id packed_seq_ids",
-    "seq_lengths": "seq_lens seq_len seqlens doc_lens doc_lengths packed_seq_lengths sequence_lengths",
-    "cu_seq_lens_q": "cu_seqlens cu_seqlens_q cu_seq_lens cu_doc_lens seq_start_id",
+    "seq_lengths": "seq_lens seq_len seqlens doc_lens doc_lengths document_lengths packed_seq_lengths packed_seq_lens "
+    "sequence_lengths",
+    "cu_seq_lens_q": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seqlens_padded cu_seqlens_q_padded "
+    "cu_seqlens_kv_padded cu_seqlens_unpadded cu_seq_lens cu_doc_lens seq_start_id",
     "position_ids": "positions position input_pos pos_ids position_id",
     "loss_mask": "label_mask labels_mask response_mask answer_mask target_mask action_mask train_mask",
 }
 FOREIGN = {name: ours for ours, names in _FOREIGN.items() for name in names.split()}
+_KINDS = {
+    "document_ids": "numbers of documents",
+    "seq_lengths": "lengths of documents",
+    "cu_seq_lens_q": "offsets of documents",
+    "position_ids": "positions of tokens",
+    "loss_mask": "a mask of the tokens to train on",
+}
 # Names of token ids, where there are no `input_ids`.
 _FOREIGN_IDS = ("tokens", "token_ids", "input_tokens", "ids", "text_ids", "input")
 
@@ -33,9 +44,9 @@ def refuse_foreign_names(
 ) -> None:
     r"""Raise `ValueError` for a column that is read under another name, such as `seq_lens`: the message renames it.
 
-    A column is refused if its values have the form of what its name says in every row: numbers of documents that never
-    fall, but to padding at the end; lengths that add up to the row; offsets; positions that rise by one or restart;
-    zeros and ones. Other columns may have these names.
+    A list under a name of lengths or offsets of documents is refused, in any form. Other columns are refused if a row,
+    alone, has the form of what its name says: numbers of documents, each at consecutive tokens; positions that rise by
+    one or restart; zeros and ones.
 
     Args:
         columns (mapping from `str` to sequence): columns with one value per row, as lists, arrays or Arrow columns.
@@ -50,53 +61,88 @@ def refuse_foreign_names(
           got: row 0: [2, 1], in a row of 3 tokens
           fix: dataset.rename_column('seq_lens', 'seq_lengths'); or dataset.remove_columns('seq_lens')
     """
-    names = [name for name in FOREIGN if name in columns and name not in named]
-    mask = _integers("attention_mask", columns["attention_mask"]) if names and "attention_mask" in columns else None
-    is_mask = mask is not None and np.array_equal(mask.lengths, lengths)
-    real = mask.where(mask.values != 0).lengths if mask is not None and is_mask else lengths
-    for name in names:
-        ours, rows = FOREIGN[name], _integers(name, columns[name])
-        if rows is None or len(rows) != len(lengths) or rows.longest < 2:
+    for name in [name for name in FOREIGN if name in columns and name not in named]:
+        ours, values = FOREIGN[name], columns[name]
+        values = values.to_pylist() if hasattr(values, "to_pylist") else values
+        rows = [row.tolist() if hasattr(row, "tolist") else row for row in values]
+        pairs = zip(rows, lengths.tolist(), strict=False)
+        found = [row for row, (given, tokens) in enumerate(pairs) if _is_foreign(name, given, tokens)]
+        if not found:
             continue
-        values, per_token = rows.values, np.array_equal(rows.lengths, lengths)
-        is_first = np.zeros(len(values), np.bool_)
-        is_first[rows.offsets[:-1][rows.lengths > 0]] = True
-        step = np.diff(values, prepend=0)[~is_first]
-        first, last, total = (
-            np.array([pick(row) if len(row) else -1 for row in rows])
-            for pick in (lambda row: row[0], lambda row: row[-1], np.sum)
-        )
-        adds_up = ((total == lengths) | (total == real)).all()
-        ends = ((last < lengths) if name == "seq_start_id" else (last == lengths) | (last == real)).all()
-        restarts = values[~is_first] == np.repeat(first, rows.lengths)[~is_first]
-        kind, fits = {
-            "document_ids": ("numbers of documents", per_token and all(map(_never_falls, rows))),
-            "seq_lengths": ("lengths of documents", (values >= 0).all() and adds_up),
-            "cu_seq_lens_q": ("offsets of documents", (first == 0).all() and (step >= 0).all() and ends),
-            "position_ids": ("positions of tokens", per_token and ((step == 1) | restarts).all()),
-            "loss_mask": ("a mask of the tokens to train on", per_token and np.isin(values, (0, 1)).all()),
-        }[ours]
-        if not fits or not len(values):
-            continue
-        row, fix = int(rows.lengths.argmax()), f"dataset.rename_column('{name}', '{ours}')"
-        if name == "seq_start_id":  # the end is missing
-            fix = (
-                f"dataset.map(lambda row: {{'{ours}': [*row['{name}'], len(row['input_ids'])]}}, "
-                f"remove_columns='{name}')"
-            )
+        fix = f"dataset.rename_column('{name}', '{ours}')"
+        if ours in (*LENGTHS, *OFFSETS):
+            mask = _integers("attention_mask", columns["attention_mask"]) if "attention_mask" in columns else None
+            is_mask = mask is not None and np.array_equal(mask.lengths, lengths)
+            tokens = mask.where(mask.values != 0).lengths if mask is not None and is_mask else lengths
+            mended = fix_of_sizes(name, [rows[row] for row in found], tokens[found].tolist(), has_mask=is_mask)
+            fix = mended or f"the right ones in a column '{ours}'"
         elif name.startswith("segment_id"):
             fix += ", or 'token_type_ids' if they are BERT's segments"
+        row = max(found, key=lambda row: len(rows[row]))
         raise value_error(
-            f"column '{name}' has {kind}, which are read from '{ours}'",
-            got=f"row {first_row + row}: {shorten(rows[row].tolist())}, in a row of {lengths[row]} tokens",
-            fix=f"{fix}; or dataset.remove_columns('{name}')",
+            f"column '{name}' has {_KINDS[ours]}, which are read from '{ours}'",
+            got=f"row {first_row + row}: {shorten(rows[row])}, in a row of {lengths[row]} tokens",
+            fix=(f"{fix}; or " if ours not in columns else "") + f"dataset.remove_columns('{name}')",
         )
 
 
-def _never_falls(numbers: NDArray[np.int64]) -> bool:
-    """Return True if numbers never fall, but to padding at the end: 0 or -1."""
-    tokens = numbers[: len(np.trim_zeros(np.maximum(numbers, 0), "b"))] if numbers.max(initial=0) > 0 else numbers
-    return bool((np.diff(tokens) >= 0).all())
+def _is_foreign(name: str, row: Any, tokens: int) -> bool:
+    """Return True for a value that is refused under the name of others, in a row of the given number of tokens."""
+    ours = FOREIGN[name]
+    if not isinstance(row, list) or ours in (*LENGTHS, *OFFSETS):
+        return isinstance(row, list)
+    if len(row) != tokens or tokens < 2 or not all(isinstance(value, int | float) for value in row):
+        return False
+    values = np.array(row, np.float64)
+    if ours == "document_ids":  # a run of tokens for each number, but padding at the ends: 0 or -1
+        numbers = np.trim_zeros(np.maximum(values, 0))
+        return bool(np.count_nonzero(np.diff(numbers)) < max(1, len(np.unique(numbers))))
+    if ours == "loss_mask":
+        return bool(np.isin(values, (0, 1)).all())
+    rises = np.diff(values) == 1
+    return bool(rises.any() and (rises | (values[1:] == values[0])).all())
+
+
+def fix_of_sizes(name: str, rows: Sequence[Sequence[Any]], tokens: Sequence[int], *, has_mask: bool) -> str | None:
+    r"""Return code that gives lengths or offsets of documents their name and form; `None` if they don't fit the rows.
+
+    Padding of other libraries is left out, and the first offset, 0, and the last are added.
+
+    Args:
+        name (`str`): the column, under a name of others or of this package.
+        rows (sequence of lists): its values.
+        tokens (sequence of `int`): number of tokens in each of these rows, without padding.
+        has_mask (`bool`): the rows have a column `attention_mask`, whose sum is the number of tokens.
+
+    Example:
+        >>> fix_of_sizes("seq_lens", [[2, 3, -1]], [5], has_mask=False)
+        "dataset.map(lambda row: {'seq_lengths': [n for n in row['seq_lens'] if n > 0]}, remove_columns='seq_lens')"
+    """
+    ours, pairs = FOREIGN.get(name, name), list(zip(rows, tokens, strict=True))
+    if not all(type(number) is int for row in rows for number in row):
+        return None
+    if ours in LENGTHS:
+        is_right = [min(row, default=0) >= 0 and sum(row) == count for row, count in pairs]
+        fits = [sum(number for number in row if number > 0) == count for row, count in pairs]
+        code, condition = f"[n for n in row['{name}'] if n > 0]", ""
+    else:
+        inside = [[number for number in row if number > 0] for row in rows]
+        is_right = [
+            [0, *part] == [*row] and part[-1:] == [count] for part, (row, count) in zip(inside, pairs, strict=True)
+        ]
+        fits = [
+            part == sorted(part) and max(part, default=0) <= count and min(row, default=0) >= -1
+            for part, (row, count) in zip(inside, pairs, strict=True)
+        ]
+        end = "sum(row['attention_mask'])" if has_mask else "len(row['input_ids'])"
+        code = f"sorted({{0, {end}, *row['{name}']}} - {{-1}})"
+        condition = "" if all(count in row for row, count in pairs) else "; the last document then ends with its row"
+    if all(is_right) and ours != name:
+        return f"dataset.rename_column('{name}', '{ours}')"
+    if not all(fits):
+        return None
+    removed = "" if ours == name else f", remove_columns='{name}'"
+    return f"dataset.map(lambda row: {{'{ours}': {code}}}{removed}){condition}"
 
 
 def _integers(name: str, values: Any) -> Ragged | None:

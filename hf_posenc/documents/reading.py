@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import shorten, value_error
+from .._common.errors import counted, shorten, value_error
 from ..ragged import Ragged, offsets_of, run_indices, runs
 from .branches import branches_of_positions, check_branches, check_first_tokens
 from .documents import Documents
+from .foreign import fix_of_sizes
 from .names import BOUNDARIES, BRANCHES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, SUPERVISION
 
 
@@ -129,8 +130,8 @@ def number_tokens(
     numbers = {name: of_tokens(column) for name, column in numbered.items()}
     for name in (*LENGTHS, *OFFSETS):
         if name in columns:
-            sizes = columns[name] if name in LENGTHS else _differences(columns[name], name, first_row)
-            numbers[name] = _numbers_of_lengths(sizes, lengths, name, first_row)
+            has_mask = "attention_mask" in columns
+            numbers[name] = _numbers_of_sizes(columns[name], lengths, name, first_row, has_mask=has_mask)
     branches = of_tokens(columns[BRANCHES]) if BRANCHES in columns else None
     if "position_ids" in columns:
         positions = of_tokens(columns["position_ids"])
@@ -226,28 +227,33 @@ def columns_of_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: [value] if name in OFFSETS else value for name, value in batch.items() if name not in scalars}
 
 
-def _differences(offsets: Ragged, name: str, first_row: int) -> Ragged:
-    """Return the lengths of documents from their offsets, 0, ..., and the number of tokens, for each row."""
-    wrong = [row for row, row_offsets in enumerate(offsets) if not len(row_offsets) or row_offsets[0] != 0]
-    if wrong:
-        got, fix = shorten(offsets[wrong[0]].tolist()), "[0, 2, 5] for documents of 2 and 3 tokens"
-        raise value_error(f"row {first_row + wrong[0]}: '{name}' must begin with 0", got=got, fix=fix)
-    inside = np.ones(len(offsets.values), np.bool_)
-    inside[offsets.offsets[:-1]] = False
-    return Ragged(np.diff(offsets.values, prepend=0)[inside], offsets.lengths - 1)
-
-
-def _numbers_of_lengths(sizes: Ragged, lengths: NDArray[np.int64], name: str, first_row: int) -> NDArray[np.int64]:
-    """Return the document number of each token from the lengths of the documents in each row."""
+def _numbers_of_sizes(
+    given: Ragged, lengths: NDArray[np.int64], name: str, first_row: int, *, has_mask: bool
+) -> NDArray[np.int64]:
+    """Return the document number of each token from the lengths of the documents in each row, or from their offsets."""
+    sizes, begins = given, np.ones(len(given), np.bool_)
+    if name in OFFSETS:  # 0, ..., and the number of tokens
+        inside = np.ones(len(given.values), np.bool_)
+        inside[given.offsets[:-1][given.lengths > 0]] = False
+        sizes = Ragged(np.diff(given.values, prepend=0)[inside], np.maximum(given.lengths - 1, 0))
+        begins = np.append(given.values, -1)[given.offsets[:-1]] == 0
+        begins &= given.lengths > 0
     offsets = offsets_of(sizes.values)[sizes.offsets]
-    if len(sizes) != len(lengths) or (sizes.values < 0).any() or not np.array_equal(np.diff(offsets), lengths):
-        row = next(
-            (row for row, row_sizes in enumerate(sizes) if (row_sizes < 0).any() or row_sizes.sum() != lengths[row]), 0
-        )
+    if not begins.all() or (sizes.values < 0).any() or not np.array_equal(np.diff(offsets), lengths):
+        pairs = zip(begins, sizes, lengths.tolist(), strict=False)
+        wrong = [
+            row
+            for row, (begin, of_row, count) in enumerate(pairs)
+            if not begin or (of_row < 0).any() or of_row.sum() != count
+        ] or [0]
+        row, rule = wrong[0], f"the documents in '{name}' must have as many tokens as the row"
+        if not begins[row]:
+            rule = f"'{name}' must begin with 0"
+        mended = fix_of_sizes(name, [given[row].tolist() for row in wrong], lengths[wrong].tolist(), has_mask=has_mask)
         raise value_error(
-            f"row {first_row + row}: the documents in '{name}' must have as many tokens as the row",
-            got=f"documents of {shorten(sizes[row].tolist())} tokens, in a row of {lengths[row]}",
-            fix=f"dataset.remove_columns('{name}'), if the row is one document",
+            f"row {first_row + row}: {rule}",
+            got=f"{shorten(given[row].tolist())}, in a row of {counted(lengths[row], 'token')}",
+            fix=(f"{mended}; or " if mended else "") + f"dataset.remove_columns('{name}'), if the row is one document",
         )
     return np.repeat(sizes.counters().values, sizes.values)
 

@@ -276,8 +276,14 @@ def test_with_a_seed_a_text_has_the_same_masks_at_any_batch_size_side_and_worker
     collate = C(wordpiece, labels=MaskedLM(whole_word_mask=words), seed=5, look_ahead=False)
     want = _by_text([collate(texts)])
     assert any(label != -100 for _, labels in want for label in labels)
-    for size in (1, 7):
-        assert _by_text(list(DataLoader(texts, batch_size=size, collate_fn=collate))) == want
+    assert _by_text(list(DataLoader(texts, batch_size=7, collate_fn=collate))) == want
+    alone = _by_text(list(DataLoader(texts, batch_size=1, collate_fn=collate)))
+    has_label = [set(labels) != {-100} for _, labels in want]
+    assert not all(has_label)
+    assert [row for row, drew in zip(alone, has_label, strict=True) if drew] == [
+        row for row, drew in zip(want, has_label, strict=True) if drew
+    ]
+    assert all(set(labels) != {-100} for _, labels in alone)  # a batch of one row has a label, too
     assert _by_text([collate.replace(padding_side="left")(texts)]) == want
     assert _by_text(list(DataLoader(texts, batch_size=4, collate_fn=collate, num_workers=2))) == want
     assert _by_text([collate.replace(seed=6)(texts)]) != want
@@ -295,6 +301,167 @@ def test_special_tokens_and_padding_are_never_masked(wordpiece, sentences, words
     assert (batch["labels"][special] == -100).all()
     assert torch.equal(batch["input_ids"][special], plain[special])
     assert (batch["labels"][~special] != -100).all()
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("packing", [False, True, "flat"])
+@pytest.mark.parametrize("words", [False, True])
+def test_a_batch_has_a_label_if_a_token_can_be_one(wordpiece, seed: int | None, packing: Any, words: bool) -> None:
+    """A share that draws nearly never gives one token, or word, and a share of 0 none."""
+    labels = MaskedLM(mlm_probability=1e-9, whole_word_mask=words)
+    collate = C(wordpiece, labels=labels, seed=seed, packing=packing, max_length=32)
+    plain = C(wordpiece, packing=packing, max_length=32)
+    texts = ["unsurprisingly so", "I ride", "a"]
+    drawn = set()
+    for _ in range(20):
+        batch, ids = collate(texts), plain(texts)["input_ids"]
+        targets = batch["labels"] != -100
+        text_tokens = ids[targets]
+        assert torch.equal(batch["labels"][targets], text_tokens)
+        assert not torch.isin(text_tokens, torch.tensor(wordpiece.all_special_ids)).any()
+        assert torch.equal(batch["input_ids"][~targets], ids[~targets])
+        tokens = [wordpiece.tokenize(word) for word in " ".join(texts).split()]
+        picked = wordpiece.convert_ids_to_tokens(text_tokens.tolist())
+        assert picked in tokens if words else len(picked) == 1
+        drawn.add(tuple(picked))
+    assert (len(drawn) == 1) == (seed is not None)
+    assert len({str(collate.replace(seed=other)(texts)["labels"].tolist()) for other in range(20)}) > 2
+    none = collate.replace(labels=MaskedLM(mlm_probability=0, whole_word_mask=words), on_no_labels="keep")(texts)
+    assert (none["labels"] == -100).all()
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_the_label_of_a_batch_is_one_that_masks_of_supervision_leave(wordpiece, seed: int | None) -> None:
+    collate = C(wordpiece, labels="masked_lm", seed=seed)
+    rows = [
+        {"input_ids": [5, 6, 7, 8, 9], "completion_mask": [0, 0, 0, 1, 0]},
+        {"input_ids": [5, 6], "completion_mask": [0, 0]},
+    ]
+    with warnings.catch_warnings(action="ignore"):
+        for _ in range(30):
+            assert collate(rows)["labels"].tolist() == [[-100, -100, -100, 8, -100], [-100] * 5]
+        assert (collate(rows[1:])["labels"] == -100).all()  # no token can be one
+
+
+def test_a_batch_that_drew_a_label_is_the_one_of_transformers(wordpiece, sentences) -> None:
+    """The draw of a single label uses no random number where it is not needed."""
+    from transformers import DataCollatorForLanguageModeling
+
+    theirs, collate = DataCollatorForLanguageModeling(wordpiece), C(wordpiece, labels="masked_lm")
+    text = [sentences[0][:400]]
+    for seed in range(5):
+        torch.manual_seed(seed)
+        want = [theirs(_tokenized(wordpiece, text))["labels"].tolist() for _ in range(2)]
+        torch.manual_seed(seed)
+        assert [collate(text)["labels"].tolist() for _ in range(2)] == want
+
+
+def _one_word_a_text() -> dict[str, Any]:
+    """Return tokenizers whose pre-tokenizer makes one word of a text, by their form."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<pad>", "<unk>", "<mask>"]
+    bpe = {"unk_token": "<unk>"}, trainers.BpeTrainer(vocab_size=120, special_tokens=special, show_progress=False)
+    as_llama = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    forms: dict[str, tuple[Any, Any, Any]] = {
+        "metaspace": (models.BPE(**bpe[0]), None, pre_tokenizers.Metaspace(split=False)),
+        "unigram": (models.Unigram(), None, pre_tokenizers.Metaspace(split=False)),
+        "llama": (models.BPE(**bpe[0]), as_llama, None),
+        "gemma": (
+            models.BPE(**bpe[0]),
+            normalizers.Replace(" ", "▁"),
+            pre_tokenizers.Split(" ", "merged_with_previous"),
+        ),
+        "bytes": (models.BPE(), None, pre_tokenizers.ByteLevel(use_regex=False)),
+        "spaces": (models.BPE(**bpe[0]), None, None),
+    }
+    found: dict[str, Any] = {}
+    words = sorted({word for text in _TEXTS for word in text.split()})
+    for name, (model, normalizer, pre_tokenizer) in forms.items():
+        raw, trainer = Tokenizer(model), bpe[1]
+        if normalizer is not None:
+            raw.normalizer = normalizer
+        if pre_tokenizer is not None:
+            raw.pre_tokenizer = pre_tokenizer
+        if name == "unigram":
+            trainer = trainers.UnigramTrainer(
+                vocab_size=120, special_tokens=special, unk_token="<unk>", show_progress=False
+            )
+        raw.train_from_iterator([*words, *(f" {word}" for word in words)] * 3, trainer)
+        raw.decoder = decoders.ByteLevel() if name == "bytes" else decoders.Metaspace()
+        roles = {"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
+        found[name] = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
+    return found
+
+
+_TEXTS = [
+    *("the cat sat on the mat", "a dog ran after the red ball", "birds sang in the park all day long"),
+    *("she rides her bike", "unsurprisingly so", "cats and dogs"),
+]
+
+
+@pytest.mark.parametrize("name", ["metaspace", "unigram", "llama", "gemma", "bytes", "spaces"])
+def test_words_begin_at_spaces_where_the_tokenizer_makes_one_word_of_a_text(name: str) -> None:
+    """Compared with the words of the text: tokens that begin with ▁, Ġ or a space begin them."""
+    tokenizer = _one_word_a_text()[name]
+    collate = C(tokenizer, labels=MaskedLM(mlm_probability=0.3, whole_word_mask=True), max_length=99, seed=0)
+    sizes = set()
+    for seed in range(10):
+        batch = collate.replace(seed=seed)(_TEXTS)
+        for row, text in enumerate(_TEXTS):
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            tokens = tokenizer.convert_ids_to_tokens(ids)
+            is_target = (batch["labels"][row] != -100)[: len(ids)].tolist()
+            word, by_word = -1, dict[int, set[bool]]()
+            for place, (token, target) in enumerate(zip(tokens, is_target, strict=True)):
+                word += place == 0 or token.startswith(("▁", "Ġ", " "))
+                by_word.setdefault(word, set()).add(target)
+            assert len(by_word) == len(text.split())
+            assert all(len(targets) == 1 for targets in by_word.values())
+            sizes.add((sum(map(min, by_word.values())), len(by_word)))
+    assert len({number for number, _ in sizes}) > 2
+    assert (8, 8) not in sizes  # no row is masked whole
+    rows = [{"input_ids": ids} for ids in tokenizer(_TEXTS)["input_ids"]]
+    one_word = [{**row, "word_ids": tokenizer(text).word_ids()} for row, text in zip(rows, _TEXTS, strict=True)]
+    # Rows of ids, also with the words of the tokenizer, and those that `map` stores.
+    for given in (rows, one_word, _rows(collate({"text": _TEXTS}))):
+        assert _by_text([collate(given)]) == _by_text([collate(_TEXTS)])
+
+
+def _rows(columns: Any) -> list[dict[str, Any]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def test_added_tokens_are_words_of_their_own() -> None:
+    from tokenizers import AddedToken
+
+    tokenizer = _one_word_a_text()["llama"]
+    tokenizer.add_tokens([AddedToken("[ride]", normalized=False)])
+    number = tokenizer.convert_tokens_to_ids("[ride]")
+    collate = C(tokenizer, labels=MaskedLM(mlm_probability=0.5, whole_word_mask=True))
+    ids, apart = tokenizer("cats[ride]dogs<mask>so")["input_ids"], set()
+    place = ids.index(number)
+    for seed in range(30):
+        labels = collate.replace(seed=seed)([ids])["labels"][0]
+        assert labels[ids.index(tokenizer.mask_token_id)] == -100
+        apart.add(tuple((labels[place - 1 : place + 2] != -100).tolist()))
+    assert len(apart) == 8
+
+
+def test_words_that_no_token_shows_are_refused_when_the_collator_is_made(word_level) -> None:
+    from tokenizers import Tokenizer, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    raw = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "[MASK]": 2, "a": 3, "b": 4}, unk_token="[UNK]"))
+    for normalizer in (None, normalizers.Replace(" ", "")):
+        if normalizer is not None:
+            raw.normalizer = normalizer
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", mask_token="[MASK]")
+        with pytest.raises(ValueError, match=r"makes one word of a text\n  got: 'a ?b' for .*\n  fix: labels=MaskedLM"):
+            C(tokenizer, labels=MaskedLM(whole_word_mask=True))
+        words = C(tokenizer, labels=MaskedLM(whole_word_mask=True), is_split_into_words=True, seed=0)
+        assert words([["a", "b"]])["labels"].shape == (1, 2)
 
 
 @pytest.mark.parametrize("seed", [None, 1])

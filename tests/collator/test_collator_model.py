@@ -267,7 +267,10 @@ def test_a_tokenizer_like_robertas_without_a_model_warns_once_that_positions_cou
         assert C(roberta, model=ROBERTA)(TEXTS)["position_ids"].min() == 1  # of padding
         C(roberta, embedding=8)(TEXTS)
         C(roberta)([{"input_ids": [0, 7, 2], "position_ids": [2, 3, 4]}])
+        C(roberta, model=ROBERTA)([{"input_ids": [0, 7, 2], "position_ids": [0, 1, 2]}])
         C(transformers.RobertaTokenizer(vocab=ids, merges=merges, pad_token="<mask>"))(TEXTS)
+    with pytest.warns(UserWarning, match="position_ids count from 0"):  # given ones
+        C(roberta)([{"input_ids": [0, 7, 2], "position_ids": [0, 1, 2]}])
 
 
 def test_left_padding_that_moves_tokens_is_warned_of_once(wordpiece) -> None:

@@ -573,6 +573,71 @@ def test_the_error_for_a_path_without_a_collator_leads_to_the_one_that_is_meant(
     assert ("Hub" in refused.value.fix) == (name == "nobody/has-this")
 
 
+OTHER: dict[str, Any] = {
+    **{"labels": None, "max_length": 7, "packing": False, "padding_side": "left", "seed": 3, "embedding": 4},
+    **{
+        "model": ModelSpec(accepts=("input_ids", "inputs_embeds", "document_ids", "labels")),
+        "pad_token": "[MASK]",
+        "on_no_labels": "keep",
+    },
+    **{"text_column": "body", "add_special_tokens": False, "on_empty": "keep", "backend": "tokenizers"},
+}
+
+
+@pytest.mark.parametrize("name", [*OTHER, None])
+def test_a_saved_collator_loads_with_other_settings(wordpiece, tmp_path: Path, name: str | None) -> None:
+    """Compared with `replace`."""
+    collate = C(wordpiece, labels="causal_lm", packing=True, max_length=16)
+    collate.save_pretrained(tmp_path)
+    changes = OTHER if name is None else {name: OTHER[name]}
+    loaded = C.from_pretrained(tmp_path, **changes)
+    assert loaded.settings() == collate.replace(**changes).settings()
+    assert loaded == collate.replace(**changes)
+
+
+def test_a_setting_that_is_none_is_not_the_saved_one(wordpiece, tmp_path: Path) -> None:
+    C(wordpiece, embedding=torch.nn.Embedding(1200, 8), model=None, max_length=9).save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="not pickled or saved"):
+        C.from_pretrained(tmp_path)(TEXTS)
+    loaded = C.from_pretrained(tmp_path, embedding=None, max_length=None)
+    _assert_same(loaded(TEXTS), C(wordpiece)(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"max_len": 5}, "fix: max_length=5"),
+        ({"mlm": True}, 'fix: labels="masked_lm"'),
+        ({"tokenizer": "bert"}, r"fix: collate.replace\(tokenizer="),
+        ({"revison": "main"}, "fix: revision="),
+    ],
+)
+def test_an_unknown_setting_is_refused_as_by_the_constructor(
+    wordpiece, tmp_path: Path, wrong: dict[str, Any], words: str
+) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    with pytest.raises(TypeError, match=f"there is no argument '{next(iter(wrong))}'\n  {words}"):
+        C.from_pretrained(tmp_path, **wrong)
+    with pytest.raises(ValueError, match="max_length must be"):
+        C.from_pretrained(tmp_path, max_length=0)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_the_folder_of_a_saved_collator_is_no_bare_tokenizer(wordpiece, tmp_path: Path, kind: Any) -> None:
+    collate = C(wordpiece, labels="causal_lm", max_length=16)
+    collate.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="has a saved collator, and only its tokenizer is loaded") as warned:
+        bare = C(kind(tmp_path))
+    assert (bare.labels, bare.max_length) == (None, C(wordpiece).max_length)
+    first, second = str(warned[0].message).partition("fix: ")[2].split("; or ")
+    names = {"DataCollatorWithPositionalEncoding": C, "AutoTokenizer": transformers.AutoTokenizer}
+    assert eval(first, names) == collate
+    assert C(eval(second.partition(", for")[0], names)) == bare  # without a warning
+    collate.replace(labels=None)
+    (tmp_path / "hf_posenc.json").unlink()
+    assert C(kind(tmp_path)) == bare
+
+
 def test_saving_onto_a_file_is_refused(wordpiece, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="writes into a folder, and this is a file"):

@@ -342,3 +342,16 @@ def test_targets_are_tokenized_in_the_target_mode_of_a_slow_tokenizer(two_modes)
     batch = C(two_modes, text_target_column="target")([{"text": "one house", "target": "two houses"}])
     assert batch["labels"][0].tolist() == two_modes(text_target="two houses")["input_ids"]
     assert batch["input_ids"][0].tolist() == two_modes("one house")["input_ids"]
+
+
+def test_targets_of_a_fixed_length_are_padded_to_their_own(wordpiece) -> None:
+    settings = {"text_target_column": "target", "padding": "max_length", "max_length": 10}
+    rows = {"text": ["a", "I ride bike"], "target": ["b", "bike ride I"]}
+    collate = C(wordpiece, **settings, max_target_length=6)
+    batch = collate([dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)])
+    stored = collate(rows)
+    for made in (batch, stored, collate({name: stored[name] for name in ("input_ids", "attention_mask", "labels")})):
+        assert np.shape(made["input_ids"]) == (2, 10)
+        assert np.shape(made["labels"]) == (2, 6)
+    assert np.array_equal(batch["labels"], stored["labels"])
+    assert [len(row) for row in collate.replace(padding=True)(rows)["labels"]] == [3, 6]

@@ -436,3 +436,21 @@ def test_flat_batches_are_filled_to_a_budget_of_tokens(word_level) -> None:
     for plan in (TokenBudgetBatchSampler, pack):
         with pytest.raises(ValueError, match=f"document {longest} has {lengths[longest]} tokens"):
             len(plan(lengths, 16))
+
+
+@pytest.mark.parametrize("packing", [True, "flat"])
+@pytest.mark.parametrize("labels", [None, "causal_lm"])
+def test_a_packed_batch_of_empty_rows_is_refused(wordpiece, packing: Any, labels: Any) -> None:
+    settings = {"on_empty": "keep", "add_special_tokens": False, "labels": labels, "max_length": 8}
+    collate = C(wordpiece, packing=packing, look_ahead=False, **settings)
+    padding = {"input_ids": [0, 0], "attention_mask": [0, 0]}
+    for rows in (["", ""], [padding]):
+        with pytest.raises(
+            ValueError, match=rf"(?s)rows without tokens.*got: {len(rows)} empty row.*fix: packing=False"
+        ):
+            collate(rows)
+        assert C(wordpiece, look_ahead=False, **settings)(rows)["attention_mask"].sum() == 0
+    assert (
+        collate(["", "a I"])["input_ids"].tolist()[0][:2]
+        == C(wordpiece, add_special_tokens=False)(["a I"])["input_ids"].tolist()[0]
+    )

@@ -461,3 +461,31 @@ def test_a_long_text_that_continues_in_further_rows_is_not_repeated_in_memory(wo
     assert stored["n"][:2] == [1, 1]
     with pytest.raises(ValueError, match=r"(?s)column 'text' repeats long texts.* GB.*remove_columns=\['text'\]"):
         dataset.with_format("arrow").map(collate, batched=True)
+
+
+def test_rows_that_map_stored_from_a_batch_warn_when_they_are_collated(wordpiece, rows) -> None:
+    """`map(collate, input_columns=...)` calls the collator with a list of texts, and so gets a padded batch."""
+    collate = C(wordpiece)
+    stored = rows.map(collate, input_columns="text", batched=True, remove_columns=["text", "n"])
+    for call in (lambda each: each(list(stored)), lambda each: stored.map(each, batched=True)):
+        with pytest.warns(UserWarning, match=r"(?s)look_ahead_mask has T×T values.*collate.columns, input_columns="):
+            call(C(wordpiece))
+    ids = rows.map(collate.columns, input_columns="text", batched=True, remove_columns=["text", "n"])
+    with warnings.catch_warnings(action="error"):
+        assert collate(list(ids))["input_ids"].equal(collate(TEXTS)["input_ids"])
+        C(wordpiece)(list(stored.remove_columns("look_ahead_mask")))
+
+
+@pytest.mark.parametrize("look_ahead", [None, False])
+def test_masks_that_map_stored_warn_without_labels_and_are_refused_with_them(wordpiece, rows, look_ahead: Any) -> None:
+    drawn = C(wordpiece, labels="masked_lm", mlm_probability=0.5, seed=0)
+    stored = rows.map(drawn, input_columns="text", batched=True, remove_columns=["text", "n"])
+    with pytest.warns(UserWarning, match=r"(?s)masked already.*\n  fix: .*collate.columns, .*are drawn for each batch"):
+        batch = C(wordpiece, look_ahead=look_ahead)(list(stored))
+    assert batch["labels"].equal(drawn(TEXTS)["labels"])
+    for labels in ("masked_lm", "causal_lm"):
+        with pytest.raises(ValueError, match=r"masked already.*\n.*\n  fix: .*collate.columns, "):
+            C(wordpiece, labels=labels)(list(stored))
+    own = {"input_ids": [5, wordpiece.mask_token_id], "labels": [-100, wordpiece.mask_token_id]}
+    with warnings.catch_warnings(action="error"):
+        C(wordpiece)([own, {**own, "labels": [7, -100]}])

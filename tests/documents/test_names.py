@@ -76,11 +76,10 @@ INNOCENT: list[list[dict[str, Any]]] = [
     [{"input_ids": IDS, "positions": [3, 9]}, {"input_ids": [5, 6, 7], "positions": [1, 2]}],
     [{"input_ids": IDS, "tokens": [f"w{token}" for token in IDS]}],
     [{"input_ids": IDS, "segment_ids": [0, 1, 0, 1, 0, 1, 0]}],
-    [{"input_ids": IDS, "seq_lens": [4, 4]}],
     [{"input_ids": IDS, "seq_len": 7, "sequence_id": 3, "position": 1, "ids": 4}],
     [{"input_ids": IDS, "label_mask": [0, 1]}],
     [{"input_ids": IDS, "answer_mask": [0, 0, 2, 1, 0, 1, 1]}],
-    [{"input_ids": IDS, "cu_seqlens": [0, 5]}, {"input_ids": IDS, "cu_seqlens": [0, 7]}],
+    [{"input_ids": IDS, "cu_seqlens": 7, "doc_lens": None}],
     [{"input_ids": IDS, "positions": [9] * 7}, {"input_ids": IDS, "positions": [1, 0, 2, 3, 4, 5, 6]}],
     [{"input_ids": IDS, "document_id": "a.txt"}],
 ]
@@ -96,6 +95,72 @@ def test_columns_of_another_form_may_have_these_names(word_level: Any, rows: lis
             == (pack_dataset(datasets.Dataset.from_list(bare), 8)["input_ids"][:])
         )
         assert audit.labels([{**row, "labels": row["input_ids"]} for row in rows]).rows == len(rows)
+
+
+# Boundaries in forms of other libraries, and the sizes of the documents that the first fix gives; `None` without one.
+FORMS: list[tuple[str, list[Any], list[int] | None]] = [
+    ("cu_seqlens", [0, 4, 7, -1, -1], [4, 3]),  # NeMo, beside `cu_seqlens_argmin`
+    ("cu_seqlens", [4, 7], [4, 3]),
+    ("cu_seqlens", [0, 4], [4, 3]),
+    ("cu_seqlens_padded", [0, 4, 7, 0, 0], [4, 3]),
+    ("cu_seqlens_q", [0, 4, 9], None),
+    ("cu_seqlens", [0.0, 4.5, 7.0], None),
+    ("seq_start_id", [0, 4], [4, 3]),
+    ("seq_lens", [4, 3, -1], [4, 3]),  # torchtune
+    ("seq_lens", [4, 3, 0], [4, 3]),
+    ("seq_lens", [4, 4], None),
+    ("seq_len", [7], [7]),
+    ("doc_lens", [4, 0, 3, 0], [4, 3]),  # OLMo-core
+    ("packed_seq_lengths", [3, 4, -100], [3, 4]),  # unsloth
+    ("packed_seq_lengths", [[3, 4]], None),
+    ("doc_ids", [9, 9, 9, 9, 3, 3, 3], [4, 3]),
+    ("seq_lengths", [4, 3, -1], [4, 3]),
+    ("seq_lengths", [4, 4], None),
+    ("cu_seq_lens_q", [0, 4, 7, -1], [4, 3]),
+    ("cu_seq_lens_q", [4, 7], [4, 3]),
+    ("cu_seq_lens_q", [0, 4], [4, 3]),
+    ("cu_seq_lens_k", [0, 4, 9], None),
+]
+
+
+@for_each("masked", [False, True])
+@for_each(("name", "values", "sizes"), FORMS)
+def test_boundaries_in_a_form_of_others_are_refused_and_the_fix_gives_the_documents(
+    word_level: Any, name: str, values: list[Any], sizes: list[int] | None, masked: bool
+) -> None:
+    row = {"input_ids": IDS + [0, 0] * masked, name: values}
+    if masked:
+        row |= {"attention_mask": [1] * 7 + [0, 0]}
+        if name == "doc_ids":
+            row[name] = [*values, -1, -1]
+    whole = [0, 7] if name.startswith(("cu_", "seq_start")) else [7]  # a row of one document
+    other = {**row, name: whole} if type(values[0]) is int and name != "doc_ids" else row
+    for rows in ([row], [other, row]):  # no row hides another
+        data = datasets.Dataset.from_list(rows)
+        for read in (
+            lambda rows=rows: C(word_level)(rows),
+            lambda data=data: data.map(C(word_level), batched=True),
+            lambda data=data: pack_dataset(data, 16),
+            lambda rows=rows: audit.labels([{**row, "labels": row["input_ids"]} for row in rows]),
+        ):
+            with pytest.raises(ValueError, match=f"'{name}'") as refused:
+                read()
+        parts = str(refused.value).partition("fix: ")[2].split("; ")
+        assert parts[-1].removeprefix("or ").startswith(f"dataset.remove_columns('{name}')")
+        if sizes is None:
+            assert "dataset.map" not in parts[0]
+            continue
+        mended = eval(parts[0], {"dataset": data})
+        with warnings.catch_warnings(action="ignore"):
+            batch = C(word_level, look_ahead=False)(list(mended))
+        want = [place for size in sizes for place in range(size)]
+        assert batch["position_ids"][-1][:7].tolist() == want
+
+
+def test_a_second_name_of_one_column_is_only_removed(word_level: Any) -> None:
+    row = {"input_ids": IDS, "cu_seq_lens_q": [0, 4, 7], "cu_seqlens_kv": [0, 4, 7]}
+    with pytest.raises(ValueError, match=r"fix: dataset.remove_columns\('cu_seqlens_kv'\)"):
+        C(word_level)([row])
 
 
 def test_a_model_that_names_the_column_gets_it(word_level: Any) -> None:
@@ -178,6 +243,8 @@ def test_scalars_and_shapes_are_named_by_their_column(word_level: Any) -> None:
         with pytest.raises(TypeError, match=words) as refused:
             C(word_level)([{"input_ids": [5, 6], **column}])
         assert "token ids per row" not in str(refused.value)
+        is_of_images = column.keys() == {"position_ids"}
+        assert ("the places of tokens in images and videos are lost" in str(refused.value)) == is_of_images
     with pytest.raises(TypeError, match="column 'temperature' is a single value"):
         C(word_level).batch({"input_ids": [[5, 6]], "temperature": 3})
 
