@@ -229,9 +229,10 @@ def _read_row_dicts(rows: Any, settings: Settings) -> Given:
 
 
 def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: int | None, library: str) -> Given:
-    for name in (settings.text_column, "input_ids"):
+    for name in dict.fromkeys((settings.text_column, "messages", PROMPT, COMPLETION, "input_ids")):
         value = columns.get(name)
-        single = isinstance(value, str) or (name == "input_ids" and value is not None and _is_row_of_ids(value))
+        single = isinstance(value, str) or is_conversation(value)
+        single = single or (name == "input_ids" and value is not None and _is_row_of_ids(value))
         if settings.is_split_into_words and name == settings.text_column:
             single = single or (isinstance(value, list) and _are_texts(value[:1]))
         if single:
@@ -251,7 +252,7 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: in
         if isinstance(mask, Mapping) or getattr(mask, "ndim", 2) == 4:  # it has no value per token
             columns, _ = read_mask(columns, padding_id)
     for name, value in columns.items():
-        if isinstance(value, int | float | np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
+        if isinstance(value, str | int | float | np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
             raise type_error(
                 f"column '{name}' is a single value, and a column has one for each row",
                 got=shorten(value),

@@ -166,6 +166,20 @@ def test_other_values_than_texts_are_refused(row: dict[str, Any], words: str) ->
         C(WORDS, labels="causal_lm")([row])
 
 
+@for_each(
+    "row",
+    [
+        *({"prompt": "w5", "completion": "w6"}, {"prompt": "w5"}, {"messages": [{"role": "user", "content": "w5"}]}),
+        {"prompt": [{"role": "user", "content": "w5"}], "completion": [{"role": "assistant", "content": "w6"}]},
+    ],
+)
+def test_one_row_is_no_mapping_of_columns(row: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="holds one row, and a mapping must hold columns: map needs batched=True"):
+        C(WORDS)(row)
+    with pytest.raises(TypeError, match="column 'lang' is a single value"):
+        C(WORDS)({"text": ["w5", "w6"], "lang": "en"})
+
+
 # ----------------------------------------------------------------------------------------------------- names of formats
 
 
