@@ -1,4 +1,7 @@
-"""Conversations, lists of messages: their chat template makes rows of token ids, which `token_ids` reads."""
+"""Conversations, lists of messages: their chat template makes texts, in which the assistant's messages are found.
+
+The texts become rows of token ids and `assistant_masks`, which `token_ids` reads.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,49 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .._common.errors import value_error
+from .._common.compat import render_chat
+from .._common.errors import shorten, value_error
+from ..ragged import lock_free_cache
 from .config import Config
 from .inputs import Given, as_list
 
+Span = tuple[int, int]  # the first character, and the one behind the last
+
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+_WEIGHTS = ("weight", "train", "trainable", "loss", "loss_mask")  # of OpenAI, axolotl, LLaMA-Factory and others
+_FOREIGN = ("gpt", "model", "bot", "ai", "chatbot")  # names of the role `assistant`
+_TAG = r"<[^<>\s]+>"
+_WAY_OUT = 'rows of input_ids and assistant_masks; or "train": False in this message, which leaves it out'
+_SAMPLE = "one\ntwo"  # a printed list would escape the line break
+
 
 def tokenize_conversations(config: Config, given: Given) -> Given:
-    """Return the ids of conversations, as `tokenizer.apply_chat_template` makes them.
+    """Return the ids of conversations, and `assistant_masks`, which are 1 at the tokens that the model would generate.
 
-    `assistant_masks` are 1 at what the assistant says, if the template marks it by `{% generation %}`.
+    These are the tokens of each message of the assistant, and the end token behind it. If the chat template marks other
+    ones by `{% generation %}`, its marks count.
     """
     assert given.conversations is not None
     columns = dict(given.columns)
     settings = template_settings(columns, given.count)
-    rows: dict[str, list[list[int]]] = {}
-    for conversation, row_settings in zip(given.conversations, settings, strict=True):
-        for name, values in chat_ids(config, conversation, row_settings).items():
-            rows.setdefault(name, []).append(values)
-    if len({len(values) for values in rows.values()}) > 1:
-        raise value_error(
-            "the chat templates of all rows of a batch mark what the assistant says by {% generation %}, or none does",
-            got=f"{len(rows['assistant_masks'])} of {given.count} rows with marks",
-            fix="marks in all templates; or batches of rows with one template, chosen by tools or chat_template_kwargs",
-        )
-    return replace(given, columns={**columns, **rows})
+    prompts = given.prompt_messages or [0] * given.count
+    chats = [Chat(config, row, each, settings[row]) for row, each in enumerate(given.conversations)]
+    spans = [chat.answers(prompt) for chat, prompt in zip(chats, prompts, strict=True)]
+    texts = [chat.text for chat in chats]
+    if config.tokenizer.is_fast:
+        made = config.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        ids, masks = made["input_ids"], list(map(_mask, made["offset_mapping"], spans))
+    else:
+        rows = [_divided(config, row, *each) for row, each in enumerate(zip(texts, spans, strict=True))]
+        ids, masks = [list(column) for column in zip(*rows, strict=True)]
+    return replace(given, columns={**columns, "input_ids": ids, "assistant_masks": masks})
 
 
 def template_settings(columns: dict[str, Any], count: int) -> list[dict[str, Any]]:
@@ -45,32 +63,242 @@ def template_settings(columns: dict[str, Any], count: int) -> list[dict[str, Any
     return [{"tools": of_row or None, **_without_arrays(other or {})} for of_row, other in rows]
 
 
-def chat_ids(
-    config: Config, conversation: Any, settings: Mapping[str, Any], *, add_generation_prompt: bool = False
-) -> dict[str, list[int]]:
-    """Return the `input_ids` of a conversation, and `assistant_masks` if the chat template marks its answers.
+def _mask(offsets: list[Span], spans: list[Span]) -> NDArray[np.int64]:
+    """Return 1 for each token with a character in one of the spans."""
+    starts, stops = np.array(offsets, np.int64).reshape(-1, 2).T
+    mask = np.zeros(len(starts), np.int64)
+    for start, stop in spans:  # of spaces, some tokenizers have empty offsets
+        mask |= (starts < stop) & (np.maximum(stops, starts + 1) > start)
+    return mask
 
-    Raise a `ValueError` if the tokenizer has no chat template.
-    """
-    tokenizer = config.tokenizer
-    if not tokenizer.chat_template:
+
+def _divided(config: Config, row: int, text: str, spans: list[Span]) -> tuple[list[int], list[int]]:
+    """Return the ids and the mask of a text without offsets: its parts are tokenized alone."""
+    bounds = [0, *(bound for span in spans for bound in span), len(text)]
+    parts = [config.tokenizer(text[a:b], add_special_tokens=False)["input_ids"] for a, b in pairwise(bounds)]
+    ids = config.tokenizer(text, add_special_tokens=False)["input_ids"]
+    if [token for part in parts for token in part] != ids:
         raise value_error(
-            f"conversations need a chat template, and this {type(tokenizer).__name__} has none",
-            got="chat_template=None",
-            fix="tokenizer.chat_template = ..., and then a collator of this tokenizer",
+            f"row {row}: what the assistant says cannot be found, because a slow tokenizer has no offsets",
+            got=f"{type(config.tokenizer).__name__}, whose tokens cross the beginning or the end of an answer",
+            fix="a fast tokenizer; or rows of input_ids and assistant_masks",
         )
-    template = tokenizer.get_chat_template(settings.get("chat_template"), settings["tools"])
-    is_marked = tokenizer.is_fast and re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
-    made = tokenizer.apply_chat_template(
-        _without_arrays(conversation),
-        **settings,
-        tokenize=True,
-        return_dict=True,
-        return_assistant_tokens_mask=is_marked,
-        add_generation_prompt=add_generation_prompt,
-    )
-    names = ("input_ids", "assistant_masks") if is_marked else ("input_ids",)
-    return {name: list(made[name]) for name in names}
+    return ids, [number % 2 for number, part in enumerate(parts) for _ in part]
+
+
+class Chat:
+    r"""Conversation of a row, and its `text` that the chat template makes.
+
+    Raise a `ValueError` if the tokenizer has no chat template, or if the template fails; it names row and message.
+    """
+
+    def __init__(self, config: Config, row: int, conversation: Any, settings: Mapping[str, Any]) -> None:
+        self._tokenizer, self._row, self._settings = config.tokenizer, row, settings
+        if not config.tokenizer.chat_template:
+            raise value_error(
+                f"conversations need a chat template, and this {type(config.tokenizer).__name__} has none",
+                got="chat_template=None",
+                fix="tokenizer.chat_template = ..., and then a collator of this tokenizer",
+            )
+        self._template = config.tokenizer.get_chat_template(settings.get("chat_template"), settings["tools"])
+        # `datasets` fills keys that a message does not have with None.
+        messages = [{name: part for name, part in each.items() if part is not None} for each in conversation]
+        self._messages: list[dict[str, Any]] = _without_arrays(messages)
+        for index, message in enumerate(self._messages):
+            if message["role"] in _FOREIGN:
+                raise self._error(index, "has another name for the role assistant", '"role": "assistant"')
+            if "content" not in message and not message.get("tool_calls"):
+                raise self._error(index, "has no content", 'drop such rows first, or "content": ""')
+        try:
+            self.text, self._generated = self._render(self._messages)
+        except Exception as error:
+            attempts = (self._attempt(self._messages[: at + 1])[1] for at in range(len(messages)))
+            first = next((at for at, each in enumerate(attempts) if str(each) == str(error)), len(messages) - 1)
+            rule = f"does not fit the chat template: {type(error).__name__}: {error}"
+            raise self._error(first, rule, "messages that the template takes, or another template") from error
+
+    def ids(self) -> list[int]:
+        """Return the token ids of the text."""
+        ids: list[int] = self._tokenizer(self.text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def answers(self, prompt: int) -> list[Span]:
+        """Return the characters that are trained on. The first `prompt` messages are not."""
+        trained = [index for index in range(len(self._messages)) if self._is_trained(index) and index >= prompt]
+        if self._generated is None:
+            return self._found(trained)
+        said = [index for index, message in enumerate(self._messages) if message["role"] == "assistant"]
+        others = self._found([index for index in said if index not in trained])
+        return [(a, b) for a, b in self._generated if not any(a < stop and start < b for start, stop in others)]
+
+    def _is_trained(self, index: int) -> bool:
+        message = self._messages[index]
+        weights = {name: message[name] for name in _WEIGHTS if name in message}
+        for name, weight in weights.items():
+            if weight not in (0, 1):
+                raise self._error(index, f"has {name}={weight!r}, and weights are 0 or 1", f'"{name}": 1')
+            if weight and message["role"] != "assistant":
+                rule = f"has {name}={weight!r}, and only messages of the assistant are trained on"
+                raise self._error(index, rule, f"leave out {name!r} there; or rows of input_ids and assistant_masks")
+        return message["role"] == "assistant" and all(weights.values())
+
+    def _found(self, trained: list[int]) -> list[Span]:
+        """Return the characters of messages and of the end token behind each."""
+        if not trained:
+            return []
+        tags = [re.escape(token) for token in self._tokenizer.all_special_tokens if not re.fullmatch(_TAG, token)]
+        tag, eos = "|".join([_TAG, *tags]), re.escape(self._tokenizer.eos_token or "\0")
+        end_token = re.compile(rf"\s*(?:(?:{tag})*?{eos}|{tag})")
+        found, last = list[Span](), 0
+        for index, first, stop, has_reasoning in self._bounds(trained):
+            message, said, start = self._messages[index], _text_of(self._messages[index]), first
+            if start < 0 or has_reasoning:  # such as <think>, unless it ends the prompt
+                prompt = self._prompt(index)
+                begin = len(prompt) if prompt and self.text.startswith(prompt) else start
+                if message.keys().isdisjoint((*_REASONING, "tool_calls")) and self.text[:stop].endswith(said):
+                    start = max(stop - len(said), begin)
+                else:
+                    start = begin if start < 0 else min(start, begin)
+            if not last <= start <= stop:
+                raise self._error(index, "cannot be found in the text of the chat template", _WAY_OUT)
+            if start == stop and (message.get("tool_calls") or said):
+                raise self._error(index, "is not in the text of the chat template", _WAY_OUT)
+            end = end_token.match(self.text, stop)
+            last = stop if end is None else end.end()
+            found.append((start, last))
+        return found
+
+    def _bounds(self, trained: list[int]) -> list[tuple[int, int, int, bool]]:
+        """Return messages, the start and stop of each in the text, -1 if it is not found, and if it has reasoning."""
+        around, marks = self._around(*trained)
+        if (spans := _between(self.text, around)) is None:  # the template's text depends on the messages
+            spans, marks = [], []
+            for index in trained:
+                around, mark = self._around(index)
+                begin, end = around or ("\0", "\0")
+                stop = len(self.text) - len(end) if self.text.endswith(end) else self._end_of(index)
+                spans.append((len(begin) if self.text.startswith(begin) else -1, stop))
+                marks += mark or [""]
+        calls = [at for at, index in enumerate(trained) if self._messages[index].get("tool_calls")]
+        if calls:  # without them, a template may put the results of the tools elsewhere
+            others = [index for index, each in enumerate(self._messages) if each["role"] != "assistant"]
+            results = _between(self.text, self._around(*(index for index in others if index > trained[calls[0]]))[0])
+            for at in calls:
+                start, stop = spans[at]
+                if results is None or any(start < last and first < stop for first, last in results):
+                    spans[at] = start, self._end_of(trained[at])
+        rows = zip(trained, spans, marks, strict=True)
+        return [(index, *span, mark.startswith(self._mark)) for index, span, mark in rows]
+
+    def _around(self, *indices: int) -> tuple[list[str], list[str]]:
+        """Return the texts around messages, and marks in their place; none if the template fails with the marks."""
+        messages = [self._marked(index) if index in indices else each for index, each in enumerate(self._messages)]
+        text = self._attempt(messages)[0] or ""
+        # The template's text between the two marks of a message with reasoning is the message's.
+        marks = list(re.finditer(rf"(?s)(?:{self._mark}thought.*?)?{self._mark}(\d+)end", text))
+        if [int(mark[1]) for mark in marks] != list(indices):
+            return [], []
+        bounds = [0, *(bound for mark in marks for bound in mark.span()), len(text)]
+        parts = [text[start:stop] for start, stop in pairwise(bounds)]
+        return parts[::2], [mark[0].replace(f"{self._mark}{mark[1]}end", "") for mark in marks]
+
+    def _marked(self, index: int) -> dict[str, Any]:
+        """Return a message with marks in place of what it says, and without calls of tools."""
+        message, said, thought = self._messages[index], f"{self._mark}{index}end", f"{self._mark}thought"
+        content = message.get("content")
+        if isinstance(content, str) and (inside := re.match(r"(?s)(\s*<think>\s*)?.*(</think>\s*)", content)):
+            said = f"{inside[1] or ''}{thought}{inside[2]}{said}"
+        others = {name: value for name, value in message.items() if name != "tool_calls"}
+        reasoning = {name: thought for name in _REASONING if message.get(name)}
+        return {**others, **reasoning, "content": _parts(said) if isinstance(content, list) else said}
+
+    @lock_free_cache
+    def _mark(self) -> str:
+        mark = "answer"
+        while mark in self.text:
+            mark += "q"
+        return mark
+
+    def _end_of(self, index: int) -> int:
+        """Return the end of a message, which is that of the conversation up to it; -1 if it is not found."""
+        message, said = self._messages[index], _text_of(self._messages[index])
+        # With later messages, a template may leave out what comes with a call of a tool.
+        for last in (message, {"role": message["role"], "content": "", "tool_calls": message.get("tool_calls", [])}):
+            whole = (self._attempt([*self._messages[:index], last])[0] or "\0").rstrip()
+            whole = re.sub(rf"{_TAG}$" if self.text.startswith(whole) else rf"(?:\s*{_TAG})*$", "", whole)
+            if self.text.startswith(whole) and (last is message or not said or said not in self.text[len(whole) :]):
+                return len(whole)
+        return -1
+
+    def _prompt(self, index: int) -> str | None:
+        """Return the text after which the model would generate a message."""
+        return self._attempt(self._messages[:index], add_generation_prompt=True)[0] if index else None
+
+    def _attempt(self, messages: list[dict[str, Any]], **settings: Any) -> tuple[str | None, Exception | None]:
+        """Return the text of messages, or the error of the template."""
+        try:
+            return self._render(messages, **settings)[0], None
+        except Exception as error:  # of any kind, as the template calls methods of strings and lists
+            return None, error
+
+    def _render(self, messages: list[dict[str, Any]], **settings: Any) -> tuple[str, list[Span] | None]:
+        texts, lists = _texts_read(self._template, as_list=False), _texts_read(self._template, as_list=True)
+
+        def formed(content: Any) -> Any:
+            if isinstance(content, str):
+                return _parts(content) if lists > texts else content
+            is_text = isinstance(content, list) and all(part.get("type") == "text" for part in content)
+            return "".join(part["text"] for part in content) if is_text and texts > lists else content
+
+        given = [{**each, "content": formed(each["content"])} if "content" in each else each for each in messages]
+        return render_chat(self._tokenizer.special_tokens_map, given, self._template, {**self._settings, **settings})
+
+    def _error(self, index: int, rule: str, fix: str) -> ValueError:
+        message = self._messages[index]
+        name = f"row {self._row}: message {index}, of role {message['role']!r},"
+        return value_error(f"{name} {rule}", got=shorten(message), fix=fix)
+
+
+def _between(text: str, around: list[str]) -> list[Span] | None:
+    """Return what is between the parts of a text that are given; `None` if they are not in it, or in several ways."""
+
+    def first(text: str, around: list[str]) -> list[Span] | None:
+        at, spans = len(around[0]), []
+        for part in around[1:-1]:
+            if (stop := text.find(part, at)) < 0:
+                return None
+            spans.append((at, stop))
+            at = stop + len(part)
+        return [*spans, (at, len(text) - len(around[-1]))] if len(around) > 1 else spans
+
+    if not around or not text.startswith(around[0]) or not text.endswith(around[-1]):
+        return None
+    forward, backward = first(text, around), first(text[::-1], [part[::-1] for part in around[::-1]])
+    if forward is None or backward is None:
+        return None
+    is_same = forward == [(len(text) - stop, len(text) - start) for start, stop in backward[::-1]]
+    return forward if is_same and all(start <= stop for start, stop in forward) else None
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    parts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    return "".join(parts).strip()
+
+
+def _parts(text: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text}]
+
+
+@lru_cache(maxsize=32)
+def _texts_read(template: str, as_list: bool) -> int:
+    """Return 1 or more if a template reads contents that are strings, or lists of texts."""
+    content = _parts(_SAMPLE) if as_list else _SAMPLE
+    special = {"bos_token": "", "eos_token": ""}
+    try:
+        return render_chat(special, [{"role": "user", "content": content}], template, {})[0].count(_SAMPLE)
+    except Exception:  # such as "can only concatenate str (not "list") to str"
+        return 0
 
 
 def _without_arrays(value: Any) -> Any:

@@ -64,6 +64,8 @@ class Given:
         columns (`dict` from `str` to sequence): all columns of the input by name, including the text columns, but no
             conversations. Columns of a table are Arrow columns.
         conversations (`list`, *optional*): a list of messages for each row; `None` if the input has none.
+        prompt_messages (`list` of `int`, *optional*): the number of messages at the beginning of each conversation that
+            are its prompt, and not trained on; `None` if there are none.
     """
 
     count: int
@@ -72,6 +74,7 @@ class Given:
     targets: list[Any] | None = None
     columns: dict[str, Values] = field(default_factory=dict)
     conversations: list[Any] | None = None
+    prompt_messages: list[int] | None = None
 
 
 class DatasetRows(Sequence[Any]):
