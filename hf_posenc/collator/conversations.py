@@ -195,7 +195,7 @@ class Chat:
         messages = [self._marked(index) if index in indices else each for index, each in enumerate(self._messages)]
         text = self._attempt(messages)[0] or ""
         # The template's text between the two marks of a message with reasoning is the message's.
-        marks = list(re.finditer(rf"(?s)(?:{self._mark}thought.*?)?{self._mark}(\d+)end", text))
+        marks = list(re.finditer(rf"(?s){self._mark}(?:thought.*?{self._mark})?(\d+)end", text))
         if [int(mark[1]) for mark in marks] != list(indices):
             return [], []
         bounds = [0, *(bound for mark in marks for bound in mark.span()), len(text)]
@@ -206,8 +206,8 @@ class Chat:
         """Return a message with marks in place of what it says, and without calls of tools."""
         message, said, thought = self._messages[index], f"{self._mark}{index}end", f"{self._mark}thought"
         content = message.get("content")
-        if isinstance(content, str) and (inside := re.match(r"(?s)(\s*<think>\s*)?.*(</think>\s*)", content)):
-            said = f"{inside[1] or ''}{thought}{inside[2]}{said}"
+        if isinstance(content, str) and "</think>" in content:
+            said = re.sub(r"(?s)^(\s*<think>\s*)?.*(</think>\s*).*", rf"\1{thought}\2{said}", content)
         others = {name: value for name, value in message.items() if name != "tool_calls"}
         reasoning = {name: thought for name in _REASONING if message.get(name)}
         return {**others, **reasoning, "content": _parts(said) if isinstance(content, list) else said}
@@ -303,8 +303,8 @@ def _texts_read(template: str, as_list: bool) -> int:
 
 def _without_arrays(value: Any) -> Any:
     """Return messages or tools with lists in place of the arrays of pandas, which a chat template cannot test."""
+    if isinstance(value, str):  # most are, and the others take longer to recognize
+        return value
     if isinstance(value, Mapping):
         return {name: _without_arrays(part) for name, part in value.items()}
-    if isinstance(value, (list, np.ndarray)):
-        return [_without_arrays(part) for part in value]
-    return value
+    return [_without_arrays(part) for part in value] if isinstance(value, (list, np.ndarray)) else value
