@@ -153,11 +153,11 @@ class Chat:
         for index, first, stop, has_reasoning in self._bounds(trained):
             message, said, start = self._messages[index], _text_of(self._messages[index]), first
             if start < 0 or has_reasoning:  # such as <think>, unless it ends the prompt
-                prompt = self._prompt(index)
-                begin = len(prompt) if prompt and self.text.startswith(prompt) else start
-                if message.keys().isdisjoint((*_REASONING, "tool_calls")) and self.text[:stop].endswith(said):
+                begin = self._prompt(index)
+                is_plain = message.keys().isdisjoint((*_REASONING, "tool_calls"))
+                if is_plain and self.text[:stop].endswith(said) and max(start, begin) >= 0:
                     start = max(stop - len(said), begin)
-                else:
+                elif begin >= 0 and not (is_plain and start < 0):
                     start = begin if start < 0 else min(start, begin)
             if not last <= start <= stop:
                 raise self._error(index, "cannot be found in the text of the chat template", _WAY_OUT)
@@ -220,19 +220,24 @@ class Chat:
         return mark
 
     def _end_of(self, index: int) -> int:
-        """Return the end of a message, which is that of the conversation up to it; -1 if it is not found."""
+        """Return the end of a message that calls a tool: that of the conversation up to it; -1 if it is not found."""
         message, said = self._messages[index], _text_of(self._messages[index])
-        # With later messages, a template may leave out what comes with a call of a tool.
-        for last in (message, {"role": message["role"], "content": "", "tool_calls": message.get("tool_calls", [])}):
+        if not message.get("tool_calls"):
+            return -1
+        # With later messages, a template may leave out what comes with the call.
+        for last in (message, {"role": message["role"], "content": "", "tool_calls": message["tool_calls"]}):
             whole = (self._attempt([*self._messages[:index], last])[0] or "\0").rstrip()
             whole = re.sub(rf"{_TAG}$" if self.text.startswith(whole) else rf"(?:\s*{_TAG})*$", "", whole)
             if self.text.startswith(whole) and (last is message or not said or said not in self.text[len(whole) :]):
                 return len(whole)
         return -1
 
-    def _prompt(self, index: int) -> str | None:
-        """Return the text after which the model would generate a message."""
-        return self._attempt(self._messages[:index], add_generation_prompt=True)[0] if index else None
+    def _prompt(self, index: int) -> int:
+        """Return the end of the text after which the model would generate a message; -1 if it is not known."""
+        before = self._messages[:index]
+        prompt = self._attempt(before, add_generation_prompt=True)[0] if index else None
+        is_known = prompt is not None and self.text.startswith(prompt) and prompt != self._attempt(before)[0]
+        return len(prompt or "") if is_known else -1
 
     def _attempt(self, messages: list[dict[str, Any]], **settings: Any) -> tuple[str | None, Exception | None]:
         """Return the text of messages, or the error of the template."""
