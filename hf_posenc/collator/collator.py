@@ -87,7 +87,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         > Texts
         text_column, text_pair_column, text_target_column (`str`, *optional*): names of the columns with the texts or
             conversations, the second texts of pairs, and the targets, the texts to predict. By default `"text"`, no
-            pairs and no targets. Conversations are lists of messages, which the tokenizer's chat template renders.
+            pairs and no targets. Conversations are lists of messages, which the tokenizer's chat template renders;
+            only the assistant's messages, with the end token of each, are trained on.
             The ids of a target become `labels`. `decoder_input_ids` are the labels shifted right: if `model` does not
             make them, the collator does, with a `decoder_attention_mask`. If `model` is an encoder-decoder with a
             language modeling head, the labels of tokenized rows are targets too.
