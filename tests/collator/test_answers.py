@@ -235,6 +235,29 @@ def test_marks_of_trl_for_the_same_text_are_the_same_tokens(tokenizers: Any) -> 
         assert (batch["labels"][0] != -100).int().tolist() == theirs["assistant_masks"]
 
 
+@needs_trl
+def test_templates_of_which_trl_marks_other_text_are_listed_in_the_docs(tokenizers: Any) -> None:
+    from hf_posenc._common.compat import render_chat
+
+    docs = (Path(__file__).parents[2] / "docs" / "trainer.md").read_text(encoding="utf-8")
+    table = docs.partition("| in the templates of TRL")[2].partition("\n\n")[0]
+    messages = [{"role": role, "content": f"{role} {turn}"} for turn in range(2) for role in ("user", "assistant")]
+    different = set[str]()
+    for path in FOLDER.glob("*_training.jinja"):
+        name = path.stem.removesuffix("_training")
+        tokenizer, _ = stock(tokenizers, name)
+        tokenizer.eos_token = "<|END_OF_TURN_TOKEN|>" if name.startswith("cohere") else "</s>"
+        given = messages
+        if name in ONLY_LISTS:
+            given = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in messages]
+        text, spans = render_chat(tokenizer.special_tokens_map, given, path.read_text(encoding="utf-8"), {})
+        assert spans
+        theirs = "|".join(text[start:stop] for start, stop in spans)
+        if theirs != "|".join(trained(tokenizer, messages, str(rendered(tokenizer, name, messages)))):
+            different.add(name)
+    assert different == set(re.findall(r"`(\w+)`", table))
+
+
 # ------------------------------------------------------------------------------------------------------ any template
 
 TALK = [{"role": "user", "content": "I ride?"}, {"role": "assistant", "content": "a bike"}]
