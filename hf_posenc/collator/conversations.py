@@ -105,10 +105,14 @@ class Chat:
         messages = [{name: part for name, part in each.items() if part is not None} for each in conversation]
         self._messages: list[dict[str, Any]] = _without_arrays(messages)
         for index, message in enumerate(self._messages):
-            if message["role"] in _FOREIGN:
-                raise self._error(index, "has another name for the role assistant", '"role": "assistant"')
+            if (role := message["role"]) in _FOREIGN:
+                names = f'{{"{role}": "assistant", "human": "user"}}'
+                fix = f'[{{**each, "role": {names}.get(each["role"], each["role"])}} for each in messages]'
+                raise self._error(index, "has another name for the role assistant", fix)
             if "content" not in message and not message.get("tool_calls"):
-                raise self._error(index, "has no content", 'drop such rows first, or "content": ""')
+                fix = '[{**each, "content": each["content"] or ""} for each in messages]; or drop such rows'
+                fix = fix if "content" in conversation[index] else 'a "content" in every message; or drop such rows'
+                raise self._error(index, "has no content", fix)
         try:
             self.text, self._generated = self._render(self._messages)
         except Exception as error:

@@ -397,21 +397,22 @@ STRICT = (
     "{% for m in messages %}{% if m.role not in ('user', 'assistant') %}{{ raise_exception('Unknown') }}{% endif %}"
     "{{ m.role + ': ' + m.content }}</s>{% endfor %}"
 )
+CALL_ALONE = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 WRONG: list[tuple[list[Any], str, str]] = [
+    ([*TALK, {"role": "critic", "content": "hm"}], "message 2, of role 'critic', .*Unknown", "messages that"),
     (
-        [*TALK, {"role": "critic", "content": "hm"}],
-        "row 1: message 2, of role 'critic', .*Unknown",
-        "messages that",
+        [{"role": "user", "content": None}, TALK[1]],
+        "message 0, of role 'user', has no content",
+        'each."content". or ""',
     ),
-    ([{"role": "user", "content": None}, TALK[1]], "row 1: message 0, of role 'user', has no content", '"content": ""'),
-    ([TALK[0], {"role": "assistant"}], "row 1: message 1, of role 'assistant', has no content", "drop such rows"),
+    ([TALK[0], {"role": "assistant"}], "message 1, of role 'assistant', has no content", "drop such rows"),
+    ([TALK[0], CALL_ALONE], "message 1, .*UndefinedError", "messages that"),
     (
-        [TALK[0], {"role": "assistant", "content": None, "tool_calls": [CALL]}],
-        "message 1, .*UndefinedError",
-        "messages",
+        [TALK[0], {"role": "gpt", "content": "a bike"}],
+        "message 1, of role 'gpt', has another name",
+        '"gpt": "assistant"',
     ),
-    ([TALK[0], {"role": "gpt", "content": "a bike"}], "message 1, of role 'gpt', has another name", '"assistant"'),
-    ([TALK[0], {"role": "assistant", "content": 5}], "row 1: message 1, .*TypeError", "messages that the template"),
+    ([TALK[0], {"role": "assistant", "content": 5}], "message 1, .*TypeError", "messages that"),
 ]
 
 
@@ -419,5 +420,5 @@ WRONG: list[tuple[list[Any], str, str]] = [
 def test_errors_of_templates_name_the_row_and_the_message(
     tokenizers: Any, messages: list[Any], rule: str, fix: str
 ) -> None:
-    with pytest.raises(ValueError, match=rf"(?s){rule}.*\n  got: .*\n  fix: .*{fix}"):
+    with pytest.raises(ValueError, match=rf"(?s)row 1: {rule}.*\n  got: .*\n  fix: .*{fix}"):
         C(tokenizers(STRICT))([TALK, messages])
