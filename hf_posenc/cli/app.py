@@ -6,6 +6,7 @@ The commands `check`, `labels`, `explore` and `version` are defined here, the ot
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import warnings
 import webbrowser
@@ -79,7 +80,7 @@ def check(
     screen.say(f"with TRL's packing and padding_free, which send flat rows without a mask, documents {with_trl}")
 
 
-@app.command(epilog="Example: hf-posenc labels chats.jsonl --tokenizer Qwen/Qwen3-0.6B")
+@app.command(epilog="Example: hf-posenc labels tokenized --tokenizer google-bert/bert-base-uncased")
 def labels(
     data: Annotated[
         str,
@@ -143,33 +144,45 @@ def _collated(
     names = rows.column_names
     command = f"hf-posenc labels {shlex.quote(data)} --tokenizer {shlex.quote(tokenizer or 'NAME_OR_FOLDER')}"
     if tokenizer is None:
-        raise value_error("texts need a tokenizer", got=f"columns {', '.join(names)}", fix=command)
-    known = [name for name in ("input_ids", "messages", "text", "prompt") if name in names]
-    if text_column not in names if text_column else not known:
+        raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=command)
+    column = text_column or next((name for name in ("input_ids", "messages", "text", "prompt") if name in names), "")
+    if column not in names:
         texts = [name for name, kind in rows.features.items() if getattr(kind, "dtype", "") == "string"]
         fix = f"{command} --text-column {shlex.quote((texts or names)[0])}"
         raise value_error(f"no column {text_column or 'messages, text or prompt'}", got=f"columns {names}", fix=fix)
     from ..collator import DataCollatorWithPositionalEncoding
 
-    settings: dict[str, Any] = (
-        {"text_column": text_column or "messages"} if text_column or known[:1] == ["messages"] else {}
-    )
+    settings: dict[str, Any] = {"text_column": column} if column not in ("input_ids", "text", "prompt") else {}
     collate = DataCollatorWithPositionalEncoding(
         tokenizer, labels="causal_lm", on_no_labels="keep", max_length=max_length, **settings
     )
+
+    def batch_of(columns: dict[str, Any]) -> dict[str, Any]:
+        made = collate.columns(columns)
+        masks = {name: made[name] for name in SUPERVISION if name in made}
+        return {"input_ids": made["input_ids"], **(masks or {"labels": made["input_ids"]})}
+
+    def trained(batch: dict[str, Any]) -> str:
+        ids, *others = (column[0] for column in batch.values())
+        kept = [token for token, *marks in zip(ids, *others, strict=True) if "labels" in batch or all(marks)]
+        return shorten(collate.tokenizer.decode(kept), 400)
+
     for first in range(0, len(rows), _ROWS):
         try:
-            columns = collate.columns(rows[first : first + _ROWS])
+            batch = batch_of(given := rows[first : first + _ROWS])
         except (ValueError, TypeError):
             if first:
                 screen.complain(f"rows are numbered from row {first:,} on:")
             raise
-        masks = {name: columns[name] for name in SUPERVISION if name in columns}
-        batch = {"input_ids": columns["input_ids"], **(masks or {"labels": columns["input_ids"]})}
         if not first:
-            of_tokens = zip(*(column[0] for column in batch.values()), strict=True)
-            trained = [token for token, *marks in of_tokens if not masks or all(marks)]
-            screen.say(f"trained on in row 0: {shorten(collate.tokenizer.decode(trained), 400)}")
+            screen.say(f"trained on in row 0: {trained(batch)}")
+            template = str(collate.tokenizer.chat_template)
+            bare = re.sub(r"\{%(-?)\s*(?:end)?generation\s*(-?)%\}", r"{#\1 \2#}", template)
+            if bare != template and "assistant_masks" in batch.keys() - given.keys():
+                kwargs = {**(given.get("chat_template_kwargs", [None])[0] or {}), "chat_template": bare}
+                other = trained(batch_of({**rows[:1], "chat_template_kwargs": [kwargs]}))
+                if other != trained(batch):
+                    screen.say(f"  without {{% generation %}} in the chat template: {other}")
         yield batch
 
 

@@ -251,13 +251,14 @@ class Chat:
             return None, error
 
     def _render(self, messages: list[dict[str, Any]], **settings: Any) -> tuple[str, list[Span] | None]:
-        texts, lists = _texts_read(self._template, as_list=False), _texts_read(self._template, as_list=True)
+        texts, lists = texts_read(self._template, as_list=False), texts_read(self._template, as_list=True)
 
         def formed(content: Any) -> Any:
             if isinstance(content, str):
                 return _parts(content) if lists > texts else content
-            is_text = isinstance(content, list) and all(part.get("type") == "text" for part in content)
-            return "".join(part["text"] for part in content) if is_text and texts > lists else content
+            if isinstance(content, list) and texts > lists and all("text" in part for part in content):
+                return "".join(part["text"] for part in content)
+            return content
 
         given = [{**each, "content": formed(each["content"])} if "content" in each else each for each in messages]
         return render_chat(self._tokenizer.special_tokens_map, given, self._template, {**self._settings, **settings})
@@ -290,9 +291,9 @@ def _between(text: str, around: list[str]) -> list[Span] | None:
 
 
 def _text_of(message: Mapping[str, Any]) -> str:
-    content = message.get("content") or ""
-    parts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
-    return "".join(parts).strip()
+    content = message.get("content", "")
+    parts = content if isinstance(content, list) else [content]
+    return "".join(str(part.get("text", "") if isinstance(part, dict) else part) for part in parts).strip()
 
 
 def _parts(text: str) -> list[dict[str, str]]:
@@ -300,12 +301,12 @@ def _parts(text: str) -> list[dict[str, str]]:
 
 
 @lru_cache(maxsize=32)
-def _texts_read(template: str, as_list: bool) -> int:
+def texts_read(template: str, as_list: bool) -> int:
     """Return 1 or more if a template reads contents that are strings, or lists of texts."""
     content = _parts(_SAMPLE) if as_list else _SAMPLE
-    special = {"bos_token": "", "eos_token": ""}
+    messages = [{"role": role, "content": content} for role in ("user", "assistant")]
     try:
-        return render_chat(special, [{"role": "user", "content": content}], template, {})[0].count(_SAMPLE)
+        return render_chat({"bos_token": "", "eos_token": ""}, messages, template, {})[0].count(_SAMPLE)
     except Exception:  # such as "can only concatenate str (not "list") to str"
         return 0
 

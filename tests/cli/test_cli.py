@@ -351,7 +351,13 @@ def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest
     assert run("labels", tmp_path / "saved") == 2
     refused(capsys, "several splits is read with the name of one", " of train, test", "  fix: split='train'")
     assert run("labels", tmp_path / "saved", "--split", "test") == 2
-    refused(capsys, "texts need a tokenizer", "got: columns text", "fix: hf-posenc labels ", " --tokenizer NAME_OR")
+    refused(
+        capsys,
+        "rows without labels need a tokenizer",
+        "got: columns text",
+        "fix: hf-posenc labels ",
+        " --tokenizer NAME_OR",
+    )
 
 
 CHAT = [{"role": "user", "content": "I ride"}, {"role": "assistant", "content": "bike"}]
@@ -387,6 +393,22 @@ def test_labels_collates_raw_data_and_shows_what_is_trained_on(
     out, _ = capsys.readouterr()
     assert trained is None or out.startswith(f"trained on in row 0: {trained!r}\n12 rows, ")
     assert out.endswith("no row has a problem\n")
+
+
+def test_labels_shows_where_marks_of_the_template_differ_from_the_messages(
+    wordpiece: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wordpiece.chat_template = (
+        "{% for m in messages %}[CLS] {% if m.role == 'assistant' %}{%- generation -%} she {{ m.content }}"
+        "{%- endgeneration -%} {% else %}{{ m.content }}{% endif %} [SEP] {% endfor %}"
+    )
+    wordpiece.save_pretrained(tmp_path / "tokenizer")
+    datasets.Dataset.from_dict({"messages": [CHAT] * 12}).to_json(tmp_path / "chats.jsonl")
+    run("labels", tmp_path / "chats.jsonl", "--tokenizer", tmp_path / "tokenizer")
+    out, _ = capsys.readouterr()
+    assert out.startswith(
+        "trained on in row 0: 'she bike'\n  without {% generation %} in the chat template: 'bike [SEP]'\n"
+    )
 
 
 def test_labels_names_the_column_of_texts_and_the_row_of_an_error(
