@@ -240,8 +240,13 @@ class Chat:
         """Return the end of the text after which the model would generate a message; -1 if it is not known."""
         before = self._messages[:index]
         prompt = self._attempt(before, add_generation_prompt=True)[0] if index else None
-        is_known = prompt is not None and self.text.startswith(prompt) and prompt != self._attempt(before)[0]
-        return len(prompt or "") if is_known else -1
+        if prompt is None or not self.text.startswith(prompt):
+            return -1
+        if prompt == self._attempt(before)[0]:  # Mistral's template, for example, has no role line
+            answer = self._attempt([*before, {"role": "assistant", "content": self._mark}])[0] or ""
+            if not (answer.startswith(prompt) and answer[len(prompt) :].lstrip().startswith(self._mark)):
+                return -1
+        return len(prompt)
 
     def _attempt(self, messages: list[dict[str, Any]], **settings: Any) -> tuple[str | None, Exception | None]:
         """Return the text of messages, or the error of the template."""

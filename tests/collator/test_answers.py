@@ -17,6 +17,7 @@ import datasets
 import pytest
 import torch
 import transformers
+from installed import before
 from looping import for_each
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
@@ -79,11 +80,14 @@ def stock(tokenizers: Any, name: str) -> tuple[Any, tuple[str, str]]:
     return tokenizers((FOLDER / f"{name}.jinja").read_text(), *filter(None, map(str.strip, ends))), ends
 
 
+def as_lists(messages: list[Any]) -> list[Any]:
+    return [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in messages]
+
+
 def rendered(tokenizer: Any, name: str, messages: list[Any], **settings: Any) -> str | None:
     """Return the text of the template, or `None` if it refuses the messages."""
-    if name in ONLY_LISTS:
-        messages = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in messages]
     try:
+        messages = as_lists(messages) if name in ONLY_LISTS else messages
         return str(tokenizer.apply_chat_template(messages, tokenize=False, **settings))
     except Exception:
         return None
@@ -149,8 +153,7 @@ def test_an_answer_and_its_end_token_are_trained_on(tokenizers: Any, name: str) 
         wanted = walked(tokenizer, text, messages, ends)
         assert trained(tokenizer, messages, text) == wanted, messages
         if not has_system and turns == 2:
-            lists = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in messages]
-            assert trained(tokenizer, lists, text) == wanted
+            assert trained(tokenizer, as_lists(messages), text) == wanted
             kept = [{**each} for each in messages]
             kept[1]["weight"] = 0
             assert trained(tokenizer, kept, text) == wanted[1:]
@@ -222,23 +225,8 @@ def test_calls_of_tools_are_trained_on_and_their_results_are_not(tokenizers: Any
 
 
 @needs_trl
-def test_marks_of_trl_for_the_same_text_are_the_same_tokens(tokenizers: Any) -> None:
-    messages = [{"role": role, "content": f"{role} {turn}"} for turn in range(3) for role in ("user", "assistant")]
-    for name in ("cohere", "cohere2", "llama3"):
-        tokenizer, _ = stock(tokenizers, name)
-        tokenizer.eos_token = "<|eot_id|>" if name == "llama3" else "<|END_OF_TURN_TOKEN|>"
-        batch = C(tokenizer, labels="causal_lm")([messages])
-        tokenizer.chat_template = (FOLDER / f"{name}_training.jinja").read_text()
-        settings = {"return_dict": True, "return_assistant_tokens_mask": True}
-        theirs = tokenizer.apply_chat_template(messages, **settings)
-        assert batch["input_ids"][0].tolist() == theirs["input_ids"]
-        assert (batch["labels"][0] != -100).int().tolist() == theirs["assistant_masks"]
-
-
-@needs_trl
-def test_templates_of_which_trl_marks_other_text_are_listed_in_the_docs(tokenizers: Any) -> None:
-    from hf_posenc._common.compat import render_chat
-
+@pytest.mark.skipif(before("transformers", "5.24"), reason="its masks of tokens run on behind white space")
+def test_trl_trains_on_the_same_tokens_except_with_the_templates_that_the_docs_list(tokenizers: Any) -> None:
     docs = (Path(__file__).parents[2] / "docs" / "trainer.md").read_text(encoding="utf-8")
     table = docs.partition("| in the templates of TRL")[2].partition("\n\n")[0]
     messages = [{"role": role, "content": f"{role} {turn}"} for turn in range(2) for role in ("user", "assistant")]
@@ -247,13 +235,12 @@ def test_templates_of_which_trl_marks_other_text_are_listed_in_the_docs(tokenize
         name = path.stem.removesuffix("_training")
         tokenizer, _ = stock(tokenizers, name)
         tokenizer.eos_token = "<|END_OF_TURN_TOKEN|>" if name.startswith("cohere") else "</s>"
-        given = messages
-        if name in ONLY_LISTS:
-            given = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in messages]
-        text, spans = render_chat(tokenizer.special_tokens_map, given, path.read_text(encoding="utf-8"), {})
-        assert spans
-        theirs = "|".join(text[start:stop] for start, stop in spans)
-        if theirs != "|".join(trained(tokenizer, messages, str(rendered(tokenizer, name, messages)))):
+        ours = C(tokenizer, labels="causal_lm")([messages])
+        tokenizer.chat_template = path.read_text(encoding="utf-8")
+        given = as_lists(messages) if name in ONLY_LISTS else messages
+        theirs = tokenizer.apply_chat_template(given, return_dict=True, return_assistant_tokens_mask=True)
+        masks = (ours["labels"][0] != -100).int().tolist(), theirs["assistant_masks"]
+        if ours["input_ids"][0].tolist() != theirs["input_ids"] or masks[0] != masks[1]:
             different.add(name)
     assert different == set(re.findall(r"`(\w+)`", table))
 
@@ -292,6 +279,20 @@ def test_a_template_that_changes_answers_is_read_rightly_or_refused(tokenizers: 
             trained(tokenizer, TALK, text)
     else:
         assert trained(tokenizer, TALK, text) == wanted
+
+
+def test_a_call_is_found_in_a_template_without_a_role_line(tokenizers: Any) -> None:
+    tokenizer = tokenizers(  # as Mistral's; without the call, it refuses the result
+        "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }}[/INST]{% elif m.tool_calls %}"
+        "[CALL]{{ m.tool_calls | tojson }}</s>{% elif m.role == 'assistant' %} {{ m.content }}</s>"
+        "{% elif messages[loop.index0 - 1].tool_calls %}[RESULT]{{ m.content }}[/RESULT]"
+        "{% else %}{{ raise_exception('a result without a call') }}{% endif %}{% endfor %}"
+    )
+    calls = [{"role": "assistant", "content": "", "tool_calls": [CALL]}, {"role": "tool", "content": "sunny"}]
+    messages = [TALK[0], *calls, {"role": "assistant", "content": "Ride."}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    call, answer = trained(tokenizer, messages, text)
+    assert (call[:6], call[-5:], answer.strip()) == ("[CALL]", "]</s>", "Ride.</s>")
 
 
 def test_the_mark_is_not_in_the_row(chatml: Any) -> None:
