@@ -105,21 +105,17 @@ class Chat:
         messages = [{name: part for name, part in each.items() if part is not None} for each in conversation]
         self._messages: list[dict[str, Any]] = _without_arrays(messages)
         for index, message in enumerate(self._messages):
-            if (role := message["role"]) in _FOREIGN:
-                names = f'{{"{role}": "assistant", "human": "user"}}'
-                fix = f'[{{**each, "role": {names}.get(each["role"], each["role"])}} for each in messages]'
-                raise self._error(index, "has another name for the role assistant", fix)
+            if message["role"] in _FOREIGN:
+                raise self._error(index, "has another name for the role assistant")
             if "content" not in message and not message.get("tool_calls"):
-                fix = '[{**each, "content": each["content"] or ""} for each in messages]; or drop such rows'
-                fix = fix if "content" in conversation[index] else 'a "content" in every message; or drop such rows'
-                raise self._error(index, "has no content", fix)
+                raise self._error(index, "has no content")
         try:
             self.text, self._generated = self._render(self._messages)
         except Exception as error:
             attempts = (self._attempt(self._messages[: at + 1])[1] for at in range(len(messages)))
             first = next((at for at, each in enumerate(attempts) if str(each) == str(error)), len(messages) - 1)
             rule = f"does not fit the chat template: {type(error).__name__}: {error}"
-            raise self._error(first, rule, "messages that the template takes, or another template") from error
+            raise self._error(first, rule) from error
 
     def ids(self) -> list[int]:
         """Return the token ids of the text."""
@@ -268,10 +264,16 @@ class Chat:
         given = [{**each, "content": formed(each["content"])} if "content" in each else each for each in messages]
         return render_chat(self._tokenizer.special_tokens_map, given, self._template, {**self._settings, **settings})
 
-    def _error(self, index: int, rule: str, fix: str) -> ValueError:
-        message = self._messages[index]
-        name = f"row {self._row}: message {index}, of role {message['role']!r},"
-        return value_error(f"{name} {rule}", got=shorten(message), fix=fix)
+    def _error(self, index: int, rule: str, fix: str | None = None) -> ValueError:
+        message, role = self._messages[index], self._messages[index]["role"]
+        if fix is None and role in (*_FOREIGN, "human"):
+            names = f'{{"human": "user", "{role if role in _FOREIGN else "gpt"}": "assistant"}}'
+            fix = f'[{{**each, "role": {names}.get(each["role"], each["role"])}} for each in messages]'
+        elif fix is None and "content" not in message:
+            given = "{name: each[name] for name in each if each[name] is not None}"
+            fix = f'[{{"content": "", **{given}}} for each in messages]'
+        rule = f"row {self._row}: message {index}, of role {role!r}, {rule}"
+        return value_error(rule, got=shorten(message), fix=fix or "messages that the template takes, or another one")
 
 
 def _between(text: str, around: list[str]) -> list[Span] | None:

@@ -404,10 +404,11 @@ WRONG: list[tuple[list[Any], str, str]] = [
     (
         [{"role": "user", "content": None}, TALK[1]],
         "message 0, of role 'user', has no content",
-        'each."content". or ""',
+        '"content": "", ',
     ),
-    ([TALK[0], {"role": "assistant"}], "message 1, of role 'assistant', has no content", "drop such rows"),
-    ([TALK[0], CALL_ALONE], "message 1, .*UndefinedError", "messages that"),
+    ([TALK[0], {"role": "assistant"}], "message 1, of role 'assistant', has no content", '"content": "", '),
+    ([TALK[0], CALL_ALONE], "message 1, .*UndefinedError", '"content": "", '),
+    ([{"role": "human", "content": "I ride?"}, TALK[1]], "message 0, of role 'human', .*Unknown", '"human": "user"'),
     (
         [TALK[0], {"role": "gpt", "content": "a bike"}],
         "message 1, of role 'gpt', has another name",
