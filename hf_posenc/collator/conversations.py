@@ -151,7 +151,8 @@ class Chat:
         end_token = re.compile(rf"\s*(?:(?:{tag})*?{eos}|{tag})")
         found, last = list[Span](), 0
         for index, first, stop, has_reasoning in self._bounds(trained):
-            message, said, start = self._messages[index], _text_of(self._messages[index]), first
+            message, start = self._messages[index], first
+            said = _text_of(message)
             if start < 0 or has_reasoning:  # such as <think>, unless it ends the prompt
                 begin = self._prompt(index)
                 is_plain = message.keys().isdisjoint((*_REASONING, "tool_calls"))
@@ -170,15 +171,15 @@ class Chat:
 
     def _bounds(self, trained: list[int]) -> list[tuple[int, int, int, bool]]:
         """Return messages, the start and stop of each in the text, -1 if it is not found, and if it has reasoning."""
-        around, marks = self._around(*trained)
+        around, has_reasoning = self._around(*trained)
         if (spans := _between(self.text, around)) is None:  # the template's text depends on the messages
-            spans, marks = [], []
+            spans, has_reasoning = [], []
             for index in trained:
-                around, mark = self._around(index)
+                around, of_message = self._around(index)
                 begin, end = around or ("\0", "\0")
                 stop = len(self.text) - len(end) if self.text.endswith(end) else self._end_of(index)
                 spans.append((len(begin) if self.text.startswith(begin) else -1, stop))
-                marks += mark or [""]
+                has_reasoning += of_message or [False]
         calls = [at for at, index in enumerate(trained) if self._messages[index].get("tool_calls")]
         if calls:  # without them, a template may put the results of the tools elsewhere
             others = [index for index, each in enumerate(self._messages) if each["role"] != "assistant"]
@@ -187,11 +188,11 @@ class Chat:
                 start, stop = spans[at]
                 if results is None or any(start < last and first < stop for first, last in results):
                     spans[at] = start, self._end_of(trained[at])
-        rows = zip(trained, spans, marks, strict=True)
-        return [(index, *span, mark.startswith(self._mark)) for index, span, mark in rows]
+        rows = zip(trained, spans, has_reasoning, strict=True)
+        return [(index, *span, is_shown) for index, span, is_shown in rows]
 
-    def _around(self, *indices: int) -> tuple[list[str], list[str]]:
-        """Return the texts around messages, and marks in their place; none if the template fails with the marks."""
+    def _around(self, *indices: int) -> tuple[list[str], list[bool]]:
+        """Return the texts around messages, and if each has reasoning; none if the template fails without them."""
         messages = [self._marked(index) if index in indices else each for index, each in enumerate(self._messages)]
         text = self._attempt(messages)[0] or ""
         # The template's text between the two marks of a message with reasoning is the message's.
@@ -200,7 +201,7 @@ class Chat:
             return [], []
         bounds = [0, *(bound for mark in marks for bound in mark.span()), len(text)]
         parts = [text[start:stop] for start, stop in pairwise(bounds)]
-        return parts[::2], [mark[0].replace(f"{self._mark}{mark[1]}end", "") for mark in marks]
+        return parts[::2], [mark[0].startswith(f"{self._mark}thought") for mark in marks]
 
     def _marked(self, index: int) -> dict[str, Any]:
         """Return a message with marks in place of what it says, and without calls of tools."""
