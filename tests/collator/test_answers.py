@@ -381,6 +381,12 @@ def test_stored_masks_make_the_same_labels(chatml: Any) -> None:
     assert audit.labels(packed, chatml).trained == int((labels != -100).sum())
 
 
+@for_each("layout", ({}, {"packing": "flat"}, {"packing": True, "max_length": 99}))
+def test_a_batch_without_labels_has_no_masks(chatml: Any, layout: dict[str, Any]) -> None:
+    collate = C(chatml, look_ahead=False, **layout)
+    assert list(collate([TALK])) == list(collate([chatml.apply_chat_template(TALK, tokenize=False)]))
+
+
 def test_a_slow_tokenizer_gives_the_same_answers_or_an_error(chatml: Any) -> None:
     slow = transformers.ByT5Tokenizer()
     slow.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}</s>{% endfor %}"
