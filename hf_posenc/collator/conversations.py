@@ -26,6 +26,7 @@ Span = tuple[int, int]  # the first character, and the one behind the last
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _WEIGHTS = ("weight", "train", "trainable", "loss", "loss_mask")  # of OpenAI, axolotl, LLaMA-Factory and others
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "observation")
 _FOREIGN = ("gpt", "model", "bot", "ai", "chatbot")  # names of the role `assistant`
 _TAG = r"<[^<>\s]+>"
 _WAY_OUT = 'rows of input_ids and assistant_masks; or "train": False in this message, which leaves it out'
@@ -116,6 +117,9 @@ class Chat:
             first = next((at for at, each in enumerate(attempts) if str(each) == str(error)), len(messages) - 1)
             rule = f"does not fit the chat template: {type(error).__name__}: {error}"
             raise self._error(first, rule) from error
+        for index, message in enumerate(self._messages):
+            if message["role"] not in _ROLES and _text_of(message) not in self.text:
+                raise self._error(index, "is not in the text of the chat template")
 
     def ids(self) -> list[int]:
         """Return the token ids of the text."""
@@ -146,8 +150,7 @@ class Chat:
         """Return the characters of messages and of the end token behind each."""
         if not trained:
             return []
-        tags = [re.escape(token) for token in self._tokenizer.all_special_tokens if not re.fullmatch(_TAG, token)]
-        tag, eos = "|".join([_TAG, *tags]), re.escape(self._tokenizer.eos_token or "\0")
+        tag, eos = self._tag, re.escape(self._tokenizer.eos_token or "\0")
         end_token = re.compile(rf"\s*(?:(?:{tag})*?{eos}|{tag})")
         found, last = list[Span](), 0
         for index, first, stop, has_reasoning in self._bounds(trained):
@@ -219,6 +222,13 @@ class Chat:
         while mark in self.text:
             mark += "q"
         return mark
+
+    @lock_free_cache
+    def _tag(self) -> str:
+        """Pattern of special tokens, and of tags that are in the chat template or are tokens."""
+        unknown, tokens = (None, self._tokenizer.unk_token_id), self._tokenizer.convert_tokens_to_ids
+        found = {tag for tag in {*re.findall(_TAG, self.text)} if tag in self._template or tokens(tag) not in unknown}
+        return "|".join(sorted(map(re.escape, {*self._tokenizer.all_special_tokens, *found}), key=len, reverse=True))
 
     def _end_of(self, index: int) -> int:
         """Return the end of a message that calls a tool: that of the conversation up to it; -1 if it is not found."""

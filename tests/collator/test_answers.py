@@ -295,6 +295,15 @@ def test_a_call_is_found_in_a_template_without_a_role_line(tokenizers: Any) -> N
     assert (call[:6], call[-5:], answer.strip()) == ("[CALL]", "]</s>", "Ride.</s>")
 
 
+def test_a_tag_of_the_user_is_no_end_token(tokenizers: Any) -> None:
+    tokenizer = tokenizers("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+    messages = [*TALK, {"role": "user", "content": "<b>bold</b>"}]
+    assert trained(tokenizer, messages, tokenizer.apply_chat_template(messages, tokenize=False)) == ["a bike"]
+    tokenizer = tokenizers("{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}", "<|user|>")
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    assert trained(tokenizer, messages, text) == ["a bike<|user|>"]
+
+
 def test_the_mark_is_not_in_the_row(chatml: Any) -> None:
     said = "answer answerq answer0end answerqq1end answerthought"
     messages = [TALK[0], {"role": "assistant", "content": said}] * 2
@@ -422,6 +431,12 @@ WRONG: list[tuple[list[Any], str, str]] = [
     ),
     ([TALK[0], {"role": "assistant", "content": 5}], "message 1, .*TypeError", "messages that"),
 ]
+
+
+def test_a_role_that_the_template_leaves_out_is_named(tokenizers: Any) -> None:
+    template = "{% for m in messages if m.role in ('user', 'assistant') %}{{ m.content }}</s>{% endfor %}"
+    with pytest.raises(ValueError, match="row 0: message 2, of role 'critic', is not in the text of the chat template"):
+        C(tokenizers(template))([[*TALK, {"role": "critic", "content": "hm"}]])
 
 
 @for_each(("messages", "rule", "fix"), WRONG)
