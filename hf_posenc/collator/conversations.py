@@ -95,6 +95,7 @@ class Chat:
 
     def __init__(self, config: Config, row: int, conversation: Any, settings: Mapping[str, Any]) -> None:
         self._tokenizer, self._row, self._settings = config.tokenizer, row, settings
+        self._special = config.tokenizer.special_tokens_map
         if not config.tokenizer.chat_template:
             raise value_error(
                 f"conversations need a chat template, and this {type(config.tokenizer).__name__} has none",
@@ -103,8 +104,17 @@ class Chat:
             )
         self._template = config.tokenizer.get_chat_template(settings.get("chat_template"), settings["tools"])
         # `datasets` fills keys that a message does not have with None.
-        messages = [{name: part for name, part in each.items() if part is not None} for each in conversation]
-        self._messages: list[dict[str, Any]] = _without_arrays(messages)
+        self._messages: list[dict[str, Any]] = [
+            {name: _without_arrays(part) for name, part in each.items() if part is not None} for each in conversation
+        ]
+        texts, lists = texts_read(self._template, as_list=False), texts_read(self._template, as_list=True)
+        for message in self._messages if texts != lists else ():
+            content = message.get("content")
+            if isinstance(content, str) and lists > texts:
+                message["content"] = _parts(content)
+            elif isinstance(content, list) and texts > lists:
+                given = [part.get("text") if isinstance(part, dict) else part for part in content]
+                message["content"] = content if None in given else "".join(given)
         for index, message in enumerate(self._messages):
             if message["role"] in _FOREIGN:
                 raise self._error(index, "has another name for the role assistant")
@@ -113,8 +123,8 @@ class Chat:
         try:
             self.text, self._generated = self._render(self._messages)
         except Exception as error:
-            attempts = (self._attempt(self._messages[: at + 1])[1] for at in range(len(messages)))
-            first = next((at for at, each in enumerate(attempts) if str(each) == str(error)), len(messages) - 1)
+            attempts = (self._attempt(self._messages[: at + 1])[1] for at in range(len(self._messages)))
+            first = next((at for at, each in enumerate(attempts) if str(each) == str(error)), len(self._messages) - 1)
             rule = f"does not fit the chat template: {type(error).__name__}: {error}"
             raise self._error(first, rule) from error
         for index, message in enumerate(self._messages):
@@ -263,17 +273,7 @@ class Chat:
             return None, error
 
     def _render(self, messages: list[dict[str, Any]], **settings: Any) -> tuple[str, list[Span] | None]:
-        texts, lists = texts_read(self._template, as_list=False), texts_read(self._template, as_list=True)
-
-        def formed(content: Any) -> Any:
-            if isinstance(content, str):
-                return _parts(content) if lists > texts else content
-            if isinstance(content, list) and texts > lists and all("text" in part for part in content):
-                return "".join(part["text"] for part in content)
-            return content
-
-        given = [{**each, "content": formed(each["content"])} if "content" in each else each for each in messages]
-        return render_chat(self._tokenizer.special_tokens_map, given, self._template, {**self._settings, **settings})
+        return render_chat(self._special, messages, self._template, {**self._settings, **settings})
 
     def _error(self, index: int, rule: str, fix: str | None = None) -> ValueError:
         message, role = self._messages[index], self._messages[index]["role"]
