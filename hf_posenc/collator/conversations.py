@@ -113,7 +113,7 @@ class Chat:
             if isinstance(content, str) and lists > texts:
                 message["content"] = _parts(content)
             elif isinstance(content, list) and texts > lists:
-                given = [part.get("text") if isinstance(part, dict) else part for part in content]
+                given: list[Any] = [part.get("text") if isinstance(part, dict) else part for part in content]
                 message["content"] = content if None in given else "".join(given)
         for index, message in enumerate(self._messages):
             if message["role"] in _FOREIGN:
