@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.compat import render_chat
-from .._common.errors import shorten, value_error
+from .._common.errors import lone_surrogate, shorten, value_error
 from ..ragged import lock_free_cache
 from .config import Config
 from .inputs import Given, as_list
@@ -130,6 +130,9 @@ class Chat:
         for index, message in enumerate(self._messages):
             if message["role"] not in _ROLES and _text_of(message) not in self.text:
                 raise self._error(index, "is not in the text of the chat template")
+            if lone_surrogate(_text_of(message)) is not None:
+                fix = "text.encode('utf-8', 'replace').decode('utf-8') for the text of the message"
+                raise self._error(index, "contains a lone surrogate, which is not valid Unicode", fix)
 
     def ids(self) -> list[int]:
         """Return the token ids of the text."""

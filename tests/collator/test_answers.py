@@ -429,6 +429,7 @@ WRONG: list[tuple[list[Any], str, str]] = [
         "message 1, of role 'gpt', has another name",
         '"gpt": "assistant"',
     ),
+    ([{"role": "user", "content": "a\ud800"}, TALK[1]], "message 0, .* lone surrogate", "text.encode"),
     ([TALK[0], {"role": "assistant", "content": 5}], "message 1, .*TypeError", "messages that"),
 ]
 
