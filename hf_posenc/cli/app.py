@@ -19,7 +19,6 @@ import typer
 
 from .._common.errors import message_of, shorten, value_error
 from .._common.files import check_suffix, no_such_file, write_output
-from ..documents import SUPERVISION
 from .common import DefaultTokenizer, Tokenizer, default_tokenizer
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, read_lines, show
@@ -115,6 +114,7 @@ def labels(
     import pyarrow as pa
 
     from .. import audit
+    from ..documents import SUPERVISION
 
     screen = Screen()
     try:
@@ -151,6 +151,7 @@ def _collated(
         fix = f"{command} --text-column {shlex.quote((texts or names)[0])}"
         raise value_error(f"no column {text_column or 'messages, text or prompt'}", got=f"columns {names}", fix=fix)
     from ..collator import DataCollatorWithPositionalEncoding
+    from ..documents import SUPERVISION
 
     settings: dict[str, Any] = {"text_column": column} if column not in ("input_ids", "text", "prompt") else {}
     collate = DataCollatorWithPositionalEncoding(
