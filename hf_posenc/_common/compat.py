@@ -7,8 +7,9 @@ No other module asks for a version or uses a private name, except for `_paramete
 from __future__ import annotations
 
 import inspect
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,22 @@ def apply_chat_template(processor: Any, conversation: Any, settings: Mapping[str
         for offsets, row_spans in zip(rows.pop("offset_mapping"), spans, strict=True)
     ]
     return rows.convert_to_tensors(processor_kwargs.get("return_tensors"))
+
+
+def render_chat(
+    special_tokens: Mapping[str, Any], messages: Sequence[Any], template: str, settings: Mapping[str, Any]
+) -> tuple[str, list[tuple[int, int]] | None]:
+    """Return the text that `tokenizer.apply_chat_template(messages, chat_template=template, **settings)` makes.
+
+    Also return the `(start, stop)` of each block of `{% generation %}`, or `None` if the template has none. Before
+    transformers 5.24 a mask of tokens runs to the end of the row if a block ends in white space, so it is not used.
+    """
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    marks = bool(re.search(r"\{%-?\s*generation\s*-?%\}", template)) and not settings.get("continue_final_message")
+    values = {**special_tokens, **settings, "chat_template": template}
+    rendered: Any = render_jinja_template([messages], return_assistant_tokens_mask=marks, **values)
+    return rendered[0][0], rendered[1][0] if marks else None
 
 
 def other_sampling(args: Any) -> str | None:

@@ -216,10 +216,7 @@ def _chunks(dataset: Any, padding: int | None) -> Iterator[tuple[dict[str, Ragge
             got = f"{len(columns['input_ids'])} and {len(columns['labels'])}"
             raise value_error("columns must have equal numbers of rows", got=got)
         if "labels" not in columns and columns.keys().isdisjoint(SUPERVISION):
-            fix = (
-                "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer); "
-                "hf-posenc encode TEXTS --labels causal_lm stores labels"
-            )
+            fix = "labels that a collator makes: labels(trainer.get_train_dataloader(), tokenizer)"
             raise value_error("rows must have labels for each token", got=f"columns {', '.join(columns)}", fix=fix)
         yield columns, is_packed
         first += len(columns["input_ids"])

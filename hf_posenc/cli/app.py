@@ -6,13 +6,14 @@ The commands `check`, `labels`, `explore` and `version` are defined here, the ot
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import warnings
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,6 +30,8 @@ _REPORTED = (
     *("torch", "transformers", "tokenizers", "datasets", "numpy", "pyarrow", "nanotoken", "gigatoken", "accelerate"),
     *("matplotlib", "ray"),
 )
+
+_ROWS = 1_000  # rows that are collated at once
 
 app = typer.Typer(
     help="Text in, position-aware model inputs out.",
@@ -82,8 +85,8 @@ def labels(
         str,
         typer.Argument(
             metavar="DATA",
-            help="Tokenized rows with labels: a folder of save_to_disk or of encode --labels, a Parquet, Arrow or JSON "
-            "file, or a data set on the Hub.",
+            help="A file (text, JSON lines, CSV, Parquet, Arrow), a folder of files, of save_to_disk or of encode, or "
+            "a data set on the Hub.",
         ),
     ],
     tokenizer: Tokenizer = None,
@@ -91,39 +94,98 @@ def labels(
         str | None, typer.Option(help="Token that ends an answer; by default the tokenizer's.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the data set, such as train.")] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column of texts or conversations; by default text, messages or prompt.")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Maximum tokens of a row that is tokenized here; by default the tokenizer's.")
+    ] = None,
 ) -> None:
     """Report which tokens of a data set are trained on, and rows whose labels are probably wrong.
 
-    Such rows have no trained token, a truncated answer, or an end token that is not trained on, for example. If there
+    Texts, conversations, and token ids without labels become labels as in training a causal language model. Rows with
+    problems have no trained token, a truncated answer, or an end token that is not trained on, for example. If there
     are any, the exit status is 1. Without --tokenizer, end tokens and padding ids are not checked.
     """
     from ..corpus.reading import Reading, RemoteFiles, check_path, open_inputs
 
     check_path(data)
-    from .. import audit
+    import datasets
+    import pyarrow as pa
 
+    from .. import audit
+    from ..documents import SUPERVISION
+
+    screen = Screen()
     try:
         rows, _ = open_inputs(data, Reading(split=split))
         if isinstance(rows, RemoteFiles):
-            rows = [row for part in range(len(rows)) for _, table in rows.tables(part) for row in table.to_pylist()]
-        if (first := next(iter(rows), None)) and "input_ids" not in first:
-            option = f"--tokenizer {shlex.quote(tokenizer or 'NAME_OR_FOLDER')}"
-            chosen = "" if split is None else f" --split {shlex.quote(split)}"
-            raise value_error(
-                "rows must have a column input_ids, and labels",
-                got=f"columns {shorten(list(first))}",
-                fix=f"hf-posenc encode {shlex.quote(data)}{chosen} {option} --labels causal_lm --output encoded && "
-                f"hf-posenc labels encoded {option}",
-            )
-        report = audit.labels(rows, tokenizer, end_token=end_token)
+            files = rows
+            tables = [table for part in range(len(files)) for _, table in files.tables(part)]
+            rows = datasets.Dataset(pa.concat_tables(tables))
+        given: Any = rows
+        if "input_ids" not in rows.column_names or {"labels", *SUPERVISION}.isdisjoint(rows.column_names):
+            given = _collated(rows, data, tokenizer, text_column, max_length, screen)
+        report = audit.labels(given, tokenizer, end_token=end_token)
     except ValueError as error:  # of datasets or Arrow, which read the rows now
         if message_of(error) is not None:
             raise
-        fix = "a file, or a folder, of rows with input_ids and labels"
+        fix = "a file, or a folder, of texts, conversations, or rows with input_ids and labels"
         raise value_error(f"{data} cannot be read as rows", got=shorten(str(error)), fix=fix) from error
-    Screen().say(str(report))
+    screen.say(str(report))
     if report.problems:
         raise typer.Exit(1)
+
+
+def _collated(
+    rows: Any, data: str, tokenizer: str | None, text_column: str | None, max_length: int | None, screen: Screen
+) -> Iterator[dict[str, Any]]:
+    """Yield batches with `labels`, or with masks of the trained tokens, and print those of the first row."""
+    names = rows.column_names
+    command = f"hf-posenc labels {shlex.quote(data)} --tokenizer {shlex.quote(tokenizer or 'NAME_OR_FOLDER')}"
+    if tokenizer is None:
+        raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=command)
+    from ..collator import DataCollatorWithPositionalEncoding
+    from ..collator.formats import format_columns
+    from ..documents import SUPERVISION
+
+    wanted = (text_column,) if text_column is not None else format_columns(names, ("text",))
+    if wanted[0] not in names and "input_ids" not in names:
+        texts = [name for name, kind in rows.features.items() if getattr(kind, "dtype", "") == "string"]
+        fix = f"{command} --text-column {shlex.quote((texts or names)[0])}"
+        raise value_error(f"no column {text_column or 'messages, text or prompt'}", got=f"columns {names}", fix=fix)
+    settings: dict[str, Any] = {} if text_column is None else {"text_column": text_column}
+    collate = DataCollatorWithPositionalEncoding(
+        tokenizer, labels="causal_lm", on_no_labels="keep", max_length=max_length, **settings
+    )
+
+    def batch_of(columns: dict[str, Any]) -> dict[str, Any]:
+        made = collate.columns(columns)
+        masks = {name: made[name] for name in SUPERVISION if name in made}
+        return {"input_ids": made["input_ids"], **(masks or {"labels": made["input_ids"]})}
+
+    def trained(batch: dict[str, Any]) -> str:
+        ids, *others = (column[0] for column in batch.values())
+        kept = [token for token, *marks in zip(ids, *others, strict=True) if "labels" in batch or all(marks)]
+        return shorten(collate.tokenizer.decode(kept), 400)
+
+    for first in range(0, len(rows), _ROWS):
+        try:
+            batch = batch_of(given := rows[first : first + _ROWS])
+        except (ValueError, TypeError):
+            if first:
+                screen.complain(f"rows are numbered from row {first:,} on:")
+            raise
+        if not first:
+            screen.say(f"trained on in row 0: {trained(batch)}")
+            template = str(collate.tokenizer.chat_template)
+            bare = re.sub(r"\{%(-?)\s*(?:end)?generation\s*(-?)%\}", r"{#\1 \2#}", template)
+            if bare != template and "assistant_masks" in batch.keys() - given.keys():
+                kwargs = {**(given.get("chat_template_kwargs", [None])[0] or {}), "chat_template": bare}
+                other = trained(batch_of({**rows[:1], "chat_template_kwargs": [kwargs]}))
+                if other != trained(batch):
+                    screen.say(f"  without {{% generation %}} in the chat template: {other}")
+        yield batch
 
 
 @app.command(epilog="Example: hf-posenc check-tokenizer google-bert/bert-base-uncased my_texts.txt")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .._common.errors import explain, shorten, type_error, value_error
 from ..documents import Documents
 from .config import Config
-from .conversations import chat_ids, template_settings
+from .conversations import Chat, template_settings
 from .formats import COLLATED_BY_TRAINERS, is_conversation
 from .inputs import Given, Messages, Values, as_list
 from .settings import Settings
@@ -114,7 +114,7 @@ def tokenize_branches(config: Config, given: Given) -> tuple[Given, Messages]:
         def ids(row: int, answer: Any = ()) -> Ids:
             parts = [*pairs[row][0], *answer]
             if is_chat:
-                parts = chat_ids(config, parts, settings[row], add_generation_prompt=not len(answer))["input_ids"]
+                parts = Chat(config, row, parts, {**settings[row], "add_generation_prompt": not len(answer)}).ids()
             return np.array(parts, np.int64)
 
         prompts = [ids(row) for row in range(given.count)]

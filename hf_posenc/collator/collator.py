@@ -91,11 +91,12 @@ class DataCollatorWithPositionalEncoding(Processor):
             columns decide: `text`; or `messages`, a conversation; or `prompt` with `completion`, two texts or two lists
             of messages; or `prompt` alone, which has no labels. Columns such as `instruction` with `output` raise, with
             the line that makes one of these formats. Conversations are lists of messages, which the tokenizer's chat
-            template renders. A prompt and its completion are tokenized together, with an eos token at the end, and
-            `completion_mask` is 1 at the tokens of the completion; a `model` that is an encoder-decoder gets the
-            completion as the target. The ids of a target become `labels`. `decoder_input_ids` are the labels shifted
-            right: if `model` does not make them, the collator does, with a `decoder_attention_mask`. If `model` is an
-            encoder-decoder with a language modeling head, the labels of tokenized rows are targets too.
+            template renders; only the assistant's messages, with the end token of each, are trained on. A prompt and
+            its completion are tokenized together, with an eos token at the end, and `completion_mask` is 1 at the
+            tokens of the completion; a `model` that is an encoder-decoder gets the completion as the target. The ids of
+            a target become `labels`. `decoder_input_ids` are the labels shifted right: if `model` does not make them,
+            the collator does, with a `decoder_attention_mask`. If `model` is an encoder-decoder with a language
+            modeling head, the labels of tokenized rows are targets too.
         branches (`str` or tuple of `str`, *optional*): the answers to each prompt, which is the text of `text_column`:
             a column of lists, or several columns, `branches=("chosen", "rejected")`. A row has the prompt once, and
             then each answer, as a branch that sees the prompt and itself. Each branch begins with the last token of the

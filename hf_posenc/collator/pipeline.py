@@ -157,6 +157,8 @@ def _arrange(config: Config, rows: Documents) -> tuple[Arrays, int]:
         from .targets import with_labels
 
         rows, row_labels = with_labels(config, rows)
+    if rows.source == "conversations" and config.label_kind is None:  # so that `generate` takes the batch
+        rows = rows.replaced(columns={name: each for name, each in rows.columns.items() if name not in rows.masks})
     if config.settings.packing:
         from .packed_batches import flat_row, packed_rows
 

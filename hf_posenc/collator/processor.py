@@ -16,6 +16,7 @@ from wrapt import register_post_import_hook
 from .._common.compat import apply_chat_template
 from .._common.errors import explain, shorten, value_error
 from ..tokenization.loading import STATE_LOCK
+from .conversations import texts_read
 from .settings import Settings
 
 
@@ -101,22 +102,11 @@ class Processor(Settings):
         processor_kwargs = settings.pop("processor_kwargs", None) or {}
         settings["processor_kwargs"] = {"add_special_tokens": False, **processor_kwargs}  # the template adds them
 
+        # TRL passes lists to every processor, and templates that read only strings fail, leave them out or print them.
         joined = _with_contents(conversation, lambda parts: "".join(part["text"] for part in parts))
-        rendering = {**settings, "tokenize": False}
-        rendering.pop("sanitize_control_tokens", None)  # it needs tokenize=True
-
-        def texts_read(content: Callable[[list[Any]], Any]) -> int:
-            sample: Any = _with_contents(conversation, content)
-            try:
-                return "".join(apply_chat_template(self, sample, rendering)).count(_SAMPLE)
-            except Exception:  # such as "can only concatenate str (not "list") to str"
-                return 0
-
-        # TRL passes lists to every processor. Templates that read only strings fail at a list, leave it out or print
-        # it; those that read only lists leave out a string. So both are tried with a sample.
         if joined != conversation:
-            as_lists = texts_read(lambda parts: [{**part, "text": _SAMPLE} for part in parts])
-            if texts_read(lambda parts: _SAMPLE * len(parts)) > as_lists:
+            template = self.tokenizer.get_chat_template(settings.get("chat_template"), settings.get("tools"))
+            if texts_read(template, as_list=False) > texts_read(template, as_list=True):
                 conversation = joined
         return apply_chat_template(self, conversation, settings)
 
@@ -133,9 +123,6 @@ class Processor(Settings):
                 settings[name] = [settings[name]]
         with STATE_LOCK:
             return self.tokenizer(**settings)
-
-
-_SAMPLE = "one\ntwo"  # a printed list would escape the line break
 
 
 def _with_contents(conversation: Any, content: Callable[[list[Any]], Any]) -> Any:

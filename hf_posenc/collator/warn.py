@@ -59,14 +59,6 @@ def warn_of_tokens(
             got=changes[0],
             fix="collate = collate.replace(tokenizer=tokenizer), or make the collator after the change",
         )
-    if tokenized.source == "conversations" and config.predicts_next and not tokenized.masks:
-        history.once(
-            "conversations",
-            "all tokens of conversations are trained on, also what users say: the chat template does not mark what the "
-            "assistant says",
-            got=f"labels={settings.labels!r}; this warning is given once",
-            fix="a chat template with {% generation %} and {% endgeneration %} around it, or rows with completion_mask",
-        )
     for kind, message in messages.items():
         history.once(kind, message)
     _warn_of_stored_batch(config, tokenized, history)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from .._common.compat import bytes_of_table
 from .._common.errors import explain, message_of, shorten, type_error, value_error
 from .._common.files import is_path, no_such_file
-from ..collator.formats import COMPLETION, PROMPT, format_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +62,7 @@ class Reading:
         """Return the arguments of `load_dataset` for a builder, with the defaults of this package."""
         settings: dict[str, Any] = {}
         if builder == "csv":  # pandas would read "NA" as a missing value, and "007" as a number
-            names = (*self.texts, PROMPT, COMPLETION) if self.reads_formats else self.texts
+            names = (*self.texts, "prompt", "completion") if self.reads_formats else self.texts
             settings |= {"keep_default_na": False, "converters": dict.fromkeys(names, str)}
             settings |= {"sep": "\t"} if suffix == ".tsv" else {}
         return {**settings, **self.arguments}
@@ -74,6 +73,8 @@ class Reading:
         Raise `ValueError` for a column that is missing, and `TypeError` for a text column that does not hold texts.
         """
         import pyarrow as pa
+
+        from ..collator.formats import format_columns  # the command line starts without torch
 
         texts = [column.name for column in schema if str(column.type).endswith(("string", "string_view", "null"))]
         wanted = format_columns(schema.names, tuple(self.texts)) if self.reads_formats else self.texts

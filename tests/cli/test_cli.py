@@ -351,22 +351,85 @@ def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest
     assert run("labels", tmp_path / "saved") == 2
     refused(capsys, "several splits is read with the name of one", " of train, test", "  fix: split='train'")
     assert run("labels", tmp_path / "saved", "--split", "test") == 2
-    refused(capsys, "rows must have a column input_ids, and labels", "got: columns ['text']", " --split test --tok")
+    refused(
+        capsys,
+        "rows without labels need a tokenizer",
+        "got: columns text",
+        "fix: hf-posenc labels ",
+        " --tokenizer NAME_OR",
+    )
 
 
-def test_labels_names_the_commands_that_make_rows_of_texts(
-    wordpiece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+CHAT = [{"role": "user", "content": "I ride"}, {"role": "assistant", "content": "bike"}]
+RAW = {  # columns of raw data, with what is trained on in the first row
+    "texts": ({"text": ["I ride bike"] * 12}, "[CLS] i ride bike [SEP]"),
+    "conversations": ({"messages": [CHAT] * 12}, "bike [SEP]"),
+    "ids": ({"input_ids": [[7, 8, 9]] * 12}, None),
+    "a label of the row": ({"text": ["I ride bike"] * 12, "label": [1] * 12}, "[CLS] i ride bike [SEP]"),
+}
+
+
+@pytest.mark.parametrize("kind", ["save_to_disk", "parquet", "json", "csv", "folder"])
+@pytest.mark.parametrize("name", RAW)
+def test_labels_collates_raw_data_and_shows_what_is_trained_on(
+    name: str, kind: str, wordpiece: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns, trained = RAW[name]
+    if kind == "csv" and name in ("conversations", "ids"):
+        pytest.skip("CSV has no lists")
+    wordpiece.chat_template = "{% for m in messages %}[CLS] {{ m.content }} [SEP] {% endfor %}"
+    wordpiece.save_pretrained(tmp_path / "tokenizer")
+    data, where = datasets.Dataset.from_dict(columns), tmp_path / "data"
+    if kind == "folder":
+        where.mkdir()
+        data.to_json(where / "rows.jsonl")
+    elif kind == "save_to_disk":
+        data.save_to_disk(where)
+    else:
+        where = where.with_suffix(f".{kind}")
+        getattr(data, f"to_{kind}")(where)
+    capsys.readouterr()
+    assert run("labels", where, "--tokenizer", tmp_path / "tokenizer") == 0
+    out, _ = capsys.readouterr()
+    assert trained is None or out.startswith(f"trained on in row 0: {trained!r}\n12 rows, ")
+    assert out.endswith("no row has a problem\n")
+
+
+def test_labels_shows_where_marks_of_the_template_differ_from_the_messages(
+    wordpiece: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wordpiece.chat_template = (
+        "{% for m in messages %}[CLS] {% if m.role == 'assistant' %}{%- generation -%} she {{ m.content }}"
+        "{%- endgeneration -%} {% else %}{{ m.content }}{% endif %} [SEP] {% endfor %}"
+    )
+    wordpiece.save_pretrained(tmp_path / "tokenizer")
+    datasets.Dataset.from_dict({"messages": [CHAT] * 12}).to_json(tmp_path / "chats.jsonl")
+    run("labels", tmp_path / "chats.jsonl", "--tokenizer", tmp_path / "tokenizer")
+    out, _ = capsys.readouterr()
+    assert out.startswith(
+        "trained on in row 0: 'she bike'\n  without {% generation %} in the chat template: 'bike [SEP]'\n"
+    )
+
+
+def test_labels_names_the_column_of_texts_and_the_row_of_an_error(
+    wordpiece: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    wordpiece.chat_template = "{% for m in messages %}[CLS] {{ m.content }} [SEP] {% endfor %}"
     wordpiece.save_pretrained("tokenizer")
-    Path("the texts.jsonl").write_text('{"text": "I ride bike"}\n')
-    assert run("labels", "the texts.jsonl", "-t", "tokenizer") == 2
+    Path("the texts.csv").write_text("review,stars\nI ride bike,5\nshe said,4\n")
+    assert run("labels", "the texts.csv", "-t", "tokenizer") == 2
     fix = capsys.readouterr().err.partition("fix: ")[2]
-    for command in fix.split(" && "):
-        program, *arguments = shlex.split(command)
-        assert program == "hf-posenc"
-        assert run(*arguments) == 0
+    program, *arguments = shlex.split(fix)
+    assert program == "hf-posenc"
+    assert run(*arguments) == 0
     assert capsys.readouterr().out.endswith("no row has a problem\n")
+    assert run("labels", "the texts.csv", "-t", "tokenizer", "--text-column", "review", "--max-length", "3") == 0
+    assert "trained on in row 0: '[CLS] i [SEP]'" in capsys.readouterr().out
+    rows = [{"messages": CHAT}] * 1000 + [{"messages": [{"role": "gpt", "content": "bike"}]}]
+    datasets.Dataset.from_list(rows).to_json("chats.jsonl")
+    assert run("labels", "chats.jsonl", "-t", "tokenizer") == 2
+    refused(capsys, "rows are numbered from row 1,000 on:\nrow 0: message 0, of role 'gpt'", "  got: ", "  fix: ")
 
 
 def test_a_missing_path_is_named_before_slow_imports_with_the_folder_above_it(tmp_path: Path) -> None:

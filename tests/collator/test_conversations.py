@@ -79,16 +79,6 @@ def test_mapped_conversations_are_packed_and_counted_as_any_rows(tokenizer: Any)
     assert audit.labels([batch], tokenizer).trained == len(targets)
 
 
-def test_a_template_without_marks_is_named_once_if_labels_are_made(tokenizer: Any) -> None:
-    tokenizer.chat_template = PLAIN
-    collate = C(tokenizer, labels="causal_lm")
-    with pytest.warns(UserWarning, match="all tokens of conversations are trained on") as warned:
-        batch, _ = [collate(CONVERSATIONS) for _ in range(2)]
-    assert len(warned) == 1
-    assert (batch["labels"] != -100).sum() == batch["attention_mask"].sum()
-    assert "labels" not in C(tokenizer)(CONVERSATIONS)
-
-
 def test_tools_go_to_the_template(tokenizer: Any) -> None:
     tokenizer.chat_template = "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}" + PLAIN
     tool = {"type": "function", "function": {"name": "ride", "description": "", "parameters": {}}}
@@ -112,8 +102,12 @@ def test_the_column_chat_template_kwargs_goes_to_the_template(tokenizer: Any) ->
     batch = C(tokenizer)(rows)
     assert batch["attention_mask"].sum(dim=1).tolist() == list(map(len, want))
     assert C(tokenizer).decode(batch)[0].startswith("hello user: I ride")
-    with pytest.raises(ValueError, match="1 of 2 rows with marks"):
-        C(tokenizer)([*rows[:1], {**rows[1], "chat_template_kwargs": {"chat_template": MARKED}}])
+    marked = {**rows[1], "chat_template_kwargs": {"chat_template": MARKED}}
+    masks = C(tokenizer)({name: [row[name] for row in (rows[0], marked)] for name in marked})["assistant_masks"]
+    assert [sum(mask) for mask in masks] == [
+        len(tokenizer("".join(f"{m['content']}<|endoftext|>" for m in chat[1::2]))["input_ids"])
+        for chat in CONVERSATIONS
+    ]
     pair = {"prompt": CONVERSATIONS[0][:1], "all": [CONVERSATIONS[0][1:]], "chat_template_kwargs": given[0]}
     answers = C(tokenizer, text_column="prompt", branches="all", look_ahead=False)
     assert answers.decode(answers([pair]))[0].startswith("hello user: I ride")
