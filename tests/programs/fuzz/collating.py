@@ -675,6 +675,8 @@ def _wanted_ids(reference: Reference, columns: dict[str, list[Any]]) -> Wanted:
             wanted.refusals.append("makes labels from the ids|masked already|no tokens|tokens, limit")
             return wanted
         return reference.batch(wanted, {}, None)
+    if "labels" in columns and reference.family is not None and reference.family.has_logits_of_tokens:
+        wanted.may_refuse.append("an output for each token")  # before the tokens are counted
     return reference.batch(wanted, {} if "labels" not in columns else {"labels": columns["labels"]}, None)
 
 
