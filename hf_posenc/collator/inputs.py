@@ -231,7 +231,7 @@ def _read_row_dicts(rows: Any, settings: Settings) -> Given:
 def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: int | None, library: str) -> Given:
     for name in dict.fromkeys((settings.text_column, "messages", PROMPT, COMPLETION, "input_ids")):
         value = columns.get(name)
-        single = isinstance(value, str) or is_conversation(value)
+        single = isinstance(value, str) or (isinstance(value, list) and is_conversation(value) and "role" in value[0])
         single = single or (name == "input_ids" and value is not None and _is_row_of_ids(value))
         if settings.is_split_into_words and name == settings.text_column:
             single = single or (isinstance(value, list) and _are_texts(value[:1]))
