@@ -6,9 +6,10 @@ No other module asks for a version or uses a private name, except for `_paramete
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,39 @@ def attention_implementation(config: Any) -> str | None:
     """Return the name of a configuration's attention, such as "sdpa"."""
     name: str | None = getattr(config, "_attn_implementation", None)
     return name
+
+
+@functools.cache
+def wrap_attention(attention: Callable[..., Any], mask: Callable[..., Any]) -> None:
+    """Wrap, once in a process, every attention function and mask function that transformers looks up for a model.
+
+    `attention(name, stock, ...)` and `mask(stock, ...)` get the arguments of the `stock` function that they replace.
+    """
+    from transformers.masking_utils import AttentionMaskInterface
+    from transformers.modeling_utils import AttentionInterface
+
+    # transformers 5.0 reads the functions by index, and eager attention not at all.
+    method = "get_interface" if hasattr(AttentionInterface, "get_interface") else "__getitem__"
+    attention_of, mask_of = getattr(AttentionInterface, method), AttentionMaskInterface.__getitem__
+
+    def wrapped_attention(self: Any, name: str, *default: Any) -> Any:
+        return functools.partial(attention, name, attention_of(self, name, *default))
+
+    def wrapped_mask(self: Any, name: str) -> Any:
+        return functools.partial(mask, mask_of(self, name))
+
+    setattr(AttentionInterface, method, wrapped_attention)
+    AttentionMaskInterface.__getitem__ = wrapped_mask
+
+
+def is_replica(module: nn.Module) -> bool:
+    """Return True for a copy of a module that `torch.nn.DataParallel` made for one of its devices."""
+    return bool(getattr(module, "_is_replica", False))
+
+
+def is_partitioned(tensor: torch.Tensor) -> bool:
+    """Return True for a parameter that DeepSpeed (ZeRO 3) partitioned over processes."""
+    return hasattr(tensor, "ds_id")
 
 
 def is_recurrent(model: nn.Module) -> bool:

@@ -1,6 +1,8 @@
 """Hugging Face models: their inputs and positions, found by running them, and sinusoids written into their tables."""
 
 from .mask_support import LayerMasks as LayerMasks
+from .once import ComputedOnce as ComputedOnce
+from .once import compute_once as compute_once
 from .position_tables import ModelPositions as ModelPositions
 from .position_tables import PositionKind as PositionKind
 from .position_tables import PositionTable as PositionTable
