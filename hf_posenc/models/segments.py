@@ -169,14 +169,15 @@ def make_mask(stock: Callable[..., Any], *args: Any, mask_function: Any = None, 
     """Return the stock mask, or a `SegmentMask` in a call that has a plan; see `wrap_attention`."""
     from transformers.masking_utils import causal_mask_function
 
-    rule = mask_function or causal_mask_function
+    visible = mask_function or causal_mask_function
     # torch.compile, of any model in this process, cannot read a context variable.
     plan = None if torch.compiler.is_compiling() else current_plan.get()
     if plan is None:
-        return stock(*args, mask_function=rule, **kwargs)
-    if plan.shares == "beginnings" and bool(rule(0, 0, *torch.arange(2, device="cpu"))):
-        raise value_error("a shared beginning must not see the tokens behind it", got="a mask in which it does")
-    return SegmentMask(plan, rule)
+        return stock(*args, mask_function=visible, **kwargs)
+    if plan.shares == "beginnings" and bool(visible(0, 0, *torch.arange(2, device="cpu"))):
+        rule, got = "a shared beginning must not see the tokens behind it", "a mask that shows later tokens"
+        raise value_error(rule, got=got, fix=AS_IT_IS)
+    return SegmentMask(plan, visible)
 
 
 def attend(
