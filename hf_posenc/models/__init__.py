@@ -3,6 +3,7 @@
 from .mask_support import LayerMasks as LayerMasks
 from .once import MEASURED as MEASURED
 from .once import ComputedOnce as ComputedOnce
+from .once import Tokens as Tokens
 from .once import at_tokens as at_tokens
 from .once import compute_once as compute_once
 from .once import largest_difference as largest_difference
