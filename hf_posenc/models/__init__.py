@@ -2,6 +2,7 @@
 
 from .mask_support import LayerMasks as LayerMasks
 from .once import MEASURED as MEASURED
+from .once import UNSEEN as UNSEEN
 from .once import ComputedOnce as ComputedOnce
 from .once import Tokens as Tokens
 from .once import at_tokens as at_tokens

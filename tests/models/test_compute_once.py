@@ -205,7 +205,7 @@ CALLS: dict[str, tuple[str, Callable[[], Any], Callable[[dict[str, Any]], dict[s
         lambda b: labelled(groups("left")),
     ),
     "a pooler": ("left padding", lambda: make("BertForSequenceClassification"), lambda b: groups("left")),
-    "an unknown tensor": ("argument cache_position", llama, lambda b: {**b, "cache_position": torch.arange(2)}),
+    "an unknown tensor": ("argument my_weights", llama, lambda b: {**b, "my_weights": torch.arange(2)}),
     "rows that differ": ("95%", llama, lambda b: padded([[5, 6, 7, 8], [9, 8, 7, 6], [11, 12, 13, 14]], more=0)),
     "router logits in a tuple": (
         "in a tuple",
@@ -358,6 +358,7 @@ def small(cls: str, **settings: Any) -> Any:
     return kind(kind.config_class(vocab_size=IDS, pad_token_id=0, **settings)).eval()
 
 
+ESM = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
 SHORT = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 4, "decoder_start_token_id": 0}
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an encoder-decoder": (lambda: small("T5ForConditionalGeneration", **SHORT), "T5ForConditionalGeneration"),
@@ -372,6 +373,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "",
     ),
     "a mean over padding": (lambda: Mean(masked=False).eval(), "differ"),
+    "a scale by the share of mask tokens in a row": (
+        lambda: small("EsmForMaskedLM", **ESM, mask_token_id=4, token_dropout=True),
+        "differ",
+    ),
+    "a scale of late columns": (
+        lambda: small("Llama4ForCausalLM", **ESM, num_key_value_heads=2, head_dim=8, num_local_experts=2),
+        "queries are scaled by their column",
+    ),
     "recurrent": (lambda: small("MambaForCausalLM", hidden_size=32, state_size=4, num_hidden_layers=1), ""),
 }
 
@@ -496,14 +505,13 @@ def test_rows_have_noise_of_their_own_in_training_unless_share_is_true(build: Ca
 
 
 def test_noise_in_embeddings_runs_as_before_while_it_is_on() -> None:
-    from transformers.integrations.neftune import activate_neftune, deactivate_neftune
-
+    neftune = pytest.importorskip("transformers.integrations.neftune")
     model, batch = llama().train(), labelled(groups())
     once = compute_once(model)
-    hook = activate_neftune(model, 5.0)
+    hook = neftune.activate_neftune(model, 5.0)
     model(**batch)
     assert dict(once.reasons) == {"NEFTune": 1}
-    deactivate_neftune(model, hook)
+    neftune.deactivate_neftune(model, hook)
     model(**batch)
     assert once.calls == 1
 

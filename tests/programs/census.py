@@ -50,7 +50,7 @@ SIZES = [
     (r"heads?$", 4),
     (r"per_tok|top_?k|moe_k|kv_shared|layer_period", 2),
     (r"layer_offset", 1),
-    (r"layers?$|num_blocks|depth$|experts?$|window|attention_chunk_size|local_attention|block_size", 4),
+    (r"layers?$|num_blocks|depth$|experts?$|window|floor_scale|attention_chunk_size|local_attention|block_size", 4),
     (r"intermediate|ffn|inner|mlp_.*size|hidden_dim|dff|attention_hidden_size", 64),
     (r"hidden_size|^d_|_embd|emb_dim|width|embed|(^|_)dim$|(bottleneck|embedding)_size", 32),
 ]
