@@ -150,10 +150,11 @@ def attention_implementation(config: Any) -> str | None:
 
 
 @functools.cache
-def wrap_attention(attention: Callable[..., Any], mask: Callable[..., Any]) -> None:
+def wrap_attention(attention: Callable[..., Any], mask: Callable[..., Any]) -> tuple[str | None, ...]:
     """Wrap, once in a process, every attention function and mask function that transformers looks up for a model.
 
     `attention(name, stock, ...)` and `mask(stock, ...)` get the arguments of the `stock` function that they replace.
+    Return the names of the attentions that are looked up, flash attention aside.
     """
     from transformers.masking_utils import AttentionMaskInterface
     from transformers.modeling_utils import AttentionInterface
@@ -170,6 +171,7 @@ def wrap_attention(attention: Callable[..., Any], mask: Callable[..., Any]) -> N
 
     setattr(AttentionInterface, method, wrapped_attention)
     AttentionMaskInterface.__getitem__ = wrapped_mask
+    return ("sdpa", "eager", None) if method == "get_interface" else ("sdpa",)
 
 
 def is_replica(module: nn.Module) -> bool:

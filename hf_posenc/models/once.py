@@ -192,7 +192,7 @@ class ComputedOnce:
         _refuse_by_name(self._head)
         small = _twin(self._head)
         comparison = None if small is not None else _Comparison(model, self._head)
-        wrap_attention(attend, make_mask)
+        self._attentions = wrap_attention(attend, make_mask)
         self._install()
         try:
             self._way = ComputedOnce(small)._way if comparison is None else comparison.way(self)
@@ -310,7 +310,7 @@ class ComputedOnce:
         name = attention_implementation(config)
         if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.is_meta:
             raise _AsBefore("no input_ids (B, T)")
-        if name not in ("sdpa", "eager", None) and not is_flash(name):
+        if name not in self._attentions and not is_flash(name):
             raise _AsBefore(f"attention {name}")
         if given.get("use_cache") and not torch.is_grad_enabled() and not self._is_compared:  # generation
             raise _AsBefore("use_cache=True without gradients")
@@ -328,10 +328,10 @@ class ComputedOnce:
         mask = torch.ones_like(ids) if mask is None else mask
         if not isinstance(mask, torch.Tensor) or mask.shape != ids.shape:
             raise _AsBefore("an attention_mask that is not (B, T)")
-        visible = mask.cpu() == 1
-        if not torch.equal(visible, mask.cpu() != 0) or not visible.any():
+        mask = mask.cpu()
+        if not torch.equal(mask == 1, mask != 0) or not mask.any():
             raise _AsBefore("an attention_mask of other values than 0 and 1, or without a token")
-        return ids.cpu().numpy().astype(np.int64), visible.numpy()
+        return ids.cpu().numpy().astype(np.int64), (mask == 1).numpy()
 
     def _checked(self, mask: Any, position_ids: Any) -> Any:
         """Return `(B,)` bool: rows whose loss reads the output of the padding before their first token."""

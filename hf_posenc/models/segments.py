@@ -80,8 +80,10 @@ def plan_rows(rows: Sequence[Ints], places: Ints, shape: tuple[int, int], shares
     """Return the plan for `rows` of tokens, each `(length, C)`, whose tokens stand at `places` of a batch."""
     table = np.concatenate(rows)
     lengths = [len(row) for row in rows]
-    same = np.unique(table, axis=0, return_inverse=True)[1].reshape(-1) if table.shape[1] > 1 else table[:, 0]
-    numbers = np.split(same, np.cumsum(lengths)[:-1])  # equal tokens have equal numbers
+    number = table[:, 0]  # one number for all columns, equal for equal tokens
+    for column in table.T[1:]:
+        number = number * (column.max() - column.min() + 1) + column - column.min()
+    numbers = np.split(number, np.cumsum(lengths)[:-1])
     order: Sequence[int] = range(len(rows))
     shared = [0] * len(rows)  # tokens that a row shares with the row before it in `order`
     if shares is not None:  # rows that begin alike follow each other
