@@ -656,5 +656,5 @@ def _twin(head: Any) -> Any:
             "a model whose weights are quantized, offloaded or on the meta device is compared as a small model of the "
             "same configuration, which could not be built",
             got=f"{type(error).__name__}: {shorten(str(error), 120)}",
-            fix="compute_once(model) before the weights are quantized or offloaded",
+            fix=f"compute_once(model) before the weights are quantized or offloaded; or {AS_IT_IS}",
         ) from None

@@ -26,6 +26,7 @@ import transformers
 from installed import before
 from torch import nn
 from transformers import AttentionInterface, AutoModelForCausalLM
+from two_processes import skip_without_gloo, two_processes
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, compute_once
 
@@ -825,3 +826,27 @@ def test_sharded_weights_come_after_it() -> None:
                 compute_once(late)
         finally:
             distributed.destroy_process_group()
+
+
+def step_of_rank() -> None:
+    """Compare the gradient of a wrapped model, whose ranks have other rows, with the mean of stock gradients."""
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    batches = [labelled(padded(drawn(seed), side)) for seed, side in ((1, "right"), (4, "left"))]
+    stock = llama()
+    for batch in batches:
+        (stock(**batch).loss / 2).backward()
+    model = llama()
+    once = compute_once(model)
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    assert compute_once(wrapped) is once
+    wrapped(**batches[rank]).loss.backward()
+    assert_equal([gradients(stock)], [gradients(model)])
+    assert once.calls == 1
+
+
+@pytest.mark.slow
+def test_two_processes_with_other_rows_have_the_mean_of_stock_gradients(tmp_path: Path) -> None:
+    skip_without_gloo()
+    with two_processes(tmp_path, "test_compute_once", "step_of_rank"):
+        pass
