@@ -26,7 +26,7 @@ from .._common.compat import attention_implementation, is_partitioned, is_replic
 from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error, warn
 from .mask_support import FLAT_KEYS
-from .probe import Probe, unchanged
+from .probe import Probe, is_unchanged, unchanged
 from .properties import configurations, configured_length, is_hugging_face, not_a_model, takes_use_cache
 from .segments import (
     AS_IT_IS,
@@ -207,7 +207,7 @@ class ComputedOnce:
         self._base.forward = _Forward(self, self._base, "_backbone")
         if self._head is not self._base:
             self._head.forward = _Forward(self, self._head, "_whole")
-        self._hooks = [self._base.register_forward_pre_hook(_refuse_replica)]
+        self._hooks = [part.register_forward_pre_hook(_refuse_replica) for part in {self._head, self._base}]
         if self._pooler is not None:
             self._hooks.append(self._pooler.register_forward_pre_hook(_pool_rows))
 
@@ -228,7 +228,7 @@ class ComputedOnce:
             f"compute_once({type(self._head).__name__}): {counted(self.calls, 'call')}, "
             f"tokens: {given:,} given, {real:,} real, {computed:,} computed"
         ]
-        lines += [f"  as before, {counted(number, 'call')}: {reason}" for reason, number in self.reasons.items()]
+        lines += [f"  as before, {counted(number, 'call')}: {why}" for why, number in self.reasons.items()]
         if self._is_compiled:
             lines.append("  as before, all calls in torch.compile, torch.export and tracing, which gain nothing")
         return "\n".join(lines)
@@ -250,7 +250,8 @@ class ComputedOnce:
         try:
             plan, names = self._planned(kwargs)
         except _AsBefore as reason:
-            self.reasons[str(reason)] += 1
+            if self._is_counted:
+                self.reasons[str(reason)] += 1
             return stock(**kwargs)
         plan.to(kwargs["input_ids"].device)
         kwargs = {name: value for name, value in kwargs.items() if name not in _FLAT}
@@ -297,12 +298,17 @@ class ComputedOnce:
             before = mask.argmax(axis=1)[blind] - 1
             add_blind(plan, table[blind, before], np.flatnonzero(blind) * shape[1] + before)
         is_quick = is_flat or self._is_compared or len(plan.tokens) <= _LARGEST_SHARE * mask.size
-        counts = (mask.size, int(mask.sum()), len(plan.tokens) if is_quick else mask.size)
-        self.tokens = Tokens(*(one + other for one, other in zip(self.tokens, counts, strict=True)))
+        if self._is_counted:
+            counts = (mask.size, int(mask.sum()), len(plan.tokens) if is_quick else mask.size)
+            self.tokens = Tokens(*(one + other for one, other in zip(self.tokens, counts, strict=True)))
         if not is_quick:
             raise _AsBefore(f"more than {_LARGEST_SHARE:.0%} of the places hold different tokens")
-        self.calls += 1
+        self.calls += self._is_counted
         return plan, list(columns)
+
+    @property
+    def _is_counted(self) -> bool:  # runs by which this package examines a model are not
+        return self._is_compared or not is_unchanged.get()
 
     def _read(self, given: Mapping[str, Any]) -> tuple[Ints, Any]:
         """Return the ids `(B, T)` int64 and the mask `(B, T)` bool of a call; raise `_AsBefore` if it has others."""
