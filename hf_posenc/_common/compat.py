@@ -149,6 +149,11 @@ def attention_implementation(config: Any) -> str | None:
     return name
 
 
+def set_attention_implementation(config: Any, name: str) -> None:
+    """Set the name of a configuration's attention, without the checks of `model.set_attn_implementation`."""
+    config._attn_implementation = name
+
+
 @functools.cache
 def wrap_attention(attention: Callable[..., Any], mask: Callable[..., Any]) -> tuple[str | None, ...]:
     """Wrap, once in a process, every attention function and mask function that transformers looks up for a model.

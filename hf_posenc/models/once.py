@@ -22,7 +22,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._common.compat import attention_implementation, is_partitioned, is_replica, wrap_attention
+from .._common.compat import (
+    attention_implementation,
+    is_partitioned,
+    is_replica,
+    set_attention_implementation,
+    wrap_attention,
+)
 from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error, warn
 from .mask_support import FLAT_KEYS
@@ -377,11 +383,9 @@ class ComputedOnce:
     def _drops(self) -> bool:
         """Return True if a dropout is above 0: then two rows have noises of their own."""
         found = [getattr(self._base.config, name, 0) for name in self._noises]
-        for module in self._base.modules():
-            if isinstance(module, nn.modules.dropout._DropoutNd):
-                found.append(module.p if module.training else 0)
-            elif module.training:
-                found += [value for name, value in vars(module).items() if "drop" in name or "jitter" in name]
+        for module in (module for module in self._base.modules() if module.training):
+            found.append(module.p if "Dropout" in type(module).__name__ and hasattr(module, "p") else 0)
+            found += [value for name, value in vars(module).items() if "drop" in name or "jitter" in name]
         return any(isinstance(value, float) and value > 0 for value in found)
 
 
@@ -600,7 +604,7 @@ def _in_float32(model: nn.Module, head: Any) -> Iterator[None]:
         stack.enter_context(unchanged(head))  # its configuration, too
         for config in configurations(head.config):
             if is_flash(attention_implementation(config)):  # it takes no float32
-                config._attn_implementation = "sdpa"
+                set_attention_implementation(config, "sdpa")
         for tensor, data in halves:
             stack.callback(setattr, tensor, "data", data)
             tensor.data = data.float()
