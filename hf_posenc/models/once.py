@@ -59,11 +59,11 @@ _FLAT = tuple(name for name in FLAT_KEYS if name not in _PER_TOKEN)
 MEASURED = """
     afmoe albert apertus apertus1p5_text arcee aria_text axk1 beam bert bert-generation biogpt bitnet camembert
     codegen cohere cohere2 cohere2_moe cohere_compass_text ctrl cwm data2vec-text dbrx deepseek_v2 deepseek_v3
-    diffllama distilbert dots1 electra emu3_text_model ernie ernie4_5 ernie4_5_moe esm eurobert exaone4 exaone_moe
-    flex_olmo flint gemma gemma2 gemma3 gemma3_text gemma3n_text gemma4_text gemma4_unified_text glm glm4 glm4_moe
-    glm4_moe_lite got_ocr2 gpt2 gpt_bigcode gpt_neox gpt_oss gptj granite granite_swa granitemoe granitemoe_swa
-    granitemoeshared gte helium hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax jais2 jetmoe
-    jina_embeddings_v3 kolibri1 laguna llama longcat_flash mellum mimo_v2_flash minicpm3 minimax_m2
+    diffllama distilbert dots1 electra emu3_text_model ernie ernie4_5 ernie4_5_moe esm esmc eurobert exaone4
+    exaone_moe flex_olmo flint gemma gemma2 gemma3 gemma3_text gemma3n_text gemma4_text gemma4_unified_text glm glm4
+    glm4_moe glm4_moe_lite got_ocr2 gpt2 gpt_bigcode gpt_neox gpt_oss gptj granite granite_swa granitemoe
+    granitemoe_swa granitemoeshared gte helium hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax jais2
+    jetmoe jina_embeddings_v3 kolibri1 laguna llama longcat_flash mellum mimo_v2_flash minicpm3 minimax_m2
     minimax_m3_vl_text ministral ministral3 mistral mixtral mllama_text_model modernbert modernbert-decoder
     modernvbert moshi moss_transcribe_diarize nanochat nemotron neomme nomic_bert olmo olmo2 olmo3 olmoe opt
     persimmon phi phi3 phi4_multimodal phimoe qwen2 qwen2_moe qwen3 qwen3_moe roberta roberta-prelayernorm roc_bert
