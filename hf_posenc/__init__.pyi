@@ -12,6 +12,7 @@ from .masks import AttentionMask as AttentionMask
 from .masks import look_ahead_mask as look_ahead_mask
 from .masks import padding_mask as padding_mask
 from .models import ModelSpec as ModelSpec
+from .models import compute_once as compute_once
 from .models import use_sinusoidal_positions as use_sinusoidal_positions
 from .packing import pack as pack
 from .packing import plan_batches as plan_batches

@@ -6,6 +6,7 @@ module.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -25,13 +26,24 @@ from ._common.errors import explain, message_of, require_one_of, shorten, value_
 from ._common.sample_texts import standard_library_docstrings
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
-from .models import ModelSpec, Probe, find_positions, opened
+from .models import (
+    ComputedOnce,
+    ModelSpec,
+    Probe,
+    at_tokens,
+    compute_once,
+    find_positions,
+    largest_difference,
+    opened,
+)
 from .packing import pack
 
 __all__ = [
     "PackedLayout",
     "PackingCheck",
+    "assert_once_equals_stock",
     "assert_packed_equals_alone",
+    "measure_once",
     "measure_packing",
     "standard_library_docstrings",
 ]
@@ -104,6 +116,96 @@ def assert_packed_equals_alone(
                     )
                 )
     return differences
+
+
+def assert_once_equals_stock(model: nn.Module, batch: Mapping[str, Any], *, rtol: float = 1e-4) -> ComputedOnce:
+    r"""Raise `AssertionError` if a batch gets other outputs or gradients from `compute_once(model)` than from stock.
+
+    `compute_once` compares short rows by itself. This compares a batch of yours, such as one with your longest rows.
+    The stock model is a copy, which needs memory for the weights twice. Both run in evaluation mode.
+
+    Args:
+        model (`nn.Module`): as for `compute_once`, which is called for it if it was not.
+        batch (mapping): keyword arguments of the model, with `input_ids` `(B, T)`. With `labels`, the gradients of the
+            loss are compared, otherwise those of a weighted sum of the outputs.
+        rtol (`float`, *optional*, defaults to 1e-4): largest difference that counts as equal, divided by the largest
+            value of the output. Half precision needs about 0.05.
+
+    Returns:
+        `ComputedOnce` of the model; `print` shows if the batch ran as before, and why.
+
+    Raises:
+        AssertionError: if outputs at tokens, outputs of rows, or gradients differ by more than `rtol`.
+        TypeError, ValueError: as `compute_once`.
+
+    Example:
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> config = GPT2Config(vocab_size=90, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+        >>> ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
+        >>> once = assert_once_equals_stock(GPT2LMHeadModel(config), {"input_ids": ids, "labels": ids})
+        >>> once.tokens
+        Tokens(given=8, real=8, computed=5)
+    """
+    once = compute_once(model)
+    stock = copy.deepcopy(model)
+    compute_once(stock).remove()
+    mask = batch.get("attention_mask")
+    keep = torch.ones_like(batch["input_ids"], dtype=torch.bool) if mask is None else mask.bool()
+
+    def run(each: nn.Module) -> list[torch.Tensor]:
+        weights = [weight for weight in each.parameters() if weight.requires_grad]
+        with torch.enable_grad():
+            out = each(**batch)
+            found = at_tokens(out, keep)
+            loss: Any = getattr(out, "loss", None)
+            if loss is None:
+                weighted = [x.float().flatten() @ torch.linspace(-1, 1, x.numel(), device=x.device) for x in found]
+                loss = torch.stack(weighted).sum()
+            gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+        # In one tensor: the gradient of a key's bias is 0, apart from rounding.
+        return [*(x.detach() for x in found), torch.cat([gradient.float().flatten() for gradient in gradients])]
+
+    stock.eval()
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        difference = largest_difference(run(stock), run(model))
+    finally:
+        for module, training in modes:
+            module.training = training
+    if not difference <= rtol:
+        raise AssertionError(
+            explain(
+                f"{type(opened(model)).__name__} gives this batch other outputs when each token is computed once",
+                got=f"a difference of {difference:.3g} of the largest value, rtol={rtol:g}",
+                fix="compute_once(model).remove()",
+            )
+        )
+    return once
+
+
+def measure_once(model: nn.Module) -> str:
+    r"""Return "equal" if `compute_once` takes a model, or "refused" with the reason; the model is left unchanged.
+
+    Args:
+        model (`nn.Module`): as for `compute_once`.
+
+    Returns:
+        `str` in one line.
+
+    Example:
+        >>> from transformers import BloomConfig, BloomModel
+        >>> print(measure_once(BloomModel(BloomConfig(vocab_size=90, hidden_size=8, n_layer=1, n_head=2))))
+        refused (a mask that is read outside of transformers' attention)
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of classes that were not measured
+            compute_once(model).remove()
+    except (TypeError, ValueError) as error:
+        message = message_of(error)
+        return f"refused ({(message and message.got) or _first_line(error)})"
+    return "equal"
 
 
 class PackedLayout(NamedTuple):

@@ -222,6 +222,7 @@ def test_the_readme_stays_short() -> None:
     assert (REPO / "README.md").stat().st_size <= 7_500
 
 
+@pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing.*` is deprecated:FutureWarning")  # by TRL 1.16
 @each_page
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bert_folder: Path

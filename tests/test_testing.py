@@ -5,6 +5,7 @@ Each broken model must be refused, with the batch in which it differs.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ import transformers
 from installed import makes_masks_of_four_dimensions
 from torch import nn
 
-from hf_posenc import AttentionMask
+from hf_posenc import AttentionMask, compute_once
 from hf_posenc.positions import position_ids_from_documents
-from hf_posenc.testing import assert_packed_equals_alone
+from hf_posenc.testing import assert_once_equals_stock, assert_packed_equals_alone, measure_once
 
 _SMALL: dict[str, Any] = {
     "vocab_size": 97,
@@ -207,3 +208,48 @@ def test_single_documents_texts_without_tokenizer_and_encoder_decoders_are_refus
         assert_packed_equals_alone(build("bert"), DOCUMENTS, restart="table")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"reads two sequences[\s\S]*BartForCausalLM"):
         assert_packed_equals_alone(transformers.BartModel(transformers.BartConfig(**_BART)), DOCUMENTS)
+
+
+def test_a_batch_with_the_outputs_and_gradients_of_stock_passes_and_others_are_named() -> None:
+    model = build("llama")
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10], [5, 6, 7, 8, 11, 0]])
+    batch = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+    once = assert_once_equals_stock(model, batch)
+    assert once.tokens == (12, 11, 7)
+    labels = ids.masked_fill(ids == 0, -100)
+    assert assert_once_equals_stock(model, {**batch, "labels": labels}) is once
+    assert "forward" in vars(model)  # the model goes on as before the check
+
+    class Leak(nn.Module):
+        """A head that reads padding in long rows only, which `compute_once` does not compare."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+            return logits.mean(1) if len(input_ids) == 2 else logits[:, 0]
+
+    once.remove()
+    with pytest.raises(AssertionError, match=r"Leak gives this batch other outputs[^\n]*\n  got: a difference of"):
+        assert_once_equals_stock(Leak().eval(), batch)
+
+
+def test_a_model_is_measured_equal_or_refused_with_the_reason_and_left_unchanged() -> None:
+    for name in ("llama", "bert", "modernbert"):
+        model = build(name)
+        assert measure_once(model) == "equal"
+        assert not any("forward" in vars(module) for module in model.modules())
+    assert re.fullmatch(r"refused \(.+\)", measure_once(build("t5's encoder")))
+    assert measure_once(nn.Linear(2, 2)) == "refused ('torch.nn.modules.linear.Linear')"
+
+
+def test_a_class_that_was_not_measured_warns_and_names_the_check() -> None:
+    class Own(transformers.LlamaModel):
+        pass
+
+    model = Own(transformers.LlamaConfig(**_SMALL))
+    with pytest.warns(UserWarning, match=r"Own gives its stock outputs[^\n]*\n.*\n  fix: hf_posenc.testing.assert"):
+        once = compute_once(model)
+    assert compute_once(model) is once  # no second warning

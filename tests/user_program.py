@@ -34,6 +34,7 @@ from hf_posenc import (
     TokenLogMixin,
     audit,
     branch_log_probs,
+    compute_once,
     corpus,
     frequencies,
     look_ahead_mask,
@@ -52,6 +53,7 @@ from hf_posenc import (
     with_arrow_batches,
 )
 from hf_posenc.masks import additive_mask, padding_mask_from_ids
+from hf_posenc.models import ComputedOnce
 from hf_posenc.packing import BatchPlan, PackingPlan
 from hf_posenc.positions import (
     LearnedPositionalEncoding,
@@ -178,6 +180,12 @@ def models() -> None:
     report.remove()
     differences: dict[str, float] = testing.assert_packed_equals_alone(model, [[5, 6, 7], [8, 9]], restart="tables")
     assert differences
+    once: ComputedOnce = testing.assert_once_equals_stock(model, {"input_ids": torch.tensor([[5, 6, 7], [5, 6, 7]])})
+    assert compute_once(model, share=True) is once
+    assert once.tokens.computed < once.tokens.given
+    once.remove()
+    measured: str = testing.measure_once(model)
+    assert measured
 
 
 def corpora(folder: Path) -> None:

@@ -6,10 +6,11 @@ No other module asks for a version or uses a private name, except for `_paramete
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -163,6 +164,46 @@ def attention_implementation(config: Any) -> str | None:
     """Return the name of a configuration's attention, such as "sdpa"."""
     name: str | None = getattr(config, "_attn_implementation", None)
     return name
+
+
+def set_attention_implementation(config: Any, name: str) -> None:
+    """Set the name of a configuration's attention, without the checks of `model.set_attn_implementation`."""
+    config._attn_implementation = name
+
+
+@functools.cache
+def wrap_attention(attention: Callable[..., Any], mask: Callable[..., Any]) -> tuple[str | None, ...]:
+    """Wrap, once in a process, every attention function and mask function that transformers looks up for a model.
+
+    `attention(name, stock, ...)` and `mask(stock, ...)` get the arguments of the `stock` function that they replace.
+    Return the names of the attentions that are looked up, flash attention aside.
+    """
+    from transformers.masking_utils import AttentionMaskInterface
+    from transformers.modeling_utils import AttentionInterface
+
+    # transformers 5.0 reads the functions by index, and eager attention not at all.
+    method = "get_interface" if hasattr(AttentionInterface, "get_interface") else "__getitem__"
+    attention_of, mask_of = getattr(AttentionInterface, method), AttentionMaskInterface.__getitem__
+
+    def wrapped_attention(self: Any, name: str, *default: Any) -> Any:
+        return functools.partial(attention, name, attention_of(self, name, *default))
+
+    def wrapped_mask(self: Any, name: str) -> Any:
+        return functools.partial(mask, mask_of(self, name))
+
+    setattr(AttentionInterface, method, wrapped_attention)
+    AttentionMaskInterface.__getitem__ = wrapped_mask
+    return ("sdpa", "eager", None) if method == "get_interface" else ("sdpa",)
+
+
+def is_replica(module: nn.Module) -> bool:
+    """Return True for a copy of a module that `torch.nn.DataParallel` made for one of its devices."""
+    return bool(getattr(module, "_is_replica", False))
+
+
+def is_partitioned(tensor: torch.Tensor) -> bool:
+    """Return True for a parameter that DeepSpeed (ZeRO 3) partitioned over processes."""
+    return hasattr(tensor, "ds_id")
 
 
 def is_recurrent(model: nn.Module) -> bool:

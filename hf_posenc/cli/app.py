@@ -56,16 +56,17 @@ def check(
         typer.Argument(metavar="MODEL_OR_FOLDER", help="A folder with a model, or one on the Hub."),
     ],
 ) -> None:
-    """Report how a model encodes positions, and if it isolates packed documents and branches.
+    """Report how a model encodes positions, if it isolates packed documents and branches, and if it computes once.
 
     The report lists the model's tables of position vectors, each table's formula and error, and the effect of left
     padding. Its last lines state if the model isolates packed documents, in rows and in one flat row, and branches,
-    with the largest difference of an output, divided by the largest output; and if documents leak with TRL.
+    with the largest difference of an output, divided by the largest output; if documents leak with TRL; and if
+    compute_once(model) gives the outputs of the stock model.
     """
     screen = Screen()
     from .. import audit
     from ..models import loaded_model
-    from ..testing import measure_packing
+    from ..testing import measure_once, measure_packing
 
     loaded, missing = loaded_model(model, instead="; in Python hf_posenc.audit.check(model) takes any model")
     report = audit.check(loaded)
@@ -77,6 +78,7 @@ def check(
     screen.say(f"packed documents and branches in {packing}")
     with_trl = {"isolated": "are isolated", "needs a kernel": "need that kernel"}.get(packing.flat.state, "leak")
     screen.say(f"with TRL's packing and padding_free, which send flat rows without a mask, documents {with_trl}")
+    screen.say(f"compute_once(model): {measure_once(loaded)}")
 
 
 @app.command(epilog="Example: hf-posenc labels tokenized --tokenizer google-bert/bert-base-uncased")

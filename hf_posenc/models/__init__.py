@@ -1,6 +1,13 @@
 """Hugging Face models: their inputs and positions, found by running them, and sinusoids written into their tables."""
 
 from .mask_support import LayerMasks as LayerMasks
+from .once import MEASURED as MEASURED
+from .once import UNSEEN as UNSEEN
+from .once import ComputedOnce as ComputedOnce
+from .once import Tokens as Tokens
+from .once import at_tokens as at_tokens
+from .once import compute_once as compute_once
+from .once import largest_difference as largest_difference
 from .position_tables import ModelPositions as ModelPositions
 from .position_tables import PositionKind as PositionKind
 from .position_tables import PositionTable as PositionTable

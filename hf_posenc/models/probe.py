@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -48,6 +49,9 @@ _REORDERS = ("flip", "flipud", "roll", "gather", "index_select", "take_along_dim
 # Modules store parameters, buffers, submodules and hooks in these dicts, which a forward may write to: transformers
 # adds hooks in the first forward that returns hidden states or attentions.
 _DICTS_OF_A_MODULE = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
+
+# True in a block of `unchanged`: its runs are not those of a user.
+is_unchanged: ContextVar[bool] = ContextVar("is_unchanged", default=False)
 
 _ONE_AT_A_TIME = threading.RLock()  # `unchanged` changes random generators, logging and compiling of the whole process
 
@@ -397,6 +401,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     """
     with _ONE_AT_A_TIME, ExitStack() as stack:
         modules, config = list(model.modules()), getattr(model, "config", None)
+        stack.callback(is_unchanged.reset, is_unchanged.set(True))
         for module in modules:
             stack.callback(_restore, vars(module), dict(vars(module)))
             for name in _DICTS_OF_A_MODULE & vars(module).keys():

@@ -234,8 +234,9 @@ def test_check_prints_the_audit(model_folder: Path, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert run("check", model_folder) == 0
     out, err = capsys.readouterr()
-    assert (
-        out == f"{expected}\nwith TRL's packing and padding_free, which send flat rows without a mask, documents leak\n"
+    assert out == (
+        f"{expected}\nwith TRL's packing and padding_free, which send flat rows without a mask, documents leak\n"
+        "compute_once(model): equal\n"
     )
     assert err == ""
     assert "BertModel: sinusoidal positions" in out

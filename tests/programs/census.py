@@ -1,9 +1,11 @@
-"""Measure which classes of transformers isolate packed documents and branches: `python -m tests.programs.census`.
+"""Measure which classes of transformers isolate packed documents and branches, and which can compute tokens once.
+
+`python -m tests.programs.census`.
 
 Every causal language model and every encoder with a masked-language head is built with random weights, from its default
-configuration with small sizes. `measure_packing` runs it with sdpa and with eager attention. The results are written to
-docs/isolation.md, in five minutes of CPU time. `--script CLASS` prints a script without this package that shows
-a leak.
+configuration with small sizes. `measure_packing` runs it with sdpa and with eager attention, `measure_once` with the
+first of them. The results are written to docs/isolation.md, in eight minutes of CPU time. `--script CLASS` prints a
+script without this package that shows a leak.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import transformers
 
 from hf_posenc import AttentionMask, ModelSpec
 from hf_posenc.models import Probe
-from hf_posenc.testing import PackingCheck, measure_packing
+from hf_posenc.testing import PackingCheck, assert_once_equals_stock, measure_once, measure_packing
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "isolation.md"
 ATTENTIONS = ("sdpa", "eager")
@@ -187,12 +190,54 @@ def largest_of_branches(probe: Probe, ids: torch.Tensor, spec: ModelSpec) -> flo
     return float(torch.cat(differences).abs().max() / rows[0].abs().max())
 
 
+def mistakes_of_once(found: Measured) -> list[str]:
+    """Return an error if a model that `compute_once` takes differs on rows that it did not compare."""
+    probe, wrong = Probe(found.model), []
+    rng = np.random.default_rng(7)
+    start = rng.choice(probe.plain_ids, 13)
+    rows = [np.append(start, rng.choice(probe.plain_ids, length)) for length in (7, 11, 2)]
+    rows += [np.append(start[:6], rng.choice(probe.plain_ids, 6)), rng.choice(probe.plain_ids, 3), rows[0]]
+    for left in (False, True):
+        ids = np.full((6, 26), probe.padding_id)
+        mask = np.zeros_like(ids)
+        for row, places, seen in zip(rows, ids, mask, strict=True):
+            part = slice(-len(row), None) if left else slice(len(row))
+            places[part], seen[part] = row, 1
+        batch = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of classes that are new in the list
+                assert_once_equals_stock(found.model, batch)
+        except Exception as error:
+            wrong.append(f"{type(found.model).__name__}: {error}")
+    return wrong
+
+
+# Names of sizes that make attention differ from full attention, if they are smaller than the rows.
+TINY = re.compile(r"window|chunk|local_attention|block|budget|compress|index.*top")
+
+
+def differs_in_long_rows(cls: type[Any]) -> bool:
+    """Return True if `compute_once` takes a class with the windows and the like of its default configuration."""
+    for fill, head in itertools.product((False, True), (8, 16)):
+        values = {name: value for name, value in arguments(cls, head, fill).items() if not TINY.search(name)}
+        try:
+            return measure_once(build(cls, values, "sdpa")) == "equal"
+        except Exception:  # a size that does not fit, or no sdpa
+            continue
+    return False
+
+
 Results = dict[type[Any], list[PackingCheck]]
+Once = dict[type[Any], str]
 
 
-def census() -> tuple[Results, dict[type[Any], str], list[str]]:
-    """Return the results with each attention of a class, reasons why classes were not measured, and all mistakes."""
+def census() -> tuple[Results, Once, dict[type[Any], str], list[str]]:
+    """Return the results of classes with each attention, and with `compute_once`, reasons for classes that were not
+    measured, and all mistakes.
+    """
     results: Results = {}
+    once: Once = {}
     reasons: dict[type[Any], str] = {}
     wrong = []
     for cls in classes():
@@ -203,7 +248,13 @@ def census() -> tuple[Results, dict[type[Any], str], list[str]]:
             else:
                 results.setdefault(cls, []).append(found.check)
                 wrong += mistakes(found)
-    return results, {cls: reason for cls, reason in reasons.items() if cls not in results}, wrong
+                if cls not in once:
+                    once[cls] = measure_once(found.model)
+                    if once[cls] == "equal":
+                        wrong += mistakes_of_once(found)
+                    elif differs_in_long_rows(cls):
+                        wrong.append(f"{cls.__name__} is missing in UNSEEN of hf_posenc/models/once.py")
+    return results, once, {cls: reason for cls, reason in reasons.items() if cls not in results}, wrong
 
 
 # Classes that do not isolate in all layouts: the states of rows and of flat rows, and the words before the names.
@@ -215,7 +266,19 @@ OTHERS = {
 }
 
 
-def tables(results: Results, reasons: dict[type[Any], str]) -> str:
+# Reasons of `compute_once`, and the words before the names of the classes.
+REFUSED = {
+    r"outside of transformers": "attention reads the mask itself, outside of transformers' attention functions",
+    r"computes attention itself": "attention does not come from transformers' attention functions",
+    r"got none": "token ids do not come to the backbone, as in models of several inputs",
+    r"bias|keys of": "attention adds a bias to pairs of tokens, or has other keys than the tokens",
+    r"by their column": "queries are scaled by their column in long rows",
+    r"differ": "outputs differ, such as those of recurrent layers and convolutions",
+    r"": "another reason",
+}
+
+
+def tables(results: Results, once: Once, reasons: dict[type[Any], str]) -> str:
     """Return the results as Markdown: lists of the classes that isolate in all layouts, in one, and in none."""
     groups: dict[tuple[str, str], list[str]] = {}
     largest = 0.0
@@ -246,8 +309,26 @@ def tables(results: Results, reasons: dict[type[Any], str]) -> str:
     text = f"""{len(apart)} classes keep the [branches](masks-and-packing.md#branches) of a row apart; the largest
 difference is {largest:.1g}. All others are refused, among them {len(together)} causal ones that isolate documents with
 `packing=True`:"""
-    lines += ["## Branches", "", textwrap.fill(text, 140), "", listed(together)]
-    return "\n".join(lines) + "\n"
+    lines += ["## Branches", "", textwrap.fill(text, 140), "", listed(together), "", *table_of_once(once)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def table_of_once(once: Once) -> list[str]:
+    """Return the lines about `compute_once`: the classes that are equal, and those that are refused, by reason."""
+    equal = [cls.__name__.removesuffix("ForCausalLM") for cls, state in once.items() if state == "equal"]
+    text = f"""With [`compute_once`](compute-once.md), {len(equal)} classes give the outputs and gradients of the stock
+model, on rows of 3 to 48 tokens with windows of 4:"""
+    lines = ["## Each token once", "", textwrap.fill(text, 140), "", listed(equal), ""]
+    refused: dict[str, list[str]] = {}
+    for cls, state in once.items():
+        if state != "equal":
+            words = next(words for part, words in REFUSED.items() if re.search(part, state))
+            refused.setdefault(words, []).append(cls.__name__.removesuffix("ForCausalLM"))
+    lines += ["All others are refused, with the reason:", ""]
+    for words in REFUSED.values():
+        if words in refused:
+            lines += [f"{len(refused[words])}: {words}:", "", listed(refused[words]), ""]
+    return lines
 
 
 def listed(names: Sequence[str]) -> str:
@@ -309,10 +390,12 @@ def main() -> None:
     if name:
         print(script(getattr(transformers, name)))
         return
-    results, reasons, wrong = census()
+    results, once, reasons, wrong = census()
     page = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-    PAGE.write_text(f"{page}{MARK}\n\n{tables(results, reasons)}", encoding="utf-8")
+    PAGE.write_text(f"{page}{MARK}\n\n{tables(results, once, reasons)}", encoding="utf-8")
     print(f"{len(results)} of {len(results) + len(reasons)} classes, {time.process_time():.0f} s of CPU time")
+    equal = sorted({cls.config_class.model_type for cls, state in once.items() if state == "equal"})
+    print("MEASURED of hf_posenc/models/once.py:", *equal)
     print(*wrong, sep="\n")
 
 

@@ -22,7 +22,7 @@ import datasets
 import torch
 import transformers
 
-from . import branches, corpora, encoder, encoding, growth, masks, plans, rows, text
+from . import branches, corpora, encoder, encoding, growth, masks, once, plans, rows, text
 from .measuring import Case, draw, markdown, recorded, replace_tables, take_turns
 
 
@@ -43,6 +43,7 @@ STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Sums": encoding.sums,
     "Masks": masks.run,
     "Branches": branches.run,
+    "Once": once.run,
     "Plans": plans.run,
     "Encoder": encoder.run,
     "Imports": imports,
@@ -62,6 +63,7 @@ BARS = (
     ("rows of ids to a batch", "DataCollatorWithPadding", "NumPy rows of ids", "hf_posenc"),
     ("data set to batches", "DataCollatorWithPadding", "data set with input_ids", "hf_posenc, `with_arrow_batches`"),
     ("texts to embeddings", "tokenizer(...), table, sum", "texts to embeddings", "`collate.embed(...)`"),
+    ("groups of eight answers", "stock model", "LlamaForCausalLM, groups of 8", "`compute_once`"),
 )
 
 
