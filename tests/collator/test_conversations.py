@@ -114,9 +114,6 @@ def test_the_column_chat_template_kwargs_goes_to_the_template(tokenizer: Any) ->
     assert C(tokenizer).decode(batch)[0].startswith("hello user: I ride")
     with pytest.raises(ValueError, match="1 of 2 rows with marks"):
         C(tokenizer)([*rows[:1], {**rows[1], "chat_template_kwargs": {"chat_template": MARKED}}])
-    pair = {"prompt": CONVERSATIONS[0][:1], "all": [CONVERSATIONS[0][1:]], "chat_template_kwargs": given[0]}
-    answers = C(tokenizer, text_column="prompt", branches="all", look_ahead=False)
-    assert answers.decode(answers([pair]))[0].startswith("hello user: I ride")
 
 
 @pytest.mark.parametrize(
