@@ -236,9 +236,9 @@ def test_15_has_the_losses_of_stock_with_fewer_tokens(tmp_path: Path) -> None:
     programs = 2 if importlib.util.find_spec("trl") else 1
     assert out.count("equal: True") == programs
     counts = re.findall(r"tokens: ([\d,]+) given, ([\d,]+) real, ([\d,]+) computed", out)
-    given, real, computed = zip(*([int(count.replace(",", "")) for count in line] for line in counts), strict=True)
-    assert len(given) == programs
-    assert all(once < 0.7 * tokens < tokens < places for places, tokens, once in zip(given, real, computed, strict=True))
+    assert len(counts) == programs
+    for given, real, computed in ([int(count.replace(",", "")) for count in line] for line in counts):
+        assert computed < 0.7 * real < real < given
     assert len(re.findall(r"s stock, [\d.]+ s with compute_once", out)) == programs
 
 
