@@ -7,7 +7,6 @@ from . import testing as testing
 from .collator import Batch as Batch
 from .collator import DataCollatorWithPositionalEncoding as DataCollatorWithPositionalEncoding
 from .collator import MaskedLM as MaskedLM
-from .collator import branch_log_probs as branch_log_probs
 from .masks import AttentionMask as AttentionMask
 from .masks import look_ahead_mask as look_ahead_mask
 from .masks import padding_mask as padding_mask

@@ -209,7 +209,7 @@ def measure_once(model: nn.Module) -> str:
 
 
 class PackedLayout(NamedTuple):
-    r"""Result of `measure_packing` for one layout of packed documents, or for branches.
+    r"""Result of `measure_packing` for one layout of packed documents.
 
     Args:
         state (`"isolated"`, `"leaks"`, `"needs a kernel"` or `"impossible"`): if the collator makes batches of this
@@ -219,7 +219,7 @@ class PackedLayout(NamedTuple):
         difference (`float`, *optional*): largest difference between a token's output in the batch and alone, divided
             by the largest output alone. For a refused layout, the batch is a row with `position_ids` that restart (if
             the model takes them) and without a mask, as `DataCollatorWithFlattening` makes it. `None` if the model did
-            not run, and for refused branches.
+            not run.
         reason (`str`): reason for a refusal, or error of a model that did not run, in one line; otherwise empty.
     """
 
@@ -243,43 +243,40 @@ class PackingCheck:
         attention (`str`, *optional*): its attention implementation, such as `"sdpa"`.
         rows (`PackedLayout`): result for `packing=True`, several documents in each row.
         flat (`PackedLayout`): result for `packing="flat"`, all documents of a batch in one row.
-        branches (`PackedLayout`): result for a row with a prompt and two answers.
     """
 
     name: str
     attention: str | None
     rows: PackedLayout
     flat: PackedLayout
-    branches: PackedLayout
 
     def __str__(self) -> str:
         failed = self.rows.difference is None and self.rows == self.flat
         if failed:
-            return f"{self.name}, {self.attention}: rows, flat and branches {self.rows}"
-        return f"{self.name}, {self.attention}: rows {self.rows}; flat {self.flat}; branches {self.branches}"
+            return f"{self.name}, {self.attention}: rows and flat {self.rows}"
+        return f"{self.name}, {self.attention}: rows {self.rows}; flat {self.flat}"
 
 
 def measure_packing(model: nn.Module) -> PackingCheck:
     r"""Measure how much the outputs for a document change if it is packed with others, for rows and for flat rows.
 
     The model is run on three documents of a few tokens: on each alone, and on the batches that
-    `DataCollatorWithPositionalEncoding` makes of them with `packing=True` and `packing="flat"`. Then the first document
-    is a prompt with the two others as answers, in two rows, and in one row with branches. The model is run in
-    evaluation mode and is not changed.
+    `DataCollatorWithPositionalEncoding` makes of them with `packing=True` and `packing="flat"`. The model is
+    run in evaluation mode and is not changed.
 
     Args:
         model (`PreTrainedModel`): on any device. Only its base model is run.
 
     Returns:
         `PackingCheck`, with the state of each layout and the largest difference that was measured. For models that
-        cannot be run on token ids, and for encoder-decoders, all are `"impossible"`, with the reason.
+        cannot be run on token ids, and for encoder-decoders, both are `"impossible"`, with the reason.
 
     Example:
         >>> from transformers import BertConfig, BertModel
         >>> config = BertConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
         >>> check = measure_packing(BertModel(config))
         >>> print(check)
-        BertModel, sdpa: rows isolated (...); flat impossible (...); branches impossible (...)
+        BertModel, sdpa: rows isolated (...); flat impossible (...)
         >>> check.rows.difference < 1e-5 < check.flat.difference
         True
     """
@@ -293,20 +290,15 @@ def measure_packing(model: nn.Module) -> PackingCheck:
         # No token twice: some models keep the keys with the highest scores, and choose arbitrarily among equal ones.
         ids = np.resize(np.random.default_rng(0).permutation(probe.plain_ids), sum(_LENGTHS))
         documents = torch.split(torch.from_numpy(ids), list(_LENGTHS))
-
-        def alone(*rows: torch.Tensor) -> torch.Tensor:
-            inputs = [{"input_ids": ids[None], "attention_mask": torch.ones_like(ids)[None]} for ids in rows]
-            return torch.cat([probe.run(row)[1][0] for row in inputs])  # (N, D)
-
-        prompt, *answers = documents
-        expected, answered = alone(*documents), alone(*(torch.cat([prompt, answer]) for answer in answers))
+        inputs = [{"input_ids": ids[None], "attention_mask": torch.ones_like(ids)[None]} for ids in documents]
+        expected = torch.cat([probe.run(document)[1][0] for document in inputs])  # (N, D)
         if len(expected) != sum(_LENGTHS):
             raise value_error("the model gives no output for each token")
     except Exception as error:  # any error, of a model with other inputs
         failed = PackedLayout("impossible", reason=_first_line(error))
-        return PackingCheck(name, attention, failed, failed, failed)
+        return PackingCheck(name, attention, failed, failed)
 
-    def run(batch: Mapping[str, Any], expected: torch.Tensor) -> tuple[float | None, str]:
+    def run(batch: Mapping[str, Any]) -> tuple[float | None, str]:
         try:
             arguments = {key: value for key, value in batch.items() if key != "input_ids"}
             _, out = probe.run({"input_ids": batch["input_ids"]}, more=arguments)  # (1, N, D)
@@ -314,39 +306,29 @@ def measure_packing(model: nn.Module) -> PackingCheck:
             return None, _first_line(error.__cause__ or error)
         return float((out[0] - expected).abs().max() / expected.abs().max()), ""
 
-    def layout(rows: list[dict[str, Any]], expected: torch.Tensor, **settings: Any) -> PackedLayout:
+    def layout(packing: bool | Literal["flat"]) -> PackedLayout:
         tokenizer = Tokenizer(WordLevel({"": 0}, unk_token=""))  # not used, because the rows are token ids
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about this tokenizer
                 collate = DataCollatorWithPositionalEncoding(
-                    tokenizer, model=spec, pad_token="", max_length=sum(_LENGTHS), **settings
+                    tokenizer, model=spec, pad_token="", max_length=sum(_LENGTHS), packing=packing
                 )
-                difference, reason = run(collate(rows), expected)
+                difference, reason = run(collate([{"input_ids": ids} for ids in documents]))
                 leaks = difference is not None and not difference < (3e-2 if probe.is_half else 1e-4)  # NaN leaks
                 return PackedLayout("leaks" if leaks else "isolated", difference, reason)
         except ValueError as error:
             message = message_of(error)
             reason = ((message and message.got) or "").partition("\n")[0]
-            if "branches" in settings:
-                return PackedLayout("impossible", reason=reason)
-            if settings["packing"] == "flat" and "install" in (spec.flat_error or "").lower():
+            if packing == "flat" and "install" in (spec.flat_error or "").lower():
                 return PackedLayout("needs a kernel", reason=str(spec.flat_error).splitlines()[0])
             batch = {"input_ids": torch.cat(documents)[None]}
             if "position_ids" in spec.accepts:
                 restarting = torch.cat([torch.arange(length, device="cpu") for length in _LENGTHS])
                 batch["position_ids"] = restarting[None] + spec.first_position
-            return PackedLayout("impossible", run(batch, expected)[0], reason)
+            return PackedLayout("impossible", run(batch)[0], reason)
 
-    packed, path = [{"input_ids": ids} for ids in documents], len(prompt) + len(answers[0])
-    in_one_row = torch.cat([answered[:path], answered[path + len(prompt) - 1 :]])  # with the shared tokens once
-    return PackingCheck(
-        name,
-        attention,
-        layout(packed, expected, packing=True),
-        layout(packed, expected, packing="flat"),
-        layout([{"prompt_ids": prompt, "answers": answers}], in_one_row, branches="answers"),
-    )
+    return PackingCheck(name, attention, layout(packing=True), layout(packing="flat"))
 
 
 # Numbers of tokens of three documents. In this order, the collator packs them into one row.

@@ -17,29 +17,29 @@ from hf_posenc.models import MEASURED
 from hf_posenc.testing import measure_packing
 
 STATES = """
-    BertForMaskedLM                     sdpa   isolated    impossible  impossible
-    GPT2LMHeadModel                     eager  isolated    isolated    isolated
-    LlamaForCausalLM                    sdpa   isolated    isolated    isolated
-    OPTForCausalLM                      sdpa   isolated    impossible  isolated
-    ModernBertForMaskedLM               sdpa   isolated    impossible  impossible
-    BartForCausalLM                     eager  impossible  impossible  impossible
-    MambaForCausalLM                    eager  impossible  impossible  impossible
-    MptForCausalLM                      eager  isolated    impossible  impossible
-    Lfm2ForCausalLM                     sdpa   impossible  needs a kernel  impossible
-    Qwen2_5_VLForConditionalGeneration  sdpa   isolated    impossible  isolated
+    BertForMaskedLM                     sdpa   isolated    impossible
+    GPT2LMHeadModel                     eager  isolated    isolated
+    LlamaForCausalLM                    sdpa   isolated    isolated
+    OPTForCausalLM                      sdpa   isolated    impossible
+    ModernBertForMaskedLM               sdpa   isolated    impossible
+    BartForCausalLM                     eager  impossible  impossible
+    MambaForCausalLM                    eager  impossible  impossible
+    MptForCausalLM                      eager  isolated    impossible
+    Lfm2ForCausalLM                     sdpa   impossible  needs a kernel
+    Qwen2_5_VLForConditionalGeneration  sdpa   isolated    impossible
 """
 
 
 @pytest.mark.skipif(before("transformers", "5.20"), reason="ModernBERT and LFM2 take less, and do not raise")
 @pytest.mark.parametrize("line", STATES.strip().splitlines())
 def test_the_states_of_a_class_are_those_written_by_hand(line: str) -> None:
-    name, attention, rows, flat, branches = re.split(" {2,}", line.strip())
+    name, attention, rows, flat = re.split(" {2,}", line.strip())
     found = measured(getattr(transformers, name), attention)
     assert not isinstance(found, str), found
     check = found.check
-    states = [layout.state for layout in (check.rows, check.flat, check.branches)]
-    assert [check.attention, *states] == [attention, rows, flat, branches]
-    for layout in (check.rows, check.flat, check.branches):
+    states = [layout.state for layout in (check.rows, check.flat)]
+    assert [check.attention, *states] == [attention, rows, flat]
+    for layout in (check.rows, check.flat):
         if layout.state == "needs a kernel":
             assert "Install" in layout.reason
         else:
@@ -58,8 +58,8 @@ def skip_for_another_version(page: str) -> None:
 @pytest.mark.slow
 def test_models_that_cannot_be_run_are_impossible_with_a_reason() -> None:
     bart = measure_packing(families.FAMILIES["bart"].build())
-    assert bart.rows == bart.flat == bart.branches == ("impossible", None, "an encoder-decoder reads two sequences")
-    assert str(bart) == "BartModel, sdpa: rows, flat and branches impossible (an encoder-decoder reads two sequences)"
+    assert bart.rows == bart.flat == ("impossible", None, "an encoder-decoder reads two sequences")
+    assert str(bart) == "BartModel, sdpa: rows and flat impossible (an encoder-decoder reads two sequences)"
     own = measure_packing(torch.nn.Linear(2, 2))
     assert (own.name, own.attention, own.rows.state, own.rows.difference) == ("Linear", None, "impossible", None)
     assert own.rows.reason
@@ -73,12 +73,10 @@ def test_models_that_cannot_be_run_are_impossible_with_a_reason() -> None:
 
 def test_a_leak_of_a_layout_that_the_collator_makes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     model = families.FAMILIES["bert"].build()
-    claims = dataclasses.replace(
-        ModelSpec.of(model), isolates_by_position_ids=True, isolates_branches=True, flat_keys=("position_ids",)
-    )
+    claims = dataclasses.replace(ModelSpec.of(model), isolates_by_position_ids=True, flat_keys=("position_ids",))
     monkeypatch.setattr(ModelSpec, "of", classmethod(lambda cls, _: claims))
     check = measure_packing(model)
-    assert (check.rows.state, check.flat.state, check.branches.state) == ("isolated", "leaks", "leaks")
+    assert (check.rows.state, check.flat.state) == ("isolated", "leaks")
     assert "flat leaks (0." in str(check)
 
 
@@ -87,15 +85,11 @@ def test_a_mistake_is_seen() -> None:
     assert not isinstance(found, str)
     check = found.check
     leak = dataclasses.replace(
-        check,
-        rows=check.rows._replace(difference=1e-3),
-        flat=check.flat._replace(state="impossible"),
-        branches=check.branches._replace(state="impossible"),
+        check, rows=check.rows._replace(difference=1e-3), flat=check.flat._replace(state="impossible")
     )
     assert [line.rpartition(": ")[2] for line in mistakes(found._replace(check=leak))] == [
         "rows leaks",
         "flat is refused in error",
-        "branches is refused in error",
     ]
 
 

@@ -34,7 +34,6 @@ LAYER = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
 
 IDS = torch.tensor([[2, 3, 4, 0], [0, 5, 6, 7]])
 MASK = IDS.ne(0).long()
-BRANCHES = torch.tensor([[0, 1, 1, -1], [-1, 0, 1, 2]])
 X = torch.randn(2, 4, 8)
 DOCUMENTS = [[3, 2], [4]]
 ROWS = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7], [8, 9], [5, 5, 5, 5, 5], [6]]})
@@ -79,7 +78,6 @@ def masks() -> list[AttentionMask]:
         AttentionMask.from_batch({"attention_mask": MASK}, look_ahead=True, prefix=MASK.bool()),
         AttentionMask.from_batch({"attention_mask": MASK}, look_ahead=True, prefix=MASK.bool().numpy()),
         AttentionMask.cross(mask, mask),
-        AttentionMask.from_batch({"branch_ids": BRANCHES}, look_ahead=True, window=2),
     ]
 
 
@@ -90,12 +88,12 @@ def forms(mask: AttentionMask) -> list[Any]:
     made += [block.kv_num_blocks, block.kv_indices, block.to_dense()]
     if not mask.is_cross:
         made += [mask.for_multihead_attention(2), mask.for_transformer_encoder(2)]
-        made += [*mask.varlen()] if mask.prefix is None and mask.branches is None else []
+        made += [*mask.varlen()] if mask.prefix is None else []
         made += [mask.for_hf(SPEC, dims=4)]
     return made
 
 
-SPEC = ModelSpec(is_causal=True, accepts=("attention_mask",), takes_4d_mask=True, isolates_branches=True)
+SPEC = ModelSpec(is_causal=True, accepts=("attention_mask",), takes_4d_mask=True)
 # The keys begin with the public name that the call uses.
 CALLS: dict[str, Callable[[Any], Any]] = {
     "additive_mask": lambda _: hf_posenc.masks.additive_mask(MASK.bool(), torch.float16, value=-10),
@@ -146,12 +144,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         list(batches),
         batches.in_order([]),
     ][2],
-    "DataCollatorWithPositionalEncoding branches": lambda t: C(t, model=MODELS["gpt2"], branches=("target",))(
-        [{"text": "I ride", "target": " bike"}, {"text": "a", "target": " bike ride"}]
-    ),
-    "branch_log_probs": lambda _: hf_posenc.branch_log_probs(
-        torch.ones(*IDS.shape, 9, device="cpu"), {"input_ids": IDS, "branch_ids": BRANCHES}
-    ),
     "MaskedLM": lambda t: C(t, labels=MaskedLM(0.5))(TEXTS),
     "MaskedLM seed": lambda t: C(t, labels=MaskedLM(0.5, whole_word_mask=True), seed=0)(TEXTS),
     "Batch": lambda t: C(t)(TEXTS).to_html(),

@@ -14,7 +14,6 @@ import torch
 import transformers
 from datasets import Dataset
 from installed import before
-from tokenizers import SentencePieceBPETokenizer, processors
 from torch.utils.data import DataLoader
 
 from hf_posenc import Batch, train_bpe
@@ -122,71 +121,6 @@ def test_a_trainer_that_collates_pairs_itself_gets_what_to_pass(
     given = {"processing_class": tokenizer, argument: C(tokenizer)}
     with pytest.raises(error, match=words):
         _trained(kind, _model(tokenizer, kind), tmp_path, **given)
-
-
-@pytest.mark.parametrize("kind", ["DPO", "KTO"])
-def test_a_trainer_that_collates_pairs_itself_refuses_a_collator_of_branches(
-    tokenizer: Any, kind: str, tmp_path: Path
-) -> None:
-    model = _model(tokenizer, kind)
-    collate = C(tokenizer, model=model, text_column="prompt", branches=("chosen", "rejected"))
-    with pytest.raises((ValueError, KeyError), match=r"fix: DPOTrainer, RewardTrainer and KTOTrainer .* leave out"):
-        _trained(kind, model, tmp_path, processing_class=tokenizer, data_collator=collate)
-
-
-def _bert() -> Any:
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "i", "ride", "##s", "bike", ",", "she", "said"]
-    tokenizer = transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)})
-    tokenizer.eos_token = "[SEP]"
-    return tokenizer
-
-
-def _sentencepiece() -> Any:
-    """A tokenizer that puts `▁` before each text, as Llama's does."""
-    raw = SentencePieceBPETokenizer()
-    raw.train_from_iterator(TEXTS, vocab_size=60, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False)
-    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>"}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=raw._tokenizer, **special)
-
-
-def _byte_level() -> Any:
-    tokenizer = train_bpe(TEXTS, 300, progress=False)
-    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel()  # without <s> and </s>, as GPT-2's
-    return tokenizer
-
-
-CHAT = (
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
-)
-PAIRS = {"prompt": ["I ride", "bike ride I, "], "chosen": [" bike", "she said"], "rejected": [" ride bike", "she"]}
-
-
-@pytest.mark.parametrize("is_chat", [False, True], ids=["texts", "conversations"])
-@pytest.mark.parametrize("made", [_byte_level, _bert, _sentencepiece, lambda: train_bpe(TEXTS, 300, progress=False)])
-def test_branches_have_the_ids_of_trl(made: Any, is_chat: bool, tmp_path: Path) -> None:
-    tokenizer = made()
-    tokenizer.chat_template = CHAT
-    roles = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
-    data: dict[str, Any] = PAIRS
-    if is_chat:
-        data = {name: [[{"role": roles[name], "content": text}] for text in texts] for name, texts in PAIRS.items()}
-    dataset = Dataset.from_dict(data)
-    trainer = _trained("DPO", _model(tokenizer), tmp_path, processing_class=tokenizer, train_dataset=dataset)
-    theirs = trainer.train_dataset.select_columns(["prompt_ids", "chosen_ids", "rejected_ids"])[:]
-    for ids in [*theirs["chosen_ids"], *theirs["rejected_ids"]]:
-        if ids[-2:] == [tokenizer.eos_token_id] * 2:  # of the text, and of the tokenizer; one is enough
-            del ids[-1]
-    collate = C(tokenizer, branches=("chosen", "rejected"), text_column="prompt", labels="causal_lm", look_ahead=False)
-    ours = collate.columns(data)
-    for row, (ids, branches) in enumerate(zip(ours["input_ids"], ours["branch_ids"], strict=True)):
-        chosen, rejected = (ids[branches == branch] for branch in (1, 2))
-        assert [*ids[branches == 0], chosen[0]] == theirs["prompt_ids"][row]
-        assert chosen[0] == rejected[0]
-        assert [chosen[1:].tolist(), rejected[1:].tolist()] == [theirs["chosen_ids"][row], theirs["rejected_ids"][row]]
-    batches = [collate.batch(rows) for rows in (data, theirs)]
-    assert batches[0].keys() == batches[1].keys()
-    assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
 
 
 def test_lightning_trains_on_batches_of_a_loader_with_the_collator(tokenizer: Any) -> None:

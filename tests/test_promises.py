@@ -40,7 +40,6 @@ def test_the_public_names() -> None:
         "TokenLogMixin",
         "__version__",
         "audit",
-        "branch_log_probs",
         "corpus",
         "fixed_bases",
         "frequencies",

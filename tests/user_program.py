@@ -33,7 +33,6 @@ from hf_posenc import (
     TokenBudgetMixin,
     TokenLogMixin,
     audit,
-    branch_log_probs,
     compute_once,
     corpus,
     frequencies,
@@ -170,10 +169,6 @@ def models() -> None:
     spec: ModelSpec = ModelSpec.of(model)
     limit: int | None = spec.max_length
     assert limit == 16
-    scores: torch.Tensor = branch_log_probs(
-        torch.zeros(1, 4, 300), {"input_ids": torch.tensor([[5, 6, 5, 7]]), "branch_ids": torch.tensor([[1, 1, 2, 2]])}
-    ).log_probs
-    assert len(scores) == 2
     report = use_sinusoidal_positions(model, recipe="matched")
     positions: audit.PositionCheck = audit.check(model)
     assert positions.model == "BertModel"

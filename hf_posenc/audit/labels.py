@@ -18,7 +18,6 @@ from .._common.constants import IGNORED
 from .._common.errors import counted, require_one_split, shorten, type_error, value_error
 from ..documents import (
     BOUNDARIES,
-    BRANCHES,
     LENGTHS,
     NUMBERS,
     OFFSETS,
@@ -33,8 +32,8 @@ from ..ragged import Ragged, offsets_of
 from ..tokenization import number_of_ids, private_copy
 
 _ROWS = 4096  # rows that are read at once
-_COLUMNS = ("input_ids", "labels", *SUPERVISION, "position_ids", BRANCHES, *BOUNDARIES)
-_IDS = ("input_ids", "position_ids", BRANCHES, *NUMBERS, *LENGTHS, *OFFSETS)  # never bools or floats
+_COLUMNS = ("input_ids", "labels", *SUPERVISION, "position_ids", *BOUNDARIES)
+_IDS = ("input_ids", "position_ids", *NUMBERS, *LENGTHS, *OFFSETS)  # never bools or floats
 _COMPARED = 16  # tokens at the beginning of an answer that are compared with those of the other answers
 _CAUSES = ("prompt", "first token", "between answers", "after the answer", "no answer", "padding")
 
@@ -113,7 +112,7 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
 
     The labels are the column `labels`. If there is none, the trained tokens are those with 1 in all of the columns
     `completion_mask`, `assistant_masks`, `assistant_tokens_mask` and `loss_mask` that the rows have. Packed rows are
-    divided into documents as a collator divides them, and documents into branches. The label of a document's first
+    divided into documents as a collator divides them. The label of a document's first
     token is not counted, because models that predict the next token never read it. The answer of a document ends at its
     last trained token. An answer without an end token counts as truncated if its document or row has the largest length
     in the data set. An end token without a label that follows a trained token is reported at every turn of a
@@ -260,7 +259,6 @@ def _count(
     documents, offsets = closed.split(), closed.ids.offsets
     predicts_next = None if "labels" in columns else True
     supervised, _ = documents.supervise(documents.columns["labels"], predicts_next=predicts_next)
-    documents = documents.split_branches()  # each answer counts
     trained, values, tokens = supervised.values != IGNORED, documents.columns["labels"].values, documents.ids.values
     is_padding = np.zeros(len(labels.values), np.bool_)
     if index is not None:

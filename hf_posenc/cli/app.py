@@ -56,12 +56,12 @@ def check(
         typer.Argument(metavar="MODEL_OR_FOLDER", help="A folder with a model, or one on the Hub."),
     ],
 ) -> None:
-    """Report how a model encodes positions, if it isolates packed documents and branches, and if it computes once.
+    """Report how a model encodes positions, if it isolates packed documents, and if it computes each token once.
 
     The report lists the model's tables of position vectors, each table's formula and error, and the effect of left
-    padding. Its last lines state if the model isolates packed documents, in rows and in one flat row, and branches,
-    with the largest difference of an output, divided by the largest output; if documents leak with TRL; and if
-    compute_once(model) gives the outputs of the stock model.
+    padding. Its last lines state if the model isolates packed documents, in rows and in one flat row, with the largest
+    difference of an output, divided by the largest output; if documents leak with TRL; and if compute_once(model) gives
+    the outputs of the stock model.
     """
     screen = Screen()
     from .. import audit
@@ -75,7 +75,7 @@ def check(
     if random:
         screen.say(f"  not in the checkpoint, so new random numbers: {', '.join(random)}")
     packing = measure_packing(loaded)
-    screen.say(f"packed documents and branches in {packing}")
+    screen.say(f"packed documents in {packing}")
     with_trl = {"isolated": "are isolated", "needs a kernel": "need that kernel"}.get(packing.flat.state, "leak")
     screen.say(f"with TRL's packing and padding_free, which send flat rows without a mask, documents {with_trl}")
     screen.say(f"compute_once(model): {measure_once(loaded)}")

@@ -10,16 +10,13 @@ does not accept, `save` reads and writes collators, `processor` makes the class 
 from .batch import Batch, real_tokens, written_tokens
 from .collator import DataCollatorWithPositionalEncoding
 from .inference import Batches
-from .scores import BranchScores, branch_log_probs
 from .settings import MaskedLM
 
 __all__ = [
     "Batch",
     "Batches",
-    "BranchScores",
     "DataCollatorWithPositionalEncoding",
     "MaskedLM",
-    "branch_log_probs",
     "real_tokens",
     "written_tokens",
 ]

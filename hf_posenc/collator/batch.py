@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from .._common.errors import MissingKeyError, explain, type_error
-from ..documents import BRANCHES
 from ..positions import SinusoidalPositionalEncoding
 from ..view import TokensOf, batch_html, facts, page_of
 from .formats import COLLATED_BY_TRAINERS
@@ -184,8 +183,8 @@ def real_tokens(batch: Mapping[str, Any], padding_id: int | None = None) -> Any:
     r"""Return a mask `(B, T)` of a batch: True at tokens, False at padding.
 
     Args:
-        batch (mapping): with an `attention_mask`, either `(B, T)` or additive `(B, 1, T, T)`; or with `document_ids` or
-            `branch_ids` `(B, T)`, which are -1 at padding. The first of these keys is used.
+        batch (mapping): with an `attention_mask`, either `(B, T)` or additive `(B, 1, T, T)`; or with `document_ids`
+            `(B, T)`, which are -1 at padding. The first of these keys is used.
         padding_id (`int`, *optional*): id of padding, to find padding on the left in a mask `(B, 1, T, T)`, where it
             attends to itself.
 
@@ -200,7 +199,7 @@ def real_tokens(batch: Mapping[str, Any], padding_id: int | None = None) -> Any:
     if isinstance(mask, dict):  # one mask per kind of layer; in each, every token attends to itself
         mask = next(iter(mask.values()))
     if mask is None:
-        return next((batch[name] >= 0 for name in ("document_ids", BRANCHES) if name in batch), None)
+        return batch["document_ids"] >= 0 if "document_ids" in batch else None
     if mask.ndim != 4:
         return mask != 0
     sees_itself, sees_last = (mask[:, 0].diagonal(offset, 1, 2) == 0 for offset in (0, -1))  # (B, T), (B, T - 1)

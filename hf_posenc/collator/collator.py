@@ -97,12 +97,6 @@ class DataCollatorWithPositionalEncoding(Processor):
             a target become `labels`. `decoder_input_ids` are the labels shifted right: if `model` does not make them,
             the collator does, with a `decoder_attention_mask`. If `model` is an encoder-decoder with a language
             modeling head, the labels of tokenized rows are targets too.
-        branches (`str` or tuple of `str`, *optional*): the answers to each prompt, which is the text of `text_column`:
-            a column of lists, or several columns, `branches=("chosen", "rejected")`. A row has the prompt once, and
-            then each answer, as a branch that sees the prompt and itself. Each branch begins with the last token of the
-            prompt, repeated, and each answer ends in the eos token. `branch_ids` are 0 at the shared tokens and 1, 2,
-            ... in the branches. Rows that have `branch_ids` need no setting. `max_length` then limits the prompt and
-            one answer; `labels="causal_lm"` trains on the answers alone.
         token_columns (sequence of `str`, *optional*): names of columns of tokenized rows that have one value per token,
             such as `("weight",)`, beside those that are known by their names. They are truncated, padded with 0 and
             packed with their tokens. Any other column has one value per row, whatever its length.
@@ -172,8 +166,6 @@ class DataCollatorWithPositionalEncoding(Processor):
         - `input_ids`, `attention_mask` and `position_ids`: (B, T) int64.
         - `token_type_ids`: (B, T) int64, if they are in `tokenizer.model_input_names`.
         - `look_ahead_mask`: (B, 1, T, T) bool, a view of one T×T matrix.
-        - `branch_ids`: (B, T) int64, for rows with branches, -1 at padding. If a row has several, there is no
-          `attention_mask` without `model`, and one of (B, 1, T, T) with it.
         - `labels`: int64 or float32 as losses expect, if rows have labels that are not all None.
         - `inputs_embeds`: (B, T, D) in the dtype of the table, with `embedding`.
         - With `packing="flat"`, B is 1 and T the number of tokens, and there is no `attention_mask`. `seq_idx`, (1, T)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.errors import explain, in_bytes, require_one_split, type_error, value_error
-from ..documents import BRANCHES, LABEL_COLUMNS, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, TOKEN_INDICES, Documents
+from ..documents import LABEL_COLUMNS, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, TOKEN_INDICES, Documents
 from ..ragged import Ragged
 from .arrays import as_array
 from .inputs import as_list, label_names
@@ -45,21 +45,19 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
     def padded(name: str, column: Ragged) -> Column:
         return column if length is None else column.pad(config.fills[name], length, side=config.side)
 
-    per_token = {name: column for name, column in rows.columns.items() if name != BRANCHES or name in rows.boundaries}
+    per_token = dict(rows.columns)
     # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
-    is_separated = not set(rows.boundaries) <= {"attention_mask", BRANCHES} or "position_ids" in per_token
+    is_separated = not set(rows.boundaries) <= {"attention_mask"} or "position_ids" in per_token
     if is_separated:
         names = ["document_ids", *(name for name in NUMBERS if name in rows.boundaries)]
         per_token |= dict.fromkeys(names, rows.document_ids)
-    if is_separated or BRANCHES in per_token:  # a column that Trainer keeps, as `labels` is
         per_token["position_ids"] = rows.positions(config.first_position)
     if not is_separated or not {"attention_mask", MASK_NUMBERS}.isdisjoint(rows.boundaries):
         has_global = config.accepts is not None and "global_attention_mask" in config.accepts  # 2 is no document there
         mask = np.ones_like(ids.values) if has_global else rows.document_ids.values + 1
         per_token["attention_mask"] = Ragged(mask, ids.lengths)
     given = [name for name in LABEL_COLUMNS if name in rows.columns]
-    is_supervised = rows.masks or BRANCHES in per_token
-    if is_supervised and config.predicts_next and config.label_maker is not None and not label_names(rows.per_row):
+    if rows.masks and config.predicts_next and config.label_maker is not None and not label_names(rows.per_row):
         documents, shares_row = rows.split(), rows.is_several[rows.row_of_document]
         labels = documents.columns[given[0]] if given else config.label_maker(documents)[1]
         labels, _ = documents.supervise(labels, predicts_next=True, shares_row=shares_row)

@@ -80,9 +80,7 @@ class Config:
         }
         whole_words = isinstance(settings.labels, MaskedLM) and settings.labels.whole_word_mask
         whole_words = whole_words and space_inside_words(tokenizer, settings) is None
-        # Prompts and answers are truncated when they are one row.
-        of_texts = self.limits if settings.branches is None else Limits()
-        self.encoder = Encoder(tokenizer, of_texts, word_ids=whole_words, **options)
+        self.encoder = Encoder(tokenizer, self.limits, word_ids=whole_words, **options)
         self.target_encoder = None
         # True if labels are separate token sequences, as in translation.
         targets_by_model = model is not None and model.is_encoder_decoder and model.shifts_labels

@@ -137,11 +137,6 @@ class Chat:
                 fix = "text.encode('utf-8', 'replace').decode('utf-8') for the text of the message"
                 raise self._error(index, "contains a lone surrogate, which is not valid Unicode", fix)
 
-    def ids(self) -> list[int]:
-        """Return the token ids of the text."""
-        ids: list[int] = self._tokenizer(self.text, add_special_tokens=False)["input_ids"]
-        return ids
-
     def answers(self, prompt: int) -> list[Span]:
         """Return the characters that are trained on. The first `prompt` messages are not."""
         trained = [index for index in range(len(self._messages)) if self._is_trained(index) and index >= prompt]

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import explain, shorten, value_error
-from ..documents import BRANCHES
 from ..masks import AttentionMask
 from ..models import ModelSpec
 from ..ragged import Ragged
@@ -102,8 +101,6 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
         raise value_error(rule, got=_forward(spec), fix=fix)
     if settings.packing:
         _check_packing(settings.packing, spec)
-    if settings.branches is not None:
-        _check_branches(f"branches={settings.branches!r} are several answers in a row", spec)
     if settings.label_name is not None:
         _check_labels(settings.label_name, spec)
     alone = spec.is_examined and not spec.is_encoder_decoder
@@ -274,8 +271,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
     r"""Adapt a batch, in place, to the arguments of a model's forward, and return it.
 
     - Keys that the model's forward does not accept are removed, and `input_ids` if there are `inputs_embeds`.
-    - Packed rows get an `attention_mask` that isolates documents, unless the model accepts `document_ids`; rows with
-      branches get one that isolates these.
+    - Packed rows get an `attention_mask` that isolates documents, unless the model accepts `document_ids`.
     - A batch of `packing="flat"` gets `use_cache=False`, because a model with a cache does not isolate documents by
       positions.
     - `decoder_input_ids` are added, as the model would make them from `labels`.
@@ -287,10 +283,8 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
         >>> list(fit_batch(Batch({"input_ids": 1, "attention_mask": 2, "position_ids": 3}), spec))
         ['input_ids', 'attention_mask']
     """
-    is_packed = "document_ids" in batch and "document_ids" not in spec.accepts
-    is_branched = BRANCHES in batch and (spec.is_examined or BRANCHES not in spec.accepts)
-    if "attention_mask" not in batch and (is_packed or is_branched):
-        batch["attention_mask"] = _isolating(batch, spec)
+    if "document_ids" in batch and "attention_mask" not in batch and "document_ids" not in spec.accepts:
+        batch["attention_mask"] = _isolating(batch["document_ids"], spec)
     labels = batch.get("labels")
     if labels is not None and labels.ndim == 2 and "decoder_input_ids" not in batch:
         # As in DataCollatorForSeq2Seq: label smoothing computes the loss outside of the model, and needs them.
@@ -321,13 +315,10 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
     return batch
 
 
-def _isolating(batch: Batch, spec: ModelSpec) -> Any:
-    """Return an additive attention mask (B, 1, T, T) that isolates the documents and branches of packed rows."""
-    numbers = {name: batch[name] for name in ("document_ids", BRANCHES) if name in batch}
-    if BRANCHES in batch and int(batch[BRANCHES].max()) > 1:
-        _check_branches("rows have branches", spec)
-    rows = numbers["document_ids"].tolist() if spec.one_output_per_row and "document_ids" in batch else []
-    several = [row for row, of_row in enumerate(rows) if len({*of_row} - {-1}) > 1]
+def _isolating(documents: Any, spec: ModelSpec) -> Any:
+    """Return an additive attention mask (B, 1, T, T) that isolates the documents of packed rows."""
+    rows = documents.tolist() if spec.one_output_per_row else []
+    several = [row for row, numbers in enumerate(rows) if len({*numbers} - {-1}) > 1]
     if several:
         raise value_error(
             f"row {several[0]} holds several documents, and {spec.name} has one output for each row",
@@ -342,29 +333,12 @@ def _isolating(batch: Batch, spec: ModelSpec) -> Any:
         )
     # Nothing else of a batch has T×T values for each row: through the pipe of a worker, such a mask of 32 rows of 2,048
     # tokens takes 1.2 s, ids and lengths 4 ms.
-    mask = AttentionMask.from_batch(numbers).for_hf(spec, dims=4)
-    if not isinstance(next(iter(numbers.values())), np.ndarray):
+    mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
+    if not isinstance(documents, np.ndarray):
         return mask
     if isinstance(mask, dict):
         return {kind: _array(kind_mask) for kind, kind_mask in mask.items()}
     return _array(mask)
-
-
-def _check_branches(rule: str, spec: ModelSpec) -> None:
-    """Raise a `ValueError` if a model cannot keep the branches of a row apart, or has one output for all of them."""
-    if spec.one_output_per_row:
-        got = "one output for each row, and several answers in it"
-    elif (spec.is_examined or BRANCHES not in spec.accepts) and not spec.isolates_branches:
-        got = "attention_mask (B, 1, T, T) and position_ids do not decide everything that a token sees"
-        got = got if spec.is_causal else "its prompt attends to the answer, so it differs from answer to answer"
-    else:
-        return
-    raise value_error(
-        f"{rule}, and {spec.name} cannot keep them apart",
-        got=got,
-        fix="one row for each answer; or a causal model with positions from position_ids, such as Llama or GPT-2, "
-        'attn_implementation="sdpa"',
-    )
 
 
 def _array(mask: torch.Tensor) -> Any:

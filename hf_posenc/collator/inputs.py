@@ -154,12 +154,6 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
                 if isinstance(row, (str, dict)):
                     raise TypeError(_mixed(index, row, first))
             return Given(len(rows), columns={"input_ids": rows})
-    if settings.branches is not None:
-        raise type_error(
-            f"branches={settings.branches!r} are columns, and these rows are texts alone",
-            got=shorten(rows[0]),
-            fix='[{"prompt": "I ride", "chosen": " a bike", "rejected": " a fish"}], with text_column="prompt"',
-        )
     texts, pairs = _texts_and_pairs(rows, None, settings, "list", settings.text_column)
     return Given(len(texts), texts, pairs)
 
@@ -272,8 +266,6 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, orig
         targets = _checked(as_list(columns[name]), name, settings.is_split_into_words, origin)
     if "input_ids" in columns:  # tokenized targets are in `labels`
         return Given(count, targets=None if "labels" in columns else targets, columns=columns)
-    if settings.branches is not None:  # `branches` reads the prompts and answers
-        return Given(count, columns=columns)
     names = text_columns(columns, settings)
     column, is_named = names[0], names == settings._text_columns
     for argument in ("text_column", "text_pair_column"):  # the target column may be missing, as at inference

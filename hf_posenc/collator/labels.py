@@ -196,7 +196,7 @@ def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
 
 def causal_labels(documents: Documents) -> tuple[Ragged, Ragged]:
     """Return the ids, and labels for causal language models: the ids themselves. Models shift the labels."""
-    return documents.ids, documents.own_labels
+    return documents.ids, documents.ids
 
 
 # Function that takes documents and returns their ids, possibly masked, and one label per token. Each row of the

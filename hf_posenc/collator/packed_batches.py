@@ -28,12 +28,6 @@ def flat_row(config: Config, documents: Documents) -> dict[str, Any]:
     With `pad_to_multiple_of`, padding tokens with labels of -100 follow, as documents of their own, and `torch.compile`
     meets few shapes: the largest length is rounded up, and the last offset is repeated up to 16, 32, 64, ... offsets.
     """
-    if documents.is_branched.any():
-        raise value_error(
-            'packing="flat" has no mask, so that branches would see each other',
-            got=f"row {int(documents.sample[documents.is_branched.argmax()])} with branch_ids",
-            fix="packing=True, or packing=False",
-        )
     columns = _packed(config, documents)
     ids, position_ids = columns["input_ids"], columns.pop("position_ids", None)
     if position_ids is not None and not np.array_equal(position_ids.values, ids.counters(config.first_position).values):

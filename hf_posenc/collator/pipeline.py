@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import counted, in_bytes, shorten, value_error
-from ..documents import BRANCHES, LABEL_COLUMNS, PER_TOKEN, TOKEN_INDICES, Documents
+from ..documents import LABEL_COLUMNS, PER_TOKEN, TOKEN_INDICES, Documents
 from ..masks import look_ahead_of_batch
 from ..ragged import Ragged, round_up
 from .config import Config
@@ -27,18 +27,7 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
     Texts are tokenized. Tokenized rows are checked and closed. Raise for invalid input, for rows without tokens (unless
     `on_empty="keep"`), and for rows that are too long if truncation is off.
     """
-    given, messages = read(rows_or_columns, config.settings, config.padding_id), Messages()
-    if config.settings.branches is not None and "input_ids" not in given.columns:
-        from .branches import tokenize_branches
-
-        given, messages = tokenize_branches(config, given)
-    elif config.settings.branches is not None and given.columns.keys().isdisjoint((BRANCHES, "position_ids")):
-        raise value_error(
-            f"branches={config.settings.branches!r}, and these rows of token ids show no branches",
-            got=f"columns {sorted(given.columns)}",
-            fix="TrainingArguments(remove_unused_columns=False); or dataset.map(collate, batched=True), which stores "
-            "position_ids that Trainer keeps; branches=None for other rows",
-        )
+    given = read(rows_or_columns, config.settings, config.padding_id)
     for name in config.settings.token_columns:
         if name not in given.columns or "input_ids" not in given.columns:
             raise value_error(
@@ -62,17 +51,12 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
     if given.texts is not None:
         if config.settings.is_split_into_words:
             _check_words(config, given.texts)
-        rows, columns = config.encoder.tokenize(given.texts, given.pairs), given.columns
+        rows, columns, messages = config.encoder.tokenize(given.texts, given.pairs), given.columns, Messages()
     else:
         from .token_ids import read_ids
 
-        rows, columns, unmasked = read_ids(config, given)
-        messages |= unmasked
+        rows, columns, messages = read_ids(config, given)
     _check_lengths(config, rows)
-    if BRANCHES in rows.columns:
-        from .branches import warning_of_empty_answers
-
-        messages |= warning_of_empty_answers(rows)
     targets = None
     if config.has_targets:
         from .targets import read_targets
@@ -102,27 +86,17 @@ def _check_words(config: Config, texts: Sequence[Sequence[str]]) -> None:
 
 
 def _check_lengths(config: Config, rows: Documents) -> None:
-    lengths, limit, longest = rows.ids.lengths, config.limits.max_length, rows.ids.longest
-    if limit is not None and longest > limit and BRANCHES in rows.columns:
-        if config.settings.packing or config.fixed_length is not None:
-            row = int(rows.sample[lengths.argmax()])
-            raise value_error(
-                f"row {row} has {longest} tokens with all its branches, and a row holds {limit}",
-                got=f"packing={config.settings.packing!r}, padding={config.settings.padding!r}",
-                fix="a larger max_length; or packing=False, padding=True, where it limits the prompt and one answer",
-            )
-        lengths = rows.path_lengths
-        longest = int(lengths.max())
-    if limit is not None and longest > limit:
+    ids, limit = rows.ids, config.limits.max_length
+    if limit is not None and ids.longest > limit:
         model = config.limited_by("max_length")
         raise value_error(
-            f"row {int(rows.sample[lengths.argmax()])} has {longest} tokens, limit {limit}",
+            f"row {int(rows.sample[ids.lengths.argmax()])} has {ids.longest} tokens, limit {limit}",
             got=f"truncation={config.settings.truncation!r}" + (f", and {model} takes no more" if model else ""),
             fix="truncation=True, or truncation=True, return_overflowing_tokens=True to continue it in further rows",
         )
-    if config.settings.on_empty != "keep" and rows.ids.shortest == 0 and len(lengths):
+    if config.settings.on_empty != "keep" and ids.shortest == 0 and len(ids):
         raise value_error(
-            f"row {int(rows.sample[rows.ids.lengths.argmin()])} has no tokens",
+            f"row {int(rows.sample[ids.lengths.argmin()])} has no tokens",
             got="an empty row, padding alone, or a text in which the tokenizer finds no token",
             fix='drop such rows first, or on_empty="keep" for a row of padding',
         )
@@ -197,15 +171,14 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
         return column.pad(config.fills[name], width, side=config.side, inside=inside)
 
     out = {"input_ids": pad("input_ids", ids)}
-    has_branches = BRANCHES in rows.columns and rows.columns[BRANCHES].values.max(initial=0) > 1
-    # In packed rows, a mask would let documents, or branches, attend to each other.
-    if not has_branches and (rows.sizes is None or not rows.is_several.any()):
+    # In packed rows, a mask would let documents attend to each other.
+    if rows.sizes is None or not rows.is_several.any():
         # From lengths, never from ids: the id of padding may be that of eos, which ends a text (transformers #23530).
         out["attention_mask"] = inside.astype(np.int64)
     # BERT reads pairs wrongly without them: its states differ by 0.12 at a scale of 0.31.
     if "token_type_ids" in rows.columns and "token_type_ids" in config.names:
         out["token_type_ids"] = pad("token_type_ids", rows.columns["token_type_ids"])
-    if rows.sizes is None and rows.columns.keys().isdisjoint(("position_ids", BRANCHES)):
+    if rows.sizes is None and "position_ids" not in rows.columns:
         first, fill = config.first_position, config.fills["position_ids"]
         out["position_ids"] = ids.padded_counters(first, fill, inside, side=config.side)
     else:

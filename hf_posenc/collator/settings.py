@@ -155,7 +155,6 @@ class Settings:
     max_target_length: int | None = None
     return_overflowing_tokens: bool = False
     stride: int = 0
-    branches: str | tuple[str, ...] | None = None
     token_columns: tuple[str, ...] = ()
     add_special_tokens: bool = True
     on_empty: str = "error"
@@ -210,16 +209,6 @@ class Settings:
             column = getattr(self, name)
             if not isinstance(column, str) and not (column is None and name != "text_column"):
                 raise type_error(f"{name} must be the name of a column", got=repr(column), fix=f'{name}="text"')
-        if self.branches is not None and not isinstance(self.branches, str):
-            names: Any = self.branches
-            names = tuple(names) if isinstance(names, (list, tuple)) else ()  # a list: of a saved collator
-            object.__setattr__(self, "branches", names)
-            if not names or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
-                raise type_error(
-                    "branches must be a column of lists of answers, or several columns of answers",
-                    got=shorten(names),
-                    fix='branches="answers", or branches=("chosen", "rejected")',
-                )
         given: Any = self.token_columns
         names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (list, tuple)) else (None,)
         if not all(isinstance(name, str) for name in names):
@@ -292,28 +281,6 @@ class Settings:
                 got=f"text_target_column={self.text_target_column!r}, labels={self.labels!r}",
                 fix="labels=None",
             )
-        if self.text_column in ((self.branches,) if isinstance(self.branches, str) else self.branches or ()):
-            raise value_error(
-                "branches are the answers to the prompts of text_column, which cannot be one of them",
-                got=f"branches={self.branches!r}, text_column={self.text_column!r}",
-                fix='text_column="prompt", a column of the prompts',
-            )
-        if self.branches is not None:
-            others = {
-                "text_pair_column": self.text_pair_column,
-                "text_target_column": self.text_target_column,
-                "is_split_into_words": self.is_split_into_words,
-                "return_overflowing_tokens": self.return_overflowing_tokens,
-                "packing": self.packing == "flat" and self.packing,
-                "labels": self.label_name == "masked_lm" and self.labels,
-            }
-            for name, value in others.items():
-                if value:
-                    raise value_error(
-                        f"{name} cannot be used with branches, answers of one text each that follow a prompt",
-                        got=f"branches={self.branches!r}, {name}={value!r}",
-                        fix=f"leave {name} out" if name != "labels" else 'labels="causal_lm"',
-                    )
         if self.embedding is None and self.store_embeddings:
             raise value_error(
                 "store_embeddings needs an embedding to store",

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._common.constants import IGNORED
 from .._common.errors import explain, in_bytes, warn
-from ..documents import BRANCHES, LABEL_COLUMNS, LENGTHS, OFFSETS, SUPERVISION, Documents
+from ..documents import LABEL_COLUMNS, LENGTHS, OFFSETS, SUPERVISION, Documents
 from ..ragged import Ragged
 from .inputs import Messages, label_names
 from .other_columns import NOT_COPIED
@@ -95,7 +95,6 @@ def _truncation(config: Config, rows: Documents, name: str) -> str:
         what, count = "documents", len(rows.ids)
     limits = config.limits if name == "max_length" else config.target_limits
     limit, model = limits.max_length, config.limited_by(name)
-    is_continued = what != "targets" and BRANCHES not in rows.columns
     is_tokenizers = limits.set_by == "tokenizer" and config.model is not None and name == "max_length"
     larger = config.model.max_length if is_tokenizers and config.model is not None else None
     by_tokenizer = f", tokenizer.model_max_length, and the model takes {larger}" if larger else ""
@@ -104,7 +103,7 @@ def _truncation(config: Config, rows: Documents, name: str) -> str:
         + (f", the limit of {model}" if model else by_tokenizer),
         got="no such limit was set; this warning is given once",
         fix=(f"tokenizer.model_max_length = {larger}, then make the collator; " if larger else "")
-        + ("return_overflowing_tokens=True keeps the rest; " if is_continued else "")
+        + ("return_overflowing_tokens=True keeps the rest; " if what != "targets" else "")
         + "truncation=False raises instead; "
         + f"{name}={limit} sets the limit",
     )
@@ -117,17 +116,12 @@ def warn_of_batch(config: Config, tokenized: Documents, arrays: Arrays, left_out
     """
     settings, model = config.settings, config.model
     if model is None and settings.look_ahead is None and "packed" not in history:
-        is_branched = BRANCHES in arrays and int(arrays[BRANCHES].max(initial=0)) > 1
         numbers = arrays.get("document_ids", arrays.get("seq_idx"))
-        if is_branched or (numbers is not None and int(numbers.max(initial=0)) > 0):
-            what = "branches" if BRANCHES in arrays else "documents"
-            of_packing = f"packing={settings.packing!r}" if settings.packing else f"rows of several {what}"
+        if numbers is not None and int(numbers.max(initial=0)) > 0:
+            of_packing = f"packing={settings.packing!r}" if settings.packing else "rows of several documents"
             history.once(
                 "packed",
-                "packed documents and branches attend to each other, unless the model gets a mask that keeps them apart"
-                if BRANCHES in arrays
-                else "packed documents attend to each other, unless the model gets a mask or positions that keep them "
-                "apart",
+                "packed documents attend to each other, unless the model gets a mask or positions that keep them apart",
                 got=f"{of_packing}, model=None",
                 fix="model=model, which fits the batch to it; or look_ahead=False, and "
                 "AttentionMask.from_batch(batch).for_hf(model) in your own loop",

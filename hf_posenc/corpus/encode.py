@@ -274,12 +274,6 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
         raise value_error(
             rule, got=f"labels={collate.labels!r}", fix="labels=None here; the collator of batches makes them"
         )
-    if collate.branches is not None:
-        raise value_error(
-            "encode reads one text of each row, and branches are several",
-            got=f"branches={collate.branches!r}",
-            fix="dataset.map(collate, batched=True).save_to_disk(folder)",
-        )
     if collate.packing == "flat":
         raise value_error("stored rows have a length", got='packing="flat"', fix="packing=True, max_length=2048")
     rust = getattr(collate.tokenizer, "backend_tokenizer", None)

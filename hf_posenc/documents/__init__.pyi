@@ -6,7 +6,6 @@ from .documents import window_offsets as window_offsets
 from .foreign import is_foreign_ids as is_foreign_ids
 from .foreign import refuse_foreign_names as refuse_foreign_names
 from .names import BOUNDARIES as BOUNDARIES
-from .names import BRANCHES as BRANCHES
 from .names import LABEL_COLUMNS as LABEL_COLUMNS
 from .names import LENGTHS as LENGTHS
 from .names import MASK_NUMBERS as MASK_NUMBERS

@@ -16,8 +16,7 @@ from .._common.constants import IGNORED
 from .._common.errors import counted, value_error
 from ..packing import pack
 from ..ragged import Ragged, offsets_of, run_indices, runs
-from .branches import Branches, branches_of
-from .names import BRANCHES, SUPERVISION
+from .names import SUPERVISION
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 
@@ -97,7 +96,7 @@ class Documents:
         targets (`Documents`, *optional*): separate token sequences to predict, one for each row; `None` if there are
             none.
         source (`"texts"`, `"prompts"`, `"conversations"` or `"ids"`, *optional*, defaults to `"ids"`): kind of the
-            collator's input. Rows of branches are always `"ids"`.
+            collator's input.
         text_columns (`tuple` of `str`, *optional*): names of the columns in `per_row` whose texts were tokenized.
 
     Example:
@@ -162,32 +161,7 @@ class Documents:
         """Return the position of each token: the column `position_ids`, or counted from `start` in each document."""
         if "position_ids" in self.columns:
             return self.columns["position_ids"]
-        if self.branches is not None:
-            return Ragged(self.branches.positions + start, self.ids.lengths)
         return Ragged(run_indices(start, self._document_lengths), self.ids.lengths)
-
-    @property
-    def branches(self) -> Branches | None:
-        """Branches of the documents, one after the other; `None` without a column of them."""
-        if BRANCHES not in self.columns:
-            return None
-        return branches_of(Ragged(self.columns[BRANCHES].values, self._document_lengths))
-
-    @property
-    def path_lengths(self) -> NDArray[np.int64]:
-        """Number `(R,)` of tokens in each row; in a row with branches, of shared tokens and its longest branch."""
-        if self.branches is None:
-            return self.ids.lengths
-        longest = np.zeros(len(self.ids), np.int64)
-        np.maximum.at(longest, self.row_of_document, self.branches.path_lengths)
-        return np.where(self.is_branched, longest, self.ids.lengths)
-
-    @property
-    def is_branched(self) -> NDArray[np.bool_]:
-        """Mask `(R,)` that is True for rows with branches."""
-        if BRANCHES not in self.columns:
-            return np.zeros(len(self.ids), np.bool_)
-        return np.diff(offsets_of(self.columns[BRANCHES].values > 0)[self.ids.offsets]) > 0
 
     @property
     def masks(self) -> list[str]:
@@ -234,27 +208,6 @@ class Documents:
             places=None if self.places is None else Ragged(self.places.values, sizes),
         )
 
-    @property
-    def own_labels(self) -> Ragged:
-        """Labels that are the ids of their tokens; -100 at the shared tokens of branches, which are a prompt."""
-        if BRANCHES not in self.columns:
-            return self.ids
-        is_prompt = self.is_branched.repeat(self.ids.lengths) & (self.columns[BRANCHES].values == 0)
-        return Ragged(np.where(is_prompt, IGNORED, self.ids.values), self.ids.lengths)
-
-    def split_branches(self) -> Documents:
-        """Return one row for each branch of rows of one document each; the first one has the shared tokens too."""
-        branches = self.branches
-        if branches is None:
-            return self
-        # A run of shared tokens joins the run after it, if that is of the same document.
-        document = np.arange(len(self.ids)).repeat(branches.sizes.lengths)
-        begins = (branches.shared == 0) | (branches.numbers != 1)
-        begins |= np.diff(document, prepend=-1) != 0
-        sizes = np.add.reduceat(branches.sizes.values, np.flatnonzero(begins)) if len(begins) else branches.sizes.values
-        count = np.bincount(document[begins], minlength=len(self.ids))
-        return self.replaced(sizes=Ragged(sizes, count)).split()
-
     def supervise(
         self, labels: Ragged, *, predicts_next: bool | None, shares_row: NDArray[np.bool_] | bool = True
     ) -> tuple[Ragged, NDArray[np.bool_]]:
@@ -286,11 +239,6 @@ class Documents:
             starts[has_tokens] = (values[first] == self.ids.values[first]) & (values[first] != IGNORED)
         elif predicts_next:
             starts[has_tokens] = values[first] != IGNORED
-        if predicts_next is not False and self.branches is not None:
-            is_start = self.branches.is_start
-            is_start &= values == self.ids.values if predicts_next is None else True
-            values = np.where(is_start, IGNORED, values)
-            starts[has_tokens] &= values[first] != IGNORED
         count = labels.lengths if values is self.ids.values else np.diff(offsets_of(values != IGNORED)[labels.offsets])
         has_target = count > (starts if predicts_next is not None else 0)
         # Behind padding, this label is predicted at a query without visible keys, for which eager attention averages
@@ -304,33 +252,17 @@ class Documents:
         return Ragged(values, labels.lengths), has_target
 
     def truncate(self, limits: Limits, *, side: str = "right") -> Documents:
-        """Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`.
-
-        In rows with branches, the limit is on each path of shared tokens and a branch; see `Branches.kept`.
-        """
+        """Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`."""
         limit, ids = limits.max_length, self.ids
         if limit is None or not limits.truncates or ids.longest <= limit:
             return self
-        is_branched = self.is_branched
-        is_long = np.where(is_branched, self.path_lengths, ids.lengths) > limit
-        if limits.overflow and (is_long & is_branched).any():
-            row = int((is_long & is_branched).argmax())
-            raise value_error(
-                f"row {self.sample[row]} has branches, which cannot be continued in further rows",
-                got=f"a prompt and answer of {self.path_lengths[row]} tokens, limit {limit}",
-                fix="return_overflowing_tokens=False, or a larger max_length",
-            )
         parts: list[tuple[int, int, int]] = []
         for row, (begin, length) in enumerate(zip(ids.offsets[:-1].tolist(), ids.lengths.tolist(), strict=True)):
-            is_whole = not length or is_branched[row]
-            windows = [(0, length)] if is_whole else window_offsets(length, limit, limits.stride, side)
+            windows = window_offsets(length, limit, limits.stride, side) if length else [(0, 0)]
             windows = windows if limits.overflow else windows[:1]
             parts += [(row, begin + start, begin + stop) for start, stop in windows]
         of_row, starts, stops = np.array(parts, dtype=np.int64).reshape(-1, 3).T
         picked, lengths = run_indices(starts, stops - starts), stops - starts
-        if self.branches is not None and (is_long & is_branched).any():
-            is_kept = (self.branches.kept(limit) | ~np.repeat(is_branched, ids.lengths))[picked]
-            picked, lengths = picked[is_kept], np.diff(offsets_of(is_kept)[offsets_of(lengths)])
         sizes = None
         if self.sizes is not None:
             document = np.repeat(np.arange(len(self.sizes.values)), self.sizes.values)[picked]
@@ -338,7 +270,7 @@ class Documents:
         return self.replaced(
             columns={name: Ragged(column.values[picked], lengths) for name, column in self.columns.items()},
             sample=self.sample[of_row],
-            truncated=self.truncated + (0 if limits.overflow else int(is_long.sum())),
+            truncated=self.truncated + (0 if limits.overflow else int((ids.lengths > limit).sum())),
             sizes=sizes,
             places=None if self.places_unknown else Ragged(self.token_places.values[picked], lengths),
         )
@@ -392,10 +324,7 @@ def pack_rows(
     index, place = plan.places(ids.offsets[:-1][filled])
     lengths = plan.row_lengths
     rows = {name: Ragged(column.values[index], lengths) for name, column in documents.items()}
-    if BRANCHES in documents and "position_ids" not in rows:
-        counted = Documents(dict(documents), np.arange(len(ids))).positions(first_position).values
-        rows["position_ids"] = Ragged(counted[index], lengths)
-    elif "position_ids" not in rows:
+    if "position_ids" not in rows:
         rows["position_ids"] = Ragged(place + first_position, lengths)
     number = np.arange(len(plan.order)) - np.repeat(plan.row_offsets[:-1], np.diff(plan.row_offsets))
     rows["document_ids"] = Ragged(np.repeat(number, plan.lengths[plan.order]), lengths)

@@ -14,8 +14,6 @@ LABEL_COLUMNS = ("label", "label_ids", "labels")
 NUMBERS, LENGTHS, OFFSETS = ("document_ids", "seq_idx"), ("seq_lengths",), ("cu_seq_lens_q", "cu_seq_lens_k")
 # Document numbers from an attention mask that isolates documents, see `reading.read_mask`.
 MASK_NUMBERS = "attention_mask (B, 1, T, T)"
-# Numbers of the branches of a document: 0 at shared tokens, 1, 2, ... at those of a branch, -1 at padding.
-BRANCHES = "branch_ids"
 # Columns that `read_documents` replaces: closed rows have no padding, and `Documents.sizes` instead of boundaries.
 BOUNDARIES = ("attention_mask", *NUMBERS, MASK_NUMBERS, *LENGTHS, *OFFSETS)
 # Masks with 1 at the tokens to train on: of TRL, of `apply_chat_template`, and of other libraries.
@@ -41,7 +39,6 @@ class PerToken(NamedTuple):
 PER_TOKEN = {
     "token_type_ids": PerToken(packed=True),
     "position_ids": PerToken(packed=True),
-    BRANCHES: PerToken(-1, packed=True),
     "special_tokens_mask": PerToken(1, in_batch=False),
     "word_ids": PerToken(-1, in_batch=False),
     "offset_mapping": PerToken(in_batch=False, is_vector=True),

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from .._common.errors import counted, shorten, value_error
 from ..ragged import Ragged, offsets_of, run_indices, runs
-from .branches import branches_of_positions, check_branches, check_first_tokens
 from .documents import Documents
 from .foreign import fix_of_sizes
-from .names import BOUNDARIES, BRANCHES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, SUPERVISION
+from .names import BOUNDARIES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, SUPERVISION
 
 
 def read_documents(
@@ -53,11 +52,11 @@ def read_documents(
     """
     ids = columns["input_ids"]
     kept = {name: column for name, column in columns.items() if name not in BOUNDARIES}
-    boundaries = tuple(name for name in columns if name in (*BOUNDARIES, BRANCHES))
+    boundaries = tuple(name for name in columns if name in BOUNDARIES)
     numbers, is_separated = number_tokens(columns, first_row=first_row, is_packed=is_packed)
     sample = np.arange(len(ids), dtype=np.int64)
     if numbers is None:
-        return _with_branches(Documents(kept, sample, boundaries=boundaries), first_row), None
+        return Documents(kept, sample, boundaries=boundaries), None
     if padding_id is not None and not columns.keys().isdisjoint(OFFSETS):
         numbers = without_padding_at_end(numbers, ids, padding_id)
     given = np.flatnonzero(numbers >= 0)
@@ -67,26 +66,7 @@ def read_documents(
     is_same = len(index) == len(ids.values) and bool((index == np.arange(len(index))).all())
     if not is_same:
         kept = {name: Ragged(column.values[index], lengths) for name, column in kept.items()}
-    documents = _with_branches(Documents(kept, sample, sizes=sizes, boundaries=boundaries), first_row)
-    return documents, None if is_same else index
-
-
-def _with_branches(documents: Documents, first_row: int) -> Documents:
-    """Return closed rows with their branches: the given `branch_ids`, or those that only positions show."""
-    if documents.columns.keys().isdisjoint((BRANCHES, "position_ids")):
-        return documents
-    split = documents.split()
-    if BRANCHES in split.columns:
-        check_first_tokens(split.ids, split.columns[BRANCHES], first_row + split.sample)
-        return documents
-    found = branches_of_positions(split.ids, split.columns["position_ids"])
-    if found is None:
-        return documents
-    of_document, branches = found
-    count = np.bincount(split.sample, of_document.lengths, len(documents.ids)).astype(np.int64)
-    is_one = documents.sizes is None and (count <= 1).all()
-    documents = documents.replaced(sizes=None if is_one else Ragged(of_document.values, count))
-    return documents.with_columns(**{BRANCHES: documents.in_rows(branches)})
+    return Documents(kept, sample, sizes=sizes, boundaries=boundaries), None if is_same else index
 
 
 def number_tokens(
@@ -118,8 +98,7 @@ def number_tokens(
     if "attention_mask" in columns and (columns["attention_mask"].values.astype(np.uint64) > 1).any():
         _check_numbered_mask(columns["attention_mask"], first_row)
         numbered["attention_mask"] = Ragged(columns["attention_mask"].values - 1, ids.lengths)
-    branch_ids = {name: columns[name] for name in (BRANCHES,) if name in columns}
-    for column in (numbered | branch_ids).values():
+    for column in numbered.values():
         if column.values.min(initial=0) < 0:  # a negative number marks padding, too
             is_token = (column.values >= 0) if is_token is None else is_token & (column.values >= 0)
     lengths = ids.lengths if is_token is None else ids.where(is_token).lengths
@@ -132,17 +111,10 @@ def number_tokens(
         if name in columns:
             has_mask = "attention_mask" in columns
             numbers[name] = _numbers_of_sizes(columns[name], lengths, name, first_row, has_mask=has_mask)
-    branches = of_tokens(columns[BRANCHES]) if BRANCHES in columns else None
     if "position_ids" in columns:
-        positions = of_tokens(columns["position_ids"])
-        if branches is not None:  # positions fall at each branch
-            is_branched = np.bincount(np.repeat(np.arange(len(lengths)), lengths), branches, len(lengths)) > 0
-            positions = np.where(np.repeat(is_branched, lengths), np.arange(len(positions)), positions)
-        by_positions = documents_by_positions(positions, lengths, is_packed=is_packed)
+        by_positions = documents_by_positions(of_tokens(columns["position_ids"]), lengths, is_packed=is_packed)
         if by_positions is not None:
             numbers["position_ids"] = by_positions
-    if branches is not None:
-        check_branches(branches, next(iter(numbers.values()), np.zeros_like(branches)), lengths, first_row)
     if not numbers:
         return (None if is_token is None else is_token.astype(np.int64) - 1), False
     (name, first), *others = numbers.items()

@@ -8,7 +8,7 @@ from .torch_forms import TorchForms
 
 
 class AttentionMask(TorchForms, HuggingFaceForms):
-    r"""Attention mask of a batch, for padding, packed documents, branches, look-ahead, windows and prefixes.
+    r"""Attention mask of a batch, for padding, packed documents, look-ahead, windows and prefixes.
 
     A token may attend to the real tokens of its own document. With `look_ahead`, it may attend only to itself, earlier
     tokens, and the prefix of its document. With `window`, it may attend only to tokens at a distance below `window`.
@@ -31,9 +31,6 @@ class AttentionMask(TorchForms, HuggingFaceForms):
             to, even earlier ones. Requires `look_ahead=True`.
         queries (`torch.Tensor` `(B, Q)`, integer, *optional*): for cross-attention, the document of each query;
             `documents` are then those of the keys. `cross` sets it.
-        branches (`torch.Tensor` `(B, T)`, integer, *optional*): 0 at tokens that the branches of a document share, and
-            1, 2, ... at those of its branches. Branches are hidden from each other. A window counts the tokens of a
-            path, which are the shared tokens and a branch. `from_batch` sets it from `branch_ids`.
 
     Raises:
         ValueError: if `documents` does not have two dimensions, if `window` is not positive, if `prefix` has another

@@ -26,7 +26,6 @@ from .structure import (
     Numbers,
     band,
     layout_of,
-    places_in_path,
     queries_without_keys,
     small_numbers,
     visible_keys,
@@ -42,7 +41,6 @@ class Description:
     window: int | None = None
     prefix: torch.Tensor | None = None
     queries: torch.Tensor | None = None
-    branches: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         example = "AttentionMask.from_documents([[5, 9], [11]]); of a batch, AttentionMask.from_batch(batch)"
@@ -65,14 +63,6 @@ class Description:
                     else shorten(self.prefix),
                     fix="AttentionMask.from_batch(batch, prefix=3, look_ahead=True), which takes numbers",
                 )
-        if self.branches is not None:
-            branches = as_integer_tensor(self.branches, "branches", dims=2, example=example)
-            if branches.shape != shape or self.queries is not None:
-                raise value_error(
-                    "branches must have the shape of documents, in a mask of self-attention",
-                    got=f"{tuple(branches.shape)} and {tuple(shape)}",
-                    fix='AttentionMask.from_batch({"branch_ids": ids}), which reads both',
-                )
         if self.queries is not None:
             as_integer_tensor(self.queries, "queries", dims=2, example=example)
             if self.look_ahead or self.window is not None or self.prefix is not None:
@@ -89,15 +79,13 @@ class Description:
     def from_batch(
         cls, batch: Mapping[str, Any], *, look_ahead: bool = False, window: int | None = None, prefix: Any = None
     ) -> Self:
-        r"""Make the mask of a batch from its `attention_mask`, `document_ids`, `branch_ids` or `position_ids`.
+        r"""Make the mask of a batch from its `attention_mask`, `document_ids` or `position_ids`.
 
         Args:
             batch (mapping): tensors, arrays or lists `(B, T)` with one or more of these keys:
 
                 - `attention_mask`: 1 or True at real tokens. Required unless there is another key.
                 - `document_ids`: a number for each token, equal for the tokens of one document; negative at padding.
-                - `branch_ids`: 0 at tokens that all branches of a document share, 1, 2, ... at those of its branches,
-                  which are hidden from each other; negative at padding.
                 - `position_ids`, ignored if there are `document_ids`: a document begins wherever positions fall back to
                   the smallest of their row, as in 0 1 2 0 1.
 
@@ -126,8 +114,8 @@ class Description:
                     [0, 0, 1, 1],
                     [0, 0, 1, 1]], dtype=torch.int32)
         """
-        documents, branches = documents_of_batch(batch)
-        return cls(documents, look_ahead, window, prefix_tokens(documents, prefix), branches=branches)
+        documents = documents_of_batch(batch)
+        return cls(documents, look_ahead, window, prefix_tokens(documents, prefix))
 
     @classmethod
     def from_lengths(
@@ -290,13 +278,12 @@ class Description:
         values |= {"look_ahead": self.look_ahead} if self.queries is None else {"queries": self.queries.shape[1]}
         values |= {} if self.window is None else {"window": self.window}
         values |= {} if self.prefix is None else {"prefix": int(self.prefix.sum())}
-        values |= {"branches": int(self.branches.max())} if self._layout.branches and self.branches is not None else {}
         words = ", ".join(f"{name}={value}" for name, value in values.items())
         return f"{type(self).__name__}({words}, packed={self.is_packed}, device={self.documents.device})"
 
     @lock_free_cache
     def _layout(self) -> Layout:
-        return layout_of(self.documents, self.queries, self.look_ahead, self.window, self.prefix, self.branches)
+        return layout_of(self.documents, self.queries, self.look_ahead, self.window, self.prefix)
 
     @property
     def _numbers(self) -> Numbers:
@@ -369,9 +356,6 @@ class Description:
         """Write the mask to `out` `(B, 1, Q, K)` and return it; it is bool or additive, depending on `logic`."""
         layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
         keys = visible_keys(self.documents)
-        near = self._near_keys
-        if near is not None:  # a window over branches counts tokens of a path instead of columns
-            layout = layout._replace(window=None)
         band_mask = band(layout, matrix.shape[-1], out.device)
         if not layout.one_document:
             self._same_document(keys, keys, matrix, logic)
@@ -381,33 +365,18 @@ class Description:
             matrix.copy_(logic.convert(keys)[:, None, :].expand_as(matrix))
         else:
             logic.both(logic.convert(keys)[:, None, :], logic.convert(band_mask), out=matrix)
-        if near is not None:
-            logic.both(matrix, logic.convert(near), out=matrix)
         if layout.prefix:
             assert self.prefix is not None  # or the layout would have none
             prefix_mask = self._same_document(self.prefix, torch.zeros_like(keys), torch.empty_like(matrix), logic)
-            for hides in (near, band(layout._replace(look_ahead=False), matrix.shape[-1], out.device)):
-                if hides is not None:
-                    logic.both(prefix_mask, logic.convert(hides), out=prefix_mask)
+            near = band(layout._replace(look_ahead=False), matrix.shape[-1], out.device)
+            if near is not None:
+                logic.both(prefix_mask, logic.convert(near), out=prefix_mask)
             logic.either(matrix, prefix_mask, out=matrix)
         # A softmax over hidden keys alone is NaN in `nn.MultiheadAttention`.
         if self.queries is None and (alone := queries_without_keys(self.documents, layout)) is not None:
             diagonal = matrix.diagonal(dim1=-2, dim2=-1)
             logic.either(diagonal, logic.convert(alone), out=diagonal)
         return out
-
-    @property
-    def _near_keys(self) -> torch.Tensor | None:
-        """Keys `(B, T, T)` in the window of each query, and in no other branch; `None` without branches."""
-        if not self._layout.branches or self.branches is None:
-            return None
-        query, key = self.branches[:, :, None], self.branches[:, None, :]
-        near = (key == query) | (key == 0)
-        if self._layout.window is not None:
-            places = places_in_path(self.documents, self.branches)
-            distance = places[:, :, None] - places[:, None, :]
-            near &= (distance < self._layout.window) & (distance > -self._layout.window)
-        return near | (self.documents[:, :, None] < 0)  # at padding, all keys are near
 
     def _same_document(
         self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic

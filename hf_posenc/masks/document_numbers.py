@@ -14,24 +14,24 @@ import torch
 from .._common.constants import PaddingSide
 from .._common.errors import require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integers
-from ..documents import BRANCHES, LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, number_tokens, read_mask
+from ..documents import LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, number_tokens, read_mask
 from ..positions import row_length
 from ..ragged import Ragged
 from .functions import as_integer_tensor
 from .structure import rank_in_document
 
 PADDING = -1  # the document number at padding
-_READ = ("attention_mask", *NUMBERS, BRANCHES, "position_ids", *LENGTHS, *OFFSETS)
+_READ = ("attention_mask", *NUMBERS, "position_ids", *LENGTHS, *OFFSETS)
 _FROM_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]])"
 _PREFIX = "prefix=3, or one number for each row: prefix=[3, 2]"
 _PREFIX_OF_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], look_ahead=True)"
 
 
-def documents_of_batch(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the document number of each token of a batch, `(B, T)` int64, -1 at padding; and its branch number.
+def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
+    """Return the document number of each token of a batch, `(B, T)` int64 in new memory, -1 at padding.
 
-    Both are in new memory; the second is `None` without `branch_ids`. `number_tokens` finds the documents. With
-    `attention_mask` of 0 and 1 alone, each row is one document. Raise if the batch has no key that describes them.
+    `number_tokens` finds the documents. With `attention_mask` of 0 and 1 alone, each row is one document. Raise if the
+    batch has no key that describes them.
     """
     if not isinstance(batch, Mapping):
         raise type_error(
@@ -73,18 +73,16 @@ def documents_of_batch(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Te
     ids = {name: _expanded(tensor, name, mask) for name, tensor in ids.items()}
     is_on_cpu = mask.device.type == "cpu"  # elsewhere values are not looked at, which would wait for the device
     numbers = next((ids[name] for name in (*NUMBERS, MASK_NUMBERS) if name in ids), None)
-    branches = ids[BRANCHES].clone() if BRANCHES in ids else None
     if numbers is not None and not is_on_cpu:
-        return torch.where(mask != 0, numbers.clamp(min=PADDING), PADDING), branches
+        return torch.where(mask != 0, numbers.clamp(min=PADDING), PADDING)
     if not ids and not lengths and not (is_on_cpu and bool((mask > 1).any())):
-        return mask - 1, None
+        return mask - 1
     sizes = np.full(len(mask), mask.shape[1])
     per_token = {"attention_mask": mask, **ids}
     columns = {name: Ragged(tensor.reshape(-1).cpu().numpy(), sizes) for name, tensor in per_token.items()}
     columns |= {name: _of_rows(name, values) for name, values in lengths.items()}
     of_tokens, _ = number_tokens({"input_ids": columns["attention_mask"], **columns}, is_packed=is_packed)
-    documents = mask - 1 if of_tokens is None else torch.from_numpy(of_tokens.reshape(mask.shape)).to(mask.device)
-    return documents, branches
+    return mask - 1 if of_tokens is None else torch.from_numpy(of_tokens.reshape(mask.shape)).to(mask.device)
 
 
 def _is_missing(values: Any) -> bool:

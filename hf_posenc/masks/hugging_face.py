@@ -73,7 +73,7 @@ class HuggingFaceForms(Description):
                 got=f"forward({', '.join(spec.accepts)})",
                 fix="rows of equal length without padding, one document each",
             )
-        if position_ids is not None and not self._layout.branches:
+        if position_ids is not None:
             _check_restarts(self.documents, position_ids)
         reason = self._reason_for_four(spec)
         if reason is None and dims != 4:
@@ -82,7 +82,7 @@ class HuggingFaceForms(Description):
             fix = "dims=None, or one document a row"
             raise value_error("a mask of two dimensions can only express padding", got=reason, fix=fix)
         # Nothing is hidden but padding, other documents and, in a causal model, later tokens.
-        is_plain = self.prefix is None and not self._layout.branches and self._layout.window is None
+        is_plain = self.prefix is None and self._layout.window is None
         is_plain = is_plain and (spec.is_causal or not self.look_ahead)
         if dims is None and position_ids is not None and is_plain and spec.isolates_by_position_ids:
             if use_cache is None:
@@ -91,13 +91,6 @@ class HuggingFaceForms(Description):
             uninterrupted = bool(self._spans().whole[:, 1:].all())
             if not use_cache and uninterrupted and _isolated_by(self.documents, position_ids):
                 return None
-        if self._layout.branches and not spec.isolates_branches:
-            raise value_error(
-                f"{spec.name} cannot keep branches apart",
-                got="a mask (B, 1, T, T) and position_ids do not decide everything that a token sees",
-                fix="one row for each branch; or a causal model whose positions come from position_ids alone, such as "
-                "Llama, with sdpa attention",
-            )
         if self.is_cross or not spec.takes_4d_mask:
             raise value_error(
                 f"{spec.name} does not take an attention_mask of four dimensions"
@@ -112,8 +105,6 @@ class HuggingFaceForms(Description):
     def _reason_for_four(self, spec: ModelSpec) -> str | None:
         """Return the reason why the model needs a mask of four dimensions, for a message; `None` if two are enough."""
         layout = self._layout
-        if layout.branches:
-            return "branches share the tokens before them"
         if self.is_packed:
             return "several documents share a row"
         if self.prefix is not None and (layout.prefix or not layout.look_ahead):
@@ -159,7 +150,7 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
             got=f"{tuple(position_ids.shape)} and {tuple(documents.shape)}",
             fix="position_ids_from_documents([[5, 9], [11]])",
         )
-    restarted, _ = documents_of_batch(
+    restarted = documents_of_batch(
         {"attention_mask": documents >= 0, "position_ids": position_ids.to(documents.device)}
     )
     same_document = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)

@@ -6,43 +6,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 # hf_posenc/view/attention.js and views.js have the same numbers.
-ALLOWED, PADDING, LATER, OTHER_DOCUMENT, HIDDEN, PADDING_QUERY, OTHER_BRANCH = range(7)
+ALLOWED, PADDING, LATER, OTHER_DOCUMENT, HIDDEN, PADDING_QUERY = range(6)
 
 
 def reasons(
     allowed: NDArray[np.bool_] | None,
     real: NDArray[np.bool_],
     documents: NDArray[np.int64] | None = None,
-    branches: NDArray[np.int64] | None = None,
     *,
     later: bool,
 ) -> NDArray[np.int8]:
     r"""Return for each query and key the reason why it is hidden, `(..., T, T)`; `ALLOWED` where it is not.
 
     `allowed` `(..., T, T)` is the mask; `None` hides a key wherever there is a reason. `real` `(..., T)` is False at
-    padding, and `documents` and `branches` `(..., T)` are the numbers of documents and branches. With `later`, keys
-    behind their query are hidden by the look-ahead mask. If several reasons hold, the last of these is returned: the
-    key is later, of another branch, of another document, padding; the query is padding. For a query of the shared
-    tokens, a later key in a branch is just later.
+    padding, and `documents` `(..., T)` are the numbers of documents. With `later`, keys behind their query are hidden
+    by the look-ahead mask. If several reasons hold, the last of these is returned: the key is later, of another
+    document, padding; the query is padding.
 
     Example:
         >>> reasons(np.tri(3, dtype=bool), np.array([True, True, False]), later=True)
         array([[0, 2, 1],
                [0, 0, 1],
                [0, 0, 0]], dtype=int8)
-        >>> reasons(None, np.ones(3, dtype=bool), branches=np.array([0, 1, 2]), later=True)
-        array([[0, 2, 2],
-               [0, 0, 6],
-               [0, 6, 0]], dtype=int8)
     """
     hidden = np.ones((*real.shape, real.shape[-1]), dtype=bool) if allowed is None else ~allowed
     codes = np.where(hidden, ALLOWED if allowed is None else HIDDEN, ALLOWED).astype(np.int8)
     rules = [(PADDING, ~real[..., None, :]), (PADDING_QUERY, ~real[..., :, None])]
     if documents is not None:
         rules.insert(0, (OTHER_DOCUMENT, documents[..., :, None] != documents[..., None, :]))
-    if branches is not None:
-        query, key = branches[..., :, None], branches[..., None, :]
-        rules.insert(0, (OTHER_BRANCH, (key > 0) & (key != query) & ((query > 0) | (not later))))
     if later:
         rules.insert(0, (LATER, ~np.tri(real.shape[-1], dtype=bool)))
     for code, applies in rules:

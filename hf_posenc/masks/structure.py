@@ -24,7 +24,6 @@ class Layout(NamedTuple):
         look_ahead (`bool`): True if later keys are hidden.
         window (`int`, *optional*): the window of the mask; `None` if it has none, or one that hides nothing.
         prefix (`bool`): True if a prefix shows keys that look-ahead would hide.
-        branches (`bool`): True if a document has several branches, which are hidden from each other.
     """
 
     full: bool
@@ -34,24 +33,22 @@ class Layout(NamedTuple):
     look_ahead: bool
     window: int | None
     prefix: bool
-    branches: bool = False
 
     @property
     def hides_padding_alone(self) -> bool:
         """True if nothing but padding is hidden: each query may attend to all real tokens of its row."""
-        return self.one_document and not self.branches and not self.look_ahead and self.window is None
+        return self.one_document and not self.look_ahead and self.window is None
 
     @property
     def same_for_all_rows(self) -> bool:
         """True if one `(T, T)` mask, of look-ahead and window only, is right for the real tokens of all rows.
 
-        Each row must have one document, and no prefix or branches. Padding is allowed only on the right and with
-        look-ahead, which hides it from real tokens. False if look-ahead and window hide nothing.
+        Each row must have one document, and no prefix. Padding is allowed only on the right and with look-ahead, which
+        hides it from real tokens. False if look-ahead and window hide nothing.
         """
         return (
             self.one_document
             and not self.prefix
-            and not self.branches
             and (self.full or (self.look_ahead and self.from_the_start))
             and not self.hides_padding_alone
         )
@@ -63,7 +60,6 @@ def layout_of(
     look_ahead: bool,
     window: int | None,
     prefix: torch.Tensor | None,
-    branches: torch.Tensor | None = None,
 ) -> Layout:
     r"""Return the `Layout` of a mask, its properties as plain Python values.
 
@@ -79,16 +75,14 @@ def layout_of(
     tokens = documents if queries is None else torch.cat([queries, documents], dim=1)
     largest = tokens.amax(dim=-1, keepdim=True) if tokens.numel() else tokens
     is_other = (tokens >= 0) & (tokens != largest)
-    shows = everywhere = apart = torch.zeros((), dtype=torch.bool, device=documents.device)
-    if branches is not None:
-        apart = (branches > 1).any()
+    shows = everywhere = torch.zeros((), dtype=torch.bool, device=documents.device)
     if prefix is not None:
         # The first token is visible to all of its document anyway.
         shows, everywhere = (prefix & (rank_in_document(documents) > 0)).any(), prefix.all()
     highest = largest.amax() if largest.numel() else torch.full_like(shows, -1, dtype=torch.int64)
     # One transfer for all values, because each transfer from an accelerator synchronizes with it.
-    answers = (~keys.all(), gap_before.any(), is_other.any(), shows, everywhere, apart, highest)
-    padded, gaps, several, shown, all_visible, branched, number = torch.stack([x.long() for x in answers]).tolist()
+    answers = (~keys.all(), gap_before.any(), is_other.any(), shows, everywhere, highest)
+    padded, gaps, several, shown, all_visible, number = torch.stack([x.long() for x in answers]).tolist()
     hides_later = look_ahead and not all_visible
     return Layout(
         full=not padded,
@@ -98,7 +92,6 @@ def layout_of(
         look_ahead=hides_later,
         window=None if window is None or window >= documents.shape[1] else int(window),
         prefix=bool(shown) and hides_later,
-        branches=bool(branched),
     )
 
 
@@ -162,25 +155,6 @@ def rank_in_document(documents: torch.Tensor) -> torch.Tensor:
     begins[:, 1:] = grouped[:, 1:] != grouped[:, :-1]
     start = torch.where(begins, columns, 0).cummax(dim=1).values
     return torch.empty_like(order).scatter_(1, order, columns - start)
-
-
-def places_in_path(documents: torch.Tensor, branches: torch.Tensor) -> torch.Tensor:
-    r"""Return for each token `(B, T)` the number of tokens before it in its document that it may see.
-
-    A token of a branch sees the shared tokens, of branch 0, and its own branch. Padding has the places of its columns.
-
-    Example:
-        >>> documents, branches = torch.tensor([[0, 0, 0, 0, 0, -1]]), torch.tensor([[0, 1, 1, 2, 2, -1]])
-        >>> places_in_path(documents, branches)
-        tensor([[0, 1, 2, 1, 2, 5]])
-    """
-    is_real = documents >= 0
-    numbers = small_numbers(documents, None, int(documents.max()) if documents.numel() else -1)
-    groups = numbers.keys * (int(branches.max()) + 1 if branches.numel() else 1) + branches.clamp(min=0)
-    shared = torch.zeros(len(documents), numbers.total, dtype=torch.int64, device=documents.device)
-    shared.scatter_add_(1, numbers.keys, (branches == 0).long())
-    places = rank_in_document(groups) + torch.where(branches > 0, shared.gather(1, numbers.keys), 0)
-    return torch.where(is_real, places, torch.arange(documents.shape[1], device=documents.device))
 
 
 class Numbers(NamedTuple):

@@ -207,8 +207,7 @@ class TorchForms(Description):
         """
         block_size = as_integer(block_size, "block_size", minimum=1, example=128)
         _, _, queries, keys = self._shape
-        has_ranges = not self._layout.branches
-        ranges = key_ranges(self.documents, self.queries, self.prefix, self._layout) if has_ranges else None
+        ranges = key_ranges(self.documents, self.queries, self.prefix, self._layout)
         if ranges is None:  # rare, so evaluating each pair is good enough
             dense = self.dense()[:, 0]  # torch 2.6 can trace only indices that are tensors
             some, whole = _blocks_of_dense(dense, block_size)
@@ -245,9 +244,8 @@ class TorchForms(Description):
         """
         if self.queries is not None:
             _refuse_varlen("cross-attention has lengths of two sides", "queries.varlen() and keys.varlen()")
-        for name, is_there in (("a prefix", self._layout.prefix), ("branches", self._layout.branches)):
-            if is_there:
-                _refuse_varlen(f"cumulative lengths cannot express {name}", "block_mask(), or dense()")
+        if self._layout.prefix:
+            _refuse_varlen("cumulative lengths cannot express a prefix", "block_mask(), or dense()")
         numbers = self._numbers.keys  # (B, T)
         numbers = numbers + torch.arange(len(numbers), device=numbers.device)[:, None] * (self._shape[-1] + 1)
         flat = numbers[self.documents >= 0]  # (N tokens,)
@@ -272,8 +270,6 @@ class TorchForms(Description):
     @property
     def _reason_by_row(self) -> str:
         """Reason why each row of the batch needs its own `(T, T)` matrix, as text for an error message."""
-        if self._layout.branches:
-            return "branches of documents"
         if not self._layout.one_document:
             return "packed documents"
         if self._layout.prefix:

@@ -1,4 +1,4 @@
-"""Tests of how a model can isolate packed documents and branches: by a 4D mask, by `position_ids`, or by flat keys.
+"""Tests of how a model can isolate packed documents: by a 4D mask, by `position_ids`, or by flat keys.
 
 Flat keys are arguments such as `cu_seq_lens_q` for a batch in one flat row. Each test runs the model of a `probe` a few
 times on a few tokens; its `positions` are the result of `find_positions`. `hf_posenc.masks` makes the masks of
@@ -213,41 +213,6 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
             if probe.is_close(model_out, out) and (best is None or difference < best[0]):
                 best = difference, answer
     return None if best is None else best[1]
-
-
-def isolates_branches(probe: Probe, positions: ModelPositions, windows: Windows | None) -> bool:
-    """Return True if a 4D mask and `position_ids` decide all that a token of a branch sees, and at which distance.
-
-    A row of shared tokens and two branches is run in both orders of the branches: the outputs of a branch must be the
-    same. They differ if the model counts columns, as with relative positions, or carries a state from token to token.
-    """
-    if windows is None or not positions.is_causal or probe.has_decoder or probe.has_fixed_length:
-        return False
-    if positions.kinds and not positions.takes_position_ids:
-        return False
-    length = _document_length(probe) // 2
-    branch = torch.arange(3, device="cpu").repeat_interleave(length)
-    columns = torch.arange(3 * length, device="cpu")
-    may_attend = ((branch == 0)[None, :] | (branch[None, :] == branch[:, None])) & (
-        columns[None, :] <= columns[:, None]
-    )
-    mask: Any = _additive(may_attend, probe.dtype).repeat(2, 1, 1, 1)
-    if windows.layers:
-        mask = LayerMasks(dict.fromkeys(windows.layers, mask))
-    inputs: dict[str, Any] = {"attention_mask": mask}
-    if positions.takes_position_ids:
-        places = torch.where(branch == 2, columns - length, columns) + positions.first_position
-        inputs["position_ids"] = places.repeat(2, 1)
-    parts = probe.ids(1, 3 * length, seed=4)[0].view(3, length)
-    ids = torch.stack([parts.flatten(), parts[[0, 2, 1]].flatten()])
-    try:
-        out = probe.run({"input_ids": ids, **inputs})[1]
-    except ValueError:
-        return False
-    if out.shape[1] != 3 * length:
-        return False
-    one, other = out.reshape(2, 3, length, -1)
-    return probe.is_same(one, other[[0, 2, 1]]) and not probe.is_same(one[1], one[2])
 
 
 def _configured_window(config_or_module: Any) -> int | None:

@@ -23,7 +23,6 @@ from .mask_support import (
     Windows,
     find_flat_keys,
     find_windows,
-    isolates_branches,
     isolates_by_positions,
 )
 from .position_tables import ModelPositions, find_positions
@@ -72,8 +71,6 @@ class ModelSpec:
             for each kind; empty if it takes one mask for all layers.
         isolates_by_position_ids (`bool`): True if `position_ids` that restart isolate packed documents, without
             `attention_mask` and cache.
-        isolates_branches (`bool`): True if a 4D mask and `position_ids` keep the branches of a document apart: the
-            model is causal, and no output depends on columns or on a state.
         flat_keys (`tuple` of `str`): arguments by which the model isolates the documents of a flat row (a whole batch
             in one row), such as "position_ids" and "cu_seq_lens_q"; empty if it does not isolate them.
         is_recurrent (`bool`): True if it has layers with a recurrent state, such as linear attention and state spaces.
@@ -112,7 +109,6 @@ class ModelSpec:
     window: int | None = None
     layer_kinds: tuple[str, ...] = ()
     isolates_by_position_ids: bool = False
-    isolates_branches: bool = False
     flat_keys: tuple[str, ...] = ()
     flat_error: str | None = None
     is_recurrent: bool = False
@@ -194,7 +190,6 @@ class ModelSpec:
             window=width,
             layer_kinds=layers,
             isolates_by_position_ids=isolates,
-            isolates_branches=isolates_branches(probe, positions, windows),
             flat_keys=flat_keys,
             flat_error=flat_error,
             is_recurrent=is_recurrent(model),
@@ -245,7 +240,6 @@ class ModelSpec:
             window=None,
             layer_kinds=(),
             isolates_by_position_ids=False,
-            isolates_branches=False,
             flat_keys=(),
             flat_error=None,
         )

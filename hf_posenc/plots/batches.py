@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error
 from ..collator import real_tokens
-from ..documents import BRANCHES
 from ..masks import AttentionMask
-from ..masks.reasons import ALLOWED, OTHER_BRANCH, OTHER_DOCUMENT, PADDING, PADDING_QUERY, reasons
+from ..masks.reasons import ALLOWED, OTHER_DOCUMENT, PADDING, PADDING_QUERY, reasons
 from .canvas import (
     BLUE,
     FADED,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_NUMBERS, _SQUARES = ("position_ids", "document_ids", BRANCHES), ("look_ahead_mask", "inputs_embeds")
+_NUMBERS, _SQUARES = ("position_ids", "document_ids"), ("look_ahead_mask", "inputs_embeds")
 _ENTRIES = ("input_ids", "attention_mask", *_NUMBERS, *_SQUARES)
 _MOST_ROWS, _MOST_TOKENS, _MOST_WIDTH = 16, 64, 512
 _NARROWEST, _WIDEST, _BESIDE, _WIDEST_TOKEN = 5.5, 8.0, 0.9, 0.48  # inches; beside the tokens are labels
@@ -54,23 +53,23 @@ _KEYS = ("key", "query")  # across and down
 
 # Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`; view/lab.css has the same
 # colors. In pictures PADDING_QUERY also marks a key to which a query that is padding may attend.
-_COLORS = (BLUE, PALE, ORANGE, PURPLE, "#3C4248", "#8FBCDD", GREEN)
+_COLORS = (BLUE, PALE, ORANGE, PURPLE, "#3C4248", "#8FBCDD")
 _MEANINGS = (
     *("may attend", "padding", "later token (look-ahead)", "other document", "hidden by the mask"),
-    *("query is padding", "other branch"),
+    "query is padding",
 )
-_HATCHES = {OTHER_DOCUMENT: "////", OTHER_BRANCH: "\\\\\\\\"}
+_HATCHES = {OTHER_DOCUMENT: "////"}
 
 
 @picture
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
     r"""Draw a batch: tokens with their ids, labels, padding mask, look-ahead mask, position ids, and embeddings.
 
-    There is one panel for each of these that the batch has, and one for the documents and branches of its rows. All
-    panels show the same tokens: as many as there is room for, the last ones if the padding is on the left. The label
-    -100 is gray. The look-ahead mask has the tokens of the first row on its axes, and the colors of `masks`; it also
-    hides other documents and branches. Embeddings are those of the first row. At most 16 rows are drawn. The picture
-    states if some are left out.
+    There is one panel for each of these that the batch has, and one for the documents of its rows. All panels show the
+    same tokens: as many as there is room for, the last ones if the padding is on the left. The label -100 is gray. The
+    look-ahead mask has the tokens of the first row on its axes, and the colors of `masks`; it also hides other
+    documents. Embeddings are those of the first row. At most 16 rows are drawn. The picture states if some are left
+    out.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
@@ -158,19 +157,19 @@ def masks(
 
     A blue cell means that its query (down) may attend to its key (across). Pale blue means that the query is padding,
     so that its output is not used. In all other cells the key is hidden: gray for padding, orange for a later token,
-    hatched purple for another document, hatched green for another branch, dark for another reason. Below the matrices,
-    the padding, the position ids, the documents and the branches of the batch are drawn, for its first 16 rows.
+    hatched purple for another document, dark for another reason. Below the matrices, the padding, the position ids and
+    the documents of the batch are drawn, for its first 16 rows.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
             It has `input_ids` `(B, T)` or `inputs_embeds` `(B, T, D)`, and any of `look_ahead_mask` `(B, 1, T, T)`,
-            `position_ids`, `document_ids`, `branch_ids` `(B, T)` and `attention_mask`. An `attention_mask` is
-            `(B, T)`, `(B, 1, T, T)`, or a mapping from a kind of layer, such as `"sliding_attention"`, to its mask.
-            Without `document_ids`, a document begins where the position ids restart.
+            `position_ids`, `document_ids` `(B, T)` and `attention_mask`. An `attention_mask` is `(B, T)`,
+            `(B, 1, T, T)`, or a mapping from a kind of layer, such as `"sliding_attention"`, to its mask. Without
+            `document_ids`, a document begins where the position ids restart.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
         row (`int`, *optional*): row to draw. By default the row with the most documents; in a tie, the one with the
-            most branches, then the most padding.
+            most padding.
         span (two `int`, *optional*): (start, stop), to draw the tokens from index start to stop - 1, at most 64. By
             default all tokens are drawn.
         look_ahead (`bool`, *optional*): True draws a look-ahead mask even if the batch has none, for a model that adds
@@ -182,7 +181,7 @@ def masks(
     Returns:
         `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds a number for each cell. It is 0 if
         the query may attend to the key, and 5 if the query is padding. In hidden cells it is 1 for padding, 2 for a
-        later key, 3 for a key in another document, 6 for one in another branch, and 4 for another reason.
+        later key, 3 for a key in another document, and 4 for another reason.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -235,7 +234,7 @@ def masks(
 
 class _Contents:
     """Checked entries of a batch as arrays `(B, T)`: `real` is True at tokens; `numbers` has, if the batch has them,
-    `position_ids`, `document_ids`, also counted from position ids that restart, and `branch_ids`.
+    `position_ids` and `document_ids`, also counted from position ids that restart.
     """
 
     def __init__(self, batch: Mapping[str, Any]) -> None:
@@ -260,8 +259,6 @@ class _Contents:
             documents = AttentionMask.from_batch({"attention_mask": self.real, **packed}).documents.numpy()
             if (documents > 0).any():
                 self.numbers["document_ids"] = documents
-        if not (self.numbers.get(BRANCHES, self.real) > 1).any():  # a single branch is an ordinary document
-            self.numbers.pop(BRANCHES, None)
 
     def look_ahead_mask(self, part: slice) -> NDArray[np.bool_]:
         """Return the look-ahead mask `(N, N)` of the N tokens of `part`; all rows have the same mask."""
@@ -274,15 +271,13 @@ class _Contents:
         return _allowed(mask[part, part])
 
     def most_masked_row(self) -> int:
-        """Return the index of the row with the most documents; in a tie, with the most branches, then padding."""
-        counts = [-self.numbers[name].max(axis=1) for name in (BRANCHES, "document_ids") if name in self.numbers]
-        return int(np.lexsort((self.real.sum(axis=1), *counts))[0])
+        """Return the index of the row with the most documents; in a tie, with the most padding."""
+        last = self.numbers.get("document_ids", np.zeros(self.shape)).max(axis=1)
+        return int(np.lexsort((self.real.sum(axis=1), -last))[0])
 
     def title(self) -> str:
-        """Return the title for the picture of the batch: a sentence on its padding, documents or branches."""
+        """Return the title for the picture of the batch: a sentence on its padding or documents."""
         lengths = self.real.sum(axis=1)
-        if BRANCHES in self.numbers:
-            return "Branches share the tokens before them, and continue their positions"
         if (self.numbers.get("document_ids", lengths[:0]) > 0).any():
             return "Several documents share a row, and positions start again in each"
         if not self.real.all():
@@ -297,13 +292,13 @@ class _Contents:
         is_real = self.real[row, part]
         is_padded_query = ~is_real[:, None]
         is_later = ~np.tri(len(is_real), dtype=bool)
-        documents, branches = (
-            self.numbers[name][row, part] if name in self.numbers else None for name in ("document_ids", BRANCHES)
-        )
+        documents = self.numbers["document_ids"][row, part] if "document_ids" in self.numbers else None
 
-        def cells(allowed: NDArray[np.bool_] | None, *numbers: Any, later: bool = False) -> NDArray[np.int8]:
-            """Return the numbers of the cells of a mask, from 0 to 6, as the docstring of `masks` explains them."""
-            codes = reasons(allowed, is_real, *numbers, later=later)
+        def cells(
+            allowed: NDArray[np.bool_] | None, documents: NDArray[Any] | None = None, later: bool = False
+        ) -> NDArray[np.int8]:
+            """Return the numbers of the cells of a mask, from 0 to 5, as the docstring of `masks` explains them."""
+            codes = reasons(allowed, is_real, documents, later=later)
             codes[(codes == PADDING_QUERY) & ~is_real] = PADDING
             if allowed is not None:
                 codes[allowed & is_padded_query] = PADDING_QUERY
@@ -311,7 +306,7 @@ class _Contents:
 
         combined = np.broadcast_to(is_real, is_later.shape)
         matrices, names = {"padding mask": cells(None)}, ["padding"]
-        if is_real.all() and (documents is not None or branches is not None):  # the panel would be blue
+        if is_real.all() and documents is not None:  # the panel would be blue
             matrices, names = {}, []
         if look_ahead or (look_ahead is None and "look_ahead_mask" in self.entries):
             allowed = self.look_ahead_mask(part)
@@ -323,20 +318,17 @@ class _Contents:
         if documents is not None:
             matrices["same document"] = cells(None, documents)
             names.append("document")
-        apart = cells(None, documents, branches)
-        if branches is not None:
-            matrices["same branch or shared"] = apart
-            names.append("branch")
+        is_other = cells(None, documents) == OTHER_DOCUMENT
         hidden = {"padding": np.broadcast_to(~is_real, is_later.shape), "a later token": is_later & is_real}
-        hidden |= {"another document": apart == OTHER_DOCUMENT, "another branch": apart == OTHER_BRANCH}
-        combined = combined & ~hidden["another document"] & ~hidden["another branch"]
+        hidden["another document"] = is_other
+        combined = combined & ~is_other
         visible = np.zeros_like(is_later)  # for at least one kind of layer
         for kind, mask in (self.full or {"": None}).items():
             allowed = combined
             if mask is not None:
                 allowed = combined & _allowed(mask[row, part if mask.shape[1] > 1 else slice(None), part])
             visible |= allowed
-            hidden_cells = cells(allowed, documents, branches, later=not (allowed & is_later).any())
+            hidden_cells = cells(allowed, documents, later=not (allowed & is_later).any())
             if len(self.full) > 1:
                 matrices[f"mask of {kind}"] = hidden_cells
             elif len(names) > 1:
@@ -476,12 +468,11 @@ def _draw_look_ahead(
         part = slice(min(part.stop, contents.shape[1]))
     (words,) = token_labels(batch, tokens, contents.shape, rows=slice(1), span=part, name=name)
     matrices, _ = contents.matrices(0, part, look_ahead=True)
-    apart = {"document_ids": "documents", BRANCHES: "branches"}  # the mask alone would let these attend to each other
-    shown = ["look_ahead_mask", *(apart[name] for name in apart if name in contents.numbers)]
-    cells = list(matrices.values())[-1] if len(shown) > 1 else matrices["look-ahead mask"]
+    is_packed = "document_ids" in contents.numbers  # the mask alone would let the documents attend to each other
+    cells = list(matrices.values())[-1] if is_packed else matrices["look-ahead mask"]
     height = float(ax.get_window_extent().height / figure_of(ax).dpi)
     cell = min(width_of(ax) - inches_of(words), height) / len(words)
-    title = f"{' and '.join(', '.join(shown).rsplit(', ', 1))} of {whose}row 0"
+    title = f"look_ahead_mask{' and documents' if is_packed else ''} of {whose}row 0"
     _draw_matrix(ax, fill(title, int(13 * width_of(ax))), cells, words, contents.real[0, part], cell)
     ax.set_aspect("equal", anchor="N")
     return set(cells.flatten().tolist())
@@ -501,7 +492,7 @@ def _draw_embeddings(ax: Axes, embeddings: Any, part: slice) -> None:
 def _draw_numbers(
     ax: Axes, name: str, numbers: NDArray[Any], is_real: NDArray[np.bool_], first: int = 0, note: str = ""
 ) -> None:
-    """Draw ids of positions, documents or branches as colored cells, with numbers if there is room; padding is gray."""
+    """Draw ids of positions or documents as colored cells, with numbers if there is room; padding is gray."""
     cells: Any = np.ma.masked_array(numbers, mask=~is_real)
     low, high = (int(cells.min()), int(cells.max())) if is_real.any() else (0, 0)
     has_room = width_of(ax) / is_real.shape[1] > 0.07 * len(str(high)) + 0.02
@@ -535,7 +526,7 @@ def _draw_matrix(
 
 
 def _legend(codes: set[int]) -> list[Any]:
-    """Return legend handles for the colors of mask cells: one for each number in `codes`, 0 to 6 as in `masks`."""
+    """Return legend handles for the colors of mask cells: one for each number in `codes`, 0 to 5 as in `masks`."""
     from matplotlib.patches import Patch
 
     return [

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from .._common.compat import indices_of
 from .._common.errors import require_one_split, shorten, type_error, value_error
 from ..collator import DataCollatorWithPositionalEncoding
-from ..documents import BRANCHES
 
 
 def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
@@ -64,16 +63,12 @@ def require_rows(dataset: Any) -> None:
         raise type_error("a data set is a sequence or stream of rows", got=type(dataset).__name__, fix=TO_DATASET)
 
 
-def truncated_lengths(lengths: NDArray[np.int64], collator: Any, first: Any) -> NDArray[np.int64]:
-    """Return the numbers of tokens that rows of the given lengths have after `collator` has truncated them.
-
-    `first` is the first of the rows. Those with `branch_ids` may be longer than the limit, which is on each branch.
-    """
+def truncated_lengths(lengths: NDArray[np.int64], collator: Any) -> NDArray[np.int64]:
+    """Return the numbers of tokens that rows of the given lengths have after `collator` has truncated them."""
     if not isinstance(collator, DataCollatorWithPositionalEncoding) or collator.max_length is None:
         return lengths
     # A row may be several documents, or become several rows.
-    keeps_all = collator.packing or collator.return_overflowing_tokens or collator.branches is not None
-    keeps_all = keeps_all or (isinstance(first, Mapping) and BRANCHES in first)
+    keeps_all = collator.packing or collator.return_overflowing_tokens
     return lengths if keeps_all or not collator.truncation else np.minimum(lengths, collator.max_length)
 
 

@@ -18,7 +18,6 @@ from .._common.integers import as_integer
 from ..collator.warn import supervision_message, unread_masks_message
 from ..documents import (
     BOUNDARIES,
-    BRANCHES,
     PER_TOKEN,
     SUPERVISION,
     TOKEN_INDICES,
@@ -71,9 +70,6 @@ def pack_dataset(
     - A collator that pads with a tokenizer would add a mask of ones. Because of the text, it raises an error that names
       `attention_mask`.
     - For a collator of your own, remove the column with `.remove_columns("attention_mask")`.
-
-    Rows with `branch_ids` need a mask, which a `DataCollatorWithPositionalEncoding` with `model=` makes. With
-    `default_data_collator`, answers attend to each other.
 
     Args:
         dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row. A row can also hold
@@ -140,7 +136,7 @@ def pack_dataset(
         settings["desc"] = "Packing"
         settings["remove_columns"] = names  # a stream replaces its rows by the returned ones
         # Otherwise rows may contain several documents.
-        is_checked = not ({"position_ids", BRANCHES, *BOUNDARIES} - {"attention_mask"}) & set(names)
+        is_checked = not ({"position_ids", *BOUNDARIES} - {"attention_mask"}) & set(names)
         if is_checked:
             _check_lengths(dataset, names, column, max_length, too_long)
     pack_window = _PackWindow(
@@ -183,15 +179,6 @@ class _PackWindow:
         `indices` are the row numbers of the table in the data set, for error messages.
         """
         rows = _read_documents(table, self.column, indices[0] if len(indices) else 0, labels=self.labels)
-        is_long = rows.is_branched & (rows.ids.lengths > self.max_length)
-        if is_long.any():
-            row, limit = int(is_long.argmax()), self.max_length
-            number, length = indices[rows.sample[row]], rows.ids.lengths[row]
-            raise value_error(
-                f"row {number} has {length} tokens with all its branches, and a packed row holds {limit}",
-                got=f"{int(is_long.sum())} such rows, to which too_long={self.too_long!r} does not apply",
-                fix=f"max_length={rows.ids.lengths.max()}, or rows without packing",
-            )
         if not self.is_checked and rows.ids.longest > self.max_length:
             numbers = [indices[row] for row in rows.sample.tolist()]
             _report_long(rows.ids.lengths, self.max_length, self.too_long, numbers, counted=False)
@@ -200,7 +187,7 @@ class _PackWindow:
         if "labels" in columns:
             columns["labels"], _ = rows.supervise(columns["labels"], predicts_next=None if self.labels else False)
         packed = pack_rows(columns, self.max_length, seed=self.seed, first_position=self.first_position)
-        if not self.document_ids and BRANCHES not in packed:  # their positions do not restart with each document
+        if not self.document_ids:
             del packed["document_ids"]
         fills = {name: column.fill for name, column in PER_TOKEN.items()}
         fills |= {"input_ids": self.pad_token_id, "labels": IGNORED, "position_ids": self.first_position}
@@ -215,7 +202,7 @@ class _PackWindow:
 
         columns = {"input_ids", "position_ids"} | ({*_COLUMNS} - {"document_ids"}) & set(names)
         columns |= {"labels"} if self.labels is not None else set()
-        columns |= {"document_ids"} if self.document_ids or BRANCHES in names else set()
+        columns |= {"document_ids"} if self.document_ids else set()
         numbers = {name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in columns}
         return datasets.Features({**numbers, "attention_mask": datasets.Value("string")})
 
@@ -247,7 +234,7 @@ def _read_documents(table: Any, column: str, first_row: int, *, labels: str | No
     documents, _ = read_documents(columns, first_row=first_row, is_packed=is_packed)
     documents = documents.split()
     if labels is not None:
-        documents = documents.with_columns(labels=documents.columns.get("labels", documents.own_labels))
+        documents = documents.with_columns(labels=documents.columns.get("labels", documents.ids))
     if documents.masks and "labels" in documents.columns and first_row == 0:  # the first window
         warn(supervision_message(documents, documents.columns["labels"], None if labels else False))
     return documents

@@ -214,7 +214,7 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
         for number, window in enumerate(self._windows(ranks)):
             lengths = self._lengths(window)
             if self.plan.shapes is None:
-                lengths = truncated_lengths(lengths, self._collate, window[0][1])
+                lengths = truncated_lengths(lengths, self._collate)
             self._check(lengths, window)
             plan = plan_batches(lengths, epoch=(epoch << 32) + number, world_size=ranks, **self._settings)
             if self._repeats:

@@ -328,7 +328,7 @@ def _sampler(
     if (lengths[1:] != lengths[:-1]).any():
         _refuse_default_collator(collator)
     if settings.get("shapes") is None:  # `PadToShapes` truncates no row
-        lengths = truncated_lengths(lengths, collator, next(iter(dataset), None))
+        lengths = truncated_lengths(lengths, collator)
     return TokenBudgetBatchSampler(lengths, **settings)
 
 

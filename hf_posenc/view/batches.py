@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from .._common.errors import value_error
 from .._common.integers import as_integer
-from ..documents import BRANCHES
 from ..masks import AttentionMask, reasons
 from ..positions import SinusoidalPositionalEncoding, frequencies
 from .lab import with_script
@@ -129,12 +128,12 @@ class _Window:
     ) -> dict[str, Any]:
         """Return the rows that the HTML shows, as a dict of JSON values; the arguments are those of `batch_html`."""
         ids, positions = self.numbers("input_ids"), self.numbers("position_ids")
-        documents, branches, reasons = self._numbers_and_reasons()  # reasons by kind of layer
+        documents, reasons = self._documents_and_reasons()  # reasons by kind of layer
         is_real = documents >= 0
         positions = (is_real.cumsum(1) - 1 if positions is None else positions).long()
         types, labels = self.numbers("token_type_ids"), self.numbers("labels") if labels_are_ids is not None else None
         classes: Any = self.batch.get("labels")
-        entries = {"ids": ids, "positions": positions, "documents": documents, "branches": branches}
+        entries = {"ids": ids, "positions": positions, "documents": documents}
         entries |= {"real": is_real.long(), "types": types}
         rows = []
         for index in range(len(documents)):
@@ -163,9 +162,9 @@ class _Window:
             "masks": list(reasons),
         }
 
-    def _numbers_and_reasons(self) -> tuple[torch.Tensor, NDArray[np.int64] | None, dict[str, NDArray[np.int8]]]:
-        """Return the document of each shown token, -1 at padding; its branch; and the codes of each mask's cells."""
-        names = ("attention_mask", "document_ids", BRANCHES, "position_ids")
+    def _documents_and_reasons(self) -> tuple[torch.Tensor, dict[str, NDArray[np.int8]]]:
+        """Return the document of each shown token, -1 at padding, and the codes of each mask's cells."""
+        names = ("attention_mask", "document_ids", "position_ids")
         rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
         if not rows:
             rows = {"attention_mask": torch.ones(self.rows.stop - self.rows.start, self.shape[1], device="cpu")}
@@ -173,15 +172,11 @@ class _Window:
         first = next(iter(masks.values()))
         mask = AttentionMask.from_batch(rows, look_ahead="look_ahead_mask" in self.batch)
         documents = mask.documents[:, self.tokens]
-        branches = None  # a single branch is an ordinary document
-        if mask.branches is not None and bool((mask.branches > 1).any()):
-            branches = mask.branches[:, self.tokens].numpy()
         if first is not None and "attention_mask" not in rows and "document_ids" not in rows:
             is_real = first.any(1) & first.diagonal(dim1=1, dim2=2)  # no query attends to padding
             documents = torch.where(is_real, documents, -1)
         later = mask.look_ahead
-        codes = {name: _reasons(documents.numpy(), branches, full, later=later) for name, full in masks.items()}
-        return documents, branches, codes
+        return documents, {name: _reasons(documents.numpy(), full, later=later) for name, full in masks.items()}
 
     def _full_masks(self) -> dict[str, torch.Tensor | None]:
         """Return the shown part of each 4D `attention_mask` as bool `(B, T, T)`, True where attention is allowed."""
@@ -212,13 +207,11 @@ def _labels(
     return {"labels": shown, "isShifted": is_shifted}
 
 
-def _reasons(
-    documents: NDArray[np.int64], branches: NDArray[np.int64] | None, full: torch.Tensor | None, *, later: bool
-) -> NDArray[np.int8]:
+def _reasons(documents: NDArray[np.int64], full: torch.Tensor | None, *, later: bool) -> NDArray[np.int8]:
     """Return the reason why each query may not attend to each key, `(B, T, T)`; 0 if it may."""
     allowed = None if full is None else full.numpy()
     later = later or (allowed is not None and not np.triu(allowed, 1).any())
-    codes = reasons(allowed, documents >= 0, documents, branches, later=later)
+    codes = reasons(allowed, documents >= 0, documents, later=later)
     codes[(codes == _PADDING_QUERY) & (documents < 0)[:, None, :]] = _PADDING  # as in the pictures
     return codes
 

@@ -7,7 +7,6 @@ const REASONS = [ // class, word in a cell, sentence
   ["other", "other document", "the key belongs to another document"],
   ["hidden", "mask", "the mask of the batch hides the key"],
   ["unused", "query is padding", "the query is padding, and its output is not used"],
-  ["branch", "other branch", "the key belongs to another branch"],
 ];
 // Numbers that are added to the scores of keys: to which the query may attend, and of hidden ones.
 const ADDED = { infinity: ["0", "−∞"], billion: ["0", "−1e9"], ones: ["1", "0"] };
@@ -17,7 +16,6 @@ const minus = (text) => text.replace(/^-(?=[0.]+$)/, "").replace("-", "−"); //
 const fixed = (value, digits) => minus(Math.abs(value) < 1e5 ? value.toFixed(digits) : value.toExponential(1));
 const radians = (angle) => minus(angle && Math.abs(angle) < 0.01 ? String(Number(angle.toPrecision(2))) : angle.toFixed(2));
 const counted = (number) => Math.round(number).toLocaleString("en-US");
-const branchOf = (branch) => (branch > 0 ? `branch ${branch}` : "shared");
 const between = (value, low, high) => Math.max(low, Math.min(high, value));
 // Return an element. Attributes "onclick", "oninput" and so on are listeners.
 function make(name, attributes = {}, ...children) {
@@ -53,7 +51,6 @@ function factsOf({ batch }, of, index) {
   facts.push(of.real[index] ? (position === null ? "no position" : `position ${position}`) : "padding");
   if (of.special?.[index] && of.real[index]) facts.push("special token");
   if (Math.max(...of.documents) > 0 && of.real[index]) facts.push(`document ${of.documents[index]}`);
-  if (of.branches && of.real[index]) facts.push(branchOf(of.branches[index]));
   if (of.types && Math.max(...of.types)) facts.push(`token type ${of.types[index]}`);
   const label = of.labels?.[index], isFirst = of.documents[index] !== of.documents[index - 1];
   const isSeen = batch.settings?.lookAhead === false ? ", which can read it without a look-ahead mask" : "";
@@ -72,11 +69,10 @@ function sentenceOf(shown, query, key) {
   const kept = Number.isNaN(weight) ? "no key is left for the softmax" : `weight ${weight.toFixed(3)}`;
   return `${first} q·k = ${fixed(result.products[query][key], 2)}${divided}; ${kept}.`;
 }
-// True if a query reads padding, another document or branch, or a hidden key. Outputs of padding are not used: no leak.
+// True if a query reads padding, another document, or a hidden key. Outputs of padding are not used: no leak.
 function leaks({ row, result }, query, key, weight) {
-  const reason = result.reasons[query][key], branch = row.branches?.[key];
-  const isOther = row.documents[query] !== row.documents[key] || (branch > 0 && branch !== row.branches[query]);
-  return row.real[query] && weight > 0 && (isOther || reason !== ALLOWED);
+  const isOther = row.documents[query] !== row.documents[key];
+  return row.real[query] && weight > 0 && (isOther || result.reasons[query][key] !== ALLOWED);
 }
 const columnsOf = ({ tokens }) => tokens.map((_, index) => index);
 function cell({ state }, kind, query, key, content, more = {}) {
@@ -96,19 +92,18 @@ function gridOf(shown) {
     const kinds = {
       pad: !isReal, special: isReal && each.special?.[index], query: isQuery, key: chosen && index === state.key,
       begins: packed && isReal && document !== each.documents[index - 1],
-      branches: each.branches?.[index] > 0 && each.branches[index] !== each.branches[index - 1],
     };
     const below = `${each.positions[index] ?? "–"}${packed && isReal ? ` · ${document}` : ""}`;
     const attributes = {
       class: Object.keys(kinds).filter((kind) => kinds[kind]).join(" "), tabindex: isQuery ? 0 : -1,
       "data-row": number, "data-token": index, title: each.tokens[index], "aria-label": factsOf(shown, each, index),
     };
-    const lines = [each.ids?.[index], below, each.branches && isReal && branchOf(each.branches[index]),
-      each.labels && escaped(each.labels[index] ?? "−100")].filter((one) => one || one === 0);
+    const lines = [each.ids?.[index], below, each.labels && escaped(each.labels[index] ?? "−100")]
+      .filter((one) => one || one === 0);
     return tag("td", attributes, tag("span", {}, escaped(each.tokens[index])), ...lines.map((one) => tag("small", {}, one)));
   }
   const nameOf = (each, number) => `row ${number}` + [each.ids && "id", packed ? "position · doc" : "position",
-    each.branches && "branch", each.labels && "label", each.label != null && `label ${each.label}`]
+    each.labels && "label", each.label != null && `label ${each.label}`]
     .filter(Boolean).map((name) => tag("small", {}, name)).join("");
   return tableOf("Tokens of the batch, with position ids. Arrow keys choose the query.", [
     line("column", columnsOf(row).map((index) => tag("th", { scope: "col" }, batch.firstToken + index))),

@@ -230,7 +230,7 @@ def test_check_prints_the_audit(model_folder: Path, capsys: pytest.CaptureFixtur
     from hf_posenc.testing import measure_packing
 
     model = AutoModel.from_pretrained(model_folder)
-    expected = f"{audit.check(model)}\npacked documents and branches in {measure_packing(model)}"
+    expected = f"{audit.check(model)}\npacked documents in {measure_packing(model)}"
     capsys.readouterr()
     assert run("check", model_folder) == 0
     out, err = capsys.readouterr()
@@ -242,7 +242,7 @@ def test_check_prints_the_audit(model_folder: Path, capsys: pytest.CaptureFixtur
     assert "BertModel: sinusoidal positions" in out
     assert "exact, rounded once to float32" in out
     assert "of p / 13^(2i/D)" in out  # the base that suits 40 positions
-    assert "packed documents and branches in BertModel, sdpa: rows isolated (" in out
+    assert "packed documents in BertModel, sdpa: rows isolated (" in out
 
 
 def test_check_counts_texts_with_other_ids_from_the_fast_backend(

@@ -223,9 +223,8 @@ def test_a_given_column_is_read_before_any_format(row: Any, settings: dict[str, 
 def test_other_formats_are_refused_by_the_names_of_their_columns(names: str, words: str) -> None:
     row = {name: "w5" if name not in ("label", "idx") else 1 for name in names.split()}
     for settings in ({}, {"labels": "causal_lm"}):
-        with pytest.raises(ValueError, match=f"(?s){words}") as refused:
+        with pytest.raises(ValueError, match=f"(?s){words}"):
             C(WORDS, **settings)([row])
-        assert "branches" not in str(refused.value)
 
 
 @for_each(

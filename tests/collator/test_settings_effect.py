@@ -42,7 +42,6 @@ VALUES: list[tuple[str, Any, dict[str, list[Any]]]] = [
     ("max_target_length", 4, ROWS),
     ("return_overflowing_tokens", True, ROWS),
     ("stride", 2, ROWS),
-    ("branches", ("other",), ROWS),
     ("token_columns", ("weight",), {"input_ids": [[5, 6, 7], [8, 9]], "weight": [[1, 2, 3], [4, 5]]}),
     ("add_special_tokens", False, ROWS),
     ("on_empty", "keep", EMPTY),

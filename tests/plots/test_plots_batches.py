@@ -18,7 +18,7 @@ from test_plots_positions import note
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSpec, plots
 
 # The numbers of a matrix: the picture's docstring.
-ALLOWED, PADDING, LATER, OTHER, HIDDEN, FROM_PADDING, OTHER_BRANCH = range(7)
+ALLOWED, PADDING, LATER, OTHER, HIDDEN, FROM_PADDING = range(6)
 GRAY = "#6A6A6A"  # labels of padding
 LENGTHS = [4, 2, 1]
 
@@ -197,26 +197,6 @@ def test_numpy_and_tensors_give_the_same_picture() -> None:
     for one, two in zip(ours.axes, theirs.axes, strict=True):
         assert one.get_title() == two.get_title()
         assert all(np.array_equal(a.get_array(), b.get_array()) for a, b in zip(one.images, two.images, strict=True))
-
-
-def test_branches_have_a_panel_and_are_hidden_in_the_look_ahead_mask() -> None:
-    branches, documents = (
-        np.array([[0, 1, 1, 2, 0, 1], [0, 1, 2, 3, 4, -1]]),
-        np.array([[0, 0, 0, 0, 1, 1], [0] * 5 + [-1]]),
-    )
-    packed = {"input_ids": np.ones((2, 6)), "branch_ids": branches, "document_ids": documents}
-    alone = {"input_ids": np.ones((2, 4)), "branch_ids": branches[:, :4]}
-    for batch, title in ((alone, " and"), (packed, ", documents and")):
-        figure = plots.batch(batch | {"look_ahead_mask": np.tri(batch["input_ids"].shape[1], dtype=bool)})
-        figure.draw_without_rendering()
-        assert figure.get_suptitle().startswith("Branches share the tokens before them")
-        assert cells(panel(figure, "branch_ids: 0 to ")) == [str(number) for number in batch["branch_ids"].flatten()]
-        last = panel(figure, f"look_ahead_mask{title} branches of row 0")
-        assert last.title.get_window_extent().x1 <= figure.bbox.x1
-        row = codes(last)[3].tolist()
-        assert row == [ALLOWED, OTHER_BRANCH, OTHER_BRANCH, ALLOWED, OTHER, OTHER][: len(row)]
-    single = plots.batch(alone | {"branch_ids": branches[:, :4].clip(max=1)})
-    assert [axes.get_title() for axes in single.axes] == ["tokens"]  # ordinary rows
 
 
 def test_of_a_large_batch_the_first_rows_and_tokens_are_drawn() -> None:
@@ -525,52 +505,13 @@ def test_each_reason_has_its_color_and_a_name_in_the_legend() -> None:
     assert shown == [[ALLOWED, LATER, LATER], [ALLOWED, ALLOWED, LATER], [HIDDEN, ALLOWED, ALLOWED]]
 
 
-def test_branches_are_hidden_from_each_other_with_a_reason_of_their_own() -> None:
-    entries = {"document_ids": [[0, 0, 0, 1, -1]], "branch_ids": [[0, 1, 2, 0, -1]]}
-    batch = {"input_ids": np.ones((1, 5))} | {name: np.array(ids) for name, ids in entries.items()}
-    figure = plots.masks(batch | {"look_ahead_mask": np.tri(5, dtype=bool)})
-    assert codes(panel(figure, "all combined")).tolist() == [
-        [ALLOWED, LATER, LATER, OTHER, PADDING],  # shared tokens come before all branches
-        [ALLOWED, ALLOWED, OTHER_BRANCH, OTHER, PADDING],
-        [ALLOWED, OTHER_BRANCH, ALLOWED, OTHER, PADDING],
-        [OTHER, OTHER, OTHER, ALLOWED, PADDING],
-        [FROM_PADDING, FROM_PADDING, FROM_PADDING, FROM_PADDING, PADDING],
-    ]
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[-2:] == ["query is padding", "other branch"]
-    several = "No token attends to padding, to a later token, to another document or to another branch"
-    assert figure.get_suptitle() == several
-    alone = plots.masks({"input_ids": np.ones((1, 3)), "branch_ids": np.array([[0, 1, 2]])})
-    assert [axes.get_title() for axes in alone.figure.axes[:2]] == [
-        "same branch or shared",
-        "padding mask of every row",
-    ]
-    assert codes(panel(alone, "same branch"))[0].tolist() == [ALLOWED, OTHER_BRANCH, OTHER_BRANCH]
-
-
-@for_each("side", ["left", "right"])
-@for_each("is_packed", [False, True])
-def test_a_mask_of_branches_is_that_of_attention_mask(side: str, is_packed: bool) -> None:
-    branches, documents = np.array([0, 0, 1, 1, 2, 1, 2, 2, 3]), np.array([0] * 5 + [1] * 4)
-    branches = branches if is_packed else np.maximum.accumulate(branches)
-    pad = ((1, 0), (2, 0)) if side == "left" else ((1, 0), (0, 2))  # the first row is padding
-    rows = {"branch_ids": branches} | ({"document_ids": documents} if is_packed else {})
-    batch = {name: np.pad(row[None], pad, constant_values=-1) for name, row in rows.items()}
-    figure = plots.masks({"input_ids": np.ones((2, 11))} | batch, look_ahead=True)  # the row with the most branches
-    seen = AttentionMask.from_batch(batch, look_ahead=True).dense()[1, 0].numpy()
-    is_real = batch["branch_ids"][1] >= 0
-    assert np.array_equal((codes(panel(figure, "all combined")) == ALLOWED)[is_real], seen[is_real])
-
-
 def test_a_legend_of_all_meanings_is_inside_the_figure() -> None:
-    ids, branches = np.array([[0] * 9 + [1] * 4 + [-1] * 3]), np.array([[0, 1, 1, 2] + [2] * 5 + [0] * 4 + [-1] * 3])
-    window = np.tri(16, dtype=bool) & ~np.tri(16, k=-3, dtype=bool)
+    ids, window = np.array([[0] * 9 + [1] * 4 + [-1] * 3]), np.tri(16, dtype=bool) & ~np.tri(16, k=-3, dtype=bool)
     real = (ids[0] >= 0)[None, None, None]
     batch = {"input_ids": np.ones((1, 16)), "attention_mask": window & real, "document_ids": ids}
-    batch["branch_ids"] = branches
     figure = plots.masks(batch, [["[PAD]"] * 16])  # words for which few matrices fit beside each other
     figure.draw_without_rendering()
-    assert len(figure.legends[0].get_texts()) == 7
+    assert len(figure.legends[0].get_texts()) == 6
     assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
 
 

@@ -1,4 +1,4 @@
-"""Measure which classes of transformers isolate packed documents and branches, and which can compute tokens once.
+"""Measure which classes of transformers isolate packed documents, and which can compute each token once.
 
 `python -m tests.programs.census`.
 
@@ -160,34 +160,14 @@ def mistakes(found: Measured) -> list[str]:
     except ValueError:
         by_mask = math.inf
     mixes = not probe.is_close(alone[-1], other[-1])  # MRA attends to nothing on the CPU
-    by_branches = largest_of_branches(probe, ids[0], spec) if spec.is_causal else math.inf
     wrong = []
-    for name, layout, smallest in (
-        ("rows", check.rows, by_mask),
-        ("flat", check.flat, check.flat.difference),
-        ("branches", check.branches, by_branches),
-    ):
+    for name, layout, smallest in (("rows", check.rows, by_mask), ("flat", check.flat, check.flat.difference)):
         is_accepted = layout.state in ("isolated", "leaks")
         if is_accepted and not (layout.difference is not None and layout.difference <= EXACT):
             wrong.append(f"{check}: {name} leaks")
         if not is_accepted and mixes and smallest is not None and smallest <= EXACT:
             wrong.append(f"{check}: {name} is refused in error")
     return wrong
-
-
-def largest_of_branches(probe: Probe, ids: torch.Tensor, spec: ModelSpec) -> float:
-    """Return the largest difference of a branch to its own row: four shared tokens, and branches of seven and three."""
-    branches = torch.tensor([0] * 4 + [1] * 7 + [2] * 3)
-    positions = torch.tensor([*range(11), 4, 5, 6])
-    mask = AttentionMask.from_batch({"branch_ids": branches[None]}, look_ahead=True).additive(torch.float32)
-    inputs = {"position_ids": positions[None] + spec.first_position, "attention_mask": mask}
-    try:
-        out = probe.run({"input_ids": ids[None], **inputs})[1][0]
-        rows = [probe.run({"input_ids": ids[None, (branches == 0) | (branches == branch)]})[1][0] for branch in (1, 2)]
-    except ValueError:
-        return math.inf
-    differences = [out[branches == branch] - row[4:] for branch, row in enumerate(rows, 1)]
-    return float(torch.cat(differences).abs().max() / rows[0].abs().max())
 
 
 def mistakes_of_once(found: Measured) -> list[str]:
@@ -299,17 +279,7 @@ def tables(results: Results, once: Once, reasons: dict[type[Any], str]) -> str:
     assert not groups, groups
     names = ", ".join(cls.__name__ for cls in reasons)
     lines += [textwrap.fill(f"Not measured, because they did not run on token ids alone: {names}.", 140), ""]
-    apart = {cls for cls, checks in results.items() if all(check.branches.state == "isolated" for check in checks)}
-    largest = max(check.branches.difference or 0.0 for cls in apart for check in results[cls])
-    together = [
-        cls.__name__.removesuffix("ForCausalLM")
-        for cls in transformers.MODEL_FOR_CAUSAL_LM_MAPPING.values()
-        if cls in results.keys() - apart and results[cls][0].rows.state == "isolated"
-    ]
-    text = f"""{len(apart)} classes keep the [branches](masks-and-packing.md#branches) of a row apart; the largest
-difference is {largest:.1g}. All others are refused, among them {len(together)} causal ones that isolate documents with
-`packing=True`:"""
-    lines += ["## Branches", "", textwrap.fill(text, 140), "", listed(together), "", *table_of_once(once)]
+    lines += table_of_once(once)
     return "\n".join(lines).rstrip() + "\n"
 
 

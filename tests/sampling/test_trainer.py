@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import functools
 import re
 import runpy
@@ -15,12 +13,11 @@ import pytest
 import torch
 import transformers
 from installed import GROUPED, before
-from small_models import tiny
 from torch import nn
 from trainer_runs import QUIET, arguments
 from transformers import Trainer
 
-from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, branch_log_probs
+from hf_posenc import DataCollatorWithPositionalEncoding
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a dog", "unsurprisingly, so"] * 4
@@ -335,31 +332,3 @@ def test_the_line_of_the_example_makes_prompts_of_every_saved_collator(
     for row, text in enumerate(("I ride bike", "a")):
         ids = torch.tensor([byte_bpe(text, add_special_tokens=False)["input_ids"]])
         assert torch.equal(model.generate(ids, **options)[0, -4:], generated[row])
-
-
-def test_the_preference_loss_of_the_example_and_the_guide_is_a_mean_over_accumulated_batches(
-    byte_bpe, tmp_path: Path
-) -> None:
-    example = SCRIPT.with_name("15_branches.py")
-    guide = (SCRIPT.parents[1] / "docs" / "trainer.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^class PreferenceTrainer.*?(?=^```)", guide, re.DOTALL | re.MULTILINE)
-    shown = {"Trainer": Trainer, "torch": torch, "branch_log_probs": branch_log_probs}
-    exec(code, shown)
-    answers = {"chosen": [" a", " dog"] * 4, "rejected": [" unsurprisingly, so", " I"] * 4}
-    rows = datasets.Dataset.from_dict({"prompt": [text[:5] for text in TEXTS[:8]], **answers})
-    reference, spec = tiny("llama"), ModelSpec.of(tiny("llama"))
-    spec = dataclasses.replace(spec, accepts=(*spec.accepts, "branch_ids"))
-    pairs = C(
-        byte_bpe, model=spec, text_column="prompt", branches=("chosen", "rejected"), labels="causal_lm", pad_token="eos"
-    )
-    for cls in (runpy.run_path(str(example))["PreferenceTrainer"], shown["PreferenceTrainer"]):
-        runs = []
-        for size, batches in ((8, 1), (2, 4)):
-            sizes = {"per_device_train_batch_size": size, "gradient_accumulation_steps": batches, "max_steps": 1}
-            once = _arguments(tmp_path, **sizes, logging_strategy="steps", logging_steps=1, remove_unused_columns=False)
-            trainer = cls(model=copy.deepcopy(reference), args=once, train_dataset=rows, data_collator=pairs)
-            trainer.reference = reference
-            trainer.train()
-            runs.append([trainer.state.log_history[0][name] for name in ("loss", "grad_norm")])
-        assert runs[0] == pytest.approx(runs[1], rel=1e-4)
-        assert runs[0][1] > 0

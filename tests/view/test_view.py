@@ -92,23 +92,6 @@ def test_labels_of_rows_stand_at_their_rows_and_those_of_a_decoder_at_no_token(w
     assert '"labels":null' in batch.to_html()
 
 
-@pytest.mark.parametrize(
-    ("entries", "reasons"),
-    [
-        ({}, "066006060"),  # row by row, without look-ahead
-        ({"look_ahead_mask": torch.ones(3, 3).tril().bool()}, "022006060"),  # shared tokens come before all branches
-        ({"attention_mask": torch.tensor([[[[1, 0, 0], [1, 1, 0], [1, 0, 1]]]]) > 0}, "022006060"),
-    ],
-)
-def test_branches_are_hidden_from_each_other_with_a_reason_of_their_own(entries: dict[str, Any], reasons: str) -> None:
-    batch = Batch({"input_ids": torch.tensor([[5, 6, 7]]), "branch_ids": torch.tensor([[0, 1, 2]]), **entries})
-    assert f'"reasons":["{reasons}"]' in batch.to_html()
-    assert '"branches":[0,1,2]' in batch.to_html()
-    single = Batch({"input_ids": torch.tensor([[5, 6, 7]]), "branch_ids": torch.tensor([[0, 1, 1]])}).to_html()
-    assert '"branches":null' in single  # an ordinary row
-    assert '"reasons":["000000000"]' in single
-
-
 def test_a_batch_of_100_000_tokens_is_a_small_page_that_names_the_part_it_shows() -> None:
     ids = torch.arange(100_000).reshape(10, 10_000)
     batch = Batch({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
@@ -120,16 +103,14 @@ def test_a_batch_of_100_000_tokens_is_a_small_page_that_names_the_part_it_shows(
 
 
 def test_masks_have_the_colors_of_the_pictures() -> None:
-    ids, documents, branches = (torch.tensor([row]) for row in ([5, 6, 7, 8, 0], [0, 0, 0, 1, -1], [0, 1, 2, 0, -1]))
-    batch = Batch({"input_ids": ids, "document_ids": documents, "branch_ids": branches})
-    batch["look_ahead_mask"] = torch.ones(5, 5).tril().bool()
+    ids, documents = torch.tensor([[5, 6, 7, 0]]), torch.tensor([[0, 0, 1, -1]])
+    batch = Batch({"input_ids": ids, "document_ids": documents, "look_ahead_mask": torch.ones(4, 4).tril().bool()})
     patches = plots.masks(batch).figure.legends[0].legend_handles
     meanings = {
         "yes": "may attend",
         "padding": "padding",
         "later": "later token (look-ahead)",
         "other": "other document",
-        "branch": "other branch",
     }
     drawn = {patch.get_label(): to_hex(patch.get_facecolor()) for patch in patches}
     for name, meaning in meanings.items():
@@ -256,23 +237,6 @@ class TestInBrowser:
         view.token(0, 3).hover()
         assert "document 1" in view.sentence()
         assert view.page.locator(".legend").inner_text().split() == ["may", "attend", "later", "other", "document"]
-
-    def test_branches_are_named_at_tokens_and_in_refusals(self, opened: Callable[..., View]) -> None:
-        ids = {"input_ids": [5, 6, 7, 6, 8], "branch_ids": [0, 1, 1, 2, 2], "position_ids": [0, 1, 2, 1, 2]}
-        batch = Batch({name: torch.tensor([row]) for name, row in ids.items()})
-        batch["look_ahead_mask"] = torch.ones(5, 5).tril().bool()
-        view = opened(batch)
-        assert view.token(0, 0).locator("small").all_inner_texts() == ["5", "0", "shared"]
-        assert view.token(0, 4).locator("small").all_inner_texts() == ["8", "2", "branch 2"]
-        first = view.page.locator("td.branches").evaluate_all("cells => cells.map(cell => cell.dataset.token)")
-        assert first == ["1", "3"]
-        view.cell(4, 2).hover()
-        assert "key “7” at position 2: the key belongs to another branch" in view.sentence()
-        assert view.page.locator(".legend").inner_text().split() == ["may", "attend", "later", "other", "branch"]
-        assert view.page.locator(".all b").count() == 0
-        mask = batch["look_ahead_mask"][None, None]  # branches see each other
-        wrong = opened(Batch(batch | {"attention_mask": mask}))
-        assert wrong.page.locator(".all b").count() > 0
 
     def test_a_click_stays_through_moves_of_the_mouse(self, opened: Callable[..., View], word_level: Any) -> None:
         view = opened(collator(word_level)(TEXTS))

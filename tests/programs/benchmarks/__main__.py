@@ -22,7 +22,7 @@ import datasets
 import torch
 import transformers
 
-from . import branches, corpora, encoder, encoding, growth, masks, once, plans, rows, text
+from . import corpora, encoder, encoding, growth, masks, once, plans, rows, text
 from .measuring import Case, draw, markdown, recorded, replace_tables, take_turns
 
 
@@ -42,7 +42,6 @@ STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Tables": encoding.tables,
     "Sums": encoding.sums,
     "Masks": masks.run,
-    "Branches": branches.run,
     "Once": once.run,
     "Plans": plans.run,
     "Encoder": encoder.run,
