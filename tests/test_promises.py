@@ -41,6 +41,7 @@ def test_the_public_names() -> None:
         "__version__",
         "audit",
         "branch_log_probs",
+        "compute_once",
         "corpus",
         "fixed_bases",
         "frequencies",
