@@ -69,6 +69,14 @@ def written(model: Any) -> list[Any]:
     return [*weights, *model.parameters()]
 
 
+def computed_once(model: Any) -> list[Any]:
+    """The logits of two equal batches in one, and the tokens that were computed."""
+    once = hf_posenc.compute_once(model)
+    logits = model(input_ids=IDS.repeat(2, 1), attention_mask=MASK.repeat(2, 1)).logits
+    once.remove()
+    return [logits, *once.tokens]
+
+
 def masks() -> list[AttentionMask]:
     mask = AttentionMask.from_batch({"attention_mask": MASK}, look_ahead=True)
     return [
@@ -124,6 +132,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     **{f"ModelSpec {name}": lambda _, model=model: asdict(ModelSpec.of(model)) for name, model in MODELS.items()},
     "audit": lambda _: str(hf_posenc.audit.check(MODELS["gpt2"])),
     "use_sinusoidal_positions": lambda _: written(MODELS["bert"]),
+    **{f"compute_once {name}": lambda _, name=name: computed_once(MODELS[name]) for name in ("llama", "gpt2")},
     "testing": lambda _: hf_posenc.testing.assert_packed_equals_alone(MODELS["gpt2"], IDS.tolist()),
     "testing.measure_packing": lambda _, model=MODELS["gpt2"]: str(hf_posenc.testing.measure_packing(MODELS["bert"])),
     "DataCollatorWithPositionalEncoding": lambda t: C(t)(TEXTS),

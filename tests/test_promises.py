@@ -40,6 +40,7 @@ def test_the_public_names() -> None:
         "TokenLogMixin",
         "__version__",
         "audit",
+        "compute_once",
         "corpus",
         "fixed_bases",
         "frequencies",

@@ -506,14 +506,15 @@ class _Comparison:
         count = 0 if probe.input_table is None else len(probe.input_table)
         special = [token for token in found if type(token) is int and 0 <= token < count]
         room = configured_length(head.config)
-        longer = 30 if room is None else min(30, max(0, room - 24))
+        longer = 30 if room is None else min(30, room - 24)  # below 0 for tables of fewer than 24 positions
         self.batches: dict[bool, list[dict[str, torch.Tensor]]] = {False: [], True: []}
-        for more, left in itertools.product((0, longer), (False, True)):
-            lengths = (14 + more, 18 + more, 12 + more, 11, 7 + more)
+        for more, left in itertools.product((min(longer, 0), longer), (False, True)):
+            lengths = [max(2, length) for length in (14 + more, 18 + more, 12 + more, 11 + min(more, 0), 7 + more)]
             rows = [rng.choice(some[9:] if len(some) > 18 else some, length) for length in lengths]
             for row, shared in zip(rows, (9, 9, 9, 5), strict=False):
-                row[:shared] = some[:shared]
-            rows[-1][1 : 1 + len(special)] = special  # ESM scales a row by its share of mask tokens
+                count = max(1, shared + min(more, 0))
+                row[:count] = some[:count]
+            rows[-1][1:] = [*special, *rows[-1][1:]][: len(rows[-1]) - 1]  # ESM scales a row by its mask tokens
             rows.append(rows[1])
             ids = np.full((6, max(lengths)), probe.padding_id)
             mask = np.zeros_like(ids)

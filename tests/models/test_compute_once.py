@@ -404,6 +404,14 @@ def test_a_model_that_differs_is_refused_with_three_lines_and_left_unchanged(nam
         assert not module._forward_pre_hooks
 
 
+@pytest.mark.parametrize("positions", [8, 16, 23, 24, 40])
+@pytest.mark.parametrize("cls", ["BertForMaskedLM", "RobertaForMaskedLM", "GPT2LMHeadModel"])
+def test_models_of_few_positions_are_compared_on_shorter_rows(cls: str, positions: int) -> None:
+    name = "n_positions" if cls.startswith("GPT2") else "max_position_embeddings"
+    batch = labelled(padded([[5, 6, 7], [5, 6, 7], [5, 6]]))
+    assert compare(make(cls, **{name: positions}), batch).calls == 1
+
+
 def test_other_objects_are_refused_by_type() -> None:
     for value in ("bert-base-uncased", transformers.LlamaConfig, nn.Linear(2, 2)):
         with pytest.raises(TypeError, match="compute_once takes a Hugging Face model"):
