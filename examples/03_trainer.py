@@ -104,7 +104,7 @@ def accuracy_of(
             logging_strategy="no",
             disable_tqdm=True,
         )
-        trainer = Trainer(model, args, train_dataset=train, data_collator=collate, processing_class=collate)
+        trainer = Trainer(model, args, train_dataset=train, data_collator=collate, processing_class=collate.tokenizer)
         trainer.train()
         output = trainer.predict(held_out)
     return float(np.mean(output.predictions.argmax(axis=-1) == output.label_ids))

@@ -144,7 +144,7 @@ def curve_of(
             train_dataset=train,
             eval_dataset=held_out,
             data_collator=collate,
-            processing_class=collate,
+            processing_class=collate.tokenizer,
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()

@@ -188,7 +188,7 @@ def trained(
             train_dataset=train,
             eval_dataset=held_out.shuffle(seed=SEED).select(range(200)),
             data_collator=collate,
-            processing_class=collate,
+            processing_class=collate.tokenizer,
             compute_metrics=exact_match,
             callbacks=[Progress()],
         )

@@ -59,11 +59,12 @@ def train(folder: Path) -> None:
         train_dataset=tokenized["train"],
         eval_dataset=tokenized["test"],
         data_collator=collate,
-        processing_class=collate,
+        processing_class=tokenizer,
     )
     trainer.train(resume_from_checkpoint=get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None)
     print(f"loss per label: {trainer.evaluate()['eval_loss']:.4f}")
     trainer.save_model(str(folder / "trained"))
+    collate.save_pretrained(folder / "trained")
 
 
 def generate(folder: Path) -> None:

@@ -336,7 +336,7 @@ OTHERS = {
     *("VALUE", "forward", "model", "table", "length", "rows", "self.positions", "main", "rgba", "weight"),
     *("block_mask", "dense", "varlen", "from_pretrained", "mask.bool", "text.decode", "table.rename_columns"),
     *("frame.to_dict", "frame.to_dicts", "accelerator.prepare", "trainer.get_train_dataloader", "ray.shutdown"),
-    *("frame.drop_nulls", "frame.cast", "table.filter", "hf_posenc.plots.batch"),
+    *("frame.drop_nulls", "frame.cast", "table.filter", "hf_posenc.plots.batch", "collate.tokenizer"),
     *("figure.add_subplot", "glob.escape", "document.querySelectorAll", "AutoModel.from_config", "AddedToken"),
     *("ParallelismConfig", "TemplateProcessing"),
 }

@@ -7,15 +7,11 @@ No other module asks for a version or uses a private name, except for `_paramete
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
-
-from .errors import shorten, value_error
 
 if TYPE_CHECKING:
     import torch
@@ -25,58 +21,6 @@ if TYPE_CHECKING:
 
 # The argument of a model's `forward` that takes its key-value cache: `cache` since transformers 5.24.
 CACHES = ("cache", "cache_params", "past_key_values")
-
-
-def apply_chat_template(processor: Any, conversation: Any, settings: Mapping[str, Any]) -> Any:
-    """Return `ProcessorMixin.apply_chat_template(processor, conversation, **settings)`, for texts alone.
-
-    transformers 5.0 to 5.3 have no `processor_kwargs`, and fail with `tokenize=True` at a content that is a string. So
-    they only render the texts here, which are then tokenized as transformers 5.4 does.
-    """
-    from transformers import PreTrainedTokenizerBase, ProcessorMixin
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    names = inspect.signature(ProcessorMixin.apply_chat_template).parameters
-    if settings.get("sanitize_control_tokens") and "sanitize_control_tokens" not in names:
-        raise value_error(
-            "this version of transformers cannot sanitize control tokens",
-            got=f"sanitize_control_tokens=True with transformers {version('transformers')}",
-            fix="pip install 'transformers>=5.23'",
-        )
-    if "processor_kwargs" in names:
-        return ProcessorMixin.apply_chat_template(processor, conversation, **settings)
-    settings = {**settings}
-    processor_kwargs = dict(settings.pop("processor_kwargs", None) or {})
-    settings.pop("sanitize_control_tokens", None)
-    tokenize, return_dict = settings.pop("tokenize", False), settings.pop("return_dict", False)
-    call = inspect.signature(PreTrainedTokenizerBase.__call__).parameters
-    processor_kwargs = {name: settings.pop(name) for name in sorted(settings.keys() & call.keys())} | processor_kwargs
-    texts = ProcessorMixin.apply_chat_template(processor, conversation, **settings, tokenize=False)
-    if not tokenize:
-        return texts
-
-    is_batch = not isinstance(texts, str)
-    texts, chats = (texts, conversation) if is_batch else ([texts], [conversation])
-    contents = [message["content"] for chat in chats for message in chat]
-    parts = [part for content in contents if isinstance(content, list) for part in content]
-    if other_parts := [part for part in parts if part["type"] != "text" and len(part) > 1]:
-        raise value_error("a collator processes only texts", got=shorten(other_parts[0]), fix="leave it out")
-    tokenizer = processor.tokenizer
-    if tokenizer.bos_token is not None and texts[0].startswith(tokenizer.bos_token):
-        processor_kwargs["add_special_tokens"] = False
-    if not return_dict:
-        return processor(text=texts, **processor_kwargs)["input_ids"]
-    if not settings.pop("return_assistant_tokens_mask", False):
-        return processor(text=texts, **processor_kwargs)
-    template = tokenizer.get_chat_template(settings.pop("chat_template", None))
-    values = {**tokenizer.special_tokens_map, **settings}
-    _, spans = render_jinja_template(chats, chat_template=template, return_assistant_tokens_mask=True, **values)
-    rows = processor(text=texts, **processor_kwargs, return_offsets_mapping=True)
-    rows["assistant_masks"] = [
-        [int(any(start < last and first < end for first, last in row_spans)) for start, end in offsets]
-        for offsets, row_spans in zip(rows.pop("offset_mapping"), spans, strict=True)
-    ]
-    return rows.convert_to_tensors(processor_kwargs.get("return_tensors"))
 
 
 def render_chat(

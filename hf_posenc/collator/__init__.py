@@ -3,8 +3,7 @@
 `config` resolves the settings once. A call reads its input (`inputs`), then tokenizes and pads it (`pipeline`). Beside
 this way lie tokenized input (`token_ids`), labels (`labels`), targets (`targets`), packed batches (`packed_batches`),
 further columns (`arrays`) and tokenized columns (`columns`). `embed` adds embeddings, `fit` removes keys that the model
-does not accept, `save` reads and writes collators, `processor` makes the class a processor of transformers, and
-`inference` makes batches by a token budget.
+does not accept, `save` reads and writes collators, and `inference` makes batches by a token budget.
 """
 
 from .batch import Batch, real_tokens, written_tokens

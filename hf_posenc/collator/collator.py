@@ -31,7 +31,6 @@ from .fit import fit_batch, left_padding_warning
 from .inference import Batches
 from .inputs import empty_batch, is_columns, is_lazy_batch
 from .pipeline import arrange, tokenize
-from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
 from .warn import Warnings, warn_of_batch, warn_of_source, warn_of_tokens
 
@@ -51,7 +50,7 @@ Table = TypeVar("Table", bound=_Table)
 
 
 @refuses_unknown_keywords
-class DataCollatorWithPositionalEncoding(Processor):
+class DataCollatorWithPositionalEncoding(Settings):
     r"""Data collator that turns texts, rows or columns into ids, masks, position ids and embeddings.
 
     The type of the input decides the type of the output:
@@ -63,8 +62,7 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     Call `batch(x)` or `columns(x)` to choose the output explicitly. A collator is immutable and picklable, and equals
     any collator with the same tokenizer, settings and table. A call never modifies its arguments. Without `embedding`
-    a collator makes CPU tensors only and may run in any worker. It is also a `ProcessorMixin` of transformers: pass it
-    to `Trainer` as `processing_class`, to save it in checkpoints and to align the model's special tokens.
+    a collator makes CPU tensors only and may run in any worker.
 
     Shapes: B rows, T tokens per row after padding, D the width of the embeddings. In bool masks, True means "may be
     attended to".
@@ -239,18 +237,34 @@ class DataCollatorWithPositionalEncoding(Processor):
         """Position id of a document's first token: that of `model` (2 for RoBERTa), or else that of `embedding`."""
         return self._config.first_position
 
+    @property
+    def model_input_names(self) -> list[str]:
+        """Names of the inputs that the tokenizer makes; `Trainer(processing_class=collate)` reads them."""
+        return list(self.tokenizer.model_input_names)
+
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
+        fix = None
         if name in self.__dataclass_fields__:
-            raise dataclasses.FrozenInstanceError(
-                explain(
-                    "the settings of a collator cannot be changed, only replaced in a new one",
-                    got=f"collate.{name} = {shorten(value)}",
-                    fix=f"collate = collate.replace({name}={shorten(value)})",
-                )
-            )
+            fix = f"collate = collate.replace({name}={shorten(value)})"
+        elif not name.startswith("_") and hasattr(self.tokenizer, name):
+            fix = f"tokenizer.{name} = {shorten(value)}, and then a collator of this tokenizer"
+        if fix is not None:
+            rule = "the settings of a collator cannot be changed, only replaced in a new one"
+            raise dataclasses.FrozenInstanceError(explain(rule, got=f"collate.{name} = {shorten(value)}", fix=fix))
         object.__setattr__(self, name, value)
+
+    if not TYPE_CHECKING:  # type checkers would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            fix = None
+            if not name.startswith("_") and hasattr(vars(self).get("tokenizer"), name):
+                fix = (
+                    f"collate.tokenizer.{name}; a pipeline takes tokenizer=collate.tokenizer, a trainer "
+                    "processing_class=collate.tokenizer"
+                )
+            raise AttributeError(explain(f"a collator has no attribute '{name}'", fix=fix), name=name, obj=self)
 
     @overload
     def __call__(self, given: Sequence[Any]) -> Batch: ...  # rows
@@ -259,7 +273,7 @@ class DataCollatorWithPositionalEncoding(Processor):
     @overload
     def __call__(self, given: Table) -> Table: ...
     @overload
-    def __call__(self, given: Any = None, **settings: Any) -> Any: ...  # a data frame, or a call as a processor
+    def __call__(self, given: Any) -> Any: ...  # a data frame
     def __call__(self, given: Any = None, **settings: Any) -> Any:
         """Return columns if `given` is columns, otherwise `batch(given)`.
 
@@ -267,19 +281,16 @@ class DataCollatorWithPositionalEncoding(Processor):
         `columns(given)` returns and of the given ones, without the texts that were read. If a long text became several
         rows, given values are repeated. `Dataset.map` adds the given columns itself, so the batches that it passes give
         only the new ones. The result of a table or data frame is a `pyarrow.Table` of all columns.
-
-        `collate(text=..., text_pair=..., text_target=..., **settings)` returns the `BatchEncoding` of the tokenizer for
-        these arguments, as processors of transformers do. Keywords without `text` and `text_target` raise `TypeError`.
         """
-        if given is None and settings.keys() & {"text", "text_target"}:
-            return self._process(**settings)
         if settings:
             named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
+            fix = f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)"
             raise type_error(
                 "collate(...) takes only rows or columns; settings are arguments of the collator",
                 got=named,
-                fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows); "
-                "a pipeline takes tokenizer=collate.tokenizer",
+                fix=f"collate.tokenizer({named})"
+                if given is None
+                else f"{fix}; a pipeline takes tokenizer=collate.tokenizer",
             )
         if not is_columns(given):
             return self.batch(given)
@@ -505,16 +516,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             collator._module = self._module
         return collator
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as a dict of JSON values, with the name of the class; the tokenizer is not in it.
-
-        `to_json_string` and `to_json_file` of transformers write this dict.
-        """
-        embedding = self._config.embedder.state(weights=False)
-        return {**save.json_values(self._config.saved), "embedding": embedding, "processor_class": type(self).__name__}
-
     def save_pretrained(self, save_directory: Any) -> list[str]:
-        r"""Save the collator in a folder: `hf_posenc.json`, `processor_config.json` and the tokenizer's files.
+        r"""Save the collator in a folder: `hf_posenc.json` and the tokenizer's files.
 
         Weights are never saved. `backend` is not saved either, because it does not change the output; the loaded
         collator has the default.

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 # Part of every fingerprint. Increase it if the same input gives another output, or if keys of the file change meaning.
 FORMAT_VERSION = 3
 FILE_NAME = "hf_posenc.json"
-# The file in which `AutoProcessor` finds the name of the class.
-PROCESSOR = "processor_config.json"
-# Arguments of `from_pretrained` that are passed to transformers. `AutoProcessor` adds `trust_remote_code`.
+# Arguments of `from_pretrained` that are passed to transformers.
 _HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
 Files = tuple[tuple[str, bytes], ...]
@@ -105,7 +103,7 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     if folder.is_file():
         raise value_error("save_pretrained writes into a folder, and this is a file", got=str(folder))
     folder.mkdir(parents=True, exist_ok=True)
-    version, cls, _kind, files, settings, table = state
+    version, _cls, _kind, files, settings, table = state
     digests = {name: _digest(name, content) for name, content in files if name not in _MAY_CHANGE}
     kind = None if calls_only_rust(tokenizer) else type(tokenizer).__name__  # None if only its Rust part is used
     record = {"class": kind, "number_of_ids": number_of_ids(tokenizer), "sha256": digests}
@@ -113,7 +111,6 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     contents = {
         **dict(files),
         FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode(),
-        PROCESSOR: (json.dumps({"processor_class": cls.__name__}, indent=2) + "\n").encode(),
     }
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +154,6 @@ collate = {name}.from_pretrained("{repo_id}"{table})
 batch = collate(["I ride bike", "bike ride I, she said"])
 ```
 
-After this import, `AutoProcessor.from_pretrained("{repo_id}")` returns the collator as well.
 `AutoTokenizer.from_pretrained("{repo_id}")` returns its tokenizer, without hf-posenc.
 
 ## Settings
@@ -182,11 +178,7 @@ def warn_of_saved(name: str) -> None:
 def load(cls: type[Any], name: str | Path, options: Mapping[str, Any]) -> Any:
     """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
     names = [field.name for field in dataclasses.fields(cls)]
-    changes = {
-        option: value
-        for option, value in options.items()
-        if option not in (*_HUB, "trust_remote_code") and not option.startswith("_")  # as in _from_auto
-    }
+    changes = {option: value for option, value in options.items() if option not in _HUB}
     others = {"tokenizer": "collate.replace(tokenizer=...), once it is loaded"}
     refuse_unknown(changes, [*(name for name in names if name != "tokenizer"), *_HUB], others)
     hub = {option: value for option, value in options.items() if option in _HUB and value is not None}

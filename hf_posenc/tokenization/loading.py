@@ -48,7 +48,7 @@ _NO_LIMIT = 10**9
 # goes through all numbers up to the largest id: up to this limit it takes 64 MB, for an id of 4 billion all memory.
 _LARGEST_ID = 2**24
 # Held while the limit and the padding of a private Rust tokenizer change, because several collators may share it.
-STATE_LOCK = threading.Lock()
+_STATE_LOCK = threading.Lock()
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
 # Keys with the origin of a tokenizer, left out because equal tokenizers must give equal files.
@@ -120,7 +120,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
 
     Raise `ValueError` if a slow tokenizer has other ids when it is rebuilt from its files.
     """
-    with STATE_LOCK, tempfile.TemporaryDirectory() as name:
+    with _STATE_LOCK, tempfile.TemporaryDirectory() as name:
         if tokenizer.is_fast:  # a call may have set padding and truncation
             remove_state(tokenizer.backend_tokenizer)
         folder = Path(name)

@@ -905,9 +905,9 @@ def test_replace_parses_the_tokenizer_again_only_for_another_tokenizer_or_pad_to
     assert all(other.replace(max_length=None, truncation=True, embedding=None) == one for other in others)
     padded, replaced = one.replace(pad_token="[SEP]"), one.replace(tokenizer=byte_bpe, pad_token="eos")
     assert not shares(padded)
-    assert padded.pad_token_id == wordpiece.sep_token_id
+    assert padded.tokenizer.pad_token_id == wordpiece.sep_token_id
     assert not shares(replaced)
-    assert replaced.pad_token_id == byte_bpe.eos_token_id
+    assert replaced.tokenizer.pad_token_id == byte_bpe.eos_token_id
 
 
 @pytest.fixture
@@ -920,21 +920,17 @@ def eager_threads() -> Iterator[None]:
 
 
 def test_collators_that_share_a_tokenizer_do_not_influence_one_another(wordpiece, slow, eager_threads) -> None:
-    words = {"text": "I ride bike, " * 9, "truncation": True}
     for tokenizer in (wordpiece, slow):
         one = C(tokenizer, max_length=12)
         other = one.replace(max_length=5, padding_side="left")
         before = [pickle.dumps(each) for each in (one, other)]
         expected = [each(["I ride bike", "a"])["input_ids"] for each in (one, other)]
 
-        def call(number: int, pair=(one, other), length=(12, 5), expected=expected) -> bool:
+        def call(number: int, pair=(one, other), expected=expected) -> bool:
             side = number % 2
             if not number % 20:
                 pickle.dumps(pair[side].replace(max_length=7 + number))
-            row = pair[side](**words, max_length=length[side])["input_ids"][0]
-            return len(row) == length[side] and torch.equal(
-                pair[side](["I ride bike", "a"])["input_ids"], expected[side]
-            )
+            return torch.equal(pair[side](["I ride bike", "a"])["input_ids"], expected[side])
 
         with ThreadPoolExecutor(4) as pool:
             assert all(pool.map(call, range(300)))

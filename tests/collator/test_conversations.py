@@ -136,3 +136,35 @@ def test_a_tokenizer_without_a_chat_template_is_refused(tokenizer: Any) -> None:
         C(tokenizer)(CONVERSATIONS)
     with pytest.raises(ValueError, match=r"a list of conversations"):
         C(tokenizer)(CONVERSATIONS[0])
+
+
+# As in Qwen2.5, Qwen3, Qwen2.5-VL, Gemma 3 and Idefics 3. Each text must appear in the row once.
+TEMPLATES = {
+    "strings": "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}",
+    "strings, and nothing of a list": "{{ message.role }}: {% if message.content is string %}{{ message.content }}"
+    "{% endif %}",
+    "both": "{{ message.role }}: {% if message.content is string %}{{ message.content }}{% else %}"
+    "{% for part in message.content %}{% if 'text' in part %}{{ part.text }}{% endif %}{% endfor %}{% endif %}",
+    "lists, or strings without their spaces": "{{ message.role }}: {% if message.content is string %}"
+    "{{ message.content | trim }}{% elif message.content is iterable %}{% for part in message.content %}"
+    "{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}{% endif %}",
+    "lists": "{{ message.role }}: {% for part in message.content %}{% if part.type == 'text' %}{{ part.text }}"
+    "{% endif %}{% endfor %}",
+    "strings of assistants": "{{ message.role }}: {% if message.role == 'assistant' or message.content is string %}"
+    "{{ message.content + '</s>' }}{% else %}{% for part in message.content %}{{ part.text }}{% endfor %}{% endif %}",
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_no_text_of_a_conversation_is_lost_whether_the_template_reads_strings_or_lists(
+    tokenizer: Any, template: str
+) -> None:
+    """Each text of a message is compared with the row, in which it stands once."""
+    tokenizer.chat_template = "{% for message in messages %}" + TEMPLATES[template] + "{% endfor %}"
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "I ride "}, {"type": "text", "text": "bike"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "she said"}]},
+    ]
+    (row,) = C(tokenizer).decode(C(tokenizer)([messages]))
+    assert row.count("I ride bike") == row.count("she said") == 1
+    assert "text" not in row

@@ -711,7 +711,11 @@ def test_flat_rows_filled_to_a_budget_give_the_gradients_of_the_single_documents
     model = build("gpt2")
     collate = collator(model, packing="flat")
     trainer = Roomy(
-        model=model, args=arguments(tmp_path), train_dataset=rows(), data_collator=collate, processing_class=collate
+        model=model,
+        args=arguments(tmp_path),
+        train_dataset=rows(),
+        data_collator=collate,
+        processing_class=collate.tokenizer,
     )
     trainer.train()
     assert trainer.state.global_step == 1

@@ -206,7 +206,7 @@ def _gpt2(kind: str) -> Any:
 
 @pytest.mark.parametrize("pad_token", ["eos", None])
 def test_a_gpt2_without_padding_token_trains_as_with_the_stock_line(byte_bpe, tmp_path: Path, pad_token) -> None:
-    """Trainer copies the special tokens of a tokenizer or processor to the model, and needs a padding token there."""
+    """Trainer copies the special tokens of the collator's tokenizer to the model, which needs a padding token."""
     models, trainers = [_gpt2("GPT2ForSequenceClassification") for _ in range(2)], []
     if pad_token is None:
         byte_bpe.pad_token = byte_bpe.eos_token
@@ -214,7 +214,7 @@ def test_a_gpt2_without_padding_token_trains_as_with_the_stock_line(byte_bpe, tm
     byte_bpe.pad_token = byte_bpe.eos_token
     given = _arguments(tmp_path, save_strategy="steps", save_steps=2, logging_strategy="steps", logging_steps=1)
     for model, processing, collator in (
-        (models[0], collate, collate),
+        (models[0], collate.tokenizer, collate),
         (models[1], byte_bpe, transformers.DataCollatorWithPadding(byte_bpe)),
     ):
         trainer = Trainer(
@@ -235,7 +235,24 @@ def test_a_gpt2_without_padding_token_trains_as_with_the_stock_line(byte_bpe, tm
             assert getattr(models[0].generation_config, ids) == getattr(models[1].generation_config, ids)
     assert ours.evaluate()["eval_loss"] == stock.evaluate()["eval_loss"]
     assert ours.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2")).global_step == 3
-    assert transformers.AutoProcessor.from_pretrained(tmp_path / "checkpoint-2") == collate
+
+
+@pytest.mark.parametrize("pad_token_id", [None, 3])
+def test_a_collator_as_processing_class_is_saved_and_aligns_no_ids(wordpiece, tmp_path: Path, pad_token_id) -> None:
+    """The checkpoint has an equal collator, and the configuration of the model the ids that it had before."""
+    model = _gpt2("GPT2ForSequenceClassification")
+    model.config.pad_token_id = pad_token_id
+    collate = C(wordpiece, model=model)
+    given = _arguments(tmp_path, save_strategy="steps", save_steps=1, max_steps=1)
+    rows = _texts().map(collate, batched=True, remove_columns="text")
+    trainer = Trainer(model, given, train_dataset=rows, data_collator=collate, processing_class=collate)
+    if pad_token_id is None:
+        with pytest.raises(ValueError, match="no padding token is defined"):
+            trainer.train()
+        return
+    trainer.train()
+    assert (model.config.pad_token_id, model.config.bos_token_id, model.config.eos_token_id) == (pad_token_id, 7, 7)
+    assert C.from_pretrained(tmp_path / "checkpoint-1") == collate
 
 
 def test_generated_rows_and_labels_are_padded_with_the_tokenizers_token(wordpiece, tmp_path: Path) -> None:
@@ -250,7 +267,7 @@ def test_generated_rows_and_labels_are_padded_with_the_tokenizers_token(wordpiec
     rows = _texts().map(lambda row: {"target": row["text"]}, remove_columns="label")
     generates = {"predict_with_generate": True, "generation_max_length": 40, "remove_unused_columns": False}
     settings = transformers.Seq2SeqTrainingArguments(str(tmp_path), **generates, **QUIET)
-    trainer = transformers.Seq2SeqTrainer(model=model, args=settings, data_collator=collate, processing_class=collate)
+    trainer = transformers.Seq2SeqTrainer(model=model, args=settings, data_collator=collate, processing_class=wordpiece)
     labels = trainer.predict(rows).label_ids
     assert set(labels[:, -1].tolist()) == {wordpiece.pad_token_id}
 

@@ -337,7 +337,7 @@ def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) 
         train_dataset=rows("target"),
         eval_dataset=rows("target").select(range(8)),
         data_collator=collate,
-        processing_class=collate,
+        processing_class=collate.tokenizer,
     )
     trainer.train()
     result = trainer.predict(trainer.eval_dataset)

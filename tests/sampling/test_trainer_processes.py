@@ -168,7 +168,7 @@ def _train_one(
         ),
         train_dataset=data,
         data_collator=collate,
-        processing_class=collate,
+        processing_class=collate.tokenizer,
         callbacks=[steps],
     )
     trainer.train()
