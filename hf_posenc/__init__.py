@@ -7,6 +7,8 @@ from importlib.metadata import version as _version
 
 import lazy_loader as _lazy_loader
 
+from ._common import errors as _errors
+
 __version__ = _version("hf-posenc")
 _attribute, __dir__, __all__ = _lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
@@ -41,10 +43,8 @@ def __getattr__(name: str) -> object:
     except AttributeError:
         if name not in {**_MEANT, **_ROOMS}:
             raise
-    from ._common.errors import explain
-
     meant = _MEANT.get(name, name)
     room = _ROOMS.get(meant.split()[0])
     # An `AttributeError` would lose its message in `from hf_posenc import ...`.
     fix = f"from hf_posenc{f'.{room}' if room else ''} import {meant}"
-    raise ImportError(explain(f"hf_posenc has no name '{name}'", fix=fix))
+    raise ImportError(_errors.explain(f"hf_posenc has no name '{name}'", fix=fix))

@@ -19,6 +19,7 @@ from .arrays import as_array
 from .inputs import as_list, label_names
 from .other_columns import name_taken, padded_indices
 from .pipeline import tokenize
+from .targets import pad_targets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,8 +67,6 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
     other_names = [name for name in per_token if name not in (*listed, "input_ids")]
     columns = {name: padded(name, per_token[name]) for name in (*listed, *other_names)}
     if rows.targets is not None:
-        from .targets import pad_targets
-
         is_padded = length is not None and config.target_limits.max_length is not None
         columns["labels"] = pad_targets(config, rows.targets.ids)["labels"] if is_padded else rows.targets.ids
     if config.limits.overflow:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, require_one_split, shorten, type_error, value_error
-from ..documents import LABEL_COLUMNS
+from ..documents import BOUNDARIES, LABEL_COLUMNS, PER_TOKEN, columns_of_batch, read_mask
 from ..ragged import Ragged, lock_free_cache
 from .formats import COMPLETION, PROMPT, is_conversation, missing, text_columns
 
@@ -236,8 +236,6 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: in
                 fix="dataset.map(collate, batched=True), or collate([row])",
             )
     if "input_ids" in columns:
-        from ..documents import BOUNDARIES, PER_TOKEN, columns_of_batch, read_mask
-
         columns = columns_of_batch(columns)
         for name in {"input_ids", "labels", *PER_TOKEN, *BOUNDARIES} & columns.keys():
             if is_arrow(columns[name]) and (rows := Ragged.from_arrow(columns[name])) is not None:

@@ -16,7 +16,13 @@ from ..documents import LABEL_COLUMNS, PER_TOKEN, TOKEN_INDICES, Documents
 from ..masks import look_ahead_of_batch
 from ..ragged import Ragged, round_up
 from .config import Config
+from .conversations import tokenize_conversations
 from .inputs import Messages, label_names, read
+from .other_columns import other_columns, refuse_token_indices
+from .packed_batches import flat_row, packed_rows
+from .prompts import tokenize_prompts
+from .targets import pad_targets, read_targets, with_labels
+from .token_ids import read_ids
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -37,30 +43,20 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
                 "remove_unused_columns=False; or collate.replace(token_columns=()) for other rows",
             )
     if given.columns and "input_ids" not in given.columns and not given.columns.keys().isdisjoint(TOKEN_INDICES):
-        from .other_columns import refuse_token_indices
-
         refuse_token_indices(config, given.columns)
     if given.prompts is not None:
-        from .prompts import tokenize_prompts
-
         given = tokenize_prompts(config, given)
     if given.conversations is not None:
-        from .conversations import tokenize_conversations
-
         given = tokenize_conversations(config, given)
     if given.texts is not None:
         if config.settings.is_split_into_words:
             _check_words(config, given.texts)
         rows, columns, messages = config.encoder.tokenize(given.texts, given.pairs), given.columns, Messages()
     else:
-        from .token_ids import read_ids
-
         rows, columns, messages = read_ids(config, given)
     _check_lengths(config, rows)
     targets = None
     if config.has_targets:
-        from .targets import read_targets
-
         targets, columns = read_targets(config, given, columns)
     source = "texts" if given.texts is not None else "prompts" if given.prompts is not None else "conversations"
     source = "ids" if source == "conversations" and given.conversations is None else source
@@ -128,14 +124,10 @@ def _arrange(config: Config, rows: Documents) -> tuple[Arrays, int]:
     count, row_labels = len(rows.ids), None
     is_labelled = config.label_maker is not None or rows.targets is not None
     if is_labelled or not rows.columns.keys().isdisjoint(LABEL_COLUMNS) or label_names(rows.per_row):
-        from .targets import with_labels
-
         rows, row_labels = with_labels(config, rows)
     if rows.source == "conversations" and config.label_kind is None:  # so that `generate` takes the batch
         rows = rows.replaced(columns={name: each for name, each in rows.columns.items() if name not in rows.masks})
     if config.settings.packing:
-        from .packed_batches import flat_row, packed_rows
-
         if not len(rows.ids.values):
             raise value_error(
                 "packed rows have no place for rows without tokens, and this batch has no other rows",
@@ -192,8 +184,6 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
         if (is_own or is_named) and not is_made:
             out[name] = pad(name, column)
     if rows.targets is not None:
-        from .targets import pad_targets
-
         out |= pad_targets(config, rows.targets.ids)
     elif "labels" in rows.columns:
         out["labels"] = pad("labels", rows.columns["labels"])
@@ -204,8 +194,6 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
         out["overflow_to_sample_mapping"] = rows.sample
     if not rows.per_row:
         return out
-    from .other_columns import other_columns
-
     return out | other_columns(config, rows, out, width)
 
 

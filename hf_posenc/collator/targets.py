@@ -15,6 +15,7 @@ from .arrays import given_labels
 from .config import Config
 from .fit import check_label_values
 from .inputs import Given, Values, label_names
+from .token_ids import check_ids
 
 # ----------------------------------------------------------------------------------------------------- labels of tokens
 
@@ -171,8 +172,6 @@ def read_targets(
         columns = {name: values for name, values in columns.items() if name != "decoder_attention_mask"}
     documents = _truncated(config, Documents({"input_ids": targets}, np.arange(len(targets))))
     if config.decoder_start is not None or config.number_of_ids is not None:  # the decoder looks them up
-        from .token_ids import check_ids
-
         ids = documents.ids
         check_ids(config, Ragged(np.where(ids.values == IGNORED, 0, ids.values), ids.lengths), names[0])
     return documents, {name: values for name, values in columns.items() if name != names[0]}

@@ -28,6 +28,7 @@ from .arguments import (
 )
 from .cache import Encoding, fill_rows, rows_at, shared_rows
 from .conventions import CONVENTIONS, Convention
+from .recognition import identify
 
 _SPREAD_POSITIONS = 128
 
@@ -372,8 +373,6 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     def _describe(self, rows: torch.Tensor) -> tuple[str, str]:
         """Return the convention of a table, and the line that makes a module with its rows."""
-        from .recognition import identify
-
         fix = f"positional_encoding('learned', {self.d_model}, max_length={len(rows)}) with these rows as its weight"
         if not rows.isfinite().all() or self.d_model < 2:
             return f"numbers from {float(rows.min())} to {float(rows.max())}", fix
