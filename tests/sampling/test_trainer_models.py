@@ -440,7 +440,8 @@ def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: A
     (table,) = audit.check(model).tables
     assert table.identified is not None
     assert (table.identified.is_exact, table.is_trainable) == (True, False)
-    assert "hf_posenc.json" in {path.name for path in (tmp_path / f"checkpoint-{STEPS}").iterdir()}
+    script["collate"].save_pretrained(script["trainer"].args.output_dir)
+    assert C.from_pretrained(script["trainer"].args.output_dir) == script["collate"]
 
 
 @contextmanager

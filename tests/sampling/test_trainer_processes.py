@@ -168,7 +168,7 @@ def _train_one(
         ),
         train_dataset=data,
         data_collator=collate,
-        processing_class=collate.tokenizer,
+        processing_class=collate,
         callbacks=[steps],
     )
     trainer.train()
