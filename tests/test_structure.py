@@ -1,14 +1,13 @@
 """The shape of the package, read from its source: who imports whom, what is public, what an import does, its errors.
 
-Each check is a function of a source tree that returns what it found wrong, one line each. Each has a test that the tree
-at hand passes, and one that breaks a copy of it and must see the failure.
+Each check is a tool, or a function of a source tree that returns what it found wrong, one line each. Each has a test
+that the tree at hand passes, and one that breaks a copy of it and must see the failure.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-import graphlib
 import importlib.metadata
 import json
 import os
@@ -18,7 +17,7 @@ import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,15 +28,12 @@ from packaging.utils import canonicalize_name
 
 REPO = Path(__file__).resolve().parent.parent
 
-# A room is a module or folder at the top of the package. It imports only rooms that stand above it in the table of
-# CONTRIBUTING.md; those from "corpus" on may import heavy libraries. `__init__` names every public object, so only the
-# command line may import it.
-ROOMS = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
-ROOMS.insert(ROOMS.index("cli"), "__init__")
-# Modules that belong to a room although they stand outside of its folder.
-ROOM_OF = {"__main__": "cli"}
+LINT, DEPTRY, RUFF = TOOLS = (
+    "lint-imports --no-cache",
+    "deptry hf_posenc",
+    "ruff check --no-cache --output-format concise hf_posenc",
+)
 HEAVY = {"transformers", "datasets", "ray", "pyarrow", "matplotlib"}
-NUMPY_ONLY = set(ROOMS[: ROOMS.index("positions")])
 
 
 @functools.cache
@@ -49,16 +45,14 @@ def parsed(source: str) -> ast.Module:
 @pytest.fixture(scope="module", autouse=True)
 def _forget_the_trees() -> Iterator[None]:
     yield
-    for cached in (parsed, nodes, written, imports):
+    for cached in (parsed, nodes, written):
         cached.cache_clear()
 
 
-def modules(package: Path) -> Iterator[tuple[Path, str, ast.Module]]:
-    """Every module below `package`: its path from there, its room, its tree."""
+def modules(package: Path) -> Iterator[tuple[Path, ast.Module]]:
+    """Every module below `package`: its path from there, its tree."""
     for path in sorted(package.rglob("*.py")):
-        inside = path.relative_to(package)
-        name = inside.parts[0].removesuffix(".py")
-        yield inside, ROOM_OF.get(name, name), parsed(path.read_text(encoding="utf-8"))
+        yield path.relative_to(package), parsed(path.read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -73,95 +67,11 @@ def written(node: ast.AST) -> str:
     return ast.unparse(node)
 
 
-@functools.cache
-def imports(tree: ast.Module) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """Every import that runs, and whether it runs when the module is loaded. Those for type checkers are left out."""
-
-    def walk(node: ast.AST, at_load: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Import | ast.ImportFrom):
-                yield child, at_load
-            elif isinstance(child, ast.If) and written(child.test).endswith("TYPE_CHECKING"):
-                for statement in child.orelse:
-                    yield from walk(statement, at_load)
-            else:
-                inner = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-                yield from walk(child, at_load and not inner)
-
-    return list(walk(tree, True))
-
-
-def imported(node: ast.Import | ast.ImportFrom, inside: Path) -> list[str]:
-    """The full dotted names that an import statement in the module at `inside` asks for."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    base = node.module or ""
-    if node.level:
-        here = ["hf_posenc", *inside.parent.parts]
-        base = ".".join([*here[: len(here) - node.level + 1], *filter(None, [node.module])])
-    return [f"{base}.{alias.name}" for alias in node.names]
-
-
-def target_room(dotted: str, package: Path) -> str | None:
-    """The room of this package that a dotted name belongs to; `None` for other people's modules."""
-    first, _, rest = dotted.partition(".")
-    if first != "hf_posenc":
-        return None
-    name = rest.split(".")[0]
-    is_module = (package / f"{name}.py").exists() or (package / name / "__init__.py").exists()
-    return ROOM_OF.get(name, name) if is_module else "__init__"
-
-
-def check_layers(package: Path) -> list[str]:
-    """A module imports only rooms above its own, inside functions too; every room is listed."""
-    wrong = []
-    for inside, room, tree in modules(package):
-        if room not in ROOMS:
-            wrong.append(f"{inside}: room {room!r} is not in ROOMS")
-            continue
-        for node, _ in imports(tree):
-            for dotted in imported(node, inside):
-                target = target_room(dotted, package)
-                if target not in (None, room, *ROOMS[: ROOMS.index(room)]):
-                    wrong.append(f"{inside}:{node.lineno}: {room} imports {target}, which does not stand above it")
-    return wrong
-
-
-def check_circles(package: Path) -> list[str]:
-    """No modules import each other in a circle, not even for type checkers."""
-    graph: dict[Path, set[Path]] = {}
-    for inside, _, tree in modules(package):
-        asked = [node for node in nodes(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        names = [dotted.split(".")[1:] for node in asked for dotted in imported(node, inside)]
-        paths = {Path(*parts[:end]).with_suffix(".py") for parts in names for end in (1, 2, 3) if parts[:end]}
-        graph[inside] = {path for path in paths if (package / path).is_file()} - {inside}
-    try:
-        graphlib.TopologicalSorter(graph).prepare()
-    except graphlib.CycleError as error:
-        return [" ← ".join(map(str, error.args[1]))]
-    return []
-
-
-def check_heavy_imports(package: Path) -> list[str]:
-    """No room above "corpus" loads a library that costs seconds or may be missing when it is imported."""
-    wrong = []
-    for inside, room, tree in modules(package):
-        is_light = room not in ROOMS[ROOMS.index("corpus") :] or room == "__init__"
-        for node, at_load in imports(tree):
-            for dotted in imported(node, inside):
-                library = dotted.split(".")[0]
-                if at_load and library in HEAVY and (is_light or library == "matplotlib"):
-                    wrong.append(f"{inside}:{node.lineno}: {library} is loaded with the module")
-                if library == "torch" and room in NUMPY_ONLY and (at_load or inside.stem != "compat"):
-                    wrong.append(f"{inside}:{node.lineno}: torch in {room}, which is NumPy only")
-    return wrong
-
-
 def check_errors(package: Path) -> list[str]:
     """Every error a user can meet is worded by a function of `_common.errors`, or by one that returns nothing else."""
     worded = {"explain", "one_of"}
     classes = {"ValueError", "TypeError", "ImportError", "RuntimeError", "KeyError"}
-    trees = [(inside, tree) for inside, _, tree in modules(package)]
+    trees = list(modules(package))
 
     def is_worded(node: ast.AST | None) -> bool:
         return isinstance(node, ast.Call) and written(node.func).split(".")[-1] in worded
@@ -190,7 +100,7 @@ def check_version(repo: Path) -> list[str]:
     """The version is written in pyproject.toml and nowhere in the code; the changelog has an entry for it."""
     version = tomllib.loads((repo / "pyproject.toml").read_text())["project"]["version"]
     wrong = []
-    for inside, _, tree in modules(repo / "hf_posenc"):
+    for inside, tree in modules(repo / "hf_posenc"):
         for node in nodes(tree):
             if isinstance(node, ast.Constant) and node.value == version:
                 wrong.append(f"{inside}:{node.lineno}: the version {version} is written out")
@@ -202,54 +112,6 @@ def check_version(repo: Path) -> list[str]:
     if f"## [{entry}]" not in (repo / "CHANGELOG.md").read_text():
         wrong.append(f"CHANGELOG.md: no entry for {version}")
     return wrong
-
-
-def sought(tree: ast.Module, inside: Path) -> Iterator[tuple[str, int]]:
-    """Every library that a module imports or looks for by name, with the line."""
-    constants = {
-        target.id: node.value.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for node, _ in imports(tree):
-        yield from ((dotted.split(".")[0], node.lineno) for dotted in imported(node, inside))
-    for node in nodes(tree):
-        if isinstance(node, ast.Call) and written(node.func).split(".")[-1] in {"find_spec", "import_module"}:
-            name = next(iter(node.args), None)
-            value = constants.get(name.id) if isinstance(name, ast.Name) else getattr(name, "value", None)
-            if isinstance(value, str) and value[:1] != ".":
-                yield value.split(".")[0], node.lineno
-
-
-@functools.cache
-def distributions() -> Mapping[str, list[str]]:
-    """The installed distributions of each top-level module, which takes a second to read."""
-    return importlib.metadata.packages_distributions()
-
-
-def check_declared(repo: Path) -> list[str]:
-    """What the package imports or looks for is a dependency, or in an extra for users; all that is declared is used."""
-    project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
-    extras = {
-        name: needs for name, needs in project["optional-dependencies"].items() if name not in {"dev", "docs", "test"}
-    }
-    declared = {
-        canonicalize_name(Requirement(line).name)
-        for line in (*project["dependencies"], *(line for needs in extras.values() for line in needs))
-    } - {project["name"]}
-    homes = distributions()
-    wrong, used = [], {"accelerate"}  # by `transformers.Trainer`, which the extra `train` is for
-    for inside, _, tree in modules(repo / "hf_posenc"):
-        for name, line in sought(tree, inside):
-            if name in sys.stdlib_module_names or name == "hf_posenc":
-                continue
-            brought_by = {canonicalize_name(home) for home in homes.get(name, [name])}
-            used |= brought_by
-            if not brought_by & declared:
-                wrong.append(f"{inside}:{line}: {name} is looked for, and only the test extra may bring it")
-    return wrong + [f"pyproject.toml: {name} is declared and never imported" for name in sorted(declared - used)]
 
 
 def check_constraints(repo: Path) -> list[str]:
@@ -302,22 +164,14 @@ def check_constraints(repo: Path) -> list[str]:
     return wrong
 
 
-# Modules that reach the network, read formats that can hold code, or start programs; calls that run code.
-_UNSAFE_MODULES = {
-    *("requests", "httpx", "aiohttp", "urllib3", "urllib.request", "http.client", "socket", "ftplib", "smtplib"),
-    *("pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "yaml", "runpy", "subprocess"),
-}
-_UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.hub.load"}
+# Calls that run code.
+_UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 
 
 def check_safety(package: Path) -> list[str]:
-    """No module runs code from a file, loads a pickle, trusts code from the Hub or speaks to the network by itself."""
+    """No module runs code from a file, loads a pickle or trusts code from the Hub; ruff bans the modules that do."""
     wrong = []
-    for inside, _, tree in modules(package):
-        for node, _ in imports(tree):
-            for dotted in imported(node, inside):
-                if any(f"{dotted}.".startswith(f"{module}.") for module in _UNSAFE_MODULES):
-                    wrong.append(f"{inside}:{node.lineno}: imports {dotted}, which is not safe")
+    for inside, tree in modules(package):
         for node in nodes(tree):
             if not isinstance(node, ast.Call):
                 continue
@@ -344,7 +198,7 @@ _NEW = re.compile(
 def check_devices(package: Path) -> list[str]:
     """Every new tensor names its device. Only weights and `default_device` take the default one."""
     found = []
-    for inside, _, tree in modules(package):
+    for inside, tree in modules(package):
         calls = [(node, written(node.func)) for node in nodes(tree) if isinstance(node, ast.Call)]
         weights = {id(each) for node, name in calls if name == "nn.Parameter" for each in node.args}
         for node, name in calls:
@@ -451,16 +305,33 @@ def check_public_face(package: Path) -> list[str]:
     return found_on_import(package)[1]
 
 
-def test_a_module_imports_only_rooms_above_its_own() -> None:
-    assert check_layers(REPO / "hf_posenc") == []
+def found_by(command: str, repo: Path) -> str:
+    """Run a tool in a repository, and return its output if it finds a fault."""
+    program, *arguments = command.split()
+    done = subprocess.run(
+        [Path(sys.executable).parent / program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(repo)},
+        cwd=repo,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.stdout + done.stderr if done.returncode else ""
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    assert check_circles(REPO / "hf_posenc") == []
+@pytest.mark.parametrize("command", TOOLS)
+def test_a_tool_finds_no_fault(command: str) -> None:
+    """Rooms, circles and torch; dependencies that are not declared or not used; modules that are banned."""
+    assert found_by(command, REPO) == ""
 
 
-def test_no_room_above_corpus_loads_a_heavy_library_and_the_numpy_rooms_no_torch() -> None:
-    assert check_heavy_imports(REPO / "hf_posenc") == []
+def test_the_contract_lists_the_rooms_of_the_page_for_contributors() -> None:
+    rooms = re.findall(
+        r"^\| `(\w+)(?:/|\.py)` \|", (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    contracts = tomllib.loads((REPO / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert contracts[0]["layers"] == ["__main__", *reversed(rooms)]
 
 
 def test_every_error_goes_through_explain_or_one_of() -> None:
@@ -472,10 +343,6 @@ def test_the_version_is_written_once() -> None:
 
     assert check_version(REPO) == []
     assert hf_posenc.__version__ == tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["version"]
-
-
-def test_what_is_imported_or_looked_for_is_declared_for_users_and_nothing_else_is() -> None:
-    assert check_declared(REPO) == []
 
 
 def test_no_module_runs_code_from_files_or_reaches_the_network_by_itself() -> None:
@@ -529,24 +396,56 @@ def add(path: Path, line: str) -> None:
         file.write(f"\n{line}\n")
 
 
-def test_meta_an_import_of_a_room_below_or_of_one_that_is_not_listed_is_seen(copy: Path) -> None:
-    package = copy / "hf_posenc"
-    before = len(check_layers(package))
-    add(package / "positions.py", "def f():\n    from . import collator\n    from .masks import padding_mask")
-    add(package / "ragged.py", "from hf_posenc import Batch")
-    (package / "surprise.py").write_text("")
-    found = "\n".join(check_layers(package)[-10:])
-    assert len(check_layers(package)) == before + 4
-    assert "positions imports collator" in found
-    assert "positions imports masks" in found
-    assert "ragged imports __init__" in found
-    assert "room 'surprise' is not in ROOMS" in found
+_FAULTS = [  # tool, file, lines, and words that the tool prints
+    (
+        LINT,
+        "positions/module.py",
+        "def f():\n    from ..collator import Batch",
+        "positions is not allowed to import hf_posenc.coll",
+    ),
+    (LINT, "ragged.py", "from hf_posenc import Batch", "hf_posenc.ragged is not allowed to import hf_posenc:"),
+    (LINT, "packing/shapes.py", "def f():\n    import torch", "hf_posenc.packing is not allowed to import torch"),
+    (LINT, "collator/targets.py", "from .pipeline import tokenize", "No cycles are allowed in hf_posenc.collator"),
+    (LINT, "surprise.py", "", "hf_posenc.surprise"),
+    (
+        DEPTRY,
+        "positions/module.py",
+        "def f():\n    import dill.source",
+        "DEP003 'dill' imported but it is a transitive",
+    ),
+    (
+        RUFF,
+        "masks/core.py",
+        "import transformers",
+        "masks/core.py:2:8: TID253 `transformers` is banned at the module level",
+    ),
+    (RUFF, "masks/a.py", "import pickle", "masks/a.py:2:8: TID251 `pickle` is banned"),
+    (
+        RUFF,
+        "masks/b.py",
+        "def f(x):\n    from pickle import loads\n    return loads(x)",
+        "masks/b.py:3:5: TID251 `pickle` is banned",
+    ),
+    (RUFF, "masks/c.py", "import subprocess as run", "masks/c.py:2:8: TID251 `subprocess` is banned"),
+    (
+        RUFF,
+        "masks/d.py",
+        "def f():\n    from urllib.request import urlopen",
+        "masks/d.py:3:5: TID251 `urllib.request` is banned",
+    ),
+    (RUFF, "masks/e.py", "import os\n\nos.system('ls')", "masks/e.py:4:1: TID251 `os.system` is banned"),
+]
 
 
-def test_meta_a_circle_is_seen(copy: Path) -> None:
-    add(copy / "hf_posenc" / "ragged.py", "if TYPE_CHECKING:\n    from .packing.shapes import best_shapes")
-    add(copy / "hf_posenc" / "packing" / "shapes.py", "from ..ragged import Ragged")
-    assert len(check_circles(copy / "hf_posenc")) == 1
+def test_meta_what_a_tool_must_find_is_seen(copy: Path) -> None:
+    """A copy with all these faults is compared with the words that each tool prints for each fault."""
+    settings = (copy / "pyproject.toml").read_text()
+    (copy / "pyproject.toml").write_text(settings.replace("dependencies = [", 'dependencies = [\n  "orjson>=3",', 1))
+    for _, path, lines, _ in _FAULTS:
+        add(copy / "hf_posenc" / path, lines)
+    found = {command: re.sub(r"\x1b\[\d*m", "", found_by(command, copy)) for command in TOOLS}
+    assert [(path, words) for tool, path, _, words in _FAULTS if words not in found[tool]] == []
+    assert "DEP002 'orjson' defined as a dependency but not used" in found[DEPTRY]
 
 
 def test_meta_a_docstring_that_opens_with_a_free_relative_is_seen(copy: Path) -> None:
@@ -557,32 +456,12 @@ def test_meta_a_docstring_that_opens_with_a_free_relative_is_seen(copy: Path) ->
     assert [line.split(": ")[1] for line in free_relatives(copy / "hf_posenc")] == ["What f returns."]
 
 
-def test_meta_a_heavy_import_at_module_level_is_seen(copy: Path) -> None:
-    package = copy / "hf_posenc"
-    before = len(check_heavy_imports(package))
-    add(package / "masks.py", "try:\n    import transformers\nexcept ImportError:\n    pass")
-    add(package / "__init__.py", "from datasets import Dataset")
-    add(package / "packing.py", "def f():\n    import torch")
-    add(
-        package / "positions.py", "if TYPE_CHECKING:\n    import datasets\n\ndef f():\n    import transformers"
-    )  # allowed
-    found = "\n".join(check_heavy_imports(package))
-    assert len(check_heavy_imports(package)) == before + 3
-    assert "transformers is loaded" in found
-    assert "datasets is loaded" in found
-    assert "torch in packing" in found
-
-
 _UNSAFE = [  # source, and the words of its one finding
-    ("import pickle", "imports pickle, which is not safe"),
-    ("def f(x):\n    from pickle import loads\n    return loads(x)", "imports pickle.loads, which is not safe"),
-    ("import subprocess as run", "imports subprocess, which is not safe"),
     ("def f(x): return eval(x)", "eval can run code"),
     ("def f(x): return torch.load(x)", "torch.load without weights_only=True"),
     ("def f(x): return torch.load(x, weights_only=False)", "torch.load without weights_only=True"),
     ("def f(x): return np.load(x)", "np.load without allow_pickle=False"),
     ("def f(x, y): return AutoModel.from_pretrained(x, trust_remote_code=y)", "may trust code from the Hub"),
-    ("def f():\n    from urllib.request import urlopen", "imports urllib.request.urlopen, which is not safe"),
 ]
 
 
@@ -622,22 +501,6 @@ def test_meta_a_second_place_for_the_version_is_seen(copy: Path) -> None:
     assert check_version(copy) == [line for line in check_version(copy) if "masks.py" in line]
     (copy / "CHANGELOG.md").write_text("")
     assert any("no entry" in line for line in check_version(copy))
-
-
-def test_meta_a_library_that_nothing_declares_or_nobody_imports_is_seen(copy: Path) -> None:
-    assert check_declared(copy) == []
-    add(copy / "hf_posenc" / "positions.py", "def f():\n    import dill.source")
-    add(
-        copy / "hf_posenc" / "models" / "audit.py",
-        "_WRAPPER = 'peft'\nimport importlib.util\nimportlib.util.find_spec(_WRAPPER)",
-    )
-    settings = (copy / "pyproject.toml").read_text()
-    (copy / "pyproject.toml").write_text(settings.replace("dependencies = [", 'dependencies = [\n  "orjson>=3",', 1))
-    found = "\n".join(check_declared(copy))
-    assert len(check_declared(copy)) == 3
-    assert re.search(r"positions.py:\d+: dill is looked for", found)
-    assert re.search(r"audit.py:\d+: peft is looked for", found)
-    assert "orjson is declared and never imported" in found
 
 
 def test_meta_a_package_without_a_pin_is_seen(copy: Path) -> None:
