@@ -183,6 +183,10 @@ class RemoteFiles:
                 for table in stream.with_format("arrow").iter(batch_size=_ROWS):
                     yield from _small(first, self.reading.chosen(table, table.schema))
                     first += len(table)
+                if not first and self.reading.columns:
+                    rule = f"{name} has no rows, which would show the types of the columns to copy"
+                    fix = "leave it out of the inputs, or columns=()"
+                    raise value_error(rule, got=f"columns={list(self.reading.columns)}", fix=fix)
             except Exception as error:
                 if message_of(error) is not None:
                     raise

@@ -269,7 +269,30 @@ def test_blank_lines_are_left_out_beside_other_inputs_whose_empty_texts_are_bad_
 def test_a_batch_of_rows_without_text_is_left_out() -> None:
     rows = datasets.Dataset.from_dict({"text": ["a", None, None, None]})
     assert read(rows, on_bad_row="skip", shards=4)[0] == ["a"]
-    assert read(datasets.Dataset.from_dict({"text": [None]}), on_bad_row="skip")[2].totals["rows"] == 0
+    with pytest.raises(ValueError, match=r"(?s)all rows were left out.*'row': 0.*text_column="):
+        read(datasets.Dataset.from_dict({"text": [None]}), on_bad_row="skip")
+
+
+@PLACES
+@pytest.mark.parametrize("sample_by", ["line", "paragraph", "document"])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.csv", "a.jsonl"])
+def test_no_text_begins_with_the_byte_order_mark_of_its_file(
+    name: str, sample_by: Any, place: Any, tmp_path: Path
+) -> None:
+    lines = {"csv": "text\nab\n", "jsonl": '{"text": "ab"}\n'}.get(name.rpartition(".")[2], "ab\n")
+    payload = f"\ufeff{lines}".encode()
+    (tmp_path / name).write_bytes(gzip.compress(payload) if name.endswith("gz") else payload)
+    (text,), *_ = read(place(tmp_path / name), **({"sample_by": sample_by} if ".txt" in name else {}))
+    assert text.rstrip("\n") == "ab"
+
+
+def test_a_file_without_rows_at_an_address_does_not_decide_the_types_of_columns(here: Path) -> None:
+    Path("a.csv").write_text("text,n\n")
+    Path("b.csv").write_text("text,n\nab,3\n")
+    inputs = [_address(Path(name)) for name in ("a.csv", "b.csv")]
+    assert read(inputs)[0] == ["ab"]
+    with pytest.raises(ValueError, match=r"(?s)a\.csv has no rows.*columns=\['n'\]"):
+        read(inputs, columns=["n"])
 
 
 def test_a_bad_row_of_the_collator_is_named_with_its_place() -> None:
