@@ -17,6 +17,7 @@ from .._common.constants import IGNORED
 from .._common.errors import type_error, unknown_keyword, value_error, warn
 from ..collator import DataCollatorWithPositionalEncoding
 from ..documents import BOUNDARIES, PER_TOKEN
+from ..documents.foreign import FOREIGN
 from ..models import ModelSpec
 from ..packing import checked_lengths
 from ..ragged import lock_free_cache
@@ -138,10 +139,10 @@ class TokenBudgetMixin(TokenLogMixin):
             super().__init__(*args, **kwargs)
 
     def _set_signature_columns_if_needed(self) -> None:
-        """Keep the columns of tokenized rows that the collator reads, although the model does not name them."""
+        """Keep the columns of tokenized rows that the collator reads or refuses, also those not named by the model."""
         super()._set_signature_columns_if_needed()  # type: ignore[misc]
         if isinstance(self.data_collator, DataCollatorWithPositionalEncoding):
-            read = [*PER_TOKEN, *BOUNDARIES, *self.data_collator.token_columns]
+            read = [*PER_TOKEN, *BOUNDARIES, *FOREIGN, *self.data_collator.token_columns]
             self._signature_columns = [*dict.fromkeys([*self._signature_columns, *read])]
 
     def get_train_dataloader(self) -> Any:
