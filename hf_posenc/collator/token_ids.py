@@ -27,7 +27,7 @@ from ..documents import (
 from ..ragged import Ragged
 from .arrays import as_array, given_labels, to_float32, token_values
 from .config import Config
-from .inputs import Given, Messages, Values, as_list, label_names
+from .inputs import Given, Messages, Values, as_list, is_missing, label_names
 
 BEYOND = np.iinfo(np.int32).max  # an index of a token beyond its row, in any padded row
 _GIVEN = "index among the given tokens"  # a column of rows while they are truncated
@@ -304,7 +304,7 @@ def _check_not_hidden(config: Config, ids: Ragged, rows: Documents, per_token: d
 
 def _is_missing(name: str, rows: Values) -> bool:
     """Return True if all rows of a column are None; raise a `ValueError` if some are."""
-    missing = [index for index, row in enumerate(rows) if row is None]
+    missing = [index for index, row in enumerate(rows) if is_missing(row)]
     if missing and len(missing) < len(rows):
         raise value_error(
             f"row {missing[0]} of column '{name}' is None, and other rows have values",
