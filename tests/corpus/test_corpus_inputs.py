@@ -146,12 +146,18 @@ def test_shuffled_and_chosen_rows_of_a_data_set_are_read_in_their_order() -> Non
     [
         ('{"text": "a"}\n{"text":\n{"text": "b"}\n', "jsonl", ", line 2 ", "delete this line"),
         ('{"text": "a"}\n{"text": "\\ud800"}\n', "jsonl", ", line 2 ", "encoding_errors"),
+        (
+            '{"text": "a"}\n{"text": "b", "n": {"m": 1, "m": 2}, "text": "c"}\n',
+            "jsonl",
+            ", line 2 ",
+            "delete this line",
+        ),
         (b"ab\n\xff\xfe\ncd\n", "txt", ", line 2 ", "encoding_errors"),
         ("text,n\na,1\nb,2,3\n", "csv", r"[\s\S]*line 3", "on_bad_lines"),
         (gzip.compress(b"a\n" * 9999)[:-20], "txt.gz", " ", "encoding_errors"),
         (b"PAR1 no parquet PAR1", "parquet", " ", "loading="),
     ],
-    ids=["json", "surrogate", "utf8", "csv", "gz", "parquet"],
+    ids=["json", "surrogate", "key twice", "utf8", "csv", "gz", "parquet"],
 )
 @PLACES
 def test_a_malformed_file_stops_the_job_with_its_name_line_and_a_way_out(
@@ -192,10 +198,20 @@ def test_a_text_that_is_not_utf_8_is_refused_with_its_place() -> None:
         content(b'{"text": "a"}\n{"text": "\xff"}\n', "jsonl")
 
 
-@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "parquet"])
-def test_inputs_without_rows_are_refused(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "payload"), [("txt", ""), ("jsonl", ""), ("csv", ""), ("parquet", ""), ("csv", "text,n\n"), ("json", "[]")]
+)
+def test_inputs_without_rows_are_refused(kind: str, payload: str) -> None:
     with pytest.raises(ValueError, match="there are no rows in the inputs"):
-        content(b"", kind)
+        content(payload, kind)
+
+
+def test_a_line_break_in_the_name_of_a_file_is_read_but_not_in_a_folder(here: Path) -> None:
+    Path("texts").mkdir()
+    Path("texts/a\nb.txt").write_text("c\n")
+    assert read("texts/a\nb.txt")[0] == ["c"]
+    with pytest.raises(ValueError, match=r"(?s)whose paths have a line break.*a\\nb\.txt"):
+        read("texts")
 
 
 @pytest.mark.parametrize(
