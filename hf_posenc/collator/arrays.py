@@ -33,6 +33,8 @@ def as_array(name: str, values: Values, tokens: NDArray[np.int64] | None = None)
     if isinstance(values, np.ndarray) and values.dtype.kind == "i":
         return values.astype(np.int64)
     values = [_as_lists(value) for value in values]
+    if not {str, list, tuple, dict}.isdisjoint(map(type, values)):  # pandas has NaN where there is no text or list
+        values = [None if is_missing(value) else value for value in values]
     rows = [numbers(value, index, name) for index, value in enumerate(values)]
     pairs = zip(rows, values, strict=True)
     arrays = [row for row in rows if row is not None]

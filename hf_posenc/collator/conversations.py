@@ -20,7 +20,7 @@ from .._common.compat import render_chat
 from .._common.errors import lone_surrogate, shorten, value_error
 from ..ragged import lock_free_cache
 from .config import Config
-from .inputs import Given, as_list
+from .inputs import Given, as_list, is_missing
 
 Span = tuple[int, int]  # the first character, and the one behind the last
 
@@ -64,7 +64,7 @@ def template_settings(columns: dict[str, Any], count: int) -> list[dict[str, Any
     tools, others = (as_list(columns.pop(name, [None] * count)) for name in ("tools", "chat_template_kwargs"))
     lists = (json.loads(of_row) if isinstance(of_row, str) else _without_arrays(of_row) for of_row in tools)
     rows = zip(lists, others, strict=True)
-    return [{"tools": of_row or None, **_without_arrays(other or {})} for of_row, other in rows]
+    return [{"tools": of_row or None, **(_without_arrays(other) or {})} for of_row, other in rows]
 
 
 def _mask(offsets: list[Span], spans: list[Span]) -> NDArray[np.int64]:
@@ -108,7 +108,8 @@ class Chat:
         self._template = config.tokenizer.get_chat_template(settings.get("chat_template"), settings["tools"])
         # `datasets` fills keys that a message does not have with None.
         self._messages: list[dict[str, Any]] = [
-            {name: _without_arrays(part) for name, part in each.items() if part is not None} for each in conversation
+            {name: _without_arrays(part) for name, part in each.items() if not is_missing(part)}
+            for each in conversation
         ]
         texts, lists = texts_read(self._template, as_list=False), texts_read(self._template, as_list=True)
         for message in self._messages if texts != lists else ():
@@ -331,9 +332,12 @@ def texts_read(template: str, as_list: bool) -> int:
 
 
 def _without_arrays(value: Any) -> Any:
-    """Return messages or tools with lists in place of the arrays of pandas, which a chat template cannot test."""
+    """Return messages or tools with lists and None in place of the arrays and NaN of pandas."""
+    # A chat template can test neither.
     if isinstance(value, str):  # most are, and the others take longer to recognize
         return value
+    if is_missing(value):
+        return None
     if isinstance(value, Mapping):
         return {name: _without_arrays(part) for name, part in value.items()}
     return [_without_arrays(part) for part in value] if isinstance(value, (list, np.ndarray)) else value

@@ -379,7 +379,7 @@ def _wrong_text(rows: Values, column: str, origin: str) -> str:
 
 def _without_missing(value: object, column: str, origin: str, kind: str) -> str | None:
     """Return the advice to leave out rows without a text, for a `value` that is missing; `None` for another value."""
-    if not is_missing(value) and not (isinstance(value, float) and math.isnan(value)):
+    if not is_missing(value):
         return None
     if value is not None and not origin:  # `nan` of pandas
         origin = "pandas"
@@ -482,5 +482,5 @@ def label_names(columns: Mapping[str, Values]) -> list[str]:
 
 
 def is_missing(value: object) -> bool:
-    """Return True for `None` and for pandas' `NA`."""
-    return value is None or type(value).__name__ == "NAType"
+    """Return True for `None` and for pandas' `NA` and NaN."""
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))

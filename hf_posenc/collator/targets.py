@@ -8,14 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
-from .._common.errors import value_error
+from .._common.errors import shorten, value_error
 from ..documents import LABEL_COLUMNS, Documents
 from ..ragged import Ragged, offsets_of, round_up
 from .arrays import given_labels
 from .config import Config
 from .fit import check_label_values
-from .inputs import Given, Values, label_names
+from .inputs import Given, Values, as_list, label_names
 from .token_ids import check_ids
+
+# Names that other libraries give to tokens to predict, beside `input_ids`.
+_FOREIGN = ("targets", "target", "target_ids", "target_tokens", "decoder_target_tokens", "output_ids")
 
 # ----------------------------------------------------------------------------------------------------- labels of tokens
 
@@ -150,6 +153,14 @@ def read_targets(
     if given.targets is not None and config.target_encoder is not None:
         return _truncated(config, config.target_encoder.tokenize(given.targets)), columns
     names = label_names(columns)
+    if not names and "input_ids" in given.columns and (others := [name for name in _FOREIGN if name in columns]):
+        name, is_text = others[0], isinstance(next(iter(as_list(columns[others[0]])), None), str)
+        raise value_error(
+            f"column '{name}' has targets, and rows of input_ids have theirs in 'labels'",
+            got=f"columns {sorted(given.columns, key=str)}",
+            fix=(f"text_target_column='{name}'" if is_text else f"dataset.rename_column('{name}', 'labels')")
+            + f"; or dataset.remove_columns('{name}')",
+        )
     if len(names) != 1:
         return None, columns
     targets = Ragged.from_rows(columns[names[0]], name=names[0])
@@ -164,6 +175,8 @@ def read_targets(
                 fix="one value per label, or dataset.remove_columns('decoder_attention_mask')",
             )
         is_token = mask.values != 0
+    elif config.is_padding_unique and len(targets.values):
+        _check_not_padded(targets, config.fills["input_ids"], names[0])
     if "decoder_input_ids" in columns:  # they stay beside their labels
         values = targets.values if is_token is None else np.where(is_token, targets.values, IGNORED)
         targets = Ragged(values, targets.lengths)
@@ -175,6 +188,21 @@ def read_targets(
         ids = documents.ids
         check_ids(config, Ragged(np.where(ids.values == IGNORED, 0, ids.values), ids.lengths), names[0])
     return documents, {name: values for name, values in columns.items() if name != names[0]}
+
+
+def _check_not_padded(targets: Ragged, padding: int, name: str) -> None:
+    """Raise a `ValueError` if targets begin or end with the id of padding, which would be trained on."""
+    has_tokens = targets.lengths > 0
+    ends = targets.values[[targets.offsets[:-1][has_tokens], targets.offsets[1:][has_tokens] - 1]]  # (2, rows)
+    is_padded = (ends == padding).any(axis=0)
+    if is_padded.any():
+        row = int(np.flatnonzero(has_tokens)[is_padded.argmax()])
+        code = f"{{'{name}': [-100 if token == {padding} else token for token in row['{name}']]}}"
+        raise value_error(
+            f"row {row} of column '{name}' begins or ends with the padding id {padding}, and padding is no target",
+            got=shorten(targets[row].tolist()),
+            fix=f"dataset.map(lambda row: {code}); or a column decoder_attention_mask with 0 at padding",
+        )
 
 
 def close_targets(targets: Ragged) -> Ragged:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +27,7 @@ from ..documents import (
 from ..ragged import Ragged
 from .arrays import as_array, given_labels, to_float32, token_values
 from .config import Config
-from .inputs import Given, Messages, Values, as_list, label_names
+from .inputs import Given, Messages, Values, as_list, is_missing, label_names
 
 BEYOND = np.iinfo(np.int32).max  # an index of a token beyond its row, in any padded row
 _GIVEN = "index among the given tokens"  # a column of rows while they are truncated
@@ -240,24 +242,37 @@ def _first_position(rows: Documents, is_wrong: NDArray[np.bool_]) -> str:
 
 
 def _warning_of_padding(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> Messages:
-    """Return the warning of a row that begins or ends with padding ids without a mask, by its kind; or nothing."""
-    says_padding = {name for name in BOUNDARIES if name in per_token}
-    says_padding -= {name for name in NUMBERS if name in per_token and per_token[name].values.min(initial=0) >= 0}
-    if says_padding or not config.is_padding_unique:  # an id that is also that of eos may end a text
+    """Return `padding_message` by its kind, or nothing."""
+    if not config.is_padding_unique:  # an id that is also that of eos may end a text
         return {}
+    message = padding_message(ids, config.fills["input_ids"], per_token)
+    return {"no mask": message} if message else {}
+
+
+def padding_message(ids: Ragged, padding_id: int, per_token: Mapping[str, Ragged]) -> str | None:
+    """Return the warning of a row that begins or ends with padding ids, if no column marks padding; otherwise `None`.
+
+    `per_token` has the other columns that were read. Document numbers without a negative one mark no padding.
+    """
+    marks = {name for name in BOUNDARIES if name in per_token}
+    marks -= {name for name in NUMBERS if name in per_token and per_token[name].values.min(initial=0) >= 0}
+    if marks:
+        return None
     has_tokens = slice(None) if ids.shortest else ids.lengths > 0
     edges = ids.values[np.array([ids.offsets[:-1][has_tokens], ids.offsets[1:][has_tokens] - 1])]  # (2, rows)
-    found = edges == config.fills["input_ids"]
+    found = edges == padding_id
     if not found.any():
-        return {}
+        return None
     row = int(np.arange(len(ids))[has_tokens][found.any(axis=0).argmax()])
-    message = explain(
-        f"row {row} begins or ends with the padding id {config.fills['input_ids']}, and the rows have no "
+    numbers = next((name for name in NUMBERS if name in per_token), None)
+    return explain(
+        f"row {row} begins or ends with the padding id {padding_id}, and the rows have no "
         "attention_mask: padding counts as tokens",
-        got=f"input_ids {shorten(ids[row].tolist())}",
-        fix="keep the tokenizer's column attention_mask, or leave the padding out of the rows",
+        got=f"input_ids {shorten(ids[row].tolist())}"
+        + (f", {numbers} {shorten(per_token[numbers][row].tolist())}" if numbers else ""),
+        fix="keep the tokenizer's column attention_mask, or leave the padding out of the rows"
+        + (f"; or -1 in {numbers} at padding" if numbers else ""),
     )
-    return {"no mask": message}
 
 
 def _check_no_global_attention(mask: Ragged) -> None:
@@ -289,7 +304,7 @@ def _check_not_hidden(config: Config, ids: Ragged, rows: Documents, per_token: d
 
 def _is_missing(name: str, rows: Values) -> bool:
     """Return True if all rows of a column are None; raise a `ValueError` if some are."""
-    missing = [index for index, row in enumerate(rows) if row is None]
+    missing = [index for index, row in enumerate(rows) if is_missing(row)]
     if missing and len(missing) < len(rows):
         raise value_error(
             f"row {missing[0]} of column '{name}' is None, and other rows have values",

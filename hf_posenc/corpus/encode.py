@@ -6,6 +6,7 @@ missing shards, then write the report.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
@@ -194,6 +195,9 @@ def _written(
     written = output.read_json(JOB) or recorded  # with the versions that wrote the first shards
     report = Report(str(output), written, [records[number] for number in sorted(records)], len(records) == len(source))
     if report.finished:
+        if not report.totals["rows"]:
+            rule = "all rows were left out, and `datasets` opens no data set without rows"
+            raise value_error(rule, got=shorten(report.bad_rows[:1]), fix="check the inputs and text_column=")
         for record in records.values():
             if "sha256" not in record:  # of an earlier run
                 # That of the manifest, if there is one: the file may have been damaged since.
@@ -209,7 +213,7 @@ def _written(
 
 
 def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None) -> list[str]:
-    r"""Compare the shards of a finished job with the checksums in its `manifest.json`.
+    r"""Compare the shards of a finished job with the checksums in its `manifest.json`, and open each of them.
 
     Returns:
         `list` of `str`: a line for each missing, damaged or unknown shard. Delete a damaged shard, and run `encode`
@@ -232,12 +236,27 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
     if manifest is None:
         rule = f"{output} has no {MANIFEST}: it is not the output of a finished job"
         raise value_error(rule, fix="run the same encode again")
-    shards, bad = set(place.shards()), []
+    from datasets import load_dataset
+
+    shards, bad, features = set(place.shards()), [], None
     for record in manifest["shards"]:
         if record["file"] not in shards:
             bad.append(f"{record['file']} is missing; run the same encode again")
-        elif place.sha256(record["file"]) != record["sha256"]:
-            bad.append(f"{record['file']} is damaged: its checksum differs; delete it, and run the same encode again")
+            continue
+        reason = ""
+        if place.sha256(record["file"]) != record["sha256"]:
+            reason = "its checksum differs"
+        else:
+            address = glob.escape(f"{place.address}/{record['file']}")
+            settings = {"split": "train", "streaming": True, "storage_options": place.options}
+            try:
+                rows = load_dataset("parquet", data_files=address, features=features, **settings)
+                next(iter(rows), None)
+                features = rows.features  # the others must have the same
+            except Exception as error:
+                reason = f"`datasets` cannot open it, {shorten(str(error))}"
+        if reason:
+            bad.append(f"{record['file']} is damaged: {reason}; delete it, and run the same encode again")
     known = {record["file"] for record in manifest["shards"]}
     return bad + [f"{name} is not in {MANIFEST}" for name in sorted(shards - known)]
 

@@ -32,6 +32,7 @@ _BUILDERS = {  # suffixes of files, and the builders of `datasets` that read the
     **{".parquet": "parquet", ".arrow": "arrow"},
 }
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+_NO_ROWS = "there are no rows in the inputs"
 _ROWS, _BYTES = 10_000, 8 << 20  # largest table that is tokenized at once
 
 
@@ -183,6 +184,10 @@ class RemoteFiles:
                 for table in stream.with_format("arrow").iter(batch_size=_ROWS):
                     yield from _small(first, self.reading.chosen(table, table.schema))
                     first += len(table)
+                if not first and self.reading.columns:
+                    rule = f"{name} has no rows, which would show the types of the columns to copy"
+                    fix = "leave it out of the inputs, or columns=()"
+                    raise value_error(rule, got=f"columns={list(self.reading.columns)}", fix=fix)
             except Exception as error:
                 if message_of(error) is not None:
                     raise
@@ -243,7 +248,7 @@ def open_inputs(inputs: Any, reading: Reading) -> tuple[Dataset | RemoteFiles, l
         settings["num_proc"] = min(reading.num_proc or 1, len(names)) if len(names) > 1 else None
         parts.append(_loaded(builder, names, settings))
     if not any(map(len, parts)):
-        raise value_error("there are no rows in the inputs", got=shorten(items), fix="check the paths and the split")
+        raise value_error(_NO_ROWS, got=shorten(items), fix="check the paths and the split")
     ends = accumulate(len(part) for part in parts)
     is_text = [part.info.builder_name == "text" for part in parts]
     lines = [range(end - len(part), end) for part, end, each in zip(parts, ends, is_text, strict=True) if each]
@@ -282,11 +287,15 @@ def _folder_or_name(item: str, reading: Reading) -> Dataset:
 
     folder = Path(item).expanduser()
     path = str(folder) if folder.is_dir() else item
-    builders = {_BUILDERS[suffix] for name in _inside(path) if (suffix := _suffix(name)) in _BUILDERS}
+    names = _inside(path)
+    builders = {_BUILDERS[suffix] for name in names if (suffix := _suffix(name)) in _BUILDERS}
     is_saved = (folder / "state.json").exists() or (folder / "dataset_dict.json").exists()
     if len(builders) > 1 and not is_saved and not (folder / "README.md").exists():  # `datasets` would read one format
         fix = f"a pattern for each format: {shlex.quote(f'{item}/**/*.txt')}"
         raise value_error(f"the folder {item} has files of several formats", got=", ".join(sorted(builders)), fix=fix)
+    if broken := [name for name in names if "\n" in name]:
+        rule = "`datasets` does not find the files of a folder whose paths have a line break"
+        raise value_error(rule, got=repr(broken[0]), fix="another name; or the file itself in inputs=[...]")
     try:
         if is_saved:
             return _split_of(datasets.load_from_disk(path), reading.split)
@@ -386,7 +395,7 @@ def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, A
     ways = {"csv": '{"on_bad_lines": "skip"}', "parquet": "{...}", "arrow": "{...}"}
     way = ways.get(builder, '{"encoding_errors": "replace"}')
     fix = f"mend the file, or give an argument of load_dataset: loading={way}"
-    alone = {key: value for key, value in settings.items() if key not in ("num_proc", "split")}
+    alone, rows = {key: value for key, value in settings.items() if key not in ("num_proc", "split")}, 0
     for path, name in files.items():
         line, cause = "", None
         try:
@@ -394,15 +403,16 @@ def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, A
                 line, cause = _bad_line(path, is_json=builder == "json")
             if cause is None:
                 found = datasets.load_dataset(builder, data_files=glob.escape(path), streaming=True, **alone)
-                for _ in found["train"].with_format("arrow").iter(10_000):
-                    pass
+                rows += sum(len(table) for table in found["train"].with_format("arrow").iter(10_000))
         except Exception as raised:
             cause = raised
-        if isinstance(cause, json.JSONDecodeError):
+        if line and not isinstance(cause, UnicodeError):
             fix = "mend or delete this line"
         if cause is not None:
             got = f"{type(cause).__name__}: {shorten(str(cause))}"
             return value_error(f"{name}{line} cannot be read as {builder}", got=got, fix=fix)
+    if files and not rows:
+        return value_error(_NO_ROWS, got=shorten([*files.values()]), fix="check the paths and the split")
     got = f"{type(error).__name__}: {shorten(str(error.__cause__ or error))}"
     if len(files) > 1:  # with other columns or types
         fix = f"inputs=[load_dataset({builder!r}, data_files=name, split='train') for name in files]"
@@ -420,7 +430,16 @@ def _bad_line(path: str, *, is_json: bool) -> tuple[str, Exception | None]:
                 if number == 1 and text.startswith("["):  # the whole file is a list
                     return "", None
                 if text and is_json:
-                    json.dumps(json.loads(text), ensure_ascii=False).encode()  # raises for half a surrogate pair
+                    values = json.loads(text, object_pairs_hook=_without_doubles)
+                    json.dumps(values, ensure_ascii=False).encode()  # raises for half a surrogate pair
             except ValueError as error:
                 return f", line {number}", error
     return "", None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the values of a JSON object by key; raise `ValueError` if it has a key twice, which Arrow refuses."""
+    names = [name for name, _ in pairs]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise value_error(f"the key {double!r} is there twice")
+    return dict(pairs)

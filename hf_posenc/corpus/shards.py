@@ -72,13 +72,14 @@ def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str
                 # Ids spread over the vocabulary: a dictionary and statistics of them cost more than they save.
                 settings = {"compression": "zstd", "compression_level": 1, "use_dictionary": list(job.columns)}
                 writer = pq.ParquetWriter(temporary, rows.schema, write_statistics=["length", *job.columns], **settings)
-            writer.write_table(rows)
+            if len(rows):  # `datasets` cannot open a file whose first row group is empty
+                writer.write_table(rows)
         sizes = np.concatenate(lengths)
         longest = np.maximum.reduceat(sizes, np.arange(0, len(sizes), _BATCH)) if len(sizes) else sizes
         record |= {"rows": len(sizes), "tokens": int(sizes.sum()), "longest": int(sizes.max(initial=0))}
         record["padded"] = int(np.repeat(longest, _BATCH)[: len(sizes)].sum())
         if writer is None:  # an input without rows
-            nothing = pa.table({name: pa.array([], pa.string()) for name in (*job.texts, *job.columns)})
+            nothing = pa.table({name: pa.array([], pa.string()) for name in job.texts})
             writer = pq.ParquetWriter(temporary, _rows(job, 0, nothing, np.zeros(0, np.bool_), record).schema)
         writer.add_key_value_metadata({RECORD: json.dumps(record)})
         writer.close()
@@ -98,7 +99,9 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
     texts = [name for name in table.column_names if name not in job.columns]
     for name in texts:
         is_null |= table[name].is_null().to_numpy()
-        if is_line.any():
+        if is_line.any():  # `datasets` leaves the byte order mark of a file in its first line
+            unmarked = pc.if_else(pa.array(is_line), pc.utf8_ltrim(table[name], "\ufeff"), table[name])
+            table = table.set_column(table.column_names.index(name), name, unmarked)
             is_blank |= is_line & pc.equal(pc.utf8_trim_whitespace(table[name]), "").to_numpy(zero_copy_only=False)
     is_null |= is_blank
     given = table.filter(pc.invert(pa.array(is_null))) if is_null.any() else table

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -282,8 +283,11 @@ def repeated(values: Any, rows: NDArray[np.int64]) -> Any:
     Texts become a list: a long text, repeated for each of its rows, would fill the memory.
     """
     if type(values).__module__.startswith("pyarrow"):
+        import pyarrow as pa
+
         if not str(values.type).endswith(("string", "string_view")):
-            return values.take(rows)
+            with suppress(pa.ArrowException):  # it cannot take from dictionaries of lists that are slices, or differ
+                return values.take(rows)
         values = values.to_pylist()
     return values[rows] if isinstance(values, np.ndarray) else [values[index] for index in rows.tolist()]
 

@@ -43,6 +43,7 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
     if isinstance(inputs.get("attention_mask"), list | tuple):
         inputs["attention_mask"] = np.array(inputs["attention_mask"])
     inputs, is_packed = read_mask(inputs)
+    is_packed |= "attention_mask" not in batch and batch.get("use_cache") is False  # of a flat row
     inputs.pop("input_ids", None)
     if isinstance(inputs.get("attention_mask"), Ragged):  # of the texts of `pack_dataset`
         inputs["attention_mask"] = inputs["attention_mask"].pad(0)

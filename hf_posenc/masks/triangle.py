@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,58 +16,79 @@ from numpy.typing import NDArray
 # Bytes of the smallest matrix that is mapped. A map takes 20 µs, but each 64 kB of it that is read cost a page fault:
 # below this size, a copy is made and read in less time.
 _LEAST_MAPPED = 2**22
-# A file takes as long as several copies, so the first matrices of its size are copies.
+# A file takes as long as several copies, so the first matrices that are longer than those of the file are copies.
 _COPIES = 2
 _ROWS = 64  # written to the file at once
 
 
 class _File:
-    """File in memory with the matrix of `side` tokens."""
+    """File in memory with a matrix of at least `length` tokens; closed with the last reference to it."""
 
-    def __init__(self, side: int) -> None:
+    def __init__(self, length: int) -> None:
         self._number = os.memfd_create("look_ahead_mask")
         self._status = os.fstat(self._number)
+        step = max(1, 1 << (length.bit_length() - 4))
+        self.side = -(-length // step) * step  # at most 1.125 times the length, so a file serves several lengths
+        rows = _rows(self.side)
         with open(self._number, "wb", closefd=False) as file:
-            rows = _rows(side)
-            for start in range(0, side, _ROWS):
+            for start in range(0, self.side, _ROWS):
                 file.write(rows[start : start + _ROWS].tobytes())
-        self._side = side
+
+    def __del__(self) -> None:
+        with suppress(OSError, AttributeError):
+            if self._is_open():
+                os.close(self._number)
+
+    def _is_open(self) -> bool:
+        # A daemon closes all files of its parent, and may open another one under this number.
+        return os.path.samestat(os.fstat(self._number), self._status)
 
     def map(self, length: int) -> NDArray[np.bool_] | None:
         """Return the memory of the first `length` rows, mapped copy-on-write; `None` if the system cannot map it."""
         with suppress(OSError, RuntimeError):
-            # A daemon closes all files of its parent, and may open another one under this number.
-            if os.path.samestat(os.fstat(self._number), self._status):
-                size = (length - 1) * self._side + length
+            if self._is_open():
+                size = (length - 1) * self.side + length
                 # Unlike `mmap`, torch keeps no open file for each map.
                 path = f"/proc/self/fd/{self._number}"
                 return torch.from_file(path, shared=False, size=size, dtype=torch.bool, device="cpu").numpy()
         return None
 
 
-# For each power of two: the file, or the number of copies so far. Threads need no lock, which a fork could leave locked
-# in the child: two of them may count one copy, or make two files, of which one is kept.
-_files: dict[int, _File | int] = {}
+@dataclass
+class _Kept:
+    """The one file of a process, that of its longest rows, and the number of longer matrices that were copied since.
+
+    Threads need no lock, which a fork could leave locked in the child: two of them may count one copy, or make two
+    files, of which one is kept.
+    """
+
+    file: _File | None = None
+    copies: int = 0
+    may_grow: bool = hasattr(os, "memfd_create")  # False after a file could not be made
+
+
+_kept = _Kept()
 
 
 def lower_triangle(*shape: int) -> NDArray[np.bool_]:
     """Return one matrix `(..., T, T)` that is True at j <= i, in memory that nothing else writes to.
 
-    The dimensions before the last two have stride 0. The rows of a mapped matrix are a power of two of bytes apart,
-    less than 2T.
+    The dimensions before the last two have stride 0. The rows of a mapped matrix are less than 2T bytes apart. The file
+    takes up to 1.27 T**2 bytes of memory for the longest rows of the process, 340 MB at 16,385 tokens, which containers
+    count as shared memory.
     """
     length = shape[-1]
     memory, stride = None, length
-    if length**2 >= _LEAST_MAPPED and hasattr(os, "memfd_create"):
-        side = 1 << (length - 1).bit_length()
-        known = _files.get(side, 0)
-        if known == _COPIES:
-            with suppress(OSError):  # no memory, or not allowed
-                known = _files[side] = _File(side)
-        elif isinstance(known, int):
-            _files[side] = known + 1
-        if isinstance(known, _File):
-            memory, stride = known.map(length), side
+    if length**2 >= _LEAST_MAPPED:
+        if _kept.may_grow and (_kept.file is None or _kept.file.side < length):
+            _kept.copies += 1
+            if _kept.copies > _COPIES:
+                try:
+                    _kept.file, _kept.copies = _File(length), 0
+                except OSError:  # no memory, or not allowed
+                    _kept.may_grow = False
+        if (file := _kept.file) is not None and length <= file.side < 2 * length:
+            memory, stride = file.map(length), file.side
     if memory is None:
         memory, stride = _rows(length).copy(), length  # faster than np.tri
     return np.ndarray(shape, np.bool_, memory, strides=(*(0,) * (len(shape) - 2), stride, 1))

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from .._common.constants import IGNORED
 from .._common.errors import require_one_of, type_error, value_error, warn
 from .._common.integers import as_integer
+from ..collator.token_ids import padding_message
 from ..collator.warn import supervision_message, unread_masks_message
 from ..documents import (
     BOUNDARIES,
+    NUMBERS,
     PER_TOKEN,
     SUPERVISION,
     TOKEN_INDICES,
@@ -99,7 +101,8 @@ def pack_dataset(
     Returns:
         Data set of the class of `dataset`. The columns are lists of int32, except `attention_mask`. Of the other
         columns of `dataset`, those with one value per token that models take are kept: `token_type_ids`,
-        `global_attention_mask`, `task_type_ids`, `mm_token_type_ids`, `langs` and `p_mask`.
+        `global_attention_mask`, `task_type_ids`, `mm_token_type_ids`, `langs` and `p_mask`. A warning names further
+        lists of numbers.
 
     Raises:
         ValueError: if a document is too long for `too_long="error"`, if `column` is missing, or if a column such
@@ -178,7 +181,8 @@ class _PackWindow:
 
         `indices` are the row numbers of the table in the data set, for error messages.
         """
-        rows = _read_documents(table, self.column, indices[0] if len(indices) else 0, labels=self.labels)
+        first_row = indices[0] if len(indices) else 0
+        rows = _read_documents(table, self.column, first_row, labels=self.labels, padding_id=self.pad_token_id)
         if not self.is_checked and rows.ids.longest > self.max_length:
             numbers = [indices[row] for row in rows.sample.tolist()]
             _report_long(rows.ids.lengths, self.max_length, self.too_long, numbers, counted=False)
@@ -207,7 +211,7 @@ class _PackWindow:
         return datasets.Features({**numbers, "attention_mask": datasets.Value("string")})
 
 
-def _read_documents(table: Any, column: str, first_row: int, *, labels: str | None) -> Documents:
+def _read_documents(table: Any, column: str, first_row: int, *, labels: str | None, padding_id: int) -> Documents:
     """Return the documents of `table`, one row for each, with labels if the table has some or `labels` is a kind."""
     columns: dict[str, Ragged] = {}
     is_packed = "attention_mask" in table.column_names and is_no_mask(table.column("attention_mask"))
@@ -228,6 +232,8 @@ def _read_documents(table: Any, column: str, first_row: int, *, labels: str | No
         columns["input_ids" if name == column else name] = rows
     given = {name: table.column(name) for name in table.column_names}
     refuse_foreign_names(given, columns["input_ids"].lengths, first_row=first_row)
+    if first_row == 0:  # the first window
+        _warn_of_columns(table, columns, column, padding_id)
     if is_packed:
         lengths = columns["input_ids"].lengths
         columns["attention_mask"] = mask_of_texts(table.column("attention_mask").to_pylist(), lengths)
@@ -238,6 +244,20 @@ def _read_documents(table: Any, column: str, first_row: int, *, labels: str | No
     if documents.masks and "labels" in documents.columns and first_row == 0:  # the first window
         warn(supervision_message(documents, documents.columns["labels"], None if labels else False))
     return documents
+
+
+def _warn_of_columns(table: Any, columns: dict[str, Ragged], column: str, padding_id: int) -> None:
+    """Warn of padding that document numbers do not mark, and of lists of numbers that packed rows do not keep."""
+    import pyarrow as pa
+
+    ids, is_numbered = columns["input_ids"], not columns.keys().isdisjoint(NUMBERS)
+    if is_numbered and (message := padding_message(ids, padding_id, columns)):
+        warn(message)
+    read = {column, "labels", *PER_TOKEN, *BOUNDARIES}
+    lists = [field for field in table.schema if is_list(field.type) and field.name not in read]
+    if unread := [field.name for field in lists if pa.types.is_primitive(field.type.value_type)]:
+        fix = f"dataset.remove_columns({unread}); a mask of the tokens to train on is read from 'loss_mask'"
+        warn(f"columns {unread} are not in the packed rows", got="names that are not read", fix=fix)
 
 
 def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], max_length: int) -> Any:

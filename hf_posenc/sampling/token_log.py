@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from .._common.compat import loss_shifts_labels
 from .._common.constants import IGNORED
 from .._common.errors import type_error
 from ..collator import real_tokens
 from ..documents import number_tokens, without_padding_at_end
-from ..ragged import Ragged
+from ..models import ModelSpec
+from ..ragged import Ragged, lock_free_cache
 
 _COUNTS = "token_counts"  # key of a batch, removed before the model gets it
 
@@ -35,9 +37,9 @@ class TokenLogMixin:
     - `tokens_per_second`: tokens of the input that are not padding, per second. The time of an evaluation does not
       count, nor that of a checkpoint saved after the line.
     - `padding_share`: number of padding tokens, divided by that of all tokens in `input_ids`.
-    - `trained_share`: number of labels other than -100, divided by that of tokens that are not padding. It counts the
-      label of a row's first token, if it is not -100, although models that shift labels never read it. It is left out
-      if there is no label per token, and for encoder-decoders.
+    - `trained_share`: number of labels other than -100, divided by that of tokens that are not padding. The label of a
+      row's first token does not count if the model shifts labels. The share is left out if there is no label per token,
+      and for encoder-decoders.
 
     Padding is found by `attention_mask`; in packed rows without one, the last documents of a row are padding if all
     their ids are the padding id. Without both, every token counts. The loss and the weights are unchanged.
@@ -106,12 +108,29 @@ class TokenLogMixin:
             self._seconds += perf_counter() - self._started
             self._started = None
 
+    @lock_free_cache
+    def _shifts_labels(self) -> bool:
+        """True if the model shifts labels by one in its loss, as causal language models do."""
+        collator_model = getattr(self.data_collator, "model", None)
+        try:
+            spec = collator_model if isinstance(collator_model, ModelSpec) else ModelSpec.of(self.model)
+        except ValueError:  # weights that are sharded, or no input of token ids
+            return loss_shifts_labels(self)
+        if not spec.is_examined:  # a module of one's own
+            return spec.shifts_labels is True or getattr(self.data_collator, "labels", None) == "causal_lm"
+        return spec.shifts_labels is True and not spec.is_encoder_decoder
+
     def _counting(self, collator: Callable[[Any], Any]) -> CountTokens:
         """Return a collator that counts the tokens of the batches of `collator`; forget those of an earlier run."""
         self._counts, self._seconds, self._started = (), 0.0, None
         tokenizer = getattr(self.data_collator, "tokenizer", None) or self.processing_class
         reads_two = bool(getattr(getattr(self.model, "config", None), "is_encoder_decoder", False))
-        return CountTokens(collator, getattr(tokenizer, "pad_token_id", None), counts_labels=not reads_two)
+        return CountTokens(
+            collator,
+            getattr(tokenizer, "pad_token_id", None),
+            counts_labels=not reads_two,
+            shifts_labels=self._shifts_labels,
+        )
 
 
 class CountTokens:
@@ -119,8 +138,11 @@ class CountTokens:
 
     # A tensor with the rows as its first dimension, because accelerate joins and slices batches of a stream.
 
-    def __init__(self, collator: Callable[[Any], Any], padding_id: int | None, *, counts_labels: bool) -> None:
+    def __init__(
+        self, collator: Callable[[Any], Any], padding_id: int | None, *, counts_labels: bool, shifts_labels: bool
+    ) -> None:
         self.collator, self.padding_id, self.counts_labels = collator, padding_id, counts_labels
+        self.shifts_labels = shifts_labels
 
     def __call__(self, rows: Any) -> Any:
         batch = self.collator(rows)
@@ -129,7 +151,8 @@ class CountTokens:
             return batch
         counts = [torch.ones_like(ids), self._tokens(batch, ids)]
         if self.counts_labels and labels is not None and labels.ndim == ids.ndim and not labels.is_floating_point():
-            counts.append(labels != IGNORED)
+            is_shifted = self.shifts_labels and "shift_labels" not in batch
+            counts.append((labels[..., 1:] if is_shifted else labels) != IGNORED)
         batch[_COUNTS] = torch.stack([each.flatten(1).sum(dim=1) for each in counts], dim=1)
         return batch
 

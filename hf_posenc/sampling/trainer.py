@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch.utils.data import DataLoader
 
-from .._common.compat import loss_shifts_labels, other_sampling
+from .._common.compat import other_sampling
 from .._common.constants import IGNORED
 from .._common.errors import type_error, unknown_keyword, value_error, warn
 from ..collator import DataCollatorWithPositionalEncoding
 from ..documents import BOUNDARIES, PER_TOKEN
-from ..models import ModelSpec
+from ..documents.foreign import FOREIGN
 from ..packing import checked_lengths
-from ..ragged import lock_free_cache
 from .lengths import is_dataset, lengths_of, require_rows, truncated_lengths
 from .pad_to_shapes import padding_as_planned
 from .resume import PlanState, require_same_digests
@@ -138,10 +137,10 @@ class TokenBudgetMixin(TokenLogMixin):
             super().__init__(*args, **kwargs)
 
     def _set_signature_columns_if_needed(self) -> None:
-        """Keep the columns of tokenized rows that the collator reads, although the model does not name them."""
+        """Keep the columns of tokenized rows that the collator reads or refuses, also those not named by the model."""
         super()._set_signature_columns_if_needed()  # type: ignore[misc]
         if isinstance(self.data_collator, DataCollatorWithPositionalEncoding):
-            read = [*PER_TOKEN, *BOUNDARIES, *self.data_collator.token_columns]
+            read = [*PER_TOKEN, *BOUNDARIES, *FOREIGN, *self.data_collator.token_columns]
             self._signature_columns = [*dict.fromkeys([*self._signature_columns, *read])]
 
     def get_train_dataloader(self) -> Any:
@@ -287,18 +286,6 @@ class TokenBudgetMixin(TokenLogMixin):
         return self.compute_loss_func is not None or bool(
             is_scaled and any("compute_loss" in vars(base) for base in bases)
         )
-
-    @lock_free_cache
-    def _shifts_labels(self) -> bool:
-        """True if the model shifts labels by one in its loss, as causal language models do."""
-        collator_model = getattr(self.data_collator, "model", None)
-        try:
-            spec = collator_model if isinstance(collator_model, ModelSpec) else ModelSpec.of(self.model)
-        except ValueError:  # weights that are sharded, or no input of token ids
-            return loss_shifts_labels(self)
-        if not spec.is_examined:  # a module of one's own
-            return spec.shifts_labels is True or getattr(self.data_collator, "labels", None) == "causal_lm"
-        return spec.shifts_labels is True and not spec.is_encoder_decoder
 
     def _targets(self, batch: Any) -> torch.Tensor | None:
         """Return the labels of a batch without those that the model shifts away; `None` if it has no labels."""

@@ -104,6 +104,19 @@ def test_tables_and_record_batches_give_tables(wordpiece) -> None:
     assert pa.types.is_fixed_size_list(padded.schema.field("input_ids").type)
 
 
+def test_dictionaries_of_lists_are_repeated_with_their_rows(word_level) -> None:
+    """Arrow cannot take from chunks of different dictionaries; the values are those of the plain column."""
+    lists = pa.array([["a"], ["b", "c"], ["d"]])
+    parts = [pa.DictionaryArray.from_arrays(pa.array([1, 0, 1]), lists.slice(start, 2)) for start in (0, 1)]
+    column = pa.chunked_array([parts[0].slice(1), parts[1]])
+    table = pa.table({"text": ["I ride bike I ride bike"] * len(column), "tags": column})
+    collate = C(word_level, max_length=4, return_overflowing_tokens=True)
+    plain = table.set_column(1, "tags", pa.array(column.to_pylist()))
+    found, expected = collate(table), collate(plain)
+    assert len(found) > len(table)
+    assert found["tags"].to_pylist() == expected["tags"].to_pylist()
+
+
 @pytest.mark.parametrize("form", [None, "arrow", "pandas"])
 def test_overflow_inside_map_needs_no_columns_removed(word_level, rows, form: str | None) -> None:
     collate = C(word_level, max_length=2, return_overflowing_tokens=True)

@@ -355,3 +355,35 @@ def test_targets_of_a_fixed_length_are_padded_to_their_own(wordpiece) -> None:
         assert np.shape(made["labels"]) == (2, 6)
     assert np.array_equal(batch["labels"], stored["labels"])
     assert [len(row) for row in collate.replace(padding=True)(rows)["labels"]] == [3, 6]
+
+
+@pytest.mark.parametrize("further", [{}, {"decoder_input_ids": [1, 8, 9, 2, 1]}], ids=["labels", "decoder_input_ids"])
+@pytest.mark.parametrize("labels", [[8, 9, 2, 1, 1], [1, 1, 8, 9, 2]], ids=["right", "left"])
+def test_padding_is_no_target_of_an_encoder_decoder(
+    unigram: Any, labels: list[int], further: dict[str, list[int]]
+) -> None:
+    """The loss after the fix is that of the labels without padding."""
+    model = tiny("t5")
+    collate = DataCollatorWithPositionalEncoding(unigram, model=model)
+    dataset = datasets.Dataset.from_list([{"input_ids": [5, 6, 2], "labels": labels, **further}])
+    with pytest.raises(ValueError, match=r"row 0 of column 'labels' begins or ends with the padding id 1") as refused:
+        collate(list(dataset))
+    mended = eval(str(refused.value).partition("fix: ")[2].partition("; or")[0])
+    with torch.no_grad():
+        if not further:
+            alone = model(**collate([{"input_ids": [5, 6, 2], "labels": [8, 9, 2]}])).loss
+            assert torch.isclose(model(**collate(list(mended))).loss, alone)
+    (kept,) = collate(list(mended))["labels"].tolist()
+    assert [label for label in kept if label != -100] == [8, 9, 2]
+
+
+@pytest.mark.parametrize("name", ["targets", "target_ids", "decoder_target_tokens"])
+def test_targets_under_another_name_are_refused_with_the_line_that_renames_them(unigram: Any, name: str) -> None:
+    collate = DataCollatorWithPositionalEncoding(unigram, model=tiny("t5"))
+    dataset = datasets.Dataset.from_list([{"input_ids": [5, 6, 2], name: [8, 9, 2]}])
+    with pytest.raises(ValueError, match=f"column '{name}' has targets") as refused:
+        collate(list(dataset))
+    renamed = eval(str(refused.value).partition("fix: ")[2].partition("; or")[0])
+    assert collate(list(renamed))["labels"].tolist() == [[8, 9, 2]]
+    with pytest.raises(ValueError, match=f"fix: text_target_column='{name}'"):
+        collate([{"input_ids": [5, 6, 2], name: "ride bike"}])

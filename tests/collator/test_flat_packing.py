@@ -454,3 +454,12 @@ def test_a_packed_batch_of_empty_rows_is_refused(wordpiece, packing: Any, labels
         collate(["", "a I"])["input_ids"].tolist()[0][:2]
         == C(wordpiece, add_special_tokens=False)(["a I"])["input_ids"].tolist()[0]
     )
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_flat_row_of_documents_of_one_token_has_their_boundaries(family: str, wordpiece: Any) -> None:
+    """The mask is that of the lengths, also for a model that gets positions alone, which are all 0."""
+    batch = C(wordpiece, model=build(family), packing="flat")([[5], [6], [7]])
+    assert batch["position_ids"].tolist() == [[0, 0, 0]]
+    mask, expected = AttentionMask.from_batch(batch), AttentionMask.from_documents([[1, 1, 1]])
+    assert torch.equal(mask.dense(), expected.dense())

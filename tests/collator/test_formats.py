@@ -313,3 +313,49 @@ def test_tiny_models_say_what_their_labels_belong_to() -> None:
 
     assert ModelSpec.of(tiny("gpt2")).labels_per == "token"
     assert ModelSpec.of(tiny("bert")).labels_per is None
+
+
+# --------------------------------------------------------------------------------------------------- NaN of pandas
+
+SAID = [{"role": "user", "content": "w5"}, {"role": "assistant", "content": "w6"}]
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "w7", "description": None}}
+MISSING: dict[str, dict[str, list[Any]]] = {
+    "tools": {"messages": [SAID, SAID], "tools": [[TOOL], None]},
+    "settings of the template": {"messages": [SAID, SAID], "chat_template_kwargs": [{"a": 1}, None]},
+    "keys of a message": {"messages": [SAID, [{"name": None, **SAID[0]}, {"weight": None, **SAID[1]}]]},
+    "texts that are not read": {"text": ["w5 w6", "w7 w8"], "title": ["a", None]},
+    "lists that are not read": {"text": ["w5 w6", "w7 w8"], "tags": [["a"], None]},
+    "dicts that are not read": {"text": ["w5 w6", "w7 w8"], "meta": [{"a": 1}, None]},
+    "masks": {"input_ids": [[5, 6], [7, 8]], "completion_mask": [None, None]},
+    "a mask": {"input_ids": [[5, 6], [7, 8]], "completion_mask": [[0, 1], None]},
+    "numbers of documents": {"input_ids": [[5, 6], [7, 8]], "document_ids": [[0, 1], None]},
+}
+
+
+def _with_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_nan(part) for name, part in value.items()}
+    return [_with_nan(part) for part in value] if isinstance(value, list) else float("nan") if value is None else value
+
+
+@pytest.mark.filterwarnings("ignore:columns .* are not in the batch", "ignore:only the tokens")
+@for_each("kind", MISSING)
+def test_nan_of_pandas_is_a_missing_value_like_none(kind: str) -> None:
+    """A data frame, and the rows of one, give the batch or the error that rows with None give."""
+    tokenizer = C(WORDS).tokenizer
+    tokenizer.chat_template = "{% for tool in tools or [] %}{{ tool.function.name }} {% if tool.function.description "
+    tokenizer.chat_template += "%}w9 {% endif %}{% endfor %}{% for m in messages %}{% if m.name %}w3 {% endif %}"
+    tokenizer.chat_template += "{{ m.content }}</s> {% endfor %}"
+    collate = C(tokenizer, labels="causal_lm", look_ahead=False, return_tensors="np")
+    columns, missing = MISSING[kind], _with_nan(MISSING[kind])
+    frame = pandas.DataFrame({name: pandas.Series(values, dtype=object) for name, values in missing.items()})
+
+    def result(rows: Any) -> Any:
+        try:
+            return {name: values.tolist() for name, values in collate.batch(rows).items()}
+        except (TypeError, ValueError) as error:
+            return str(error)
+
+    expected = result(columns)
+    assert result(frame) == result(frame.to_dict("records")) == expected
+    assert ("is None" in expected) == (kind in ("a mask", "numbers of documents"))

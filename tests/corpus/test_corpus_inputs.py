@@ -146,12 +146,18 @@ def test_shuffled_and_chosen_rows_of_a_data_set_are_read_in_their_order() -> Non
     [
         ('{"text": "a"}\n{"text":\n{"text": "b"}\n', "jsonl", ", line 2 ", "delete this line"),
         ('{"text": "a"}\n{"text": "\\ud800"}\n', "jsonl", ", line 2 ", "encoding_errors"),
+        (
+            '{"text": "a"}\n{"text": "b", "n": {"m": 1, "m": 2}, "text": "c"}\n',
+            "jsonl",
+            ", line 2 ",
+            "delete this line",
+        ),
         (b"ab\n\xff\xfe\ncd\n", "txt", ", line 2 ", "encoding_errors"),
         ("text,n\na,1\nb,2,3\n", "csv", r"[\s\S]*line 3", "on_bad_lines"),
         (gzip.compress(b"a\n" * 9999)[:-20], "txt.gz", " ", "encoding_errors"),
         (b"PAR1 no parquet PAR1", "parquet", " ", "loading="),
     ],
-    ids=["json", "surrogate", "utf8", "csv", "gz", "parquet"],
+    ids=["json", "surrogate", "key twice", "utf8", "csv", "gz", "parquet"],
 )
 @PLACES
 def test_a_malformed_file_stops_the_job_with_its_name_line_and_a_way_out(
@@ -192,10 +198,20 @@ def test_a_text_that_is_not_utf_8_is_refused_with_its_place() -> None:
         content(b'{"text": "a"}\n{"text": "\xff"}\n', "jsonl")
 
 
-@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "parquet"])
-def test_inputs_without_rows_are_refused(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "payload"), [("txt", ""), ("jsonl", ""), ("csv", ""), ("parquet", ""), ("csv", "text,n\n"), ("json", "[]")]
+)
+def test_inputs_without_rows_are_refused(kind: str, payload: str) -> None:
     with pytest.raises(ValueError, match="there are no rows in the inputs"):
-        content(b"", kind)
+        content(payload, kind)
+
+
+def test_a_line_break_in_the_name_of_a_file_is_read_but_not_in_a_folder(here: Path) -> None:
+    Path("texts").mkdir()
+    Path("texts/a\nb.txt").write_text("c\n")
+    assert read("texts/a\nb.txt")[0] == ["c"]
+    with pytest.raises(ValueError, match=r"(?s)whose paths have a line break.*a\\nb\.txt"):
+        read("texts")
 
 
 @pytest.mark.parametrize(
@@ -269,7 +285,30 @@ def test_blank_lines_are_left_out_beside_other_inputs_whose_empty_texts_are_bad_
 def test_a_batch_of_rows_without_text_is_left_out() -> None:
     rows = datasets.Dataset.from_dict({"text": ["a", None, None, None]})
     assert read(rows, on_bad_row="skip", shards=4)[0] == ["a"]
-    assert read(datasets.Dataset.from_dict({"text": [None]}), on_bad_row="skip")[2].totals["rows"] == 0
+    with pytest.raises(ValueError, match=r"(?s)all rows were left out.*'row': 0.*text_column="):
+        read(datasets.Dataset.from_dict({"text": [None]}), on_bad_row="skip")
+
+
+@PLACES
+@pytest.mark.parametrize("sample_by", ["line", "paragraph", "document"])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.csv", "a.jsonl"])
+def test_no_text_begins_with_the_byte_order_mark_of_its_file(
+    name: str, sample_by: Any, place: Any, tmp_path: Path
+) -> None:
+    lines = {"csv": "text\nab\n", "jsonl": '{"text": "ab"}\n'}.get(name.rpartition(".")[2], "ab\n")
+    payload = f"\ufeff{lines}".encode()
+    (tmp_path / name).write_bytes(gzip.compress(payload) if name.endswith("gz") else payload)
+    (text,), *_ = read(place(tmp_path / name), **({"sample_by": sample_by} if ".txt" in name else {}))
+    assert text.rstrip("\n") == "ab"
+
+
+def test_a_file_without_rows_at_an_address_does_not_decide_the_types_of_columns(here: Path) -> None:
+    Path("a.csv").write_text("text,n\n")
+    Path("b.csv").write_text("text,n\nab,3\n")
+    inputs = [_address(Path(name)) for name in ("a.csv", "b.csv")]
+    assert read(inputs)[0] == ["ab"]
+    with pytest.raises(ValueError, match=r"(?s)a\.csv has no rows.*columns=\['n'\]"):
+        read(inputs, columns=["n"])
 
 
 def test_a_bad_row_of_the_collator_is_named_with_its_place() -> None:

@@ -359,6 +359,36 @@ def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this
     assert (out / "README.md").read_text() == "mine"
 
 
+@pytest.mark.parametrize("texts", [["", "", "a b"], ["a b", "", ""], ["", "", *["a b"] * 10_000, ""]], ids=len)
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("settings", [{}, {"packing": True, "max_length": 8}, {"columns": ["n"]}], ids=str)
+def test_load_dataset_opens_shards_whose_rows_were_left_out(
+    texts: list[str], shards: int, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """The tokens that `load_dataset` reads are those of the texts that are not empty."""
+    given = datasets.Dataset.from_dict({"text": ["", *[""] * 10_000, *texts], "n": range(10_001 + len(texts))})
+    encode(given, BYTES, tmp_path, **{**SETTINGS, "shards": shards}, on_bad_row="skip", **settings)
+    rows = datasets.load_dataset(str(tmp_path), split="train", cache_dir=str(tmp_path / "cache"))
+    assert sum(rows["length"]) == 3 * sum(text == "a b" for text in texts)
+    assert verify(tmp_path) == []
+
+
+@pytest.mark.parametrize("fault", ["no rows in the first group", "other columns", "not Parquet"])
+def test_verify_names_shards_that_datasets_cannot_open(fault: str, tmp_path: Path) -> None:
+    encode(datasets.Dataset.from_dict({"text": ["a", "b"]}), BYTES, tmp_path, **{**SETTINGS, "shards": 2})
+    path = tmp_path / "data/shard-000001.parquet"
+    rows = pq.read_table(path)
+    if fault == "not Parquet":
+        path.write_text("")
+    else:
+        pq.write_table(rows.slice(1) if fault.startswith("no") else rows.rename_columns(["ids", "length"]), path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["shards"][1]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    (line,) = verify(tmp_path)
+    assert line.startswith("data/shard-000001.parquet is damaged: `datasets` cannot open it")
+
+
 def test_truncated_documents_are_counted_and_named_unless_the_limit_was_given(
     wordpiece: Any, rows: datasets.Dataset, tmp_path: Path
 ) -> None:

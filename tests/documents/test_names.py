@@ -284,6 +284,26 @@ def test_a_trainer_with_its_defaults_has_the_loss_of_the_documents_alone(
     assert abs(loss - total / 4) < 1e-4
 
 
+@pytest.mark.parametrize("evaluates", [False, True])
+@for_each("name", ["sequence_id", "seq_lens", "cu_seqlens", "positions", "response_mask"])
+def test_token_budgets_refuse_the_names_that_the_collator_refuses(
+    name: str, evaluates: bool, tmp_path: Path, word_level: Any
+) -> None:
+    """Trainer alone drops these columns, and would train on other targets than those that the rows have."""
+
+    class Budget(TokenBudgetMixin, transformers.Trainer, token_budget=32): ...
+
+    pytest.importorskip("accelerate")
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=1700, **sizes))
+    rows = datasets.Dataset.from_list([{"input_ids": IDS, name: VALUES[FOREIGN[name]]}] * 4)
+    collate = C(word_level, model=model, labels="causal_lm")
+    arguments = transformers.TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, disable_tqdm=True)
+    trainer = Budget(model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=collate)
+    with pytest.raises(ValueError, match=f"column '{name}' has .* are read from '{FOREIGN[name]}'"):
+        next(iter(trainer.get_eval_dataloader() if evaluates else trainer.get_train_dataloader()))
+
+
 def test_stored_columns_depend_on_the_names_of_the_given_ones(word_level: Any) -> None:
     collate = C(word_level, labels="causal_lm")
     several, one = [1, 1, 2], [4, 4, 4]

@@ -10,8 +10,9 @@ import gc
 import io
 import os
 import pickle
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -57,13 +58,9 @@ def _files() -> list[int]:
 
 
 @pytest.fixture(autouse=True)
-def no_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin without files, as a new process does."""
-    monkeypatch.setattr(triangle, "_files", {})
-    before = _files()
-    yield
-    for number in {*_files()} - {*before}:
-        os.close(number)
+    monkeypatch.setattr(triangle, "_kept", type(triangle._kept)())
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 127, 128, 2047, 2048, 2049, MAPPED, 4096])
@@ -77,14 +74,24 @@ def test_a_matrix_is_lower_triangular_on_each_call(length: int) -> None:
 
 
 @needs_maps
-def test_lengths_up_to_a_power_of_two_are_maps_of_one_file_after_two_copies() -> None:
+def test_a_longer_matrix_takes_the_place_of_the_file_after_two_copies() -> None:
     masks = [mask_of(length) for length in (MAPPED, 3000)]
     assert _maps() == 0
-    masks += [mask_of(length) for length in (MAPPED, 3000, 4096)]
+    masks += [mask_of(length) for length in (3000, MAPPED, 2048)]
     assert (_maps(), len(_files())) == (3, 1)
-    masks += [_mapped(5000)]
-    assert (_maps(), len(_files())) == (4, 2)
+    masks += [mask_of(length) for length in (4000, 5000)]  # copies
+    assert (_maps(), len(_files())) == (3, 1)
+    masks += [mask_of(length) for length in (5000, MAPPED, 2048)]  # the last one is a copy, as of a small part
+    assert (_maps(), len(_files())) == (5, 1)
     assert all(map(_is_right, masks))
+
+
+@needs_maps
+@pytest.mark.parametrize("length", [2048, 2049, MAPPED, 4095, 4096, 4097, 6145])
+def test_the_file_has_at_most_1_3_times_the_bytes_of_the_longest_matrix(length: int) -> None:
+    _mapped(length)
+    (number,) = _files()
+    assert length**2 <= os.fstat(number).st_size <= 1.3 * length**2
 
 
 @needs_maps
@@ -164,14 +171,35 @@ def test_threads_get_right_masks_of_several_lengths() -> None:
 @needs_maps
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), PermissionError(1, "not permitted")])
 def test_masks_are_copies_where_no_file_can_be_made(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    attempts = []
+
     def refuse(name: str) -> int:
+        attempts.append(name)
         raise error
 
     monkeypatch.setattr(os, "memfd_create", refuse)
-    assert _is_right(_mapped(MAPPED))
-    monkeypatch.delattr(os, "memfd_create")
-    assert _is_right(_mapped(MAPPED))
-    assert (_maps(), _files()) == (0, [])
+    assert all(_is_right(_mapped(length)) for length in (MAPPED, 5000))
+    assert (len(attempts), _maps(), _files()) == (1, 0, [])
+
+
+@needs_maps
+def test_a_limit_on_the_size_of_files_leaves_none_open_and_the_smaller_file_in_use() -> None:
+    """In a process of its own, because the limit holds for all its files."""
+    program = """
+import resource, numpy as np
+from test_triangle import MAPPED, _files, _mapped, _is_right, _maps, mask_of
+small = _mapped(MAPPED)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**24, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+large = [mask_of(5000) for _ in range(6)]
+assert all(map(_is_right, [small, mask_of(MAPPED), *large]))
+print(len(_files()), _maps())
+"""
+    folders = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": folders}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "1"]
 
 
 @needs_maps

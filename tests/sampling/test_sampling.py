@@ -571,7 +571,9 @@ def test_all_columns_with_a_value_per_token_that_models_take_are_packed() -> Non
     further = {"token_type_ids": 0, "global_attention_mask": 0, "task_type_ids": 0, "mm_token_type_ids": 0, "langs": 0}
     further |= {"p_mask": 1}
     columns = {name: [[1, 0, 1], [0, 1]] for name in further}
-    packed = pack_dataset(documents([3, 2], **columns, weights=[[1, 2, 3], [4, 5]]), 6)[0]
+    words = {"weights": [[1, 2, 3], [4, 5]], "response_mask": [[1], [1]], "words": [["a"], ["b"]], "id": [0, 1]}
+    with pytest.warns(UserWarning, match=r"columns \['weights', 'response_mask'\] are not in the packed rows"):
+        packed = pack_dataset(documents([3, 2], **columns, **words), 6)[0]
     assert {name: packed[name] for name in further} == {name: [1, 0, 1, 0, 1, fill] for name, fill in further.items()}
     assert "weights" not in packed
 
@@ -581,6 +583,19 @@ def test_padding_of_documents_and_documents_without_tokens_take_no_room() -> Non
     packed = pack_dataset(rows, 3)
     assert packed["input_ids"][:] == [[5, 6, 7]]
     assert packed["position_ids"][:] == [[0, 1, 0]]
+
+
+@pytest.mark.parametrize("column", ["document_ids", "seq_idx"])
+def test_padding_with_the_number_0_is_named_as_the_collator_names_it(column: str, word_level: Any) -> None:
+    rows = stored({"input_ids": [[5, 6, 7, 8, 9, 0, 0]], column: [[1, 1, 2, 2, 3, 0, 0]]})
+    named = pytest.warns(UserWarning, match=rf"(?s)row 0 begins or ends with the padding id 0.*-1 in {column}")
+    with named, pytest.warns(UserWarning, match="packed documents attend to each other"):
+        DataCollatorWithPositionalEncoding(word_level)(list(rows))
+    with named:
+        pack_dataset(rows, 8)
+    marked = stored({"input_ids": [[5, 6, 7, 8, 9, 0, 0]], column: [[1, 1, 2, 2, 3, -1, -1]]})
+    (labels,) = pack_dataset(marked, 8)["labels"]
+    assert [label for label in labels if label != -100] == [6, 8]
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -46,7 +46,7 @@ def test_shares_are_those_of_the_batches_of_the_steps_since_the_line_before(
         fed = trainer.fed[4 * number : 4 * number + 4]  # two steps of two batches
         places = sum(batch["input_ids"].numel() for batch in fed)
         tokens = sum(int((batch["input_ids"] != 0).sum()) for batch in fed)
-        trained = sum(int((batch["labels"] != -100).sum()) for batch in fed)
+        trained = sum(int((batch["labels"][:, 1:] != -100).sum()) for batch in fed)  # GPT-2 shifts labels
         assert line["padding_share"] == pytest.approx((places - tokens) / places, abs=1e-12)
         assert line["trained_share"] == pytest.approx(trained / tokens, abs=1e-12)
         assert set(fed[0]) == {"input_ids", "labels", "attention_mask"}  # as the model gets them
@@ -86,6 +86,22 @@ def test_evaluations_take_no_time_from_the_tokens_per_second(tmp_path: Path) -> 
         seconds.append(sum(int(batch["attention_mask"].sum()) for batch in fed) / line["tokens_per_second"])
     assert len(seconds) == 3
     assert 0 < sum(seconds) <= wall - 2 * 3 * 0.1  # two evaluations, one of them between two lines
+
+
+@pytest.mark.parametrize("padded", ["left", "right", "right, by transformers"])
+def test_the_share_of_labels_is_the_same_on_both_sides(tmp_path: Path, word_level: Any, padded: str) -> None:
+    """A causal model reads all labels but those of first tokens."""
+    small = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=len(word_level), **small))
+    documents = [[5 + number % 7] * (2 + number % 5) for number in range(24)]
+    word_level.padding_side = padded.partition(",")[0]
+    collate: Any = DataCollatorWithPositionalEncoding(word_level, model=model, labels="causal_lm")
+    if "transformers" in padded:
+        collate = transformers.DataCollatorForLanguageModeling(word_level, mlm=False)
+    data = datasets.Dataset.from_dict({"input_ids": documents})
+    (line,) = lines(run(Logged, tmp_path, data, collate, model=model, per_device_train_batch_size=8, logging_steps=3))
+    tokens = sum(map(len, documents))
+    assert line["trained_share"] == pytest.approx((tokens - len(documents)) / tokens, abs=1e-12)
 
 
 @pytest.mark.parametrize("pad_token", ["!", "eos"])
