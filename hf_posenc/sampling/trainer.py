@@ -16,8 +16,7 @@ from .._common.compat import other_sampling
 from .._common.constants import IGNORED
 from .._common.errors import type_error, unknown_keyword, value_error, warn
 from ..collator import DataCollatorWithPositionalEncoding
-from ..documents import BOUNDARIES, PER_TOKEN
-from ..documents.foreign import FOREIGN
+from ..documents import BOUNDARIES, FOREIGN, PER_TOKEN
 from ..packing import checked_lengths
 from .lengths import is_dataset, lengths_of, require_rows, truncated_lengths
 from .pad_to_shapes import padding_as_planned
