@@ -208,7 +208,7 @@ def test_other_versions_are_tested_with_all_that_the_tests_need_but_for_the_tool
     project = tomllib.loads((versions.REPO / "pyproject.toml").read_text())["project"]
     needed = {Requirement(line).name for name in ("dev", "test") for line in project["optional-dependencies"][name]}
     compared_with = {"diffusers", "positional-encodings", "x-transformers"}
-    of_the_source = {"hf-posenc", "mypy", "playwright", "ruff"}
+    of_the_source = {"deptry", "hf-posenc", "import-linter", "mypy", "playwright", "ruff"}
     assert needed - set(versions.TOOLS) == compared_with | of_the_source | set(versions.NOTEBOOK_TOOLS)
 
 

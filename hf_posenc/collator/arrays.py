@@ -160,6 +160,12 @@ def given_labels(
                 fix=_label_fix(name, value),
             )
         rows.append(row)
+        if per == "row" and row.ndim and row.dtype.kind == "i" and (row == IGNORED).any():
+            raise value_error(
+                f"row {index} of column '{name}' has several labels of the row, of which none can be ignored",
+                got=shorten(row.tolist()),
+                fix="0 or 1 for each class; or leave out such rows",
+            )
     if len({row.ndim for row in rows}) > 1 or rows[0].ndim > 1:
         raise value_error(
             "labels must be one number in every row, or one flat list in every row",
@@ -304,7 +310,10 @@ def _label_fix(name: str, value: Any) -> str:
     if is_missing(value):
         return f'drop such rows first, e.g. ds.filter(lambda row: row["{name}"] is not None)'
     if not isinstance(value, str) and any(map(is_missing, _leaves(value))):
-        return "-100 in place of None, at tokens without a label"
+        return (
+            "-100 in place of None, at tokens without a label; of several labels of a row, drop such rows first: "
+            f'ds.filter(lambda row: None not in row["{name}"])'
+        )
     if isinstance(value, str):
         return f'map names to numbers first, e.g. ds.class_encode_column("{name}")'
     return f'map names to numbers first, e.g. ds.map(lambda row: {{"{name}": [names.index(x) for x in row["{name}"]]}})'

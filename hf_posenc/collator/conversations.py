@@ -27,7 +27,7 @@ Span = tuple[int, int]  # the first character, and the one behind the last
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _WEIGHTS = ("weight", "train", "trainable", "loss", "loss_mask")  # of OpenAI, axolotl, LLaMA-Factory and others
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "observation")
-_FOREIGN = ("gpt", "model", "bot", "ai", "chatbot")  # names of the role `assistant`
+_FOREIGN = ("gpt", "model", "bot", "ai", "chatbot", "chatgpt", "agent", "llm")  # names of the role `assistant`
 _TAG = r"<[^<>\s]+>"
 _WAY_OUT = 'rows of input_ids and assistant_masks; or "train": False in this message, which leaves it out'
 _SAMPLE = "one\ntwo"  # a printed list would escape the line break
@@ -46,6 +46,18 @@ def tokenize_conversations(config: Config, given: Given) -> Given:
     for chat, prompt, options in zip(given.conversations, prompts, settings, strict=True):
         if prompt == len(chat):  # a prompt alone, which the model continues
             options.setdefault("add_generation_prompt", True)
+        elif config.has_targets and prompt:
+            raise value_error(
+                "an encoder-decoder reads a prompt and its completion as texts",
+                got="lists of messages",
+                fix='dataset.map(lambda row: {name: row[name][-1]["content"] for name in ("prompt", "completion")})',
+            )
+        elif options.get("add_generation_prompt") and chat[-1]["role"] == "assistant":
+            raise value_error(
+                "add_generation_prompt=True begins an answer, and the conversation ends with one",
+                got=f"chat_template_kwargs {shorten(options)}",
+                fix="leave it out of chat_template_kwargs",
+            )
     chats = [Chat(config, row, each, settings[row]) for row, each in enumerate(given.conversations)]
     spans = [chat.answers(prompt) for chat, prompt in zip(chats, prompts, strict=True)]
     texts = [chat.text for chat in chats]
@@ -62,17 +74,30 @@ def template_settings(columns: dict[str, Any], count: int) -> list[dict[str, Any
     """Remove the columns `tools` and `chat_template_kwargs`, and return the arguments of the chat template by row."""
     # As TRL reads them: tools may be JSON, because the columns of their parameters differ.
     tools, others = (as_list(columns.pop(name, [None] * count)) for name in ("tools", "chat_template_kwargs"))
-    lists = (json.loads(of_row) if isinstance(of_row, str) else _without_arrays(of_row) for of_row in tools)
-    rows = zip(lists, others, strict=True)
-    return [{"tools": of_row or None, **(_without_arrays(other) or {})} for of_row, other in rows]
+
+    def read(name: str, row: int, value: Any) -> Any:
+        try:
+            return json.loads(value) if isinstance(value, str) else _without_arrays(value)
+        except ValueError as error:
+            rule = f"row {row} of column '{name}' is a text that is no JSON"
+            raise value_error(
+                rule, got=f"{shorten(value)}: {error}", fix=f"dataset.remove_columns('{name}')"
+            ) from error
+
+    rows = enumerate(zip(tools, others, strict=True))
+    return [
+        {"tools": read("tools", row, of_row) or None, **(read("chat_template_kwargs", row, other) or {})}
+        for row, (of_row, other) in rows
+    ]
 
 
 def _mask(offsets: list[Span], spans: list[Span]) -> NDArray[np.int64]:
     """Return 1 for each token with a character in one of the spans."""
     starts, stops = np.array(offsets, np.int64).reshape(-1, 2).T
+    starts = np.where(starts == stops, starts - 1, starts)  # with trim_offsets=True, a space has an empty one behind it
     mask = np.zeros(len(starts), np.int64)
-    for start, stop in spans:  # of spaces, some tokenizers have empty offsets
-        mask |= (starts < stop) & (np.maximum(stops, starts + 1) > start)
+    for start, stop in spans:
+        mask |= (starts < stop) & (stops > start)
     return mask
 
 
@@ -120,7 +145,8 @@ class Chat:
                 given: list[Any] = [part.get("text") if isinstance(part, dict) else part for part in content]
                 message["content"] = content if None in given else "".join(given)
         for index, message in enumerate(self._messages):
-            if message["role"] in _FOREIGN:
+            role = message["role"].lower()
+            if role in _FOREIGN or (role == "assistant" and message["role"] != role):
                 raise self._error(index, "has another name for the role assistant")
             if "content" not in message and not message.get("tool_calls"):
                 raise self._error(index, "has no content")
@@ -279,8 +305,8 @@ class Chat:
 
     def _error(self, index: int, rule: str, fix: str | None = None) -> ValueError:
         message, role = self._messages[index], self._messages[index]["role"]
-        if fix is None and role in (*_FOREIGN, "human"):
-            names = f'{{"human": "user", "{role if role in _FOREIGN else "gpt"}": "assistant"}}'
+        if fix is None and (role.lower() in (*_FOREIGN, "human") or role.lower() == "assistant" != role):
+            names = f'{{"human": "user", "{role if role.lower() != "human" else "gpt"}": "assistant"}}'
             fix = f'[{{**each, "role": {names}.get(each["role"], each["role"])}} for each in messages]'
         elif fix is None and "content" not in message:
             given = "{name: each[name] for name in each if each[name] is not None}"

@@ -26,12 +26,15 @@ _ANSWERS = {
     "question": ("answer", "response", "output"),
     "query": ("response", "answer", "output"),
     "problem": ("solution", "answer"),
-    PROMPT: ("response", "output", "answer", "target", "solution"),
+    PROMPT: ("response", "output", "answer", "target", "solution", COMPLETION),  # the last one as Completion
     "input": ("output", "response", "completion", "answer", "target"),
     "source": ("target",),
     "document": ("summary",),
     "article": ("highlights", "summary"),
     "dialogue": ("summary",),
+    "user": ("assistant",),
+    "human": ("assistant", "bot", "gpt"),
+    "src": ("tgt",),
 }
 # Columns of two texts that a model reads as a pair.
 _PAIRS = (
@@ -72,10 +75,20 @@ def format_columns(names: Collection[str], named: tuple[str, ...]) -> tuple[str,
     if len(named) > 1 and named[1] != COMPLETION:
         return named
     if pair == ("chosen", "rejected"):
+        alone = "text_column='chosen'"
+        if PROMPT in names:
+            alone = "dataset.rename_column('chosen', 'completion').remove_columns('rejected')"
         raise value_error(
             "rows of 'chosen' and 'rejected' answers are for a trainer that compares them",
             got=columns,
-            fix=f"{COLLATED_BY_TRAINERS}; one of them alone, text_column='chosen'",
+            fix=f"{COLLATED_BY_TRAINERS}; one of them alone, {alone}",
+        )
+    if has_prompts and "label" in names:
+        raise value_error(
+            "rows of 'prompt', 'completion' and 'label' are for a trainer that learns from good and bad answers",
+            got=columns,
+            fix=f"{COLLATED_BY_TRAINERS}; good ones alone, dataset.filter(lambda row: row['label'])"
+            ".remove_columns('label')",
         )
     if "messages" in names:
         if COMPLETION in names:
@@ -101,13 +114,14 @@ def format_columns(names: Collection[str], named: tuple[str, ...]) -> tuple[str,
 
 def _foreign_pair(names: Collection[str]) -> tuple[str, str] | None:
     """Return the names of two columns that belong together, in a format that is not read; `None` without them."""
+    given = {str(name).lower(): str(name) for name in names}  # also Instruction and Response
     if "chosen" in names and "rejected" in names:
         return "chosen", "rejected"
+    has_prompts = PROMPT in names and COMPLETION in names
     for task, answers in _ANSWERS.items():
-        if task in names and not (task == PROMPT and COMPLETION in names):
-            for answer in answers:
-                if answer in names:
-                    return task, answer
+        for answer in answers:
+            if task in given and answer in given and not (task == PROMPT and has_prompts):
+                return given[task], given[answer]
     return next((pair for pair in _PAIRS if pair[0] in names and pair[1] in names), None)
 
 

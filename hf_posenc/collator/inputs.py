@@ -273,7 +273,9 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, orig
             raise missing(name, argument, first, settings)
     texts_ = as_list(columns[column])
     completions = as_list(columns[COMPLETION]) if COMPLETION in names and not is_named else None
-    if len(texts_) and is_conversation(next(iter(texts_))):
+    first_text = next(iter(texts_), None)
+    must_be_chat = not is_named and (column == "messages" or isinstance(first_text, list))
+    if len(texts_) and (must_be_chat or is_conversation(first_text)):
         others = {name: values for name, values in columns.items() if name not in names}
         chats, sizes = _conversations(texts_, column), None
         if column == PROMPT and not is_named:
@@ -298,11 +300,11 @@ def _conversations(rows: Values, column: str) -> list[Any]:
     for index, row in enumerate(rows):
         if not is_conversation(row):
             raise type_error(
-                f"row {index} of column '{column}' is {type(row).__name__}, expected a list of messages like row 0",
+                f"row {index} of column '{column}' is {type(row).__name__}, expected a list of messages",
                 got=shorten(row),
-                fix='[{"role": "user", "content": "..."}, ...] in every row',
+                fix='[{"role": "user", "content": "..."}, ...] in every row; json.loads makes one of a text',
             )
-        if not all(isinstance(message, Mapping) and "role" in message for message in row):
+        if not all(isinstance(message, Mapping) and isinstance(message.get("role"), str) for message in row):
             raise value_error(
                 f"row {index} of column '{column}' has a message without 'role'",
                 got=shorten(row[0]),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import explain, shorten, value_error
-from ..documents import LABEL_COLUMNS, LENGTHS, OFFSETS, SUPERVISION, TOKEN_INDICES, Documents
+from ..documents import LABEL_COLUMNS, LENGTHS, OFFSETS, PER_TOKEN, TOKEN_INDICES, Documents
 from .arrays import as_array, to_float32
 from .config import Config
 from .inputs import Values, as_list
@@ -24,7 +24,7 @@ def other_columns(
     """Return the numeric columns of the input that are not yet in the batch `out` of `width` columns, by name."""
     columns = {}
     for name in rows.per_row:
-        if name in NOT_COPIED or (rows.source == "texts" and name in SUPERVISION):
+        if name in NOT_COPIED or (rows.source == "texts" and name in PER_TOKEN and name not in out):
             continue
         if name in out:
             if rows.source == "texts":

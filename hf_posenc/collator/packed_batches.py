@@ -67,6 +67,8 @@ def _packed(config: Config, documents: Documents) -> dict[str, Ragged]:
     """Return the columns of documents that packed rows keep."""
     names = [name for name, column in PER_TOKEN.items() if column.packed]
     names += [name for name in config.settings.token_columns if config.takes(name)]
+    if "labels" not in documents.columns:  # whoever makes labels of the packed rows needs them
+        names += documents.masks
     if "token_type_ids" not in config.names:
         names.remove("token_type_ids")
     return {name: documents.columns[name] for name in ("input_ids", "labels", *names) if name in documents.columns}

@@ -125,8 +125,6 @@ def _arrange(config: Config, rows: Documents) -> tuple[Arrays, int]:
     is_labelled = config.label_maker is not None or rows.targets is not None
     if is_labelled or not rows.columns.keys().isdisjoint(LABEL_COLUMNS) or label_names(rows.per_row):
         rows, row_labels = with_labels(config, rows)
-    if rows.source == "conversations" and config.label_kind is None:  # so that `generate` takes the batch
-        rows = rows.replaced(columns={name: each for name, each in rows.columns.items() if name not in rows.masks})
     if config.settings.packing:
         if not len(rows.ids.values):
             raise value_error(

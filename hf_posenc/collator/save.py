@@ -200,6 +200,8 @@ def load(cls: type[Any], name: str | Path, options: Mapping[str, Any]) -> Any:
     table = _read("embedding", saved.get("embedding"), path)
     check_exchange(table, changes.get("embedding"))
     settings = {key: _read(key, value, path) for key, value in saved.items() if key not in changes} | changes
+    if changes.get("labels", "masked_lm") != "masked_lm" and "mlm_probability" not in changes:
+        settings.pop("mlm_probability", None)  # of the saved labels
     record, embedding = settings.pop("tokenizer", None), settings.pop("embedding", None)
     tokenizer = _saved_tokenizer(name, record, hub)
     try:

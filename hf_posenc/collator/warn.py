@@ -13,7 +13,7 @@ import numpy as np
 
 from .._common.constants import IGNORED
 from .._common.errors import explain, in_bytes, warn
-from ..documents import LABEL_COLUMNS, LENGTHS, OFFSETS, SUPERVISION, Documents
+from ..documents import LABEL_COLUMNS, LENGTHS, OFFSETS, PER_TOKEN, Documents
 from ..ragged import Ragged
 from .inputs import Messages, label_names
 from .other_columns import NOT_COPIED
@@ -158,16 +158,14 @@ def warn_of_batch(config: Config, tokenized: Documents, arrays: Arrays, left_out
 def _supervision(config: Config, tokenized: Documents) -> str | None:
     """Return the warning that masks of supervision decide which tokens are trained on, or that they are not read."""
     if tokenized.source == "texts":
-        names = [name for name in SUPERVISION if name in tokenized.per_row]
+        names = [name for name in PER_TOKEN if name in tokenized.per_row]
         message = explain(
             f"columns {names} came with texts and are not read: they have values of tokens, and there are none yet",
             got="texts; this warning is given once",
-            fix="tokenizer.apply_chat_template(..., return_dict=True, return_assistant_tokens_mask=True), or rows of "
-            f"input_ids; or dataset.remove_columns({names})",
+            fix=f"rows of input_ids with them; or dataset.remove_columns({names})",
         )
         return message if names else None
-    made = ("conversations",) if config.label_kind is None else ("conversations", "prompts")
-    if not tokenized.masks or tokenized.source in made:
+    if not tokenized.masks or tokenized.source in ("conversations", "prompts"):
         return None
     documents = tokenized.split()
     labels = next((documents.columns[name] for name in LABEL_COLUMNS if name in documents.columns), None)
@@ -224,7 +222,7 @@ def warn_of_source(
     read = {*settings._text_columns, *tokenized.text_columns, *NOT_COPIED, *arrays}
     read |= {"inputs_embeds", "overflow_to_sample_mapping", "attention_mask"}
     if tokenized.source == "texts":  # lengths say nothing about tokens; masks are named by `warn_of_batch`
-        read = (read - {*LENGTHS, *OFFSETS}) | {*SUPERVISION}
+        read = (read - {*LENGTHS, *OFFSETS}) | {*PER_TOKEN}
     unread = [name for name in tokenized.per_row if name not in read]
     unread += [name for name in settings.token_columns if name not in arrays]
     unread = [name for name in unread if not _numbers_rows(name, tokenized.per_row.get(name))]

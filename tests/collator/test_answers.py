@@ -19,6 +19,7 @@ import torch
 import transformers
 from installed import before
 from looping import for_each
+from small_models import GPT2
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
 from hf_posenc import audit, pack_dataset, train_bpe
@@ -394,9 +395,11 @@ def test_stored_masks_make_the_same_labels(chatml: Any) -> None:
 
 
 @for_each("layout", ({}, {"packing": "flat"}, {"packing": True, "max_length": 99}))
-def test_a_batch_without_labels_has_no_masks(chatml: Any, layout: dict[str, Any]) -> None:
-    collate = C(chatml, look_ahead=False, **layout)
-    assert list(collate([TALK])) == list(collate([chatml.apply_chat_template(TALK, tokenize=False)]))
+def test_a_batch_without_labels_keeps_the_masks_unless_a_model_takes_none(chatml: Any, layout: dict[str, Any]) -> None:
+    text, collate = chatml.apply_chat_template(TALK, tokenize=False), C(chatml, look_ahead=False, **layout)
+    assert set(collate([TALK])) == {*collate([text]), "assistant_masks"}
+    fitted = collate.replace(model=GPT2, look_ahead=None, packing=False, max_length=None)
+    assert list(fitted([TALK])) == list(fitted([text]))  # as `generate` takes them
 
 
 def test_a_slow_tokenizer_gives_the_same_answers_or_an_error(chatml: Any) -> None:

@@ -239,7 +239,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         {},
         [{"prompt": "a", "chosen": "b", "rejected": "c"}],
         ValueError,
-        r"DPOTrainer, .*: leave out data_collator=; one of them alone, text_column='chosen'$",
+        r"DPOTrainer, .*: leave out data_collator=; one of them alone, dataset.rename_column\('chosen'",
     ),
     (
         {},

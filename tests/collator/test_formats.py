@@ -218,6 +218,9 @@ def test_a_given_column_is_read_before_any_format(row: Any, settings: dict[str, 
         ("sentence1 sentence2 idx", "text_column='sentence1', text_pair_column='sentence2'"),
         ("prompt chosen rejected", "leave out data_collator="),
         ("chosen rejected messages", "leave out data_collator="),
+        ("prompt completion label", r"remove_columns\('label'\)"),
+        ("Prompt Completion", r'row\["Prompt"\], "completion": "\\n" \+ row\["Completion"\]'),
+        ("user assistant", r'row\["user"\]'),
     ],
 )
 def test_other_formats_are_refused_by_the_names_of_their_columns(names: str, words: str) -> None:
@@ -359,3 +362,31 @@ def test_nan_of_pandas_is_a_missing_value_like_none(kind: str) -> None:
     expected = result(columns)
     assert result(frame) == result(frame.to_dict("records")) == expected
     assert ("is None" in expected) == (kind in ("a mask", "numbers of documents"))
+
+
+def test_masks_of_rows_packed_without_labels_are_kept() -> None:
+    """Packed rows that were stored without labels have those of the same rows, collated alone."""
+    stored = C(WORDS, packing=True, max_length=16, look_ahead=False)(ROWS)
+    assert stored["completion_mask"].tolist() == [[0, 0, 1, 1, 1, 0, 1, 1]]
+    flat = C(WORDS, packing="flat")(ROWS)
+    assert flat["completion_mask"].tolist() == stored["completion_mask"].tolist()
+
+
+@for_each("row", [{"messages": '[{"role": "user"}]'}, {"messages": []}, {"prompt": [], "completion": "w5"}])
+def test_something_else_than_messages_is_refused(row: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="expected a list of messages"):
+        C(WORDS, labels="causal_lm")([row])
+
+
+def test_several_labels_of_a_row_have_no_one_to_ignore() -> None:
+    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(vocab_size=99, num_labels=3, intermediate_size=16, **sizes)
+    model = transformers.BertForSequenceClassification(config)
+    with pytest.raises(ValueError, match="has several labels of the row, of which none can be ignored"):
+        C(WORDS, model=model)([{"text": "w5", "labels": [1, 0, -100]}])
+
+
+@pytest.mark.filterwarnings("ignore:columns .* came with texts")
+@for_each("name", ["bbox", "word_ids", "completion_mask", "inputs_embeds"])
+def test_values_of_tokens_beside_texts_are_not_copied(name: str) -> None:
+    assert name not in C(WORDS)([{"text": "w5 w6", name: [[1, 2]] * 2}])
