@@ -36,6 +36,8 @@ _ANSWERS = {
     "human": ("assistant", "bot", "gpt"),
     "src": ("tgt",),
 }
+# Names that mean something else beside a column `text`, such as where it is from and its class.
+_OTHER_BESIDE_TEXT = ("source", "src", "input", "document", "article", "user", "human")
 # Columns of two texts that a model reads as a pair.
 _PAIRS = (
     *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("question1", "question2")),
@@ -65,6 +67,7 @@ def format_columns(names: Collection[str], named: tuple[str, ...]) -> tuple[str,
     pair, columns = _foreign_pair(names), f"columns {sorted(names, key=str)}"
     has_prompts = PROMPT in names and COMPLETION in names
     if "text" in names:
+        pair = None if pair is not None and pair[0].lower() in _OTHER_BESIDE_TEXT else pair
         if beside := pair or ((PROMPT, COMPLETION) if has_prompts else None):
             raise value_error(
                 f"rows have a 'text', and {beside[0]!r} with {beside[1]!r} beside it: either may be what to read",

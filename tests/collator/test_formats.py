@@ -188,6 +188,7 @@ def test_one_row_is_no_mapping_of_columns(row: dict[str, Any]) -> None:
     [
         ({"text": "w5", "prompt": "w6"}, {}, [5]),
         ({"text": "w5", "messages": "w6"}, {}, [5]),
+        ({"text": "w5", "source": "w6", "target": 1}, {}, [5]),
         ({"prompt": "w5", "completion": "w6", "text": "w7"}, {"text_column": "completion"}, [6]),
         ({"premise": "w5", "hypothesis": "w6"}, {"text_column": "premise", "text_pair_column": "hypothesis"}, [5, 6]),
         ({"instruction": "w5", "output": "w6"}, {"text_column": "output"}, [6]),
