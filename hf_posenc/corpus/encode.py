@@ -6,6 +6,7 @@ missing shards, then write the report.
 
 from __future__ import annotations
 
+import copy
 import glob
 import hashlib
 import os
@@ -248,7 +249,7 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
             reason = "its checksum differs"
         else:
             address = glob.escape(f"{place.address}/{record['file']}")
-            settings = {"split": "train", "streaming": True, "storage_options": place.options}
+            settings = {"split": "train", "streaming": True, "storage_options": copy.deepcopy(dict(place.options))}
             try:
                 rows = load_dataset("parquet", data_files=address, features=features, **settings)
                 next(iter(rows), None)
