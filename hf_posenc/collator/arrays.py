@@ -20,6 +20,7 @@ from ..ragged import Ragged
 from .inputs import Values, as_list, is_missing
 
 _EXACT = np.float64(2.0**53)  # above it, float64 cannot represent every integer
+_LABELS_OF_ROWS = "floats, [1.0, 0.0], for several labels of a row; or model=model, whose head decides"
 
 
 def as_array(name: str, values: Values, tokens: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
@@ -197,9 +198,6 @@ def given_labels(
             )
         return to_float32(name, np.stack(rows))
     return _labels_of_tokens(Ragged.from_rows(rows, name="labels", mask=True), ids, name, per, is_token)
-
-
-_LABELS_OF_ROWS = "floats, [1.0, 0.0], for several labels of a row; or model=model, whose head decides"
 
 
 def _labels_of_tokens(

@@ -58,8 +58,12 @@ def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messag
     targets = None
     if config.has_targets:
         targets, columns = read_targets(config, given, columns)
-    source = "texts" if given.texts is not None else "prompts" if given.prompts is not None else "conversations"
-    source = "ids" if source == "conversations" and given.conversations is None else source
+    if given.texts is not None:
+        source = "texts"
+    elif given.prompts is not None:
+        source = "prompts"
+    else:
+        source = "ids" if given.conversations is None else "conversations"
     rows = rows.replaced(per_row=columns, targets=targets, source=source, text_columns=given.text_columns)
     return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows, messages
 

@@ -156,7 +156,7 @@ def warn_of_batch(config: Config, tokenized: Documents, arrays: Arrays, left_out
 
 
 def _supervision(config: Config, tokenized: Documents) -> str | None:
-    """Return the warning that masks of supervision decide which tokens are trained on, or that they are not read."""
+    """Return the warning that masks decide which tokens are trained on, or that they or other values are not read."""
     if tokenized.source == "texts":
         names = [name for name in PER_TOKEN if name in tokenized.per_row]
         message = explain(
