@@ -16,9 +16,9 @@ from hf_posenc import DataCollatorWithPositionalEncoding as C
 
 @pytest.mark.parametrize("part", PARTS)
 def test_random_examples_give_the_expected_result_or_a_documented_error(part: str) -> None:
-    figures = run_part(part, 30, 0, draws=10)
+    figures = run_part(part, 300, 0, draws=50)
     assert not figures.failures, "\n".join(figures.failures)
-    assert figures.examples >= 30
+    assert figures.examples >= 300
 
 
 def test_a_wrong_id_in_a_batch_is_found(monkeypatch) -> None:

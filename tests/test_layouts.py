@@ -1,10 +1,11 @@
-"""Generated documents in every layout, given back to the collator, the masks, `pack_dataset` and the audit.
+"""Rows of documents in every layout: columns and masks that divide them, refusals, and kinds of labels.
 
-Each must find the same documents, positions, targets and isolation, whatever column says where documents begin.
+`test_one_space.py` draws such rows.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Iterator
@@ -14,11 +15,8 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from looping import for_each
 from tokenizers import Tokenizer, models, pre_tokenizers
-from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
 from hf_posenc import AttentionMask, ModelSpec, audit, pack_dataset
@@ -26,7 +24,6 @@ from hf_posenc import DataCollatorWithPositionalEncoding as C
 
 IDS = 40
 CAPACITY = 16
-MASKS = ("completion_mask", "assistant_masks", "assistant_tokens_mask", "loss_mask")
 LAYOUTS: dict[str, dict[str, Any]] = {
     "right": {},
     "left": {"padding_side": "left"},
@@ -34,12 +31,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "packed left": {"packing": True, "max_length": CAPACITY, "padding_side": "left"},
     "flat": {"packing": "flat"},
 }
-
-Document = tuple[list[int], list[int]]  # ids, and 1 at the tokens to train on
-documents = st.lists(st.tuples(st.integers(3, IDS - 1), st.integers(0, 1)), min_size=1, max_size=6).map(
-    lambda pairs: ([token for token, _ in pairs], [chosen for _, chosen in pairs])
-)
-batches = st.lists(documents, min_size=1, max_size=5).filter(lambda each: any(any(chosen[1:]) for _, chosen in each))
 
 
 def _words() -> PreTrainedTokenizerFast:
@@ -61,139 +52,25 @@ def _quiet() -> Iterator[None]:
     datasets.enable_progress_bars()
 
 
-def rows_of(given_documents: list[Document], boundaries: str, mask: str | None) -> list[dict[str, Any]]:
-    """Return one packed row of all documents, whose boundaries stand in the column `boundaries`."""
-    ids = [token for each, _ in given_documents for token in each]
-    lengths = [len(each) for each, _ in given_documents]
-    columns: dict[str, Any] = {
-        "document_ids": np.repeat(range(len(lengths)), lengths).tolist(),
-        "seq_idx": np.repeat(range(len(lengths)), lengths).tolist(),
-        "seq_lengths": lengths,
-        "cu_seq_lens_q": np.cumsum([0, *lengths]).tolist(),
-    }
-    row = {"input_ids": ids, boundaries: columns[boundaries]}
-    if mask is not None:
-        row[mask] = [chosen for _, each in given_documents for chosen in each]
-    return [row]
-
-
-def expected(given_documents: list[Document], mask: bool) -> list[Any]:
-    """Return ids, positions and targets of each document, sorted."""
-    return sorted(
-        (
-            ids,
-            list(range(len(ids))),
-            [token if chosen or not mask else -100 for token, chosen in zip(ids, each, strict=True)][1:],
-        )
-        for ids, each in given_documents
-    )
-
-
-def found(batch: Any, first: int = 0) -> list[Any]:
-    """Return ids, positions and targets of each document of a batch, sorted; divided by the mask that is made of it."""
-    numbers = AttentionMask.from_batch(batch).documents
-    out = []
-    for row in range(len(numbers)):
-        for number in sorted(set(numbers[row].tolist()) - {-1}):
-            here = numbers[row] == number
-            ids, positions, labels = (
-                batch[name][row][here].tolist() for name in ("input_ids", "position_ids", "labels")
-            )
-            assert numbers[row].tolist().count(number) == len(ids)
-            out.append((ids, [position - first for position in positions], labels[1:]))
-    return sorted(out)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@given(
-    each=batches,
-    boundaries=st.sampled_from(["document_ids", "seq_idx", "seq_lengths", "cu_seq_lens_q"]),
-    data=st.data(),
-)
-@settings(max_examples=60)
-def test_packed_rows_of_every_kind_are_the_same_documents_in_every_layout(
-    layout: str, each: list[Document], boundaries: str, data: st.DataObject
-) -> None:
-    mask = data.draw(st.none() | st.sampled_from(MASKS))
-    collate = C(WORDS, labels="causal_lm", on_no_labels="keep", **LAYOUTS[layout])
-    batch = collate(rows_of(each, boundaries, mask))
-    want = expected(each, mask is not None)
-    assert found(batch) == want
-    # Given back: as columns of tensors, and as rows.
-    again = collate.replace(labels=None).batch(
-        {name: value for name, value in batch.items() if name != "look_ahead_mask"}
-    )
-    assert found(again) == want
-    names = [
-        name for name in ("input_ids", "position_ids", "attention_mask", "document_ids", "seq_idx") if name in batch
-    ]
-    rows = [{name: batch[name][row].tolist() for name in names} for row in range(len(batch["input_ids"]))]
-    relabelled = found(collate(rows))
-    assert relabelled == expected(each, mask=False)
-
-
-@given(
-    each=batches,
-    boundaries=st.sampled_from(["document_ids", "seq_idx", "seq_lengths", "cu_seq_lens_q"]),
-    data=st.data(),
-)
-@settings(max_examples=40)
-def test_pack_dataset_reads_packed_rows_of_every_kind_and_its_rows_are_read_again(
-    each: list[Document], boundaries: str, data: st.DataObject
-) -> None:
-    mask = data.draw(st.none() | st.sampled_from(MASKS))
-    dataset = datasets.Dataset.from_list(rows_of(each, boundaries, mask))
-    packed = pack_dataset(dataset, CAPACITY, document_ids=True)
-    plain = C(WORDS, on_no_labels="keep")
-    batch = plain([{name: row[name] for name in row if name != "attention_mask"} for row in packed])
-    assert found(batch) == expected(each, mask is not None)
-    again = pack_dataset(packed.remove_columns("document_ids"), CAPACITY)
-    tokens = sorted(token for ids, _ in each for token in ids)
-    assert sorted(token for row in again for token in row["input_ids"] if token) == tokens
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@given(each=batches, mask=st.sampled_from(MASKS))
-@settings(max_examples=40)
-def test_the_audit_of_rows_and_of_their_batches_is_the_same(layout: str, each: list[Document], mask: str) -> None:
-    rows = [{"input_ids": [*ids, 2], mask: [*chosen, 1]} for ids, chosen in each]
-    collate = C(WORDS, labels="causal_lm", **LAYOUTS[layout])
-    loader = DataLoader(rows, batch_size=2, collate_fn=collate)
-    one, other = audit.labels(rows, WORDS), audit.labels(loader, WORDS)
-    assert (one.tokens, one.trained, one.share) == (other.tokens, other.trained, other.share)
-    causes = [{name: number for name, number in each.ignored.items() if name != "padding"} for each in (one, other)]
-    assert causes[0] == causes[1]
-    shown = [re.search(r"trained on +([\d.]+%)", str(each)) for each in (one, other)]
-    assert shown[0] is not None
-    assert shown[1] is not None
-    assert shown[0][1] == shown[1][1]
-
-
-@given(each=batches, other=batches, layout=st.sampled_from(["right", "left"]), data=st.data())
-@settings(max_examples=60)
-def test_no_row_of_a_padded_batch_depends_on_another(
-    each: list[Document], other: list[Document], layout: str, data: st.DataObject
-) -> None:
-    spec = ModelSpec(accepts=("input_ids", "attention_mask", "position_ids", "labels"), positions=("learned",))
-    kinds = st.sampled_from([[0, 1, 2], [2, 3, 4], [10, 11, 12], [0, 0, 1], [0, 1, 0]])
-    rows = [
-        {"input_ids": [5, 6, 7], "position_ids": data.draw(kinds)},
-        {"input_ids": [8, 9, 4], "position_ids": data.draw(kinds)},
-    ]
-    collate = C(WORDS, labels="causal_lm", on_no_labels="keep", **LAYOUTS[layout])
-    if data.draw(st.booleans()):
-        collate = collate.replace(
-            model=ModelSpec(**{**vars(spec), "first_position": 2, "shifts_labels": True, "is_causal": True})
-        )
-    together = _or_refusal(collate, rows)
-    alone = [_or_refusal(collate, [row]) for row in rows]
-    if isinstance(together, str):
-        assert "fix:" in together
-        assert any(isinstance(one, str) for one in alone)
-        return
-    for number, one in enumerate(alone):
-        for name in ("input_ids", "position_ids", "labels"):
-            assert one[name][0].tolist() == together[name][number].tolist(), name
+@for_each("side", ["left", "right"])
+@for_each("facts", [None, {"first_position": 2, "shifts_labels": True, "is_causal": True}])
+def test_no_row_of_a_padded_batch_depends_on_another(side: str, facts: dict[str, Any] | None) -> None:
+    names = ("input_ids", "attention_mask", "position_ids", "labels")
+    model = None if facts is None else ModelSpec(accepts=names, positions=("learned",), **facts)
+    collate = C(WORDS, model=model, labels="causal_lm", on_no_labels="keep", padding_side=side)
+    positions = ([0, 1, 2], [2, 3, 4], [10, 11, 12], [0, 0, 1], [0, 1, 0])
+    for pair in itertools.product(positions, repeat=2):
+        rows = [
+            {"input_ids": ids, "position_ids": each} for ids, each in zip(([5, 6, 7], [8, 9, 4]), pair, strict=True)
+        ]
+        together, *alone = (_or_refusal(collate, some) for some in (rows, rows[:1], rows[1:]))
+        if isinstance(together, str):
+            assert "fix:" in together
+            assert any(isinstance(one, str) for one in alone)
+            continue
+        for number, one in enumerate(alone):
+            for name in ("input_ids", "position_ids", "labels"):
+                assert one[name][0].tolist() == together[name][number].tolist(), name
 
 
 def _or_refusal(collate: C, rows: list[dict[str, Any]]) -> Any:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -20,8 +21,8 @@ from looping import slow
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from hf_posenc import AttentionMask, audit, pack_dataset
 from hf_posenc import DataCollatorWithPositionalEncoding as C
-from hf_posenc import audit
 
 IDS, CLASSES, CAPACITY = 30, 4, 24
 IGNORED = -100
@@ -264,6 +265,16 @@ def test_a_causal_model_learns_from_rows_what_it_learns_from_their_documents(
         assert audit.labels([{**batch, "labels": batch["labels"]}]).kind in ("tokens", "classes")
 
 
+def documents_in(batch: Any) -> list[Any]:
+    """Return ids, positions and targets of each document of a batch, sorted; divided by the mask that is made of it."""
+    numbers, found = AttentionMask.from_batch(batch).documents, []
+    for row, number in sorted({(row, n) for row, each in enumerate(numbers.tolist()) for n in each if n >= 0}):
+        here = numbers[row] == number
+        ids, positions, labels = (batch[name][row][here].tolist() for name in ("input_ids", "position_ids", "labels"))
+        found.append((ids, positions, labels[1:]))
+    return sorted(found)
+
+
 @given(
     rows=documents_of(classes=False),
     boundaries=st.sampled_from(BOUNDARIES),
@@ -271,15 +282,22 @@ def test_a_causal_model_learns_from_rows_what_it_learns_from_their_documents(
     draw=st.data(),
 )
 @settings(max_examples=100)
-def test_the_audit_of_a_batch_counts_the_targets_of_its_documents(
+def test_a_batch_given_back_packed_rows_and_the_audit_have_the_documents_of_the_rows(
     rows: list[list[Document]], boundaries: str, layout: str, draw: st.DataObject
 ) -> None:
-    given_rows = rows_of(rows, boundaries, "labels", draw)
-    wanted = sum(label != IGNORED for row in rows for document in row for label in document.labels[1:])
+    given_rows, documents = rows_of(rows, boundaries, "labels", draw), [document for row in rows for document in row]
     collate = C(TOKENIZERS["right"], on_no_labels="keep", **LAYOUTS[layout])
-    assume(wanted > 0)
-    assert audit.labels([collate(given_rows)], TOKENIZERS["right"]).trained == wanted
-    assert audit.labels(given_rows, TOKENIZERS["right"]).trained == wanted
+    batch = collate(given_rows)
+    batch.pop("look_ahead_mask", None)
+    packed = pack_dataset(datasets.Dataset.from_list(given_rows), CAPACITY, document_ids=True)
+    read = C(TOKENIZERS["right"], on_no_labels="keep")(list(packed.remove_columns("attention_mask")))
+    wanted = sorted((document.ids, [*range(len(document.ids))], document.labels[1:]) for document in documents)
+    for each in (batch, collate.batch(batch), read):
+        assert documents_in(each) == wanted
+    targets = sum(label != IGNORED for document in documents for label in document.labels[1:])
+    assume(targets > 0)
+    assert audit.labels([batch], TOKENIZERS["right"]).trained == targets
+    assert audit.labels(given_rows, TOKENIZERS["right"]).trained == targets
 
 
 @given(

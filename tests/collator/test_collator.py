@@ -31,37 +31,6 @@ from hf_posenc import Batch, DataCollatorWithPositionalEncoding, MaskedLM
 C = DataCollatorWithPositionalEncoding
 
 
-def test_texts_of_10_5_and_2_words_at_5_give_rows_of_5_5_5_and_2_and_lose_none(word_level) -> None:
-    texts = ["I ride bike and she said so to the dog", "bike ride I she said", "I ride"]
-    collate = C(word_level, max_length=5, return_overflowing_tokens=True)
-    batch = collate(texts)
-    assert batch["attention_mask"].sum(1).tolist() == [5, 5, 5, 2]
-    assert batch["overflow_to_sample_mapping"].tolist() == [0, 0, 1, 2]
-    kept: dict[int, list[int]] = collections.defaultdict(list)
-    for row, mask, sample in zip(
-        batch["input_ids"].tolist(),
-        batch["attention_mask"].tolist(),
-        batch["overflow_to_sample_mapping"].tolist(),
-        strict=True,
-    ):
-        kept[sample] += [token for token, real in zip(row, mask, strict=True) if real]
-    assert list(kept.values()) == word_level(texts)["input_ids"]
-    assert batch["position_ids"].tolist()[1] == [0, 1, 2, 3, 4]
-
-
-def test_the_batch_has_the_documented_keys_shapes_and_dtypes(wordpiece) -> None:
-    batch = C(wordpiece)(["I ride bike", "bike ride I, she said"])
-    rows, length = batch["input_ids"].shape
-    assert list(batch) == ["input_ids", "attention_mask", "token_type_ids", "position_ids", "look_ahead_mask"]
-    for name in ("input_ids", "attention_mask", "token_type_ids", "position_ids"):
-        assert batch[name].shape == (rows, length)
-        assert batch[name].dtype == torch.int64
-        assert batch[name].device.type == "cpu"
-    assert batch["look_ahead_mask"].shape == (rows, 1, length, length)
-    assert batch["look_ahead_mask"].dtype == torch.bool
-    assert isinstance(batch, Batch)
-
-
 @pytest.mark.parametrize("length", [1, 2, 17, 300])
 def test_the_look_ahead_mask_is_one_matrix_of_its_own(word_level, length: int) -> None:
     collate = C(word_level)
@@ -93,64 +62,12 @@ def assert_same(one: Any, other: Any) -> None:
         assert torch.equal(one[name], other[name]), name
 
 
-def test_every_way_to_hand_over_texts_gives_the_same_batch(wordpiece) -> None:
-    import pandas as pd
-
-    texts = ["I ride bike", "bike ride I, she said", "a"]
-    collate = C(wordpiece)
-    want = collate(texts)
-    ways: list[Any] = [
-        tuple(texts),
-        np.array(texts),
-        np.array(texts, dtype=object),
-        pd.Series(texts, index=[7, 3, 5]),
-        pd.Series(texts, dtype="string"),
-        datasets.Dataset.from_dict({"text": texts})["text"],
-        (text for text in texts),
-        [{"text": text} for text in texts],
-        [collections.UserDict({"text": text}) for text in texts],
-        [np.str_(text) for text in texts],
-        datasets.Dataset.from_dict({"text": texts}),
-    ]
-    for way in ways:
-        assert_same(collate(way), want)
-    for way in ({"text": texts}, pd.DataFrame({"text": texts}), datasets.Dataset.from_dict({"text": texts})[:]):
-        assert_same(collate.batch(way), want)
-
-
 def test_a_call_chooses_batch_or_columns_and_both_are_methods(wordpiece) -> None:
     collate = C(wordpiece)
     assert isinstance(collate(["a"]), Batch)
     assert not isinstance(collate({"text": ["a"]}), Batch)
     assert isinstance(collate.batch({"text": ["a"]}), Batch)
     assert [ids.tolist() for ids in collate.columns(["a b", "c"])["input_ids"]] == wordpiece(["a b", "c"])["input_ids"]
-
-
-def test_token_ids_come_as_lists_arrays_tensors_rows_or_a_tokenizers_output(wordpiece) -> None:
-    rows = wordpiece(["I ride bike", "a"])["input_ids"]
-    collate = C(wordpiece, look_ahead=False)
-    want = wordpiece(["I ride bike", "a"], padding=True, return_tensors="pt")
-    for way in (
-        rows,
-        [np.array(row, dtype=np.int32) for row in rows],
-        [torch.tensor(row) for row in rows],
-        [{"input_ids": row} for row in rows],
-        [wordpiece("I ride bike"), wordpiece("a")],
-    ):
-        batch = collate(way)
-        assert torch.equal(batch["input_ids"], want["input_ids"])
-        assert torch.equal(batch["attention_mask"], want["attention_mask"])
-    assert_same(collate.batch(collate(["I ride bike", "a"])), collate(["I ride bike", "a"]))
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padded_columns_then_rows_give_the_same_batch_as_padding_at_once(wordpiece, side: str) -> None:
-    collate = C(wordpiece, padding="max_length", max_length=16, padding_side=side, labels="causal_lm")
-    columns = collate({"text": ["I ride bike", "a"]})
-    assert columns["input_ids"].shape == (2, 16)
-    assert columns["length"].tolist() == [len(ids) for ids in wordpiece(["I ride bike", "a"])["input_ids"]]
-    rows = [{name: values[index] for name, values in columns.items()} for index in range(2)]
-    assert_same(collate(rows), collate(["I ride bike", "a"]))
 
 
 def test_columns_are_the_tokenizers_inputs_and_the_given_columns(wordpiece, byte_bpe) -> None:
@@ -170,49 +87,6 @@ def test_given_columns_are_repeated_for_the_rows_of_a_long_text(word_level) -> N
     assert columns["label"] == [1, 1, 0]
     assert "text" not in columns
     assert columns["length"].tolist() == [2, 1, 1]
-
-
-def test_tokenizing_twice_changes_nothing(wordpiece) -> None:
-    collate = C(wordpiece)
-    once = collate({"text": ["a b c", "d"]})
-    twice = collate(once)
-    assert once.keys() == twice.keys()
-    for name in once:
-        assert [np.asarray(v).tolist() for v in once[name]] == [np.asarray(v).tolist() for v in twice[name]]
-
-
-def test_nothing_that_is_given_is_changed(wordpiece) -> None:
-    rows = [{"text": "I ride bike", "label": 1, "label_ids_": [1]}, {"text": "a", "label": 0, "label_ids_": [2]}]
-    kept = [dict(row) for row in rows]
-    columns = {"text": ["a", "b"], "label": [1, 2]}
-    C(wordpiece)(rows)
-    C(wordpiece)(columns)
-    assert rows == kept
-    assert columns == {"text": ["a", "b"], "label": [1, 2]}
-
-
-def test_pairs_come_as_tuples_or_as_two_columns(wordpiece) -> None:
-    want = wordpiece(["I ride", "a"], ["bike", "b c"], padding=True, return_tensors="pt")
-    two = C(wordpiece, text_pair_column="other", look_ahead=False)
-    for batch in (
-        C(wordpiece, look_ahead=False)([("I ride", "bike"), ("a", "b c")]),
-        C(wordpiece, look_ahead=False)([{"text": ("I ride", "bike")}, {"text": ("a", "b c")}]),
-        two([{"text": "I ride", "other": "bike"}, {"text": "a", "other": "b c"}]),
-        two.batch({"text": ["I ride", "a"], "other": ["bike", "b c"]}),
-    ):
-        for name in want:
-            assert torch.equal(batch[name], want[name])
-        assert batch["token_type_ids"].any()
-
-
-def test_lists_of_words_are_read_as_texts_pairs_and_columns(wordpiece) -> None:
-    collate = C(wordpiece, is_split_into_words=True)
-    assert collate([["I", "ride"], ["a"]])["input_ids"].shape[0] == 2
-    assert collate([("I", "ride"), ("a", "b")])["token_type_ids"].sum() == 0
-    pair = wordpiece(["I", "ride"], ["bike"], is_split_into_words=True)
-    assert collate([(["I", "ride"], ["bike"])])["input_ids"].tolist() == [pair["input_ids"]]
-    row = {"text": ["I", "ride"], "pair": ["bike"]}
-    assert collate.replace(text_pair_column="pair")([row])["input_ids"].tolist() == [pair["input_ids"]]
 
 
 REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
@@ -531,15 +405,6 @@ def test_a_batch_of_empty_columns_is_refused_and_columns_stay_empty(wordpiece) -
         C(wordpiece).batch({"text": []})
 
 
-@pytest.mark.parametrize("rows", [["", "a"], ["a", ""], ["", ""], [[], [5]], [[5], []]])
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_a_row_without_tokens_may_be_kept_as_padding(word_level, rows: list, side: str) -> None:
-    batch = C(word_level, on_empty="keep", padding_side=side)(rows)
-    assert batch["attention_mask"].sum(1).tolist() == [int(bool(row)) for row in rows]
-    assert batch["input_ids"].shape == (2, 1)
-    assert batch["position_ids"].tolist() == [[0], [0]]
-
-
 def test_other_columns_go_by_kind(wordpiece) -> None:
     rows = [
         {"text": "a", "n": 3, "share": 0.5, "ok": True, "name": "x", "tags": ["p"], "box": [1, 2]},
@@ -673,15 +538,6 @@ def test_columns_may_be_named_by_numbers(wordpiece) -> None:
     assert "<code>5</code>" in batch._repr_html_()
 
 
-def test_a_matrix_in_every_row_is_a_tensor_whether_lists_or_arrays(wordpiece) -> None:
-    box = [[0, 1, 2, 3], [4, 5, 6, 7]]
-    collate = C(wordpiece, look_ahead=False)
-    as_arrays = collate([{"text": "a", "box": np.array(box)}, {"text": "b", "box": np.array(box)}])
-    as_lists = collate([{"text": "a", "box": box}, {"text": "b", "box": box}])
-    assert as_arrays["box"].shape == (2, 2, 4)
-    assert_same(as_lists, as_arrays)
-
-
 def test_cut_texts_are_counted_and_reported_once(word_level) -> None:
     word_level.model_max_length = 3
     collate = C(word_level)
@@ -742,16 +598,6 @@ for start, workers, epochs, limit in (("fork", 2, 2, 3), ("spawn", 1, 1, 4)):
         assert ran.stderr.count(f"4 of 4 texts were truncated to {limit} tokens") == processes
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_given_ids_are_truncated_to_the_limit(word_level, side: str) -> None:
-    word_level.truncation_side = side
-    batch = C(word_level, max_length=3)([[1, 2, 3, 4, 5], [6]])
-    assert batch["input_ids"].tolist() == [[1, 2, 3] if side == "right" else [3, 4, 5], [6, 0, 0]]
-    pieces = C(word_level, max_length=3, return_overflowing_tokens=True, stride=1)([[1, 2, 3, 4, 5], [6]])
-    assert sorted(pieces["input_ids"].tolist()) == sorted([[1, 2, 3], [3, 4, 5], [6, 0, 0]])
-    assert pieces["overflow_to_sample_mapping"].tolist() == [0, 0, 1]
-
-
 @pytest.mark.filterwarnings("ignore:a batch has more rows")
 def test_rows_of_long_texts_keep_their_mapping_when_they_are_collated_later(word_level) -> None:
     collate = C(word_level, max_length=3, return_overflowing_tokens=True)
@@ -763,47 +609,6 @@ def test_rows_of_long_texts_keep_their_mapping_when_they_are_collated_later(word
     assert collate(rows)["overflow_to_sample_mapping"].tolist() == [2, 0]
     shorter = C(word_level, max_length=2, return_overflowing_tokens=True)(rows)  # splits the second row once more
     assert shorter["overflow_to_sample_mapping"].tolist() == [2, 0, 0]
-
-
-@for_each("side", ["left", "right"])
-@for_each("multiple", [None, 1, 8, 64])
-def test_padding_side_and_multiple_are_those_of_the_tokenizer(any_fast, side: str, multiple: int | None) -> None:
-    texts = ["I ride bike", "bike ride I, she said", "a"]
-    batch = C(any_fast, padding_side=side, pad_to_multiple_of=multiple)(texts)
-    want = any_fast(texts, padding=True, padding_side=side, pad_to_multiple_of=multiple, return_tensors="pt")
-    assert torch.equal(batch["input_ids"], want["input_ids"])
-    assert torch.equal(batch["attention_mask"], want["attention_mask"])
-
-
-def test_padding_to_max_length_and_none_at_all(wordpiece) -> None:
-    assert C(wordpiece, padding="max_length", max_length=20)(["a", "a b"])["input_ids"].shape == (2, 20)
-    assert C(wordpiece, padding=False)(["a", "b"])["input_ids"].shape == (2, 3)
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_with_the_end_token_hides_no_real_one(byte_bpe, side: str) -> None:
-    byte_bpe.padding_side = side
-    end = byte_bpe.eos_token_id
-    ids = [[5, 6, end], [7, 8, 9, 10, end]]
-    batch = C(byte_bpe, pad_token="eos", labels="causal_lm")(ids)
-    for row, tokens in zip(range(2), ids, strict=True):
-        real = batch["attention_mask"][row].bool()
-        assert batch["input_ids"][row][real].tolist() == tokens
-        first = tokens[:1] if side == "right" else [-100]  # after padding, a first token would be predicted from it
-        assert batch["labels"][row][real].tolist() == first + tokens[1:]
-        assert batch["labels"][row][~real].tolist() == [-100] * (5 - len(tokens))
-    assert [text.endswith("<|endoftext|>") for text in C(byte_bpe, pad_token="eos").decode(batch)] == [False, False]
-    decoded = C(byte_bpe, pad_token="eos").decode(batch, skip_special_tokens=False)
-    assert [text.count("<|endoftext|>") for text in decoded] == [1, 1]
-
-
-def test_given_positions_stay_and_others_are_counted_without_padding(word_level) -> None:
-    collate = C(word_level, look_ahead=False)
-    assert collate([{"input_ids": [1, 2], "position_ids": [7, 9]}])["position_ids"].tolist() == [[7, 9]]
-    holes = collate([{"input_ids": [1, 2, 3, 4], "attention_mask": [0, 1, 0, 1]}])
-    assert holes["input_ids"].tolist() == [[2, 4]]
-    assert holes["position_ids"].tolist() == [[0, 1]]
-    assert holes["attention_mask"].tolist() == [[1, 1]]
 
 
 def _addresses(value: Any) -> set[int]:
@@ -827,25 +632,6 @@ def test_batches_share_no_memory_with_each_other_or_with_their_inputs(wordpiece)
     assert matrix.all()
     assert tensor.all()
     assert_same(collate(rows), two)
-
-
-def test_one_batch_as_columns_shares_no_memory_with_a_later_one(word_level) -> None:
-    collate = C(word_level, return_tensors="np", look_ahead=False)
-    one = collate(["a b c", "a"])
-    kept = {name: values.copy() for name, values in one.items()}
-    for values in one.values():
-        np.add(values, 1, out=values)
-    for name, values in collate(["a b c", "a"]).items():
-        np.testing.assert_array_equal(values, kept[name])
-
-
-def test_numpy_batches_equal_torch_ones(wordpiece) -> None:
-    texts = ["I ride bike", "a"]
-    one, other = C(wordpiece, return_tensors="np")(texts), C(wordpiece)(texts)
-    assert list(one) == list(other)
-    for name in other:
-        assert isinstance(one[name], np.ndarray)
-        np.testing.assert_array_equal(one[name], other[name].numpy())
 
 
 def test_collating_leaves_cuda_and_the_environment_alone_and_rooms_load_when_they_are_named() -> None:
@@ -882,16 +668,6 @@ def test_tokens_are_one_a_column_and_decode_leaves_padding_out(wordpiece) -> Non
     assert tokens[1][0] == "[PAD]"
     assert collate.decode(batch) == ["i ride bike", "a"]
     assert collate.decode(collate.replace(return_tensors="np")(["a"])) == ["a"]
-
-
-def test_replace_gives_a_new_collator_and_leaves_this_one(wordpiece) -> None:
-    one = C(wordpiece, max_length=100)
-    other = one.replace(max_length=50, padding_side="left")
-    assert (one.max_length, other.max_length, other.padding_side) == (100, 50, "left")
-    assert one.replace() == one
-    assert other != one
-    with pytest.raises(TypeError, match="there is no argument 'max_lenght'"):
-        one.replace(max_lenght=5)
 
 
 def test_replace_parses_the_tokenizer_again_only_for_another_tokenizer_or_pad_token(wordpiece, byte_bpe) -> None:
@@ -1053,71 +829,6 @@ def test_a_wrong_setting_is_refused_at_construction(
     assert "\n  fix: " in str(refused.value)
 
 
-@pytest.mark.parametrize("spelling", [True, "longest", "max_length", False, "do_not_pad"])
-def test_padding_is_spelled_as_in_transformers(wordpiece, spelling: Any) -> None:
-    from transformers.utils import PaddingStrategy
-
-    C(wordpiece, padding=spelling)(["a"])
-    if isinstance(spelling, str):
-        with_enum = C(wordpiece, padding=PaddingStrategy(spelling))
-        assert with_enum(["a"])["input_ids"].shape == C(wordpiece, padding=spelling)(["a"])["input_ids"].shape
-
-
-def _documents(batch: Any) -> list[list[int]]:
-    out = []
-    for ids, documents in zip(batch["input_ids"].tolist(), batch["document_ids"].tolist(), strict=True):
-        for number in sorted({d for d in documents if d >= 0}):
-            out.append([i for i, d in zip(ids, documents, strict=True) if d == number])
-    return out
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_packing_keeps_every_token_once_and_restarts_positions(word_level, sentences, side: str) -> None:
-    texts = sentences[:60]
-    collate = C(word_level, packing=True, max_length=64, padding_side=side, return_overflowing_tokens=True)
-    batch = collate(texts)
-    plain = collate.replace(packing=False)(texts)
-    want = [
-        [i for i, m in zip(ids, mask, strict=True) if m]
-        for ids, mask in zip(plain["input_ids"].tolist(), plain["attention_mask"].tolist(), strict=True)
-    ]
-    assert sorted(_documents(batch)) == sorted(want)
-    assert batch["input_ids"].shape[0] < len(want)
-    for positions, documents in zip(batch["position_ids"].tolist(), batch["document_ids"].tolist(), strict=True):
-        seen: dict[int, int] = collections.defaultdict(int)
-        for position, document in zip(positions, documents, strict=True):
-            if document >= 0:
-                assert position == seen[document]
-                seen[document] += 1
-    assert "attention_mask" not in batch
-
-
-def test_packed_causal_labels_do_not_cross_documents(word_level, sentences) -> None:
-    batch = C(word_level, packing=True, max_length=512, labels="causal_lm")(sentences[:20])
-    first = batch["position_ids"] == 0
-    assert (batch["labels"][first] == -100).all()
-    inside = (batch["document_ids"] >= 0) & ~first
-    assert torch.equal(batch["labels"][inside], batch["input_ids"][inside])
-    assert (batch["labels"][batch["document_ids"] < 0] == -100).all()
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_causal_labels_of_rows_that_come_packed_do_not_cross_documents(word_level, side: str) -> None:
-    collate = C(word_level, labels="causal_lm", padding_side=side, return_tensors="np")
-    rows = [
-        {"input_ids": [5, 6, 7, 8, 9], "position_ids": [0, 1, 2, 0, 1]},
-        {"input_ids": [5, 6, 7], "position_ids": [2, 3, 2]},  # a model may count from 2
-        {"input_ids": [5, 6], "position_ids": [0, 1]},
-    ]
-    labels = [row[row != -100].tolist() for row in collate(rows)["labels"]]
-    # One document in a row padded right keeps its first label, which models that shift labels never read.
-    assert labels == [[6, 7, 9], [6], [5, 6] if side == "right" else [6]]
-    assert collate(rows[2:])["labels"].tolist() == [[5, 6] if side == "right" else [-100, 6]]
-    kept = collate.replace(labels=None)([{**row, "labels": row["input_ids"]} for row in rows])["labels"]
-    assert [row[row != -100].tolist() for row in kept] == labels  # labels that rows bring
-
-
 def test_labels_and_the_result_of_generate_can_be_decoded(wordpiece) -> None:
     collate = C(wordpiece)
     batch = collate(["I ride bike", "a dog"])
@@ -1154,38 +865,6 @@ def test_rows_are_read_without_adding_keys_to_them(word_level) -> None:
     with pytest.raises(ValueError, match="row 1 does not have the columns of row 0"):
         C(word_level)(rows)
     assert rows[1] == {"text": "b"}
-
-
-def test_padding_of_given_rows_is_not_counted_as_tokens(bert) -> None:
-    row = {"input_ids": [0, 0, 0, 0, 101, 5, 6, 102], "attention_mask": [0, 0, 0, 0, 1, 1, 1, 1]}
-    row["labels"] = [-100] * 4 + [7] * 4
-    batch = C(bert, max_length=6)([row])
-    assert batch["input_ids"].tolist() == [[101, 5, 6, 102]]
-    assert batch["labels"].tolist() == [[7] * 4]
-    pieces = C(bert, max_length=6, return_overflowing_tokens=True)([row])
-    assert pieces["input_ids"].tolist() == [[101, 5, 6, 102]]
-    assert C(bert, max_length=4, truncation=False)([row])["input_ids"].shape == (1, 4)
-
-
-def test_a_mask_of_true_and_false_will_do(bert) -> None:
-    row = {"input_ids": [101, 5, 102, 0], "attention_mask": np.array([True, True, True, False])}
-    assert C(bert)([row])["input_ids"].tolist() == [[101, 5, 102]]
-
-
-def test_rows_without_tokens_need_no_padding(word_level) -> None:
-    batch = C(word_level, padding=False, on_empty="keep")(["", ""])
-    assert {name: tuple(value.shape) for name, value in batch.items()} == {
-        "input_ids": (2, 0),
-        "attention_mask": (2, 0),
-        "position_ids": (2, 0),
-        "look_ahead_mask": (2, 1, 0, 0),
-    }
-    assert C(word_level, pad_to_multiple_of=8, on_empty="keep")(["", ""])["input_ids"].shape == (2, 8)
-
-
-def test_a_text_without_words_has_the_special_tokens_of_a_slow_tokenizer(slow) -> None:
-    batch = C(slow, is_split_into_words=True)([[], ["ab"]])
-    assert batch["input_ids"].tolist() == [[1, 0, 0], slow("ab")["input_ids"]]
 
 
 def test_a_numpy_bool_is_a_bool(word_level) -> None:

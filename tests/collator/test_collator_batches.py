@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from looping import for_each
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
 
@@ -57,17 +56,6 @@ def _kinds(texts: list[str]) -> Iterator[tuple[str, Any]]:
     yield "table", pa.table({"text": texts})
 
 
-@for_each("window", [1, 7, 50, 10_000])
-def test_every_text_is_in_one_batch_within_the_budget_and_results_come_back_in_order(any_fast, window: int) -> None:
-    texts = _texts(50)
-    collate = C(any_fast)
-    batches = collate.batches(texts, 256, window=window)
-    made = list(batches)
-    assert sum(len(batch["input_ids"]) for batch in made) == len(texts)
-    assert max(batch["input_ids"].numel() for batch in made) <= 256
-    assert batches.in_order([_ids(batch) for batch in made]) == _ids(collate(texts))
-
-
 def test_every_way_to_hand_over_texts_gives_the_same_results(wordpiece) -> None:
     texts = _texts(12)
     collate = C(wordpiece)
@@ -77,21 +65,6 @@ def test_every_way_to_hand_over_texts_gives_the_same_results(wordpiece) -> None:
         assert batches.in_order(_ids(batch) for batch in batches) == want, name
     one = collate.batches("I ride", 64)
     assert one.in_order(_ids(batch) for batch in one) == _ids(collate("I ride"))
-
-
-def test_pairs_words_and_given_ids_are_rows_too(wordpiece) -> None:
-    pairs = [("I ride bike", "she"), ("a", "said and said"), ("I", "I")]
-    words = [["I", "ride"], ["bike"], ["she", "said", "so"]]
-    ids = [[2, 5, 6, 3], [2, 3], [2, 7, 3]]
-    for collate, rows in (
-        (C(wordpiece), pairs),
-        (C(wordpiece, is_split_into_words=True), words),
-        (C(wordpiece), ids),
-        (C(wordpiece), [np.array(row) for row in ids]),
-        (C(wordpiece), [{"input_ids": row, "label": 1} for row in ids]),
-    ):
-        batches = collate.batches(rows, 16, window=2)
-        assert batches.in_order(_ids(batch) for batch in batches) == _ids(collate.batch(rows))
 
 
 def test_a_batch_is_that_of_the_collator_with_columns_labels_and_targets(wordpiece) -> None:
@@ -122,22 +95,6 @@ def test_settings_of_the_collator_apply(wordpiece) -> None:
     result = arrays.in_order(batch["attention_mask"].sum(1) for batch in arrays)
     assert isinstance(result, np.ndarray)
     assert result.tolist() == [len(row) for row in wordpiece(texts)["input_ids"]]
-
-
-def test_padding_counts_toward_the_budget(wordpiece) -> None:
-    texts = ["I"] * 10  # 3 tokens each
-    for collate, rows in (
-        (C(wordpiece), 8),
-        (C(wordpiece, pad_to_multiple_of=8), 3),
-        (C(wordpiece, padding="max_length", max_length=12), 2),
-    ):
-        assert max(len(batch["input_ids"]) for batch in collate.batches(texts, 24)) == rows
-
-
-def test_each_window_begins_with_its_longest_texts(wordpiece) -> None:
-    widths = [batch["input_ids"].shape[1] for batch in C(wordpiece).batches(_texts(60), 128)]
-    assert widths == sorted(widths, reverse=True)
-    assert len(widths) > 5
 
 
 def test_texts_are_tokenized_a_window_at_a_time(wordpiece) -> None:
@@ -176,11 +133,6 @@ def test_no_texts_give_no_batches_and_an_empty_result(wordpiece, texts: Any) -> 
     assert result.shape == (0,)
 
 
-def test_a_budget_of_one_token_is_enough_for_texts_of_one_token(word_level) -> None:
-    batches = C(word_level, add_special_tokens=False).batches(["I", "ride", "bike"], 1)
-    assert [batch["input_ids"].shape for batch in batches] == [(1, 1)] * 3
-
-
 def test_empty_texts_are_refused_by_number_or_kept(word_level) -> None:
     texts = ["I ride", "", "bike", "", "I"]
     batches = C(word_level).batches(texts, 64, window=3)
@@ -188,22 +140,6 @@ def test_empty_texts_are_refused_by_number_or_kept(word_level) -> None:
         list(batches)
     kept = C(word_level, on_empty="keep").batches(texts, 2, window=3)
     assert kept.in_order(batch["attention_mask"].sum(1) for batch in kept).tolist() == [2, 0, 1, 0, 1]
-
-
-@pytest.mark.parametrize("window", [2, 100])
-def test_the_rows_of_a_long_text_stay_together_and_name_their_text(word_level, window: int) -> None:
-    texts = ["I ride bike and she said so", "I", "", "bike ride I she", "she said"]
-    collate = C(word_level, max_length=3, return_overflowing_tokens=True, stride=1, on_empty="keep")
-    want = collate(texts)
-    batches = collate.batches(texts, 6, window=window)
-    made = list(batches)
-    assert batches.in_order([_ids(batch) for batch in made]) == _ids(want)
-    mapping = want["overflow_to_sample_mapping"].tolist()
-    assert batches.overflow_to_sample_mapping.tolist() == mapping
-    assert batches.in_order(batch["overflow_to_sample_mapping"] for batch in made).tolist() == mapping
-    plain = C(word_level).batches(["I", "she"], 6)
-    list(plain)
-    assert plain.overflow_to_sample_mapping.tolist() == [0, 1]
 
 
 def test_results_keep_their_shape_dtype_and_kind(wordpiece) -> None:

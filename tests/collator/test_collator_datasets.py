@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -52,21 +51,6 @@ def _same(one: Any, other: Any, names: Any = ("input_ids", "attention_mask", "to
         assert torch.equal(one[name], other[name]), name
 
 
-@pytest.mark.parametrize("form", [None, "numpy", "torch", "pandas", "arrow"])
-def test_map_then_collate_gives_the_batch_of_the_texts_in_every_format(wordpiece, rows, form: str | None) -> None:
-    collate = C(wordpiece)
-    want = collate(TEXTS)
-    mapped = rows.with_format(form).map(collate, batched=True, batch_size=3)
-    assert mapped.num_rows == 4
-    assert {"text", "label", "n", "input_ids", "attention_mask", "token_type_ids", "length"} == set(mapped.column_names)
-    batch = collate(list(mapped.with_format(None)))
-    _same(batch, want)
-    assert batch["labels"].tolist() == [1, 0, 1, 0]
-    _same(collate(list(mapped.with_format("torch"))), want)
-    _same(collate(list(mapped.with_format("numpy"))), want)
-    assert isinstance(mapped.features["label"], datasets.ClassLabel)
-
-
 @pytest.mark.parametrize(("form", "kind"), [("arrow", "Table of pyarrow"), ("pandas", "DataFrame of pandas")])
 def test_a_formatted_stream_through_a_loader_is_refused_with_the_fix(wordpiece, rows, form: str, kind: str) -> None:
     collate, stream = C(wordpiece), rows.to_iterable_dataset().with_format(form)
@@ -90,20 +74,6 @@ def test_the_rows_of_a_data_frame_are_dicts(wordpiece) -> None:
     assert C(wordpiece)([pd.Series([5, 6]), pd.Series([7])])["input_ids"].shape == (2, 2)  # ids
 
 
-def test_tables_and_record_batches_give_tables(wordpiece) -> None:
-    table = pa.table({"text": TEXTS, "label": [1, 0, 1, 0]})
-    want = wordpiece(TEXTS)["input_ids"]
-    for given in (table, table.to_batches()[0], table.slice(0), pa.concat_tables([table.slice(0, 2), table.slice(2)])):
-        out = C(wordpiece)(given)
-        assert isinstance(out, pa.Table)
-        assert out["input_ids"].to_pylist() == want
-        assert out["label"].to_pylist() == [1, 0, 1, 0]
-    assert C(wordpiece)(table.slice(1, 2))["input_ids"].to_pylist() == want[1:3]
-    assert C(wordpiece).batch(table)["input_ids"].shape[0] == 4
-    padded = C(wordpiece, padding="max_length", max_length=16)(table)
-    assert pa.types.is_fixed_size_list(padded.schema.field("input_ids").type)
-
-
 def test_dictionaries_of_lists_are_repeated_with_their_rows(word_level) -> None:
     """Arrow cannot take from chunks of different dictionaries; the values are those of the plain column."""
     lists = pa.array([["a"], ["b", "c"], ["d"]])
@@ -115,36 +85,6 @@ def test_dictionaries_of_lists_are_repeated_with_their_rows(word_level) -> None:
     found, expected = collate(table), collate(plain)
     assert len(found) > len(table)
     assert found["tags"].to_pylist() == expected["tags"].to_pylist()
-
-
-@pytest.mark.parametrize("form", [None, "arrow", "pandas"])
-def test_overflow_inside_map_needs_no_columns_removed(word_level, rows, form: str | None) -> None:
-    collate = C(word_level, max_length=2, return_overflowing_tokens=True)
-    mapped = rows.with_format(form).map(collate, batched=True).with_format(None)
-    want = collate(TEXTS)["overflow_to_sample_mapping"].tolist()
-    assert mapped.num_rows == len(want) > 4
-    assert mapped["text"][:] == [TEXTS[sample] for sample in want]
-    assert mapped["overflow_to_sample_mapping"][:] == want
-    kept = [token for ids in mapped["input_ids"] for token in ids]
-    assert kept == [token for ids in word_level(TEXTS)["input_ids"] for token in ids]
-
-
-def test_the_error_without_batched_names_it(wordpiece, rows) -> None:
-    with pytest.raises(ValueError, match="batched=True"):
-        rows.map(C(wordpiece))
-    with pytest.raises(ValueError, match="batched=True"):
-        rows.map(C(wordpiece), batched=True).select_columns(["input_ids"]).map(C(wordpiece))
-
-
-def test_a_bad_row_inside_map_is_named(wordpiece) -> None:
-    bad = datasets.Dataset.from_dict({"text": ["a", None, "b"]})
-    with pytest.raises(TypeError, match="row 1 of column 'text' is NoneType, expected str"):
-        bad.map(C(wordpiece), batched=True)
-
-
-def test_nothing_of_size_t_by_t_or_d_is_stored_by_default(wordpiece, rows) -> None:
-    mapped = rows.map(C(wordpiece, embedding=4), batched=True)
-    assert not {"look_ahead_mask", "inputs_embeds", "position_ids"} & set(mapped.column_names)
 
 
 def test_features_fit_what_map_stores(wordpiece, word_level, rows) -> None:
@@ -162,21 +102,6 @@ def test_features_fit_what_map_stores(wordpiece, word_level, rows) -> None:
     assert rows.map(pieces, batched=True, features=pieces.features(rows)).num_rows > 4
     for given in (TEXTS, [{"text": text} for text in TEXTS]):
         assert "input_ids" in C(wordpiece).features(given)
-
-
-@pytest.mark.parametrize("padding", [True, "max_length"])
-@pytest.mark.parametrize("form", [None, "arrow"])
-def test_stored_embeddings_are_those_of_the_batch(wordpiece, rows, padding: Any, form: str | None) -> None:
-    table = torch.nn.Embedding(1200, 8).requires_grad_(False)
-    collate = C(wordpiece, embedding=table, store_embeddings=True, padding=padding, max_length=16)
-    with pytest.warns(UserWarning, match="store_embeddings writes 32 bytes per token, 8 times what ids take"):
-        mapped = rows.with_format(form).map(collate, batched=True, features=collate.features(rows))
-    assert isinstance(mapped.features["inputs_embeds"], datasets.Array2D)
-    want = collate(TEXTS)
-    for row, values in enumerate(mapped.with_format("numpy")["inputs_embeds"]):
-        length = int(want["attention_mask"][row].sum())
-        np.testing.assert_allclose(values[:length], want["inputs_embeds"][row, :length].numpy(), rtol=0, atol=1e-6)
-        assert not np.asarray(values[length:]).any()
 
 
 @pytest.mark.parametrize("padding", [True, "max_length"])
@@ -201,36 +126,6 @@ def test_stored_embeddings_of_half_width_are_stored(wordpiece) -> None:
         with pytest.warns(UserWarning, match=f"store_embeddings writes {size} bytes"):
             columns = C(wordpiece, embedding=table, store_embeddings=True)({"text": ["a b"]})
         assert columns["inputs_embeds"][0].shape == (4, 8)
-
-
-def test_with_transform_then_a_data_loader(wordpiece, rows) -> None:
-    collate = C(wordpiece)
-    lazy = rows.with_transform(collate)
-    assert lazy[0]["input_ids"].tolist() == wordpiece(TEXTS[0])["input_ids"]
-    (batch,) = DataLoader(lazy, batch_size=4, collate_fn=collate)
-    _same(batch, collate(TEXTS))
-    assert batch["labels"].tolist() == [1, 0, 1, 0]
-    (from_worker,) = DataLoader(lazy, batch_size=4, collate_fn=collate, num_workers=1)
-    _same(from_worker, collate(TEXTS))
-
-
-@pytest.mark.parametrize("form", [None, "arrow", "pandas", "numpy", "torch"])
-def test_a_stream_is_mapped_and_collated(wordpiece, rows, form: str | None) -> None:
-    collate = C(wordpiece)
-    stream = rows.to_iterable_dataset(num_shards=2)
-    if form is not None:
-        stream = stream.with_format(form)
-    stream = stream.map(collate, batched=True, batch_size=3)
-    if form in ("arrow", "pandas"):
-        stream = stream.with_format(None)
-    with warnings.catch_warnings():  # datasets makes tensors of tensors, and torch warns it of that
-        warnings.filterwarnings("ignore", message="To copy construct from a tensor")
-        got = list(stream)
-    assert len(got) == 4
-    _same(collate(got), collate(TEXTS))
-    if form is None:
-        batches = list(DataLoader(stream, batch_size=2, collate_fn=collate, num_workers=2))
-        assert sum(len(batch["input_ids"]) for batch in batches) == 4
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
@@ -402,29 +297,6 @@ def test_every_setting_that_changes_the_output_changes_the_fingerprint(wordpiece
     others.append(C(wordpiece))
     prints = [_fingerprint(collate) for collate in (base, *others)]
     assert len(set(prints)) == len(prints)
-
-
-def test_a_data_frame_is_columns_whatever_its_index(wordpiece) -> None:
-    import pandas as pd
-
-    frame = pd.DataFrame({"text": TEXTS, "label": [1, 0, 1, 0]}, index=[9, 7, 5, 3])
-    columns = C(wordpiece)(frame)
-    assert columns["input_ids"].to_pylist() == wordpiece(TEXTS)["input_ids"]
-    assert columns.column_names[-2:] == ["text", "label"]
-    assert C(wordpiece).batch(frame)["labels"].tolist() == [1, 0, 1, 0]
-
-
-def test_a_subclass_of_a_data_frame_is_columns_too(wordpiece) -> None:
-    import pandas as pd
-
-    class Frame(pd.DataFrame):
-        @property
-        def _constructor(self) -> type:
-            return Frame
-
-    frame = Frame({"text": TEXTS, "label": [1, 0, 1, 0]})
-    assert C(wordpiece)(frame)["input_ids"].to_pylist() == wordpiece(TEXTS)["input_ids"]
-    assert C(wordpiece).batch(frame[1:])["labels"].tolist() == [0, 1, 0]
 
 
 def test_two_columns_of_one_name_are_refused(wordpiece) -> None:

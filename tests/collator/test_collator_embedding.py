@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import pickle
 import traceback
 import warnings
@@ -14,13 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from looping import for_each
 from torch import nn
 from torch.utils.data import DataLoader
 
 from hf_posenc import (
     AttentionMask,
-    Batch,
     DataCollatorWithPositionalEncoding,
     PositionalEmbedding,
     fixed_bases,
@@ -38,66 +35,6 @@ def _frozen(rows: int = 1200, width: int = 16, dtype: torch.dtype = torch.float3
     return nn.Embedding(rows, width, dtype=dtype).requires_grad_(False)
 
 
-def _vaswani(position: int, column: int, width: int) -> float:
-    """Section 3.5, written out."""
-    angle = position / 10000 ** (2 * (column // 2) / width)
-    return math.cos(angle) if column % 2 else math.sin(angle)
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_a_real_token_is_its_row_plus_the_encoding_of_its_position(wordpiece, side: str) -> None:
-    table = _frozen()
-    batch = C(wordpiece, embedding=table, padding_side=side)(TEXTS)
-    assert batch["inputs_embeds"].shape == (*batch["input_ids"].shape, 16)
-    for row in range(3):
-        position = 0
-        for column in range(batch["input_ids"].shape[1]):
-            got = batch["inputs_embeds"][row, column]
-            if not batch["attention_mask"][row, column]:
-                assert (got == 0).all()
-                continue
-            code = torch.tensor([_vaswani(position, i, 16) for i in range(16)])
-            want = table.weight[batch["input_ids"][row, column]] + code
-            torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
-            position += 1
-
-
-@for_each("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-@for_each(
-    "settings",
-    [
-        {},
-        {"scale": "sqrt_d"},
-        {"convention": "marian"},
-        {"convention": "fairseq"},
-        {"convention": fixed_bases(4, 5, 7)},
-    ],
-)
-def test_a_tokens_encoding_is_bit_equal_left_right_alone_and_packed(
-    wordpiece, dtype: torch.dtype, settings: dict[str, Any]
-) -> None:
-    embedding = PositionalEmbedding(_frozen(width=6, dtype=dtype), **settings)
-    collate = C(wordpiece, embedding=embedding, max_length=512)
-    alone = {tuple(wordpiece(text)["input_ids"]): collate(text)["inputs_embeds"][0] for text in TEXTS}
-    for other in (
-        collate,
-        collate.replace(padding_side="left"),
-        collate.replace(pad_to_multiple_of=32),
-        collate.replace(padding="max_length"),
-    ):
-        batch = other(TEXTS)
-        for row, want in enumerate(alone.values()):
-            real = batch["attention_mask"][row].bool()
-            assert torch.equal(batch["inputs_embeds"][row][real], want)
-            assert (batch["inputs_embeds"][row][~real] == 0).all()
-    packed = collate.replace(packing=True)(TEXTS)
-    for number in range(3):
-        here = packed["document_ids"][0] == number
-        want = alone[tuple(packed["input_ids"][0][here].tolist())]
-        assert torch.equal(packed["inputs_embeds"][0][here], want)
-    assert (packed["inputs_embeds"][0][packed["document_ids"][0] < 0] == 0).all()
-
-
 def test_long_texts_in_bf16_keep_exact_encodings(word_level) -> None:
     zeros = nn.Embedding(2000, 64, dtype=torch.bfloat16).requires_grad_(False)
     zeros.weight.zero_()
@@ -107,16 +44,6 @@ def test_long_texts_in_bf16_keep_exact_encodings(word_level) -> None:
     assert torch.equal(batch["inputs_embeds"][0], want)
 
 
-@pytest.mark.filterwarnings("ignore:the embedding's spread is over 5 times")
-@pytest.mark.parametrize("convention", ["vaswani", "fairseq"])
-def test_the_collator_embeds_as_the_module_that_it_was_given(wordpiece, convention: str) -> None:
-    for zero_padding in (True, False):
-        module = PositionalEmbedding(_frozen(), convention=convention, scale=10.0, zero_padding=zero_padding)
-        batch = C(wordpiece, embedding=module)(TEXTS)
-        want = module(batch["input_ids"], attention_mask=batch["attention_mask"])
-        assert torch.equal(batch["inputs_embeds"], want)
-
-
 def test_the_repr_of_a_collator_has_the_settings_of_its_embedding(wordpiece) -> None:
     module = PositionalEmbedding(_frozen(), convention="marian", scale="sqrt_d", dropout=0.25, zero_padding=False)
     settings = "convention='marian', scale='sqrt_d', dropout=0.25, zero_padding=False"
@@ -124,23 +51,6 @@ def test_the_repr_of_a_collator_has_the_settings_of_its_embedding(wordpiece) -> 
     assert "embedding=PositionalEmbedding(1200, 16)" in repr(C(wordpiece, embedding=PositionalEmbedding(_frozen())))
     own = PositionalEmbedding(_frozen(width=6), convention=fixed_bases(4, 5, 7), base=None)
     assert "PositionalEmbedding(1200, 6, convention=fixed_bases(4, 5, 7))," in repr(C(wordpiece, embedding=own))
-
-
-def test_one_module_may_be_replaced_by_another_or_by_none(wordpiece) -> None:
-    collate = C(wordpiece, embedding=PositionalEmbedding(_frozen(), convention="fairseq"))
-    other = collate.replace(embedding=PositionalEmbedding(_frozen(), convention="marian"))
-    assert torch.equal(
-        other(TEXTS)["inputs_embeds"],
-        C(wordpiece, embedding=PositionalEmbedding(_frozen(), convention="marian"))(TEXTS)["inputs_embeds"],
-    )
-    assert "inputs_embeds" not in collate.replace(embedding=None)(TEXTS)
-
-
-def test_a_width_makes_the_same_frozen_table_everywhere(wordpiece) -> None:
-    one, other = C(wordpiece, embedding=8)(TEXTS), C(wordpiece, embedding=8)(TEXTS)
-    assert torch.equal(one["inputs_embeds"], other["inputs_embeds"])
-    assert not torch.equal(one["inputs_embeds"], C(wordpiece, embedding=8, seed=1)(TEXTS)["inputs_embeds"])
-    assert not C(wordpiece, embedding=8).embed(TEXTS)["inputs_embeds"].requires_grad
 
 
 def test_everything_lies_on_the_tables_device(wordpiece, device: torch.device) -> None:
@@ -223,14 +133,6 @@ def test_rows_are_truncated_to_the_positions_of_an_encoding(wordpiece) -> None:
         collate.replace(truncation=False)(TEXTS)
 
 
-def test_positions_count_from_the_first_one_of_the_encoding(wordpiece) -> None:
-    scaled = PositionalEmbedding(_frozen(), encoding="scaled", convention="fairseq", scale=2.0)
-    collate = C(wordpiece, embedding=scaled)
-    assert collate.first_position == pickle.loads(pickle.dumps(collate)).first_position == 2
-    batch = collate.embed(TEXTS)
-    assert batch["position_ids"][batch["attention_mask"] == 1].min() == 2
-
-
 def test_a_bare_table_does_not_silently_turn_other_positions_into_sinusoids(wordpiece) -> None:
     collate = C(wordpiece, embedding=PositionalEmbedding(_frozen(), encoding="learned"))
     for other in (_frozen(), 16):
@@ -292,26 +194,6 @@ def test_embed_reads_padding_from_a_mask_of_any_form_and_checks_it(wordpiece) ->
         assert torch.equal(collate.embed({**batch, "attention_mask": mask})["inputs_embeds"], want)
     with pytest.raises(ValueError, match="attention_mask must contain only 0 and 1"):
         collate.embed({**batch, "attention_mask": 2 * batch["attention_mask"]})
-
-
-@pytest.mark.parametrize("made", ["batch", "dict", "texts", "columns", "rows", "tokenizer's own"])
-def test_embed_takes_a_batch_or_whatever_batch_takes(wordpiece, made: str) -> None:
-    collate = C(wordpiece, embedding=_frozen(), look_ahead=False)
-    plain = C(wordpiece, look_ahead=False)(TEXTS)
-    given = {
-        "batch": plain,
-        "dict": dict(plain),
-        "texts": TEXTS,
-        "columns": {"text": TEXTS},
-        "rows": [{"text": text} for text in TEXTS],
-        "tokenizer's own": wordpiece(TEXTS, padding=True, return_tensors="pt"),
-    }[made]
-    before = dict(given) if made == "batch" else None
-    got = collate.embed(given)
-    assert isinstance(got, Batch)
-    assert torch.equal(got["inputs_embeds"], collate(TEXTS)["inputs_embeds"])
-    if before is not None:
-        assert given.keys() == before.keys()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -22,16 +22,6 @@ from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSp
 C = DataCollatorWithPositionalEncoding
 
 
-def test_the_limit_in_force_is_the_smallest_of_three(wordpiece, word_level) -> None:
-    short = spec(max_length=16)
-    assert C(word_level, model=short).max_length == 16  # this tokenizer has none
-    assert C(wordpiece, model=short).max_length == 16  # this one has 512
-    assert C(wordpiece, model=spec(max_length=2048)).max_length == 512
-    assert C(wordpiece, model=short, max_length=9).max_length == 9
-    assert C(wordpiece, model=spec()).max_length == 512
-    assert C(word_level, model=spec()).max_length is None
-
-
 def test_a_limit_beyond_the_models_warns_at_construction_and_only_once(word_level) -> None:
     with pytest.warns(UserWarning, match="max_length=1000 is beyond the limit of Reader, so 16 is used"):
         collate = C(word_level, model=spec(max_length=16), max_length=1000)
@@ -77,13 +67,6 @@ def test_targets_are_truncated_to_the_limit_of_the_decoder(wordpiece, word_level
     assert "return_overflowing_tokens" not in str(warned[0].message)  # it continues texts, not targets
     with pytest.raises(ValueError, match=r"(?s)the target of row 0 has 8 tokens, limit 6.*Bart takes no more"):
         collate.replace(truncation=False)(rows)
-
-
-def test_the_limits_in_force_can_be_read_and_what_was_asked_is_kept(word_level) -> None:
-    collate = C(word_level, model=SHORT_BART, text_target_column="target")
-    assert (collate.max_length, collate.max_target_length) == (8, 6)
-    wider = collate.replace(model=BART)
-    assert (wider.max_length, wider.max_target_length) == (64, 64)
 
 
 def test_with_a_larger_model_the_limits_are_those_that_were_given(wordpiece, word_level) -> None:
@@ -132,19 +115,6 @@ def test_targets_that_came_as_ids_are_truncated_to_the_decoders_limit_without_th
     assert collate.replace(truncation=False)(rows)["labels"].tolist() == batch["labels"].tolist()
     with pytest.raises(TypeError, match="row 0 of column 'label' must be a flat list of integers"):
         collate([{"input_ids": [5, 6], "label": 1}])
-
-
-def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:
-    size = len(word_level)
-    collate = C(word_level, model=spec(num_embeddings=size))
-    for rows, words in (
-        ([[5], [5, 6, size]], f"row 1, column 2 of 'input_ids' is {size}, which is no token id"),
-        ({"input_ids": [[5, size]]}, f"row 0, column 1 of 'input_ids' is {size}"),
-        ([[0, size]], f"row 0, column 1 of 'input_ids' is {size}"),
-        ([[0, -2]], "row 0, column 1 of 'input_ids' is -2, which is no token id\n  got: a negative id"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            collate(rows)
 
 
 @pytest.mark.parametrize("model", [BART, BART_BASE])

@@ -22,85 +22,6 @@ def _tokenized(tokenizer: Any, texts: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
-def test_one_label_a_row_becomes_labels_by_any_of_its_names(wordpiece, name: str) -> None:
-    for values, dtype in (([1, 0], torch.int64), ([0.5, 1.0], torch.float32), ([True, False], torch.int64)):
-        batch = C(wordpiece)([{"text": text, name: value} for text, value in zip(("a", "b"), values, strict=True)])
-        assert batch["labels"].dtype == dtype
-        assert batch["labels"].tolist() == values
-        assert name == "labels" or name not in batch
-    assert C(wordpiece)([{"input_ids": [5, 6], "labels": [True, False]}])["labels"].tolist() == [[1, 0]]
-
-
-def test_labels_may_be_arrays_or_tensors(wordpiece) -> None:
-    for value in (np.int32(1), np.array(1), torch.tensor(1)):
-        assert C(wordpiece)([{"text": "a", "label": value}])["labels"].tolist() == [1]
-    batch = C(wordpiece)(
-        [{"text": "a", "labels": torch.tensor([0.0, 1.0])}, {"text": "b", "labels": np.array([1.0, 0])}]
-    )
-    assert batch["labels"].tolist() == [[0.0, 1.0], [1.0, 0.0]]
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("multiple", [None, 16])
-def test_labels_per_token_are_those_of_transformers_token_classification(
-    wordpiece, side: str, multiple: int | None
-) -> None:
-    from transformers import DataCollatorForTokenClassification
-
-    wordpiece.padding_side = side
-    rows = _tokenized(wordpiece, ["I ride bike", "a", "bike ride I, she said"])
-    for row in rows:
-        row["labels"] = list(range(len(row["input_ids"])))
-    theirs = DataCollatorForTokenClassification(wordpiece, pad_to_multiple_of=multiple)([dict(row) for row in rows])
-    ours = C(wordpiece, pad_to_multiple_of=multiple)(rows)
-    for name, want in theirs.items():
-        assert torch.equal(ours[name], want), name
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("multiple", [None, 8])
-def test_targets_are_those_of_transformers_seq2seq(wordpiece, side: str, multiple: int | None) -> None:
-    from transformers import DataCollatorForSeq2Seq
-
-    texts, targets = ["I ride bike", "a"], ["bike", "bike ride I, she said"]
-    rows = _tokenized(wordpiece, texts)
-    for row, target in zip(rows, targets, strict=True):
-        row["labels"] = wordpiece(target)["input_ids"]
-    theirs = DataCollatorForSeq2Seq(wordpiece, pad_to_multiple_of=multiple)([dict(row) for row in rows])
-    wordpiece.padding_side = side  # of the inputs alone
-    theirs.update(wordpiece.pad(_tokenized(wordpiece, texts), pad_to_multiple_of=multiple, return_tensors="pt"))
-    collate = C(wordpiece, text_target_column="target", pad_to_multiple_of=multiple, look_ahead=False)
-    from_texts = collate([{"text": text, "target": target} for text, target in zip(texts, targets, strict=True)])
-    from_ids = collate(rows)
-    columns = collate({"text": texts, "target": targets})
-    from_columns = collate([{name: values[row] for name, values in columns.items()} for row in range(2)])
-    for batch in (from_texts, from_ids, from_columns):
-        for name, want in theirs.items():
-            assert torch.equal(batch[name], want), name
-
-
-def test_targets_have_a_limit_of_their_own(wordpiece) -> None:
-    collate = C(wordpiece, text_target_column="target", max_target_length=4)
-    batch = collate([{"text": "a b c d e f", "target": "a b c d e f"}, {"text": "a", "target": "a"}])
-    assert batch["labels"].shape == (2, 4)
-    assert batch["input_ids"].shape == (2, 8)
-    fixed = collate.replace(padding="max_length", max_length=10)([{"text": "a b", "target": "a"}])
-    assert (fixed["labels"].shape, fixed["input_ids"].shape) == ((1, 4), (1, 10))
-
-
-@pytest.mark.filterwarnings("ignore:a batch has more rows")
-def test_labels_per_token_follow_a_cut_and_its_pieces(word_level) -> None:
-    rows = [{"input_ids": [1, 2, 3, 4, 5], "labels": [10, 20, 30, 40, 50]}, {"input_ids": [6], "labels": [60]}]
-    assert C(word_level, max_length=3)(rows)["labels"].tolist() == [[10, 20, 30], [60, -100, -100]]
-    pieces = C(word_level, max_length=3, return_overflowing_tokens=True)(rows)
-    assert pieces["labels"].tolist() == [[10, 20, 30], [40, 50, -100], [60, -100, -100]]
-    one_a_row = C(word_level, max_length=3, return_overflowing_tokens=True)(
-        [{"input_ids": [1, 2, 3, 4, 5], "label": 1}, {"input_ids": [6], "label": 0}]
-    )
-    assert one_a_row["labels"].tolist() == [1, 1, 0]
-
-
-@pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
 def test_labels_per_token_keep_their_column_whether_or_not_a_batch_had_a_long_row(word_level, name: str) -> None:
     """`map` calls batch by batch, and all of them must give the same columns."""
     collate = C(word_level, max_length=3, return_overflowing_tokens=True)
@@ -131,52 +52,6 @@ def test_the_fix_that_an_error_names_for_labels_mends_them(wordpiece, labels: li
     with pytest.raises(TypeError, match=f"(?s)column 'labels' is .*fix: .*{fix}"):
         C(wordpiece)(rows.to_list())
     assert "labels" in C(wordpiece)(mended(rows).to_list())
-
-
-@pytest.mark.filterwarnings("ignore:column 'label[a-z_]*' is None in every row")
-@pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
-@pytest.mark.parametrize("settings", [{}, {"labels": "causal_lm"}, {"text_target_column": "target"}, {"max_length": 4}])
-def test_labels_that_are_none_in_every_row_are_no_labels(wordpiece, name: str, settings: dict) -> None:
-    collate = C(wordpiece, **settings)
-    rows = [{"input_ids": [7, 8, 9], name: None}, {"input_ids": [9, 7], name: None}]
-    want = collate([{"input_ids": [7, 8, 9]}, {"input_ids": [9, 7]}])
-    assert collate(rows).keys() == want.keys()
-    assert collate({"input_ids": [[7, 8, 9], [9, 7]], name: [None, None]})[name] == [None, None]
-    texts = [{"text": "a", name: None}, {"text": "b", name: None}]
-    assert collate(texts).keys() == collate(["a", "b"]).keys()
-
-
-@pytest.mark.filterwarnings("ignore:column 'label' is None in every row")
-def test_labels_of_rows_that_are_cut_may_be_none(word_level) -> None:
-    batch = C(word_level, max_length=2)([{"input_ids": [1, 2, 3], "label": None}])
-    assert "labels" not in batch
-    padded = {"input_ids": [1, 2, 0], "attention_mask": [1, 1, 0], "label": None}
-    assert "labels" not in C(word_level, max_length=2)([padded])
-
-
-def test_labels_are_float32_as_transformers_makes_them(wordpiece) -> None:
-    from transformers import default_data_collator
-
-    for name, values in (("label", [0.1, 2.5]), ("label", [float("inf"), 1]), ("label_ids", [[0.1, 1.0], [0.0, 2.5]])):
-        ours = C(wordpiece)([{"text": "a", name: value} for value in values])["labels"]
-        theirs = default_data_collator([{name: value} for value in values])["labels"]
-        assert ours.dtype == theirs.dtype == torch.float32
-        assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_causal_labels_are_the_ids_themselves_never_shifted(wordpiece, side: str) -> None:
-    from transformers import DataCollatorForLanguageModeling
-
-    wordpiece.padding_side = side
-    texts = ["I ride bike", "a", "bike ride I, she said"]
-    theirs = DataCollatorForLanguageModeling(wordpiece, mlm=False)(_tokenized(wordpiece, texts))
-    ours = C(wordpiece, labels="causal_lm")(texts)
-    if side == "left":  # their first label is predicted from padding
-        first = theirs["attention_mask"].argmax(dim=1)
-        theirs["labels"][torch.arange(len(texts)), first] = -100
-    assert torch.equal(ours["labels"], theirs["labels"])
-    assert torch.equal(ours["input_ids"], theirs["input_ids"])
 
 
 def _many(wordpiece: Any, **settings: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -290,17 +165,6 @@ def test_with_a_seed_a_text_has_the_same_masks_at_any_batch_size_side_and_worker
     columns = collate({"text": texts})
     rows = [{name: values[row] for name, values in columns.items()} for row in range(len(texts))]
     assert _by_text([collate(rows)]) == want
-
-
-@pytest.mark.parametrize("words", [False, True])
-def test_special_tokens_and_padding_are_never_masked(wordpiece, sentences, words: bool) -> None:
-    collate = C(wordpiece, labels=MaskedLM(mlm_probability=1.0, whole_word_mask=words), seed=0)
-    batch = collate([text[:80] for text in sentences[:20]])
-    plain = C(wordpiece)([text[:80] for text in sentences[:20]])["input_ids"]
-    special = torch.isin(plain, torch.tensor(wordpiece.all_special_ids))
-    assert (batch["labels"][special] == -100).all()
-    assert torch.equal(batch["input_ids"][special], plain[special])
-    assert (batch["labels"][~special] != -100).all()
 
 
 @pytest.mark.parametrize("seed", [None, 1])
@@ -582,55 +446,6 @@ def test_rows_without_labels_are_left_out_and_counted_once(word_level, packing: 
         collate(UNSUPERVISED[:1])
 
 
-def test_rows_without_labels_are_kept_where_they_are_usual(wordpiece) -> None:
-    """Texts without a masked token, documents of one token in causal packing, and rows of padding."""
-    masked = C(wordpiece, labels="masked_lm", mlm_probability=0.0)(["a", "I ride"])
-    assert (masked["labels"] == -100).all()
-    with pytest.raises(ValueError, match="row 0 has nothing to learn"):
-        C(wordpiece, labels="masked_lm", mlm_probability=0.0, on_no_labels="error")(["a"])
-    rows = [[7], [8, 9]]
-    for packing in (True, "flat"):
-        packed = C(wordpiece, labels="causal_lm", packing=packing, max_length=8)(rows)
-        assert sorted(packed["labels"].unique().tolist()) == [-100, 9]
-        with pytest.raises(ValueError, match="row 0 has nothing to learn: its 1 labels are all -100"):
-            C(wordpiece, labels="causal_lm", packing=packing, max_length=8, on_no_labels="error")(rows)
-        with pytest.raises(ValueError, match="row 0 has nothing to learn"):  # a batch without any target
-            C(wordpiece, labels="causal_lm", packing=packing, max_length=8)([[7], [8]])
-    empty = C(wordpiece, labels="causal_lm", on_empty="keep", add_special_tokens=False)(["", "a I"])
-    assert (empty["labels"][0] == -100).all()
-    padding = {"input_ids": [0, 0], "attention_mask": [0, 0], "labels": [-100, -100]}
-    given = C(wordpiece, on_empty="keep")([padding, {"input_ids": [7], "attention_mask": [1], "labels": [7]}])
-    assert given["labels"].tolist() == [[-100], [7]]
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_a_row_of_several_documents_is_left_out_only_if_none_has_a_target(word_level, side: str) -> None:
-    rows = [
-        {"input_ids": [5, 6, 7], "seq_lengths": [2, 1], "loss_mask": [1, 0, 1], "topic": 3},
-        {"input_ids": [8, 9, 10, 11], "seq_lengths": [1, 3], "loss_mask": [1, 0, 0, 1], "topic": 4},
-        {"input_ids": [12], "seq_lengths": [1], "loss_mask": [1], "topic": 5},
-        {"input_ids": [13, 14], "seq_lengths": [2], "loss_mask": [0, 1], "topic": 6},
-    ]
-    collate = C(word_level, labels="causal_lm", on_no_labels="skip", padding_side=side)
-    with pytest.warns(UserWarning, match="only the tokens with 1|2 of 4 rows were left out"):
-        batch = collate(rows)
-    real = [row >= 0 for row in batch["document_ids"]]
-    found = {
-        name: [row[is_token].tolist() for row, is_token in zip(batch[name], real, strict=True)]
-        for name in ("input_ids", "labels", "document_ids", "position_ids")
-    }
-    assert found == {
-        "input_ids": [[8, 9, 10, 11], [13, 14]],
-        "labels": [[-100, -100, -100, 11], [-100, 14]],
-        "document_ids": [[0, 1, 1, 1], [0, 0]],
-        "position_ids": [[0, 0, 1, 2], [0, 1]],
-    }
-    assert batch["topic"].tolist() == [4, 6]
-    with warnings.catch_warnings(action="ignore"):
-        packed = C(word_level, labels="causal_lm", on_no_labels="skip", packing=True, max_length=8)(rows)
-    assert sorted(packed["input_ids"][packed["document_ids"] >= 0].tolist()) == [9, 10, 11, 13, 14]
-
-
 def test_a_target_without_tokens_is_refused_or_left_out_with_its_row(word_level) -> None:
     rows = [{"text": "a b", "target": ""}, {"text": "b", "target": "a"}]
     settings = {"text_target_column": "target", "max_target_length": 4}
@@ -641,11 +456,6 @@ def test_a_target_without_tokens_is_refused_or_left_out_with_its_row(word_level)
     with pytest.warns(UserWarning, match="1 of 2 rows were left out"):
         batch = C(word_level, **settings, on_no_labels="skip")(rows)
     assert batch["input_ids"].shape == batch["labels"].shape == (1, 1)
-
-
-def test_labels_that_the_model_does_not_take_are_not_checked(word_level) -> None:
-    spec = ModelSpec(accepts=("input_ids", "attention_mask"))
-    assert "labels" not in C(word_level, model=spec, max_length=3)(UNSUPERVISED)
 
 
 def _tiny(name: str, **settings: Any) -> Any:
@@ -674,46 +484,6 @@ def test_labels_that_do_not_fit_the_shift_of_the_model_are_refused(
     with pytest.raises(ValueError, match=rf"labels='{labels}' .*{name}") as refused:
         C(wordpiece, model=_tiny(name, **settings), labels=labels)
     assert fix in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "labels"),
-    [
-        ("GPT2LMHeadModel", {}, "causal_lm"),
-        ("BertLMHeadModel", {"is_decoder": True}, "causal_lm"),
-        ("BertForMaskedLM", {}, "masked_lm"),
-        ("BertForMaskedLM", {"is_decoder": True}, "masked_lm"),
-    ],
-)
-def test_labels_that_fit_the_shift_of_the_model_are_made(
-    wordpiece, name: str, settings: dict[str, Any], labels: str
-) -> None:
-    model = _tiny(name, **settings)
-    share = {"mlm_probability": 0.5} if labels == "masked_lm" else {}
-    batch = C(wordpiece, model=model, labels=labels, seed=0, **share)(["I ride bike", "bike ride I"])
-    assert torch.isfinite(model(**batch).loss)
-
-
-@pytest.mark.parametrize("seed", [None, 1])
-@pytest.mark.parametrize("whole_words", [False, True])
-def test_a_text_without_tokens_can_be_masked(bert, seed: int | None, whole_words: bool) -> None:
-    collate = C(
-        bert, labels=MaskedLM(whole_word_mask=whole_words), seed=seed, on_empty="keep", add_special_tokens=False
-    )
-    batch = collate(["unsurprisingly so", ""])
-    assert batch["attention_mask"][1].sum() == 0
-    assert (batch["labels"][1] == -100).all()
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_of_given_rows_changes_no_mask(bert, side: str) -> None:
-    collate = C(bert, labels="masked_lm", seed=1, mlm_probability=0.5, padding_side=side)
-    text = "a b c d e f g h i j k l m"
-    bare = collate([text])
-    came = bert([text], padding="max_length", max_length=24, padding_side=side)
-    padded = collate([{name: came[name][0] for name in ("input_ids", "attention_mask")}])
-    assert padded["labels"].tolist() == bare["labels"].tolist()
-    assert padded["input_ids"].tolist() == bare["input_ids"].tolist()
 
 
 def test_warnings_have_the_line_that_called_the_package_as_their_place(word_level) -> None:

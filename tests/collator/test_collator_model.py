@@ -16,43 +16,15 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
-from small_models import BART_BASE, BERT, PAIRS, PLAIN, ROBERTA, TEXTS, answers, spec, tiny
+from small_models import BART_BASE, BERT, ROBERTA, TEXTS, answers, spec, tiny
 from torch import nn
 
-from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, PositionalEmbedding
+from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
 
 C = DataCollatorWithPositionalEncoding
-
-
-@pytest.mark.parametrize(
-    ("names", "keys"),
-    [
-        (("token_type_ids", "position_ids"), ["input_ids", "attention_mask", "token_type_ids", "position_ids"]),
-        (("position_ids",), PLAIN),
-        (("token_type_ids",), ["input_ids", "attention_mask", "token_type_ids"]),
-        ((), ["input_ids", "attention_mask"]),
-        (("position_ids", "look_ahead_mask"), [*PLAIN, "look_ahead_mask"]),
-        (("labels",), ["input_ids", "attention_mask", "labels"]),
-    ],
-)
-def test_a_batch_holds_what_the_forward_names_and_nothing_else(wordpiece, names: tuple[str, ...], keys: list) -> None:
-    rows = [{"text": text, "label": 1} for text in TEXTS]
-    assert list(C(wordpiece, model=spec(*names))(rows)) == keys
-
-
-def test_a_forward_without_attention_mask_gets_none(wordpiece) -> None:
-    assert list(C(wordpiece, model=ModelSpec(accepts=("input_ids",)))(TEXTS)) == ["input_ids"]
-
-
-def test_further_columns_stay_where_they_are_named(wordpiece) -> None:
-    rows = [{"text": "a", "next_sentence_label": 0, "length": 3}, {"text": "b", "next_sentence_label": 1, "length": 3}]
-    batch = C(wordpiece, model=spec("next_sentence_label"))(rows)
-    assert batch["next_sentence_label"].tolist() == [0, 1]
-    assert "length" not in batch
 
 
 @pytest.mark.parametrize("values", [[[1, 2], [3]], [3, None], [3, "x"], [2**64, 1], ["x", "y"], [[1], []]])
@@ -112,50 +84,6 @@ def test_a_misspelled_text_column_names_its_argument(wordpiece, argument: str, m
         C(wordpiece, **{"text_column": "words", argument: "txt"})([{"words": [["a"]], "label": 1}])
 
 
-@pytest.mark.parametrize("look_ahead", [None, True, False])
-def test_the_look_ahead_mask_is_for_models_that_name_it_or_for_nobody_in_particular(wordpiece, look_ahead: Any) -> None:
-    names_it = C(wordpiece, model=spec("look_ahead_mask"), look_ahead=look_ahead)
-    assert ("look_ahead_mask" in names_it(TEXTS)) is (look_ahead is not False)
-    assert ("look_ahead_mask" in C(wordpiece, look_ahead=look_ahead)(TEXTS)) is (look_ahead is not False)
-    if not look_ahead:
-        assert "look_ahead_mask" not in C(wordpiece, model=spec(), look_ahead=look_ahead)(TEXTS)
-
-
-def test_columns_keep_everything_whatever_the_model(wordpiece) -> None:
-    columns = {"text": TEXTS, "label": [0, 1, 0], "note": ["x", "y", "z"]}
-    plain, fit = C(wordpiece)(columns), C(wordpiece, model=spec())(columns)
-    assert list(plain) == list(fit)
-    for name, values in plain.items():
-        for one, other in zip(values, fit[name], strict=True):
-            np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("kind", ["plain", "pairs", "packed"])
-def test_every_tensor_has_the_rows_in_front_so_that_streams_can_be_dispatched(wordpiece, kind: str) -> None:
-    """accelerate joins and cuts the batches of a stream along dimension 0."""
-    made = {
-        "plain": lambda: C(wordpiece, model=BERT)(TEXTS),
-        "pairs": lambda: C(wordpiece, model=BART_BASE, text_target_column="target")(PAIRS),
-        "packed": lambda: C(wordpiece, model=BERT, packing=True, max_length=64)(TEXTS),
-    }[kind]()
-    assert all(isinstance(tensor, torch.Tensor) for tensor in made.values())
-    assert {tensor.shape[0] for tensor in made.values()} == {len(made["input_ids"])}
-    assert all(tensor.ndim >= 1 for tensor in made.values())
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_positions_have_the_models_numbers(word_level, side: str) -> None:
-    batch = C(word_level, model=ROBERTA, padding_side=side)(["a b c", "a"])
-    assert batch["position_ids"].tolist() == [[2, 3, 4], [2, 1, 1] if side == "right" else [1, 1, 2]]
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_has_the_first_number_where_a_model_has_none_for_it(word_level, side: str) -> None:
-    model = dataclasses.replace(ROBERTA, padding_position=None)
-    batch = C(word_level, model=model, padding_side=side)(["a b c", "a"])
-    assert batch["position_ids"].tolist() == [[2, 3, 4], [2, 2, 2]]
-
-
 def test_positions_of_rows_that_count_from_0_are_moved_to_the_models_first_one(word_level) -> None:
     rows = [{"input_ids": [5, 6, 7], "position_ids": [9, 3, 2]}, {"input_ids": [5], "position_ids": [7]}]
     collate = C(word_level, model=ROBERTA)
@@ -178,56 +106,6 @@ def test_positions_of_rows_that_count_from_0_are_moved_to_the_models_first_one(w
         {"input_ids": [[5, 6, 7], [5]], "position_ids": [[0, 1, 2], [7]]}
     )
     assert columns["position_ids"].tolist() == [[2, 3, 4, 1], [7, 1, 1, 1]]
-
-
-@pytest.mark.parametrize(("side", "kept"), [("left", [4, 5, 6]), ("right", [2, 3, 4])])
-def test_truncated_positions_belong_to_the_tokens_that_are_left(word_level, side: str, kept: list[int]) -> None:
-    word_level.truncation_side = side
-    collate = C(word_level, model=ROBERTA, max_length=3)
-    rows = [{"input_ids": [5, 6, 7, 8, 9], "position_ids": given} for given in (list(range(5)), list(range(2, 7)))]
-    assert collate(rows)["position_ids"].tolist() == [kept, kept]
-    stored = collate.columns({name: [row[name] for row in rows] for name in rows[0]})
-    assert [row.tolist() for row in stored["position_ids"]] == [kept, kept]
-    packed = collate.replace(packing=True)([{**rows[0], "seq_lengths": [4, 1], "position_ids": [0, 1, 2, 3, 0]}])
-    assert packed["position_ids"].tolist() == [[first + (side == "left") for first in (2, 3, 4)], [2, 1, 1]]
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("convention", ["fairseq", "m2m100"])
-def test_padding_has_the_number_that_a_convention_has_for_it(unigram, convention: str, side: str) -> None:
-    """As fairseq's `make_positions`, and M2M100's and RoBERTa's in transformers, for a padding index of 1."""
-    theirs = transformers.models.m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding
-    for zero_padding in (True, False):
-        table = nn.Embedding(len(unigram), 8).requires_grad_(False)
-        module = PositionalEmbedding(table, convention=convention, zero_padding=zero_padding)
-        batch = C(unigram, embedding=module, padding_side=side)(TEXTS)
-        expected = theirs.create_position_ids_from_input_ids(batch["input_ids"], padding_idx=unigram.pad_token_id)
-        assert torch.equal(batch["position_ids"], expected)
-        assert torch.equal(batch["inputs_embeds"], module(batch["input_ids"], attention_mask=batch["attention_mask"]))
-        packed = C(unigram, embedding=module, packing=True, max_length=64, padding="max_length")(TEXTS)
-        assert (packed["position_ids"][packed["document_ids"] == -1] == 1).all()
-        assert (packed["position_ids"][packed["document_ids"] >= 0] >= 2).all()
-
-
-def test_a_module_of_ones_own_without_positions_counts_by_the_convention(word_level) -> None:
-    module = PositionalEmbedding(nn.Embedding(4000, 8).requires_grad_(False), convention="fairseq")
-    batch = C(word_level, embedding=module, model=spec("position_ids", "inputs_embeds"))(["a b"])
-    assert batch["position_ids"].tolist() == [[2, 3]]
-
-
-def test_with_embeddings_the_ids_leave_the_batch_and_vectors_stand_first(wordpiece) -> None:
-    model = spec("inputs_embeds", "position_ids")
-    plain = C(wordpiece, embedding=8)
-    collate = plain.replace(model=model)
-    batch, want = collate(TEXTS), plain(TEXTS)
-    assert list(batch) == ["inputs_embeds", "attention_mask", "position_ids"]
-    assert torch.equal(batch["inputs_embeds"], want["inputs_embeds"])
-    live = collate.embed(TEXTS)
-    assert list(live) == list(batch)
-    assert torch.equal(live["inputs_embeds"], batch["inputs_embeds"])
-    fit_before = plain.replace(embedding=None, model=model)(TEXTS)
-    assert list(fit_before) == PLAIN
-    assert torch.equal(collate.embed(fit_before)["inputs_embeds"], batch["inputs_embeds"])
 
 
 def test_a_model_that_reads_embeddings_alone_is_refused_if_there_are_none(wordpiece) -> None:
@@ -316,23 +194,6 @@ def copies(collate: C, folder: Path) -> dict[str, C]:
     }
 
 
-def test_it_keeps_what_it_knows_of_the_model_as_a_value(unigram, tmp_path: Path) -> None:
-    from datasets.fingerprint import Hasher
-
-    collate = C(unigram, model=ROBERTA, padding_side="left")
-    assert collate.model is ROBERTA
-    for way, other in copies(collate, tmp_path).items():
-        assert other.model == ROBERTA, way
-        assert other == collate, way
-        assert hash(other) == hash(collate), way
-        assert Hasher.hash(other) == Hasher.hash(collate), way
-        for name, want in collate(TEXTS).items():
-            assert torch.equal(other(TEXTS)[name], want), (way, name)
-    others = [C(unigram, padding_side="left"), collate.replace(model=BERT), collate.replace(model=spec())]
-    assert len({Hasher.hash(one) for one in (collate, *others)}) == 4
-    assert collate != others[0]
-
-
 def test_the_file_holds_the_spec_and_no_weights(unigram, tmp_path: Path) -> None:
     C(unigram, model=ROBERTA).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "hf_posenc.json").read_text())
@@ -342,37 +203,9 @@ def test_the_file_holds_the_spec_and_no_weights(unigram, tmp_path: Path) -> None
     assert C.from_pretrained(tmp_path, model=BERT)(["I ride"])["position_ids"].min() == 0
 
 
-def test_a_folder_without_a_model_loads_with_one(wordpiece, tmp_path: Path) -> None:
-    C(wordpiece, max_length=32).save_pretrained(tmp_path)
-    assert C.from_pretrained(tmp_path, model=BERT).model == BERT
-
-
-def test_a_model_can_be_put_in_and_taken_out(unigram) -> None:
-    plain = C(unigram)
-    fit = plain.replace(model=spec(max_length=16))
-    assert plain.model is None
-    assert plain.max_length is None
-    assert fit.max_length == 16
-    assert fit.replace(model=None) == plain
-    assert list(fit.replace(model=None)(TEXTS)) == list(plain(TEXTS))
-
-
 def test_the_repr_names_the_model_in_a_word(wordpiece) -> None:
     assert "model=<ModelSpec of Roberta>," in repr(C(wordpiece, model=ROBERTA))
     assert "model=None," in repr(C(wordpiece))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "opt", "mpnet", "nystromformer", "llama"])
-def test_a_padded_text_is_answered_as_it_is_alone(unigram, name: str, side: str) -> None:
-    model = tiny(name)
-    collate = C(unigram, model=model, padding_side=side)
-    assert list(collate(TEXTS)) == PLAIN
-    out, mask = answers(model, collate(TEXTS)), collate(TEXTS)["attention_mask"].bool()
-    for row, text in enumerate(TEXTS):
-        alone = answers(model, unigram(text, return_tensors="pt", return_token_type_ids=False))[0]
-        torch.testing.assert_close(out[row][mask[row]], alone, rtol=0, atol=1e-5)
 
 
 def wrapped_by(way: str, model: Any) -> Any:
@@ -409,11 +242,6 @@ def test_rows_leave_room_for_virtual_tokens_of_peft_and_packing_is_refused(word_
     assert torch.isfinite(wrapped(**batch).loss)
     with pytest.raises(ValueError, match="packing=True puts several documents in a row, and GPT2LMHeadModel cannot"):
         C(word_level, model=wrapped, packing=True)
-
-
-def test_a_model_that_reads_no_positions_gets_none(unigram) -> None:
-    assert list(C(unigram, model=tiny("mamba"))(TEXTS)) == ["input_ids", "attention_mask"]
-    assert list(C(unigram, model=tiny("mamba"), labels="causal_lm")(TEXTS)) == ["input_ids", "attention_mask", "labels"]
 
 
 @pytest.mark.filterwarnings("ignore:columns .* are not in the batch")

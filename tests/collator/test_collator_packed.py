@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 from installed import makes_masks_of_four_dimensions
-from small_models import GPT2, ROBERTA, SMALL, TEXTS, answers, spec, tiny
+from small_models import GPT2, SMALL, TEXTS, answers, tiny
 
 import hf_posenc
 from hf_posenc import DataCollatorWithPositionalEncoding
@@ -75,49 +75,6 @@ def test_a_packed_batch_can_still_be_read_and_shown(unigram) -> None:
     assert batch._repr_html_().count(padding) == plain._repr_html_().count(padding) > 0
 
 
-def test_documents_go_to_a_module_that_names_them(unigram) -> None:
-    batch = C(unigram, model=spec("position_ids", "document_ids"), packing=True, max_length=64)(TEXTS)
-    assert list(batch) == ["input_ids", "position_ids", "document_ids"]
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_rows_that_come_packed_are_never_given_a_mask_that_mixes_their_documents(unigram, side: str) -> None:
-    rows = [
-        {"input_ids": [5, 6, 7, 8, 9], "position_ids": [0, 1, 2, 0, 1]},
-        {"input_ids": [7, 6, 5], "position_ids": [0, 1, 2]},
-    ]
-    bare = C(unigram, padding_side=side, look_ahead=False)(rows)
-    assert "attention_mask" not in bare
-    one, other = [0, 0, 0, 1, 1], [0, 0, 0, -1, -1] if side == "right" else [-1, -1, 0, 0, 0]
-    assert bare["document_ids"].tolist() == [one, other]
-    for name in ("gpt2", "bert"):
-        model = tiny(name).eval()
-        batch = C(unigram, model=model, padding_side=side)(rows)
-        assert batch["attention_mask"].shape == (2, 1, 5, 5)
-        with torch.no_grad():
-            packed = model(**batch)[0]
-            for start, stop in ((0, 3), (3, 5)):
-                alone = model(input_ids=torch.tensor([rows[0]["input_ids"][start:stop]]))[0]
-                torch.testing.assert_close(packed[:1, start:stop], alone, rtol=0, atol=1e-5)
-
-
-def test_truncated_rows_keep_their_documents_where_the_positions_left_do_not_show_them(unigram) -> None:
-    rows = [{"input_ids": [5, 6, 7, 8, 9], "position_ids": [0, 0, 1, 2, 0]}]  # documents of 1, 3 and 1 tokens
-    batch = C(unigram, max_length=4)(rows)
-    assert "attention_mask" not in batch
-    assert batch["document_ids"].tolist() == [[0, 1, 1, 1]]
-    assert batch["position_ids"].tolist() == [[0, 0, 1, 2]]
-    parts = C(unigram, max_length=3, return_overflowing_tokens=True)(rows)
-    assert parts["document_ids"].tolist() == [[0, 1, 1], [0, 1, -1]]
-
-
-def test_positions_that_do_not_restart_are_one_document_a_row(unigram) -> None:
-    rows = [{"input_ids": [5, 6, 7], "position_ids": [4, 5, 9]}, {"input_ids": [7], "position_ids": [0]}]
-    batch = C(unigram, look_ahead=False)(rows)
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert "document_ids" not in batch
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("packing", [False, True])
 @pytest.mark.parametrize("first", [0, 2])
@@ -138,15 +95,6 @@ def test_rows_of_pack_dataset_are_answered_as_their_documents_by_a_model_that_co
         torch.testing.assert_close(out[row, column : column + len(document)], alone, rtol=0, atol=1e-5)
 
 
-def test_a_batch_of_a_model_that_counts_from_2_goes_through_its_collator_again(unigram) -> None:
-    collate = C(unigram, model=ROBERTA)
-    batch = collate(TEXTS)
-    rows = [{name: tensor[row] for name, tensor in batch.items() if name != "token_type_ids"} for row in range(3)]
-    again = collate(rows)
-    assert torch.equal(again["position_ids"], batch["position_ids"])
-    assert torch.equal(again["attention_mask"], batch["attention_mask"])
-
-
 @pytest.mark.parametrize("positions", [[0, 1, 1, 2, 3], [0, 0, 1, 2, 2], [7, 7, 9, 11, 11]])
 @pytest.mark.parametrize("packing", [False, True])
 def test_equal_positions_beside_each_other_leave_the_mask_and_begin_no_document(
@@ -160,65 +108,6 @@ def test_equal_positions_beside_each_other_leave_the_mask_and_begin_no_document(
     else:
         assert batch["attention_mask"].tolist() == [[1] * 5]
         assert "document_ids" not in batch
-
-
-def test_rows_without_tokens_may_have_given_positions(unigram) -> None:
-    rows = [{"input_ids": [], "position_ids": []}, {"input_ids": [], "position_ids": []}]
-    assert C(unigram, model=ROBERTA, on_empty="keep")(rows)["attention_mask"].tolist() == [[0], [0]]
-
-
-def test_token_types_that_a_tokenizer_has_not_are_left_out_of_packed_rows(byte_bpe) -> None:
-    row = {"input_ids": [5, 6], "token_type_ids": [0, 1]}
-    collate = C(byte_bpe, pad_token="eos", packing=True, max_length=4)
-    assert "token_type_ids" not in byte_bpe.model_input_names
-    assert "token_type_ids" not in collate([row, row])
-
-
-def test_the_label_of_a_first_token_that_is_its_own_id_is_no_target(unigram) -> None:
-    row = {"input_ids": [5, 6, 1, 1, 1], "attention_mask": [1, 1, 0, 0, 0], "labels": [5, 6, -100, -100, -100]}
-    assert C(unigram, packing=True, max_length=2, add_special_tokens=False)([row])["labels"].tolist() == [[-100, 6]]
-
-
-def test_padding_is_marked_by_the_mask_or_by_a_negative_document(unigram) -> None:
-    row = {"input_ids": [5, 6, 7, 8], "attention_mask": [1, 1, 0, 1], "document_ids": [0, -1, 0, 0]}
-    batch = C(unigram)([row])
-    assert batch["input_ids"].tolist() == [[5, 8]]
-    assert batch["attention_mask"].tolist() == [[1, 1]]
-    assert batch["document_ids"].tolist() == [[0, 0]]
-    assert batch["position_ids"].tolist() == [[0, 1]]
-
-
-def test_documents_that_interleave_are_honored(unigram) -> None:
-    rows = [{"input_ids": [5, 8, 6, 9, 7], "document_ids": [3, 1, 3, 1, 3]}]
-    batch = C(unigram)(rows)
-    assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9]]  # in the order in which they begin
-    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
-    packed = C(unigram, packing=True, max_length=5)(rows)
-    assert packed["input_ids"].tolist() == [[5, 6, 7, 8, 9]]
-    assert packed["document_ids"].tolist() == [[0, 0, 0, 1, 1]]
-
-
-@pytest.mark.parametrize("packing", [False, True])
-def test_labels_of_rows_that_share_a_row_are_those_of_transformers_flattening_collator(unigram, packing: bool) -> None:
-    documents = [[5, 6, 7], [8, 9], [10], [11, 12, 13, 14]]
-    rows = [{"input_ids": ids, "labels": [n + 100 for n in ids]} for ids in documents]
-    theirs = transformers.DataCollatorWithFlattening()([{name: list(row[name]) for name in row} for row in rows])
-    want = dict(zip(theirs["input_ids"][0].tolist(), theirs["labels"][0].tolist(), strict=True))
-    if not packing:  # rows that came packed
-        rows = [{name: theirs[name][0] for name in ("input_ids", "position_ids")}]
-        rows[0]["labels"] = rows[0]["input_ids"] + 100
-    batch = C(unigram, model=tiny("gpt2"), packing=packing, max_length=10)(rows)
-    ids, labels = batch["input_ids"].flatten().tolist(), batch["labels"].flatten().tolist()
-    assert dict(zip(ids, labels, strict=True)) == want
-
-
-def test_labels_of_tokens_keep_the_first_of_each_document_where_no_next_token_is_predicted(unigram) -> None:
-    rows = [{"input_ids": ids, "labels": [3] * len(ids)} for ids in ([5, 6, 7], [8, 9])]
-    config = transformers.GPT2Config(vocab_size=1200, n_embd=8, n_layer=1, n_head=2, pad_token_id=1, num_labels=4)
-    heads = transformers.GPT2ForTokenClassification(config)
-    for model in (None, spec("labels", "position_ids", takes_4d_mask=True, positions=("learned",)), heads):
-        batch = C(unigram, model=model, packing=True, max_length=5)(rows)
-        assert batch["labels"].tolist() == [[3] * 5]
 
 
 def test_rows_that_come_packed_are_refused_for_a_model_that_cannot_keep_them_apart(unigram) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import pickle
 import pickletools
@@ -18,22 +17,11 @@ from looping import for_each, slow
 from tokenizers import normalizers, pre_tokenizers, processors
 from torch import nn
 
-from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM, ModelSpec, PositionalEmbedding, positional_encoding
+from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, PositionalEmbedding, positional_encoding
 from hf_posenc.positions import KINDS
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a"]
-
-SETTINGS: list[dict[str, Any]] = [
-    {},
-    {"embedding": 8, "seed": 2},
-    {"labels": MaskedLM(mask_replace_prob=0.5, random_replace_prob=0.5), "seed": 1},
-    {"labels": MaskedLM(mlm_probability=0.4, whole_word_mask=True), "seed": 1},
-    {"max_length": 6, "return_overflowing_tokens": True, "stride": 1, "padding_side": "left"},
-    {"labels": "masked_lm", "seed": 1, "mlm_probability": 0.4},
-    {"packing": True, "max_length": 64, "look_ahead": False},
-    {"padding": "max_length", "max_length": 32, "return_tensors": "np"},
-]
 
 
 def _fingerprint(collate: Any) -> str:
@@ -58,44 +46,6 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: ",".join(settings) or "plain")
-def test_a_pickled_and_a_saved_collator_give_the_same_batches(
-    wordpiece, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    collate = C(wordpiece, **settings)
-    again = pickle.loads(pickle.dumps(collate))
-    _assert_same(again(TEXTS), collate(TEXTS))
-    assert repr(again) == repr(collate)
-    collate.save_pretrained(tmp_path)
-    loaded = C.from_pretrained(str(tmp_path))
-    _assert_same(loaded(TEXTS), collate(TEXTS))
-    assert repr(loaded).splitlines()[2:] == repr(collate).splitlines()[2:]
-
-
-@pytest.mark.parametrize("way", ["pickle", "replace", "deepcopy", "folder"])
-def test_a_copy_is_equal_and_has_the_same_fingerprint(tokenizer, way: str, tmp_path: Path) -> None:
-    collate = C(tokenizer, max_length=64)
-    again = {
-        "pickle": lambda: pickle.loads(pickle.dumps(collate)),
-        "replace": collate.replace,
-        "deepcopy": lambda: copy.deepcopy(collate),
-        "folder": lambda: (collate.save_pretrained(tmp_path), C.from_pretrained(tmp_path))[1],
-    }[way]()
-    assert again == collate
-    assert hash(again) == hash(collate)
-    assert _fingerprint(again) == _fingerprint(collate)
-    _assert_same(again(TEXTS), collate(TEXTS))
-
-
-def test_a_pickle_is_the_same_bytes_before_and_after_use(wordpiece) -> None:
-    collate = C(wordpiece)
-    before = pickle.dumps(collate)
-    collate(TEXTS)
-    collate({"text": TEXTS})
-    collate.tokens(collate(TEXTS))
-    assert pickle.dumps(collate) == before
 
 
 def test_without_its_table_a_copy_collates_and_refuses_to_embed(wordpiece) -> None:
@@ -238,11 +188,6 @@ def test_a_pickle_names_only_this_package_and_the_tokenizers_class(wordpiece) ->
     assert roots <= {"hf_posenc", "transformers", "tokenizer_config", "tokenizer", "vocab"}, roots
 
 
-def test_a_padding_token_chosen_here_is_saved_too(byte_bpe, tmp_path: Path) -> None:
-    C(byte_bpe, pad_token="eos").save_pretrained(tmp_path)
-    assert C.from_pretrained(tmp_path)(["a b c", "a"])["input_ids"][1, -1] == byte_bpe.eos_token_id
-
-
 def test_a_folder_holds_the_settings_and_the_tokenizers_files_and_nothing_that_runs(wordpiece, tmp_path: Path) -> None:
     table = nn.Embedding(1200, 8).requires_grad_(False)
     paths = C(wordpiece, embedding=table, store_embeddings=True).save_pretrained(tmp_path / "new" / "folder")
@@ -281,30 +226,6 @@ def test_a_stored_table_is_never_written_to_a_folder(wordpiece, tmp_path: Path) 
     with warnings.catch_warnings(action="ignore"):
         complete = C.from_pretrained(tmp_path, embedding=table)({"text": TEXTS})
     assert "inputs_embeds" in complete
-
-
-@pytest.mark.parametrize("shifts", [False, True, "start", "last"])
-def test_a_collator_for_any_model_is_pickled_and_saved(wordpiece, tmp_path: Path, shifts: Any) -> None:
-    model = ModelSpec(
-        accepts=("input_ids", "attention_mask", "labels", "decoder_input_ids"),
-        is_encoder_decoder=True,
-        shifts_labels=shifts,
-        decoder_start_token_id=2,
-        decoder_padding_token_id=0,
-    )
-    collate = C(wordpiece, model=model, text_target_column="target")
-    collate.save_pretrained(tmp_path)
-    rows = [{"text": "I ride bike", "target": "a b"}, {"text": "a", "target": "she said"}]
-    for other in (pickle.loads(pickle.dumps(collate)), C.from_pretrained(tmp_path)):
-        assert (other, other.model) == (collate, model)
-        assert all(torch.equal(other(rows)[name], values) for name, values in collate(rows).items())
-
-
-def test_the_tokenizer_of_the_folder_is_usable_alone(wordpiece, tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    C(wordpiece).save_pretrained(tmp_path)
-    assert AutoTokenizer.from_pretrained(tmp_path)(TEXTS)["input_ids"] == wordpiece(TEXTS)["input_ids"]
 
 
 def _edited(folder: Path, **changes: Any) -> None:

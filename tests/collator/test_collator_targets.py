@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 import pytest
 import torch
 import transformers
-from small_models import BART, BART_BASE, MADE, NARROW, PAIRS, PLAIN, TEXTS, spec, tiny
+from small_models import MADE, NARROW, PAIRS, tiny
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
+from hf_posenc import DataCollatorWithPositionalEncoding
 
 C = DataCollatorWithPositionalEncoding
 
@@ -25,70 +23,6 @@ def shifted(labels: list[int], start: int, padding: int) -> tuple[list[int], lis
     real = [label for label in labels if label != -100]
     rest = len(labels) - len(real)
     return [start, *real[:-1]] + [padding] * rest, [1] * len(real) + [0] * rest
-
-
-def test_a_model_that_shifts_labels_gets_ids_a_mask_and_labels(wordpiece) -> None:
-    batch = C(wordpiece, model=BART, text_target_column="target")(PAIRS)
-    assert list(batch) == ["input_ids", "attention_mask", "labels"]
-
-
-@pytest.mark.parametrize(
-    ("model", "start", "keys"),
-    [
-        (BART_BASE, 2, ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"]),
-        (
-            spec("decoder_input_ids", "look_ahead_mask", "labels", decoder_start_token_id=4),
-            4,
-            ["input_ids", "attention_mask", "decoder_input_ids", "labels", "look_ahead_mask"],
-        ),
-        (spec("decoder_input_ids"), 0, ["input_ids", "attention_mask", "decoder_input_ids"]),
-        (None, 0, [*PLAIN, "decoder_input_ids", "decoder_attention_mask", "labels", "look_ahead_mask"]),
-    ],
-)
-def test_other_decoders_get_the_labels_one_to_the_right(unigram, model: Any, start: int, keys: list[str]) -> None:
-    collate = C(unigram, model=model, text_target_column="target")
-    batch = collate(PAIRS)
-    assert list(batch) == keys
-    for row, pair in enumerate(PAIRS):
-        labels = unigram(pair["target"])["input_ids"]
-        labels += [-100] * (batch["decoder_input_ids"].shape[1] - len(labels))
-        ids, mask = shifted(labels, start, unigram.pad_token_id)
-        assert batch["decoder_input_ids"][row].tolist() == ids
-        if "decoder_attention_mask" in batch:
-            assert batch["decoder_attention_mask"][row].tolist() == mask
-    if "look_ahead_mask" in batch:
-        length = batch["decoder_input_ids"].shape[1]
-        assert length != batch["input_ids"].shape[1]
-        assert batch["look_ahead_mask"].shape == (2, 1, length, length)
-        assert torch.equal(batch["look_ahead_mask"][1, 0], torch.ones(length, length).tril().bool())
-
-
-def test_without_a_model_the_start_token_is_the_tokenizers(wordpiece, unigram, word_level, byte_bpe) -> None:
-    def start(tokenizer: Any, **settings: Any) -> int:
-        batch = C(tokenizer, text_target_column="target", **settings)(PAIRS)
-        assert not (batch["decoder_input_ids"] == -100).any()
-        return int(batch["decoder_input_ids"][0, 0])
-
-    assert start(unigram) == unigram.bos_token_id
-    assert start(wordpiece) == wordpiece.cls_token_id
-    assert start(word_level) == word_level.pad_token_id
-    byte_bpe.bos_token = None
-    assert start(byte_bpe, pad_token="eos") == byte_bpe.eos_token_id
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_decoder_inputs_are_transformers_own_shift_on_either_side(unigram, side: str) -> None:
-    from transformers.models.bart.modeling_bart import shift_tokens_right
-
-    model = dataclasses.replace(BART_BASE, left_padding_shifts=False)
-    collate = C(unigram, model=model, text_target_column="target", padding_side=side)
-    labels = C(unigram, text_target_column="target", padding_side=side)(PAIRS)["labels"]
-    batch = collate(PAIRS)
-    for row, mask in enumerate(batch["decoder_attention_mask"].bool()):
-        alone = labels[row][labels[row] != -100][None]
-        want = shift_tokens_right(alone, unigram.pad_token_id, model.decoder_start_token_id)
-        assert torch.equal(batch["decoder_input_ids"][row][mask], want[0])
-        assert set(batch["decoder_input_ids"][row][~mask].tolist()) <= {unigram.pad_token_id}
 
 
 def test_labels_with_holes_never_put_minus_100_into_a_decoder(word_level) -> None:
@@ -103,21 +37,6 @@ def test_labels_with_holes_never_put_minus_100_into_a_decoder(word_level) -> Non
     assert batch["decoder_input_ids"].tolist() == [[0, 7, pad, 8], [0] + [pad] * 3, [0] + [pad] * 3]
     assert batch["decoder_attention_mask"].tolist() == [[1, 1, 0, 1], [1] + [0] * 3, [1] + [0] * 3]
     assert collate([{"input_ids": [5], "labels": []}])["labels"].tolist() == [[-100]]
-
-
-def test_targets_may_be_missing_when_a_model_is_used(wordpiece) -> None:
-    rows = [{"text": text} for text in TEXTS]
-    assert list(C(wordpiece, model=BART_BASE, text_target_column="target")(rows)) == ["input_ids", "attention_mask"]
-    assert "look_ahead_mask" not in C(wordpiece, text_target_column="target")(rows)
-
-
-def test_pairs_mapped_to_columns_give_the_same_decoder_inputs(unigram) -> None:
-    collate = C(unigram, model=BART_BASE, text_target_column="target")
-    stored = datasets.Dataset.from_list(PAIRS).map(collate, batched=True)
-    from_ids, from_texts = collate([stored[0], stored[1]]), collate(PAIRS)
-    assert list(from_ids) == list(from_texts)
-    for name, want in from_texts.items():
-        assert torch.equal(from_ids[name], want), name
 
 
 SEQ2SEQ = {
@@ -148,34 +67,6 @@ def _seq2seq(name: str) -> Any:
         return getattr(transformers, cls)(getattr(transformers, config)(**(known | facts)))
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("name", SEQ2SEQ)
-def test_tokenized_rows_go_to_an_encoder_decoder_as_transformers_seq2seq_collator_gives_them(
-    unigram, name: str, side: str
-) -> None:
-    """Theirs pads labels on the side of the inputs; ours always on the right, because decoders get no mask for them."""
-    model = _seq2seq(name)
-    rows = [unigram(pair["text"], text_target=pair["target"], return_token_type_ids=False) for pair in PAIRS]
-    theirs = transformers.DataCollatorForSeq2Seq(unigram, model=model)([dict(row) for row in rows])
-    unigram.padding_side = side
-    theirs.update(unigram.pad([{"input_ids": row["input_ids"]} for row in rows], return_tensors="pt"))
-    collate = C(unigram, model=dataclasses.replace(ModelSpec.of(model), left_padding_shifts=False))
-    for column in ("labels", "label"):
-        given = [{**{key: row[key] for key in ("input_ids", "attention_mask")}, column: row["labels"]} for row in rows]
-        batch = collate(given)
-        assert "decoder_input_ids" in batch
-        for key, want in theirs.items():
-            assert torch.equal(batch[key], want), key
-        columns = collate(datasets.Dataset.from_list(given)[:])
-        stored = collate([{key: values[row] for key, values in columns.items()} for row in range(2)])
-        arrays = collate.replace(return_tensors="np")(given)
-        for key, want in batch.items():
-            assert torch.equal(stored[key], want), key
-            np.testing.assert_array_equal(arrays[key], want.numpy())
-    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        assert "decoder_input_ids" in theirs
-
-
 @pytest.mark.parametrize("name", ["bart", "mbart", "t5", "m2m_100"])
 def test_smoothed_labels_of_an_encoder_decoder_are_those_of_transformers(unigram, tmp_path: Path, name: str) -> None:
     model = _seq2seq(name).eval()
@@ -197,28 +88,6 @@ def test_smoothed_labels_of_an_encoder_decoder_are_those_of_transformers(unigram
 
         plain, theirs = theirs, shifted
     assert loss(C(unigram, model=model)) == pytest.approx(loss(theirs), abs=1e-6)
-
-
-def test_labels_of_an_encoder_decoder_that_classifies_are_one_a_row(unigram) -> None:
-    _, config, facts = SEQ2SEQ["bart"]
-    known = {"vocab_size": 1200, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
-    model = transformers.BartForSequenceClassification(getattr(transformers, config)(**(known | facts)))
-    batch = C(unigram, model=model)([{"text": "a", "label": 1}, {"text": "I ride", "label": 0}])
-    assert batch["labels"].tolist() == [1, 0]
-    assert "decoder_input_ids" not in batch
-
-
-@torch.no_grad()
-def test_a_base_model_answers_the_decoder_inputs_as_its_head_would(unigram) -> None:
-    """What BART's head makes of labels, and what we make for BART without a head, give the same hidden states."""
-    head = tiny("bart")
-    with_labels = C(unigram, model=head, text_target_column="target")(PAIRS)
-    base = C(unigram, model=head.model, text_target_column="target")(PAIRS)
-    assert list(base) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"]
-    theirs = head(**with_labels, output_hidden_states=True).decoder_hidden_states[-1]
-    ours = head.model(**base).last_hidden_state
-    real = with_labels["labels"] != -100
-    torch.testing.assert_close(ours[real], theirs[real], rtol=0, atol=1e-5)
 
 
 class Translator(nn.Module):
@@ -342,19 +211,6 @@ def test_targets_are_tokenized_in_the_target_mode_of_a_slow_tokenizer(two_modes)
     batch = C(two_modes, text_target_column="target")([{"text": "one house", "target": "two houses"}])
     assert batch["labels"][0].tolist() == two_modes(text_target="two houses")["input_ids"]
     assert batch["input_ids"][0].tolist() == two_modes("one house")["input_ids"]
-
-
-def test_targets_of_a_fixed_length_are_padded_to_their_own(wordpiece) -> None:
-    settings = {"text_target_column": "target", "padding": "max_length", "max_length": 10}
-    rows = {"text": ["a", "I ride bike"], "target": ["b", "bike ride I"]}
-    collate = C(wordpiece, **settings, max_target_length=6)
-    batch = collate([dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)])
-    stored = collate(rows)
-    for made in (batch, stored, collate({name: stored[name] for name in ("input_ids", "attention_mask", "labels")})):
-        assert np.shape(made["input_ids"]) == (2, 10)
-        assert np.shape(made["labels"]) == (2, 6)
-    assert np.array_equal(batch["labels"], stored["labels"])
-    assert [len(row) for row in collate.replace(padding=True)(rows)["labels"]] == [3, 6]
 
 
 @pytest.mark.parametrize("further", [{}, {"decoder_input_ids": [1, 8, 9, 2, 1]}], ids=["labels", "decoder_input_ids"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from dataclasses import replace
 from typing import Any
@@ -19,12 +18,10 @@ from torch.utils.data import DataLoader
 from hf_posenc import (
     AttentionMask,
     DataCollatorWithPositionalEncoding,
-    MaskedLM,
     ModelSpec,
     TokenBudgetBatchSampler,
     audit,
     pack,
-    pack_dataset,
 )
 
 C = DataCollatorWithPositionalEncoding
@@ -62,60 +59,6 @@ def build(family: str, attention: str = "sdpa") -> Any:
             )
             return transformers.OPTForCausalLM(config).eval()
         return transformers.BertForMaskedLM(transformers.BertConfig(**settings, **SMALL)).eval()
-
-
-def rows_of(batch: Any) -> list[dict[str, list[int]]]:
-    """Return the real tokens of a padded batch as rows, with their labels."""
-    return [
-        {name: batch[name][row][mask].tolist() for name in ("input_ids", "labels") if name in batch}
-        for row, mask in enumerate(np.asarray(batch["attention_mask"]) != 0)
-    ]
-
-
-@pytest.mark.parametrize("tensors", ["pt", "np"])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"labels": "causal_lm"},
-        {"labels": "masked_lm", "seed": 1},
-        {"labels": MaskedLM(whole_word_mask=True), "seed": 1},
-        {},
-    ],
-)
-def test_a_flat_batch_is_that_of_transformers_key_by_key(wordpiece, settings: dict[str, Any], tensors: str) -> None:
-    shared = {**settings, "return_tensors": tensors}
-    given: Any = TEXTS
-    if not settings:  # labels of the rows, one per token
-        given = [{"input_ids": row, "labels": [*row[:-1], -100]} for row in ([2, 7, 8, 3], [2, 3, 4], [9, 5])]
-    rows = rows_of(C(wordpiece, look_ahead=False, **shared)(given))
-    flatten = transformers.DataCollatorWithFlattening(
-        return_flash_attn_kwargs=True, return_seq_idx=True, return_tensors=tensors
-    )
-    theirs, ours = flatten(rows), C(wordpiece, packing="flat", **shared)(given)
-    assert set(ours) - {"token_type_ids"} == set(theirs)
-    for name, value in theirs.items():
-        assert type(ours[name]) is type(value)
-        assert getattr(ours[name], "dtype", None) == getattr(value, "dtype", None)
-        np.testing.assert_array_equal(np.asarray(ours[name]), np.asarray(value), err_msg=name)
-    if tensors == "pt":
-        moved = ours.to("cpu")
-        assert moved["max_length_q"] == ours["max_length_q"]
-        assert AttentionMask.from_batch(ours).documents.tolist() == ours["seq_idx"].tolist()
-
-
-def test_without_labels_a_flat_batch_has_none_and_needs_neither_a_length_nor_a_padding_token(byte_bpe) -> None:
-    batch = C(byte_bpe, packing="flat")(TEXTS)
-    assert "labels" not in batch
-    assert "attention_mask" not in batch
-    assert "look_ahead_mask" not in batch
-    assert batch["input_ids"].shape == (1, sum(len(row) for row in byte_bpe(TEXTS)["input_ids"]))
-    assert C(byte_bpe, packing="flat", max_length=2)(TEXTS)["max_length_q"] == 2
-
-
-def test_every_masked_token_of_a_flat_row_is_learned(wordpiece) -> None:
-    """Masked labels are not shifted, so that the first token of a document has a label too."""
-    collate = C(wordpiece, packing="flat", labels="masked_lm", mlm_probability=1.0, add_special_tokens=False)
-    assert (collate(TEXTS)["labels"] != -100).all()
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -239,18 +182,6 @@ def test_a_model_of_ones_own_takes_the_flat_keys_that_its_forward_names(wordpiec
     assert ModelSpec.from_dict(spec.to_dict()) == spec
 
 
-def test_first_labels_go_if_the_model_shifts_labels_or_if_they_are_the_ids_of_their_tokens(wordpiece) -> None:
-    names = ("input_ids", "labels", "position_ids", "seq_idx")
-    spec = ModelSpec(accepts=names, positions=("rotary",), flat_keys=("seq_idx", "position_ids"))
-    rows = [{"input_ids": [7, 8], "labels": [1, 0]}, {"input_ids": [9], "labels": [1]}]
-    assert C(wordpiece, model=spec, packing="flat")(rows)["labels"].tolist() == [[1, 0, 1]]
-    assert C(wordpiece, packing="flat")(rows)["labels"].tolist() == [[1, 0, 1]]
-    shifts = dataclasses.replace(spec, shifts_labels=True)
-    assert C(wordpiece, model=shifts, packing="flat")(rows)["labels"].tolist() == [[-100, 0, -100]]
-    rows = [{"input_ids": [7, 8], "labels": [7, 8]}, {"input_ids": [9, 6], "labels": [1, 6]}]
-    assert C(wordpiece, packing="flat")(rows)["labels"].tolist() == [[-100, 8, 1, 6]]
-
-
 @pytest.mark.parametrize(
     ("settings", "rule", "got"),
     [
@@ -264,45 +195,6 @@ def test_settings_of_padding_are_refused_for_a_flat_row(
     with pytest.raises(ValueError, match=rule) as refused:
         C(wordpiece, packing="flat", **settings)
     assert got in str(refused.value)
-
-
-def test_the_padding_of_a_flat_row_is_a_document_of_its_own(wordpiece) -> None:
-    settings: dict[str, Any] = {"packing": "flat", "labels": "causal_lm"}
-    plain, padded = C(wordpiece, **settings)(TEXTS), C(wordpiece, pad_to_multiple_of=64, **settings)(TEXTS)
-    count = plain["input_ids"].shape[1]
-    tail, documents = 64 - count, len(TEXTS)
-    for name in ("input_ids", "labels", "token_type_ids", "position_ids", "seq_idx"):
-        assert padded[name].shape == (1, 64)
-        assert padded[name].dtype == plain[name].dtype
-        assert torch.equal(padded[name][:, :count], plain[name])
-    assert padded["input_ids"][0, count:].tolist() == [wordpiece.pad_token_id] * tail
-    assert padded["labels"][0, count:].tolist() == [-100] * tail
-    assert padded["position_ids"][0, count:].tolist() == list(range(tail))
-    assert padded["seq_idx"][0, count:].tolist() == [documents] * tail
-    for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
-        assert padded[name].dtype == plain[name].dtype
-        assert padded[name].tolist() == [*plain[name].tolist(), *[64] * (15 - documents)]
-    assert padded["max_length_q"] == padded["max_length_k"] == 64
-    again = C(wordpiece, pad_to_multiple_of=count, **settings)(TEXTS)  # a length that needs no padding
-    same = [name for name in plain if not name.startswith(("cu_seq_lens", "max_length"))]
-    assert all(torch.equal(torch.as_tensor(again[name]), torch.as_tensor(plain[name])) for name in same)
-
-
-def test_no_document_of_padding_is_longer_than_max_length(word_level) -> None:
-    batch = C(word_level, packing="flat", max_length=6, pad_to_multiple_of=32)([{"input_ids": [5, 6, 7]}])
-    assert batch["cu_seq_lens_q"].tolist() == [0, 3, 9, 15, 21, 27, *[32] * 10]
-    assert batch["position_ids"][0, -5:].tolist() == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(("documents", "count"), [(1, 16), (14, 16), (15, 32), (40, 64)])
-def test_offsets_repeat_the_last_one_up_to_a_power_of_two(word_level, documents: int, count: int) -> None:
-    rows = [{"input_ids": [5, 6, 7]}] * documents
-    exact = C(word_level, packing="flat")(rows)["cu_seq_lens_q"]
-    batch = C(word_level, packing="flat", pad_to_multiple_of=8)(rows)
-    assert len(exact) == documents + 1
-    assert len(batch["cu_seq_lens_q"]) == len(batch["cu_seq_lens_k"]) == count
-    assert torch.equal(batch["cu_seq_lens_q"].unique(), torch.cat([exact, batch["cu_seq_lens_q"][-1:]]).unique())
-    assert batch["max_length_q"] == batch["max_length_k"] == 8
 
 
 def test_kernels_of_recurrent_layers_get_exact_offsets(wordpiece) -> None:
@@ -409,18 +301,6 @@ def test_torch_compile_makes_as_many_graphs_as_flat_rows_have_lengths(wordpiece,
     changes = [first for first in range(len(lengths)) if lengths[first] not in lengths[:first]]
     assert [step for step in range(1, len(made)) if made[step] != made[step - 1]] == changes[1:]
     assert made[-1] == 3 * made[0]  # as many graphs for each length
-
-
-def test_packed_rows_give_the_flat_row_of_their_documents(word_level) -> None:
-    documents = [[5, 6, 7], [8, 9], [4], [6, 4, 8, 5]]
-    stored = datasets.Dataset.from_dict({"input_ids": documents})
-    packed = list(pack_dataset(stored, 5, document_ids=True))
-    batch = C(word_level, packing="flat")(packed)
-    runs = torch.tensor_split(batch["input_ids"][0], batch["cu_seq_lens_q"][1:-1].long())
-    assert sorted(run.tolist() for run in runs) == sorted(documents)
-    rows = [{"input_ids": [5, 6], "position_ids": [0, 1]}, {"input_ids": [7, 8], "position_ids": [2, 3]}]
-    with pytest.raises(ValueError, match="must be consecutive, from 0: they separate the documents"):
-        C(word_level, packing="flat")(rows)
 
 
 def test_flat_batches_are_filled_to_a_budget_of_tokens(word_level) -> None:

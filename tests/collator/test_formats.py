@@ -15,8 +15,6 @@ import pandas
 import pyarrow as pa
 import pytest
 import transformers
-from hypothesis import given
-from hypothesis import strategies as st
 from looping import for_each
 from small_models import BART, GPT2, tiny
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -42,18 +40,6 @@ def trained(batch: Any) -> list[list[int]]:
 
 
 # ------------------------------------------------------------------------------------------------ prompt and completion
-
-
-@for_each("layout", [{}, {"padding_side": "left"}, {"packing": True, "max_length": 8}, {"packing": "flat"}])
-@for_each("as_columns", [False, True])
-def test_only_completions_have_labels_with_one_eos_token(layout: dict[str, Any], as_columns: bool) -> None:
-    rows: Any = {name: [row[name] for row in ROWS] for name in ROWS[0]} if as_columns else ROWS
-    collate = C(WORDS, labels="causal_lm", look_ahead=False, **layout)
-    batch = collate.batch(rows)
-    assert sorted(label for row in trained(batch) for label in row) == [2, 2, 7, 8, 10]
-    if not layout:
-        assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 2], [9, 10, 2, 0, 0]]
-        assert batch["completion_mask"].tolist() == [[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]]
 
 
 def test_map_stores_the_mask_and_stored_rows_have_the_same_labels() -> None:
@@ -123,14 +109,6 @@ def test_ids_and_labels_are_those_of_sfttrainer(kind: str, request: pytest.Fixtu
         assert ours["input_ids"][row].tolist() == ids
         mask = ours["completion_mask"][row]
         assert np.where(mask, ours["input_ids"][row], -100).tolist() == labels
-
-
-@given(st.lists(st.integers(3, 98), max_size=6), st.lists(st.integers(3, 98), min_size=1, max_size=6))
-def test_a_completion_begins_behind_its_prompt(prompt: list[int], completion: list[int]) -> None:
-    row = {name: " ".join(f"w{n}" for n in ids) for name, ids in (("prompt", prompt), ("completion", completion))}
-    columns = C(WORDS).columns([{**row, "completion": " " + row["completion"]}])
-    assert columns["input_ids"][0].tolist() == [*prompt, *completion, 2]
-    assert columns["completion_mask"][0].tolist() == [0] * len(prompt) + [1] * (len(completion) + 1)
 
 
 def test_an_encoder_decoder_takes_the_completion_as_its_target() -> None:

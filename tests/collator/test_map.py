@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -51,48 +50,6 @@ def _stores(tokenizer: Any, **settings: Any) -> C:
 
 def _settings(collate: C, rows: Any, **removed: Any) -> dict[str, Any]:
     return {"batched": True, "batch_size": 64, "features": collate.features(rows, **removed), **removed}
-
-
-def _check(got: Any, want: Any) -> None:
-    """Rows with embeddings are those of the batch, without its padding."""
-    for row, values in enumerate(got):
-        length = int(want["attention_mask"][row].sum())
-        np.testing.assert_allclose(
-            np.asarray(values["inputs_embeds"])[:length], want["inputs_embeds"][row, :length], rtol=0, atol=1e-6
-        )
-        assert np.asarray(values["input_ids"])[:length].tolist() == want["input_ids"][row, :length].tolist()
-
-
-@pytest.mark.parametrize("form", [None, "torch", "numpy", "arrow", "pandas"])
-@pytest.mark.parametrize("padding", [True, "max_length"])
-def test_a_data_set_in_every_format_is_mapped(wordpiece, rows, form: Any, padding: Any) -> None:
-    collate = _stores(wordpiece, padding=padding, max_length=16)
-    formatted = rows.with_format(form)
-    mapped = formatted.map(collate, **_settings(collate, formatted))
-    shape = (16 if padding == "max_length" else None, 8)
-    assert mapped.features["inputs_embeds"] == datasets.Array2D(shape=shape, dtype="float32")
-    want = collate(TEXTS)
-    for read in ("torch", "numpy"):
-        _check(mapped.with_format(read), want)
-
-
-@pytest.mark.parametrize("form", [None, "torch", "numpy", "arrow"])
-def test_a_stream_is_mapped(wordpiece, rows, form: Any) -> None:
-    collate = _stores(wordpiece)
-    stream = rows.to_iterable_dataset().with_format(form)
-    mapped = stream.map(collate, **_settings(collate, stream))
-    assert mapped.features["inputs_embeds"] == datasets.Array2D(shape=(None, 8), dtype="float32")
-    _check(mapped.with_format("numpy"), collate(TEXTS))
-
-
-@pytest.mark.parametrize("form", [None, "arrow"])
-def test_overflowing_rows_are_mapped_without_removing_columns(wordpiece, form: Any) -> None:
-    rows = datasets.Dataset.from_dict({"text": ["I ride bike and so on " * 9, "a"], "n": [1, 2]}).with_format(form)
-    collate = _stores(wordpiece, max_length=8, return_overflowing_tokens=True, stride=2)
-    mapped = rows.map(collate, **_settings(collate, rows)).with_format("numpy")
-    assert len(mapped) > 2
-    assert mapped["n"][:].tolist() == [1] * (len(mapped) - 1) + [2]
-    assert [len(row["inputs_embeds"]) for row in mapped] == mapped["length"][:].tolist()
 
 
 def test_an_empty_data_set_is_mapped(wordpiece) -> None:
@@ -151,12 +108,6 @@ def test_map_removes_columns_of_rows_that_overflow_and_repeats_the_others(wordpi
     assert mapped["input_ids"][:] == [ids.tolist() for ids in collate({"text": rows["text"][:]})["input_ids"]]
 
 
-def test_columns_may_have_numbers_as_names(wordpiece) -> None:
-    collate = DataCollatorWithPositionalEncoding(wordpiece)
-    for rows in ({"input_ids": [[1, 2]], 1: [[4, 5]]}, [{"input_ids": [1, 2], 1: [4, 5]}]):
-        assert collate.batch(rows)[1][0].tolist() == [4, 5]
-
-
 @pytest.mark.parametrize(
     ("values", "got"),
     [
@@ -170,17 +121,6 @@ def test_a_column_that_fits_no_arrow_type_is_named(wordpiece, values: list[Any],
     frame = pd.DataFrame({"text": TEXTS[:2], "idx": values}, dtype=object)
     with pytest.raises(TypeError, match=rf"the values of column 'idx' fit no Arrow type\n  got: .*{got}"):
         DataCollatorWithPositionalEncoding(wordpiece)(frame)
-
-
-def test_ids_that_are_mapped_again_are_not_removed(word_level) -> None:
-    rows = datasets.Dataset.from_dict({"input_ids": [[1, 2, 3, 4], [5]], "labels": [[1, 2, 3, 4], [5]], "n": [7, 8]})
-    cut = rows.map(C(word_level, max_length=3), batched=True, remove_columns=rows.column_names)
-    assert cut["input_ids"][:] == cut["labels"][:] == [[1, 2, 3], [5]]
-    assert "n" not in cut.column_names
-    pieces = C(word_level, max_length=3, return_overflowing_tokens=True)
-    split = rows.map(pieces, batched=True, remove_columns=["input_ids", "labels"])
-    assert split["input_ids"][:] == split["labels"][:] == [[1, 2, 3], [4], [5]]
-    assert split["n"][:] == [7, 7, 8]
 
 
 @pytest.mark.parametrize("form", [None, "arrow"])
@@ -292,41 +232,10 @@ def test_the_fingerprint_changes_with_one_number_of_a_table_or_an_encoding(wordp
     assert prints[3] == prints[4] != prints[1]
 
 
-def test_a_map_with_embeddings_hits_the_cache_until_the_table_changes(wordpiece, rows, tmp_path: Path) -> None:
-    rows.save_to_disk(tmp_path / "rows")
-    on_disk = datasets.load_from_disk(tmp_path / "rows")
-    collate = _stores(wordpiece)
-    first = on_disk.map(collate, **_settings(collate, on_disk))
-    collate(TEXTS)
-    again = pickle.loads(pickle.dumps(collate))
-    assert on_disk.map(again, **_settings(again, on_disk))._fingerprint == first._fingerprint
-    with torch.no_grad():
-        collate.embedding.weight[7, 3] += 1
-    changed = on_disk.map(collate, **_settings(collate, on_disk))
-    assert changed._fingerprint != first._fingerprint
-
-
 def test_a_table_of_many_megabytes_is_pickled_as_its_digest(wordpiece) -> None:
     table = nn.Embedding.from_pretrained(torch.randn(30_000, 300))
     assert len(pickle.dumps(C(wordpiece, embedding=table))) < 2**20
     assert len(pickle.dumps(C(wordpiece, embedding=table, store_embeddings=True))) > table.weight.nbytes
-
-
-def test_labels_that_came_with_masks_of_supervision_are_stored_as_a_batch_has_them(wordpiece) -> None:
-    collate = C(wordpiece, labels="causal_lm")
-    rows = {"input_ids": [[5, 6, 7, 8]], "labels": [[-100, -100, 7, 8]], "completion_mask": [[1, 1, 1, 0]]}
-    with warnings.catch_warnings(action="ignore"):
-        stored = collate(rows)
-        batch = collate.batch(rows)
-    assert [row.tolist() for row in stored["labels"]] == batch["labels"].tolist() == [[-100, -100, 7, -100]]
-
-
-def test_token_types_that_the_tokenizer_does_not_return_are_stored_without_padding(word_level) -> None:
-    word_level.model_input_names = ["input_ids", "attention_mask"]
-    padded = {"input_ids": [[0, 5, 6]], "attention_mask": [[0, 1, 1]], "token_type_ids": [[0, 0, 1]]}
-    stored = datasets.Dataset.from_dict(padded).map(C(word_level), batched=True)
-    assert stored["input_ids"][0] == [5, 6]
-    assert stored["token_type_ids"][0] == [0, 1]
 
 
 def test_indices_that_the_model_does_not_take_are_left_alone(wordpiece) -> None:

@@ -134,12 +134,6 @@ def test_pack_dataset_refuses_indices_of_tokens() -> None:
         pack_dataset(datasets.Dataset.from_list([LONG, SHORT]), 16)
 
 
-def test_the_index_of_xlnets_classification_token_moves_too(words) -> None:
-    rows = [{"input_ids": [5, 6, 7], "cls_index": 2}, {"input_ids": [8], "cls_index": 0}]
-    assert C(words, padding_side="left")(rows)["cls_index"].tolist() == [2, 2]
-    assert C(words)(rows)["cls_index"].tolist() == [2, 0]
-
-
 @pytest.mark.filterwarnings("ignore:columns .'start_positions', 'end_positions'. are not in the batch")
 def test_a_column_that_the_model_does_not_take_is_not_read(words) -> None:
     model = build("Bert", "ForTokenClassification")
@@ -181,23 +175,6 @@ def test_a_model_without_a_table_of_positions_takes_any_position_from_0_on(words
         collate([{"input_ids": [5, 6, 7], "position_ids": [-1, 0, 1]}])
 
 
-@pytest.mark.parametrize("packing", [True, "flat"])
-@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForMultipleChoice", "ForNextSentencePrediction"])
-def test_a_model_with_one_output_for_each_row_refuses_packing(words, packing: Any, head: str) -> None:
-    model = build("Bert", head)
-    with pytest.raises(ValueError, match="has one output for each row"):
-        C(words, model=model, packing=packing, max_length=16)
-    assert C(words, model=model)([[5, 6], [7]])["input_ids"].shape == (2, 2)
-
-
-def test_models_with_an_output_for_each_token_still_pack(words) -> None:
-    for head in ("Model", "ForMaskedLM", "ForTokenClassification"):
-        assert C(words, model=build("Bert", head), packing=True, max_length=16)([[5, 6], [7]])["input_ids"].shape == (
-            1,
-            3,
-        )
-
-
 def test_a_global_attention_mask_is_padded_truncated_and_packed_with_its_tokens(words) -> None:
     rows = [
         {"input_ids": [5, 6, 7], "global_attention_mask": [1, 0, 0]},
@@ -225,14 +202,6 @@ def test_negative_indices_are_beyond_their_row_and_splinters_padding_of_question
     left = C(words, padding_side="left")(rows)
     assert left["question_positions"].tolist() == [[1, 3], [3, 0]]
     assert left["start_positions"].tolist() == [[0, 2], [3, 0]]
-
-
-def test_mapped_rows_of_indices_have_their_features(words) -> None:
-    collate, rows = C(words), datasets.Dataset.from_list([LONG, SHORT])
-    names = rows.column_names
-    features = collate.features(rows, remove_columns=names)
-    mapped = rows.map(collate, batched=True, remove_columns=names, features=features)
-    assert mapped["start_positions"][:] == [1, 0]
 
 
 @pytest.mark.parametrize(("name", "numbers"), [("document_ids", [4, 4, 7]), ("position_ids", [0, 1, 0])])
@@ -269,11 +238,3 @@ def test_whole_numbers_of_any_type_move_with_their_tokens(words, number: Any) ->
 def test_an_index_that_is_no_whole_number_is_refused(words, number: float) -> None:
     with pytest.raises(ValueError, match=r"row 1 of column 'start_positions' is .*, and the index of a token"):
         C(words)([{"input_ids": [5, 6], "start_positions": each} for each in (1.0, number)])
-
-
-def test_columns_of_xlm_and_xlnet_with_a_value_per_token_are_truncated_and_padded(words) -> None:
-    row = {"input_ids": [5, 6, 7], "langs": [1, 1, 2], "p_mask": [0, 1, 0]}
-    batch = C(words, pad_to_multiple_of=4)([row])
-    assert (batch["langs"].tolist(), batch["p_mask"].tolist()) == ([[1, 1, 2, 0]], [[0, 1, 0, 1]])
-    cut = C(words, max_length=2)([row])
-    assert (cut["langs"].tolist(), cut["p_mask"].tolist()) == ([[1, 1]], [[0, 1]])

@@ -22,7 +22,7 @@ import datasets
 import torch
 import transformers
 
-from . import corpora, encoder, encoding, growth, masks, once, plans, rows, text
+from . import corpora, encoder, encoding, masks, once, plans, rows, text
 from .measuring import Case, draw, markdown, recorded, replace_tables, take_turns
 
 
@@ -46,11 +46,10 @@ STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Plans": plans.run,
     "Encoder": encoder.run,
     "Imports": imports,
-    "Growth": growth.run,
 }
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "benchmarks.md"
 # Stages, comparisons and contenders that are printed, and not written into the page.
-PRINTED = ("Imports", "Growth")
+PRINTED = ("Imports",)
 LEFT_OUT = re.compile(
     "first pass|all threads|float16|^`out=`|^compiled|^peak memory|^modules|marian|musicgen|in reverse order"
 )
