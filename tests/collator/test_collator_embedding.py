@@ -150,6 +150,7 @@ def test_a_snapshot_has_no_gradient_and_warns_once(wordpiece) -> None:
     with pytest.warns(UserWarning, match="without gradient") as warned:
         batch = collate(TEXTS)
     assert "collate.embed" in str(warned[0].message)
+    assert "under Trainer let the model embed" in str(warned[0].message)
     assert not batch["inputs_embeds"].requires_grad
     collate(TEXTS)  # warned once
 

@@ -102,23 +102,6 @@ def test_a_dropped_text_column_is_refused_with_both_fixes(wordpiece, tmp_path: P
     assert "map" in str(refused.value)
 
 
-@pytest.mark.parametrize("way", ["remove_unused_columns=False", "map"])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_both_ways_out_train_and_evaluate(wordpiece, tmp_path: Path, way: str, workers: int) -> None:
-    collate = C(wordpiece, look_ahead=False)
-    rows = _texts().map(collate, batched=True) if way == "map" else _texts()
-    trainer = Trainer(
-        model=Looking(),
-        args=_arguments(tmp_path, remove_unused_columns=way == "map", dataloader_num_workers=workers),
-        train_dataset=rows,
-        eval_dataset=rows,
-        data_collator=collate,
-    )
-    assert trainer.train().global_step == 3
-    assert trainer.evaluate()["eval_loss"] > 0
-    assert trainer.predict(rows).predictions.shape == (16, 2)
-
-
 def _long(**columns: Any) -> datasets.Dataset:
     """Six rows; nearly all texts are longer than 8 tokens."""
     texts = [" ".join(["bike"] * count) for count in (3, 18, 18, 18, 18, 18)]

@@ -1,18 +1,13 @@
 """`use_sinusoidal_positions` and the collator's `model=` under `transformers.Trainer`, in one process.
 
-The positions of every step are compared with the formula, the tokens with the current weights, and whole runs with the
-same model with an ordinary frozen `nn.Embedding`.
+The positions of every step are compared with the formula, the tokens with the current weights.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-import signal
-import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +16,8 @@ import pytest
 import torch
 import transformers
 from families import WIDTH
-from installed import ARGUMENTS, before
+from installed import before
 from test_readme import REPO, blocks
-from test_trainer import Reader
 from torch import nn
 from torch.nn import functional as F
 from trainer_runs import (
@@ -54,10 +48,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gpt2": {"pad_token": "eos", "labels": "causal_lm"},
     "bart": {"text_target_column": "target"},
 }
-# The others are slow tests.
-TWO_FAMILIES = pytest.mark.parametrize(
-    "family", ["bert", "bart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2"))]
-)
 BOTH_SIDES = [("bert", "right"), ("bert", "left"), ("roberta", "right"), ("roberta", "left")]
 BOTH_SIDES += [("gpt2", "right"), ("gpt2", "left"), ("bart", "right")]
 
@@ -157,34 +147,6 @@ def test_every_step_uses_exact_positions_and_the_token_table_of_that_moment(
             assert torch.equal(used.expand_as(exact)[real.bool()], exact[real.bool()])
     assert shifted == (side == "left")
     assert_still_exact(model, family)
-
-
-class FromTheStart(nn.Embedding):
-    """An ordinary table with the arguments of BART's: one row after the other."""
-
-    def forward(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        return super().forward(torch.arange(input_ids.shape[1]).expand(len(input_ids), -1))
-
-
-@TWO_FAMILIES
-def test_losses_equal_those_of_an_ordinary_frozen_embedding_step_by_step(
-    tmp_path: Path, family: str, tokenizer: Any, model: Any
-) -> None:
-    ordinary, untouched = build(family, tokenizer), build(family, tokenizer)
-    for holder, name, _, first_row in list(position_modules(ordinary, family)):
-        rows_from_zero = family == "bart"
-        kind = FromTheStart if rows_from_zero else nn.Embedding
-        setattr(holder, name, kind.from_pretrained(table_of(0 if rows_from_zero else first_row), freeze=True))
-    collate = fitted(family, tokenizer, model)
-    ours, theirs, learned = (run(tmp_path, family, each, collate) for each in (model, ordinary, untouched))
-    assert len(ours.losses) == STEPS
-    assert ours.losses == theirs.losses
-    assert ours.losses != learned.losses
-    others = dict(ordinary.named_parameters())
-    positions = {id(table.weight) for _, _, table, _ in position_modules(model, family)}
-    for name, weight in model.named_parameters():
-        if id(weight) not in positions:
-            assert torch.equal(weight, others[name]), name
 
 
 def test_raw_text_trains_on_the_same_batches_as_mapped_columns_with_the_default(
@@ -348,7 +310,9 @@ def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) 
         assert set(row[len(alone) :]) <= {wordpiece.pad_token_id, -100}
 
 
-@TWO_FAMILIES
+@pytest.mark.parametrize(
+    "family", ["bert", "bart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2"))]
+)
 def test_bf16_autocast_still_reads_exact_float32_positions(
     tmp_path: Path, family: str, tokenizer: Any, model: Any
 ) -> None:
@@ -368,18 +332,6 @@ def test_bf16_autocast_still_reads_exact_float32_positions(
     assert len(returned) == STEPS
     assert all(math.isfinite(loss) for loss in trainer.losses)
     assert_still_exact(model, family)
-
-
-def test_a_model_in_bf16_trains_on_positions_rounded_once(tmp_path: Path, tokenizer: Any) -> None:
-    for cast_first in (True, False):
-        model = build("bert", tokenizer)
-        model = model.bfloat16() if cast_first else model
-        use_sinusoidal_positions(model, recipe="paper")
-        model = model.bfloat16()
-        trainer = run(tmp_path, "bert", model, fitted("bert", tokenizer, model))
-        assert all(math.isfinite(loss) for loss in trainer.losses)
-        assert next(position_modules(model, "bert"))[2].weight.dtype == torch.bfloat16
-        assert_still_exact(model, "bert")
 
 
 @pytest.fixture
@@ -442,81 +394,3 @@ def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: A
     assert (table.identified.is_exact, table.is_trainable) == (True, False)
     script["collate"].save_pretrained(script["trainer"].args.output_dir)
     assert C.from_pretrained(script["trainer"].args.output_dir) == script["collate"]
-
-
-@contextmanager
-def within_seconds(seconds: int) -> Iterator[None]:
-    """Raise after some seconds, so that a hang is a failure."""
-
-    def ring(*_: Any) -> None:
-        raise TimeoutError(f"still running after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_a_trainable_table_in_a_worker_raises_and_does_not_hang(tmp_path: Path, wordpiece: Any, context: str) -> None:
-    name, reader = "dataloader_multiprocessing_context", Reader(WIDTH)
-    if name not in ARGUMENTS and context != multiprocessing.get_start_method():
-        pytest.skip(f"this version of transformers has no {name}")
-    trainer = Trainer(
-        model=reader,
-        args=arguments(
-            tmp_path,
-            remove_unused_columns=False,
-            dataloader_num_workers=1,
-            **({name: context} if name in ARGUMENTS else {}),
-        ),
-        train_dataset=rows(),
-        data_collator=C(wordpiece, embedding=nn.Embedding(len(wordpiece), WIDTH), model=reader),
-    )
-    with within_seconds(30), pytest.raises(RuntimeError) as refused:
-        trainer.train()
-    traceback.clear_frames(refused.tb)  # else the worker ends five seconds late
-    assert "use_sinusoidal_positions" in str(refused.value)
-    assert ".embed" in str(refused.value)
-
-
-def test_a_trainable_table_in_the_collator_warns_once_and_never_trains(tmp_path: Path, wordpiece: Any) -> None:
-    reader = Reader(WIDTH)
-    reader.table = nn.Embedding(len(wordpiece), WIDTH)
-    before = reader.table.weight.detach().clone()
-    collate = C(wordpiece, embedding=reader.table, model=reader)
-    trainer = Trainer(
-        model=reader,
-        args=arguments(tmp_path, remove_unused_columns=False, weight_decay=0.0),
-        train_dataset=rows(),
-        data_collator=collate,
-    )
-    with pytest.warns(UserWarning, match="embeds with the present weights and without gradient") as warned:
-        trainer.train()
-    ours = [str(warning.message) for warning in warned]
-    assert len(ours) == 1, ours
-    assert "collate.embed(batch)" in ours[0]
-    assert "under Trainer let the model embed" in ours[0]
-    assert torch.equal(reader.table.weight, before)  # what the warning is about
-    assert trainer.state.global_step == STEPS
-
-
-def test_training_and_collating_on_the_cpu_do_not_initialize_cuda(
-    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also without a GPU: torch's initialization of CUDA is blocked, here and in forked workers."""
-
-    def refuse() -> None:
-        raise AssertionError("CUDA was asked for")
-
-    monkeypatch.setattr(torch.cuda, "_lazy_init", refuse)
-    model = build("bert", tokenizer)
-    use_sinusoidal_positions(model, recipe="paper")
-    collate = fitted("bert", tokenizer, model)
-    assert {tensor.device.type for tensor in collate(TEXTS).values()} == {"cpu"}
-    for workers in (0, 2):
-        run(tmp_path, "bert", model, collate, dataloader_num_workers=workers)
-    assert not torch.cuda.is_initialized()
