@@ -88,6 +88,15 @@ def tiny(name: str, **more: Any) -> Any:
         return getattr(transformers, cls)(getattr(transformers, config)(**(ids | facts | more))).eval()
 
 
+def of_class(name: str, **more: Any) -> Any:
+    """Return a smaller model of a class of transformers by its name, for the same ids; further settings override."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    cls = getattr(transformers, name)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return cls(cls.config_class(**({"vocab_size": 1200, "pad_token_id": 0} | sizes | more))).eval()
+
+
 def answers(model: Any, batch: Any) -> torch.Tensor:
     """Last hidden states or logits."""
     out = model(**batch)

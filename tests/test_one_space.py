@@ -282,17 +282,18 @@ def documents_in(batch: Any) -> list[Any]:
     draw=st.data(),
 )
 @settings(max_examples=100)
-def test_a_batch_given_back_packed_rows_and_the_audit_have_the_documents_of_the_rows(
+def test_batches_given_back_stored_and_packed_rows_and_the_audit_have_the_documents_of_the_rows(
     rows: list[list[Document]], boundaries: str, layout: str, draw: st.DataObject
 ) -> None:
     given_rows, documents = rows_of(rows, boundaries, "labels", draw), [document for row in rows for document in row]
     collate = C(TOKENIZERS["right"], on_no_labels="keep", **LAYOUTS[layout])
     batch = collate(given_rows)
     batch.pop("look_ahead_mask", None)
+    stored = collate.columns({name: [row[name] for row in given_rows] for name in given_rows[0]})
     packed = pack_dataset(datasets.Dataset.from_list(given_rows), CAPACITY, document_ids=True)
     read = C(TOKENIZERS["right"], on_no_labels="keep")(list(packed.remove_columns("attention_mask")))
     wanted = sorted((document.ids, [*range(len(document.ids))], document.labels[1:]) for document in documents)
-    for each in (batch, collate.batch(batch), read):
+    for each in (batch, collate.batch(batch), collate.batch(stored), read):
         assert documents_in(each) == wanted
     targets = sum(label != IGNORED for document in documents for label in document.labels[1:])
     assume(targets > 0)

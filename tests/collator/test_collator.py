@@ -25,6 +25,7 @@ import pyarrow as pa
 import pytest
 import torch
 from looping import for_each
+from small_models import of_class
 
 from hf_posenc import Batch, DataCollatorWithPositionalEncoding, MaskedLM
 
@@ -739,11 +740,7 @@ def test_a_setting_given_to_a_call_is_refused_with_the_call_that_takes_it(wordpi
 
 
 def test_columns_passed_to_a_model_raise_with_the_fix(wordpiece) -> None:
-    from transformers import BertConfig, BertModel
-
-    model = BertModel(
-        BertConfig(vocab_size=1200, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-    )
+    model = of_class("BertModel")
     collate = C(wordpiece, model=model)
     columns = collate({"text": ["I ride", "I"]})
     with pytest.raises(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import of_class
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -293,11 +294,7 @@ def test_a_table_with_fewer_rows_than_ids_is_refused_with_the_call_to_make(wordp
 
 
 def test_the_error_for_a_model_as_embedding_names_both_fixes(wordpiece) -> None:
-    from transformers import BertConfig, BertModel
-
-    model = BertModel(
-        BertConfig(vocab_size=1200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    )
+    model = of_class("BertModel")
     with pytest.raises(TypeError, match="adds its own positions") as refused:
         C(wordpiece, embedding=model)
     assert "get_input_embeddings()" in str(refused.value)

@@ -14,7 +14,7 @@ import torch
 import transformers
 from families import DECOYS, FAMILIES, MORE_REFUSED, REFUSED, UNTOLD, family, own_model
 from looping import for_each, slow
-from small_models import BART, BART_BASE, BERT, GPT2, SHORT_BART, TEXTS, answers, spec, tiny
+from small_models import BART, BART_BASE, BERT, GPT2, SHORT_BART, TEXTS, answers, of_class, spec, tiny
 from torch import nn
 
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSpec
@@ -326,12 +326,6 @@ def test_the_fix_of_look_ahead_for_a_model_that_hides_nothing_works(unigram) -> 
     assert torch.equal(answers(model, batch)[:, :-1], before[:, :-1])
 
 
-def classifier(head: str, **more: Any) -> Any:
-    """A small BERT with a head, which knows the 1,200 ids of the small tokenizers."""
-    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    return getattr(transformers, f"BertFor{head}")(transformers.BertConfig(vocab_size=1200, **small, **more)).eval()
-
-
 @pytest.mark.parametrize(
     ("head", "settings", "labels"),
     [
@@ -348,7 +342,7 @@ def classifier(head: str, **more: Any) -> Any:
 def test_labels_that_the_loss_of_the_model_takes_are_in_the_batch(
     wordpiece, head: str, settings: dict[str, Any], labels: list[Any]
 ) -> None:
-    model = classifier(head, **settings)
+    model = of_class(f"BertFor{head}", **settings)
     rows = [{"input_ids": ids, "labels": each} for ids, each in zip([[5, 6, 7, 8], [9, 8, 7]], labels, strict=True)]
     batch = C(wordpiece, model=model)(rows)
     assert model.config.problem_type == settings.get("problem_type")  # the probe has not decided it
@@ -375,7 +369,7 @@ def test_labels_that_the_loss_of_the_model_takes_are_in_the_batch(
 def test_labels_that_would_fail_in_the_loss_are_refused_with_row_and_value(
     wordpiece, head: str, labels: list[Any], message: str, tmp_path: Any
 ) -> None:
-    collate = C(wordpiece, model=classifier(head, num_labels=3))
+    collate = C(wordpiece, model=of_class(f"BertFor{head}", num_labels=3))
     rows = [{"input_ids": ids, "labels": each} for ids, each in zip([[5, 6, 7, 8], [9, 8, 7]], labels, strict=True)]
     collate.save_pretrained(tmp_path)
     for each in (collate, pickle.loads(pickle.dumps(collate)), C.from_pretrained(tmp_path)):

@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from small_models import of_class
 from torch.utils.data import DataLoader
 
 from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM, ModelSpec, pack_dataset
@@ -458,14 +459,6 @@ def test_a_target_without_tokens_is_refused_or_left_out_with_its_row(word_level)
     assert batch["input_ids"].shape == batch["labels"].shape == (1, 1)
 
 
-def _tiny(name: str, **settings: Any) -> Any:
-    import transformers
-
-    cls = getattr(transformers, name)
-    sizes = {"vocab_size": 1200, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    return cls(cls.config_class(**sizes, intermediate_size=16, pad_token_id=0, **settings))
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "labels", "fix"),
     [
@@ -482,7 +475,7 @@ def test_labels_that_do_not_fit_the_shift_of_the_model_are_refused(
     wordpiece, name: str, settings: dict[str, Any], labels: str, fix: str
 ) -> None:
     with pytest.raises(ValueError, match=rf"labels='{labels}' .*{name}") as refused:
-        C(wordpiece, model=_tiny(name, **settings), labels=labels)
+        C(wordpiece, model=of_class(name, **settings), labels=labels)
     assert fix in str(refused.value)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from small_models import BART_BASE, BERT, ROBERTA, TEXTS, answers, spec, tiny
+from small_models import BART_BASE, BERT, ROBERTA, TEXTS, answers, of_class, spec, tiny
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
@@ -168,8 +168,7 @@ def test_left_padding_that_moves_tokens_is_warned_of_once(wordpiece) -> None:
 
 
 def test_left_padding_for_a_classifier_that_reads_the_first_token_is_warned_of_once(wordpiece) -> None:
-    config = transformers.BertConfig(vocab_size=1200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
-    model = transformers.BertForSequenceClassification(config).eval()
+    model = of_class("BertForSequenceClassification")
     left, right = (C(wordpiece, model=model, padding_side=side) for side in ("left", "right"))
     with pytest.warns(
         UserWarning, match=r"(?s)changes the logits of BertForSequenceClass.*fix: padding_side=\"right\""

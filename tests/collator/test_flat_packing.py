@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from packaging.version import Version
+from small_models import of_class
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -27,38 +28,29 @@ from hf_posenc import (
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "a", "bike ride I, she said", "she said a bike"]
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertForMaskedLM", {}),
+    "gpt2": ("GPT2LMHeadModel", {}),
+    "llama": ("LlamaForCausalLM", {}),
+    "mistral": ("MistralForCausalLM", {"num_key_value_heads": 1, "sliding_window": 3}),
+    "opt": ("OPTForCausalLM", {"word_embed_proj_dim": 16, "ffn_dim": 24}),
+    "lfm2": ("Lfm2ForCausalLM", {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]}),
+}
 
 
 def build(family: str, attention: str = "sdpa") -> Any:
     """Return a tiny model in evaluation mode, the same numbers every time."""
-    settings = {"vocab_size": 1200, "attn_implementation": attention, "pad_token_id": 0}
-    with torch.random.fork_rng([]):
+    if family == "qwen3_vl":
+        rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}
+        text = {**SMALL, "vocab_size": 1200, "num_key_value_heads": 2, "head_dim": 8, "rope_parameters": rope}
+        sees = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": 16}
+        config = transformers.Qwen3VLConfig(
+            text_config=text, vision_config=sees | {"deepstack_visual_indexes": [0]}, attn_implementation=attention
+        )
         torch.manual_seed(0)
-        if family == "gpt2":
-            config = transformers.GPT2Config(**settings, n_embd=16, n_layer=2, n_head=2)
-            return transformers.GPT2LMHeadModel(config).eval()
-        if family == "llama":
-            return transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings, **SMALL)).eval()
-        if family == "mistral":
-            config = transformers.MistralConfig(**settings, **SMALL, num_key_value_heads=1, sliding_window=3)
-            return transformers.MistralForCausalLM(config).eval()
-        if family == "qwen3_vl":
-            rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}
-            text = {**SMALL, "vocab_size": 1200, "num_key_value_heads": 2, "head_dim": 8, "rope_parameters": rope}
-            sees = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": 16}
-            config = transformers.Qwen3VLConfig(
-                text_config=text, vision_config=sees | {"deepstack_visual_indexes": [0]}, attn_implementation=attention
-            )
-            return transformers.Qwen3VLForConditionalGeneration(config).eval()
-        if family == "lfm2":
-            more = {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]}
-            return transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**settings, **SMALL, **more)).eval()
-        if family == "opt":
-            config = transformers.OPTConfig(
-                **settings, hidden_size=16, word_embed_proj_dim=16, ffn_dim=24, num_attention_heads=2
-            )
-            return transformers.OPTForCausalLM(config).eval()
-        return transformers.BertForMaskedLM(transformers.BertConfig(**settings, **SMALL)).eval()
+        return transformers.Qwen3VLForConditionalGeneration(config).eval()
+    name, more = CLASSES[family]
+    return of_class(name, attn_implementation=attention, num_hidden_layers=2, **more)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 import transformers
 from looping import for_each
-from small_models import BART, GPT2, tiny
+from small_models import BART, GPT2, of_class, tiny
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -232,9 +232,7 @@ def test_a_number_beside_a_text_is_a_label(rows: list[Any], fix: str) -> None:
 def test_several_labels_of_a_row_are_floats_for_a_model_that_has_them(
     kind: Any, problem: Any, texts: list[str]
 ) -> None:
-    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = transformers.BertConfig(vocab_size=99, num_labels=3, problem_type=problem, intermediate_size=16, **sizes)
-    model = transformers.BertForSequenceClassification(config)
+    model = of_class("BertForSequenceClassification", vocab_size=99, num_labels=3, problem_type=problem)
     for rows in ([{"text": text} for text in texts], [{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9, 4]}]):
         batch = C(WORDS, model=model)([{**row, "labels": kind([1, 0, 1])} for row in rows])
         assert (str(batch["labels"].dtype), batch["labels"].tolist()) == ("torch.float32", [[1, 0, 1]] * 2)
@@ -273,11 +271,8 @@ def test_without_a_model_the_kind_of_a_label_decides_and_not_its_length(labels: 
 
 
 def test_the_head_of_the_model_decides_about_labels_at_padding() -> None:
-    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = transformers.BertConfig(vocab_size=99, num_labels=5, intermediate_size=16, **sizes)
     per_token, per_row = (
-        transformers.BertForTokenClassification(config),
-        transformers.BertForSequenceClassification(config),
+        of_class(f"BertFor{head}Classification", vocab_size=99, num_labels=5) for head in ("Token", "Sequence")
     )
     rows = [{**PADDED, "labels": [0, 1, 0, 1, 1]}]
     assert C(WORDS, model=per_token)(rows)["labels"].tolist() == [[0, 1, 0]]
@@ -358,9 +353,7 @@ def test_something_else_than_messages_is_refused(row: dict[str, Any]) -> None:
 
 
 def test_several_labels_of_a_row_have_no_one_to_ignore() -> None:
-    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = transformers.BertConfig(vocab_size=99, num_labels=3, intermediate_size=16, **sizes)
-    model = transformers.BertForSequenceClassification(config)
+    model = of_class("BertForSequenceClassification", vocab_size=99, num_labels=3)
     with pytest.raises(ValueError, match="has several labels of the row, of which none can be ignored"):
         C(WORDS, model=model)([{"text": "w5", "labels": [1, 0, -100]}])
 

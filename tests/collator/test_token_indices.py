@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from small_models import of_class
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -31,10 +32,7 @@ def words() -> PreTrainedTokenizerFast:
 
 
 def build(family: str, head: str = "ForQuestionAnswering") -> Any:
-    sizes = {"vocab_size": IDS, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = getattr(transformers, f"{family}Config")(pad_token_id=1, initializer_range=0.3, **sizes)
-    torch.manual_seed(0)
-    return getattr(transformers, f"{family}{head}")(config).eval()
+    return of_class(f"{family}{head}", vocab_size=IDS, pad_token_id=1, initializer_range=0.3)
 
 
 @pytest.mark.parametrize("settings", [{}, {"padding_side": "left"}, {"padding_side": "left", "pad_to_multiple_of": 8}])
@@ -166,10 +164,7 @@ def test_positions_beyond_the_models_table_are_refused(words, family: str, posit
 
 
 def test_a_model_without_a_table_of_positions_takes_any_position_from_0_on(words) -> None:
-    config = transformers.LlamaConfig(
-        vocab_size=IDS, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=1
-    )
-    collate = C(words, model=transformers.LlamaForCausalLM(config).eval())
+    collate = C(words, model=build("Llama", "ForCausalLM"))
     assert collate([{"input_ids": [5, 6], "position_ids": [5000, 5001]}])["position_ids"].tolist() == [[5000, 5001]]
     with pytest.raises(ValueError, match="column 0 of 'position_ids' is -1, and positions are 0 or more"):
         collate([{"input_ids": [5, 6, 7], "position_ids": [-1, 0, 1]}])
