@@ -13,7 +13,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 import torch
 import transformers
@@ -22,7 +21,7 @@ from looping import for_each
 from small_models import GPT2
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
-from hf_posenc import audit, pack_dataset, train_bpe
+from hf_posenc import train_bpe
 
 TRL = importlib.util.find_spec("trl")
 FOLDER = Path((TRL.submodule_search_locations or [""])[0] if TRL else "", "chat_templates")
@@ -358,13 +357,6 @@ def test_a_prompt_alone_ends_where_the_answer_begins(chatml: Any) -> None:
     assert [each for each in batch["labels"][0].tolist() if each != -100]
 
 
-def test_a_truncated_conversation_keeps_the_labels_of_what_is_left(chatml: Any) -> None:
-    whole = C(chatml, labels="causal_lm")([TALK * 3])["labels"]
-    for length in range(20, whole.shape[1]):
-        batch = C(chatml, labels="causal_lm", max_length=length, on_no_labels="keep")([TALK * 3])
-        assert batch["labels"].equal(whole[:, :length])
-
-
 def test_tools_and_settings_reach_every_render(tokenizers: Any) -> None:
     template = (
         "{{ greeting }}{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.role }}:"
@@ -377,21 +369,6 @@ def test_tools_and_settings_reach_every_render(tokenizers: Any) -> None:
     for given in (tools, json.dumps(tools)):
         columns = {"tools": given, "chat_template_kwargs": settings}
         assert trained(tokenizer, TALK, text, **columns) == ["a bike"]  # "!!</s>" is the template's
-
-
-def test_stored_masks_make_the_same_labels(chatml: Any) -> None:
-    data = datasets.Dataset.from_dict({"messages": [TALK, TALK * 2]})
-    collate = C(chatml, labels="causal_lm", text_column="messages")
-    stored = data.map(collate, batched=True, remove_columns="messages")
-    assert {"input_ids", "assistant_masks"} <= {*stored.column_names}
-    labels = collate(list(data))["labels"]
-    unlabeled = data.map(C(chatml, text_column="messages"), batched=True, remove_columns="messages")
-    assert unlabeled["assistant_masks"][:] == stored["assistant_masks"][:]
-    with pytest.warns(UserWarning, match="only the tokens with 1 in 'assistant_masks' are trained on"):
-        assert C(chatml, labels="causal_lm")(list(unlabeled))["labels"].equal(labels)
-    with pytest.warns(UserWarning, match="only the tokens with 1 in 'assistant_masks' are trained on"):
-        packed = pack_dataset(stored, 99)
-    assert audit.labels(packed, chatml).trained == int((labels != -100).sum())
 
 
 @for_each("layout", ({}, {"packing": "flat"}, {"packing": True, "max_length": 99}))

@@ -142,8 +142,9 @@ def test_pinning_never_sees_overlapping_memory(rows: int, pinned_shapes: list[tu
 
 def test_masks_for_each_kind_of_layer_are_pinned_and_moved_too(pinned_shapes: list[tuple[int, ...]]) -> None:
     masks = {"full_attention": torch.ones(2, 1, 3, 3), "sliding_attention": torch.ones(1, 1, 3, 3).expand(2, 1, 3, 3)}
-    batch = Batch({"input_ids": torch.ones(2, 3).long(), "attention_mask": masks})
+    batch = Batch({"input_ids": torch.ones(2, 3).long(), "attention_mask": masks, "max_length_q": 3})
     for changed in (batch.pin_memory(), batch.to("cpu")):
+        assert changed["max_length_q"] == 3
         assert list(changed["attention_mask"]) == list(masks)
         assert all(torch.equal(changed["attention_mask"][kind], mask) for kind, mask in masks.items())
     assert pinned_shapes == [(2, 3), (2, 1, 3, 3), (1, 1, 3, 3)]

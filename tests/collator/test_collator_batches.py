@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
+from hf_posenc import DataCollatorWithPositionalEncoding
 
 C = DataCollatorWithPositionalEncoding
 WORDS = ("I", "ride", "bike", "and", "she", "said")
@@ -67,34 +67,14 @@ def test_every_way_to_hand_over_texts_gives_the_same_results(wordpiece) -> None:
     assert one.in_order(_ids(batch) for batch in one) == _ids(collate("I ride"))
 
 
-def test_a_batch_is_that_of_the_collator_with_columns_labels_and_targets(wordpiece) -> None:
-    rows = [{"text": text, "label": n, "score": n / 2, "target": "I " * (n + 1)} for n, text in enumerate(_texts(9))]
-    collate = C(wordpiece, text_target_column="target", pad_to_multiple_of=8)
-    batches = collate.batches(rows, 128)
-    positions = batches.in_order(list(batch["score"]) for batch in batches)
-    assert [2 * float(value) for value in positions] == list(range(9))
-    for batch in batches:
-        again = collate.batch([rows[int(2 * value)] for value in batch["score"]])
-        assert list(again) == list(batch)
-        for name in again:
-            assert torch.equal(again[name], batch[name]), name
-
-
-def test_settings_of_the_collator_apply(wordpiece) -> None:
-    texts = _texts(6)
-    table = torch.nn.Embedding(len(wordpiece), 8).requires_grad_(False)
-    embeds = C(wordpiece, embedding=table, look_ahead=False)
-    batches = embeds.batches(texts, 128)
-    vectors = batches.in_order(batch["inputs_embeds"].sum(1) for batch in batches)
-    torch.testing.assert_close(vectors, embeds(texts)["inputs_embeds"].sum(1), rtol=0, atol=1e-5)
-    spec = ModelSpec(accepts=("input_ids", "attention_mask"))
-    assert list(next(iter(C(wordpiece, model=spec).batches(texts, 128)))) == ["input_ids", "attention_mask"]
-    masked = next(iter(C(wordpiece, look_ahead=True).batches(texts, 128)))
-    assert masked["look_ahead_mask"].shape == (len(masked.input_ids), 1, *[masked.input_ids.shape[1]] * 2)
-    arrays = C(wordpiece, return_tensors="np").batches(texts, 128)
-    result = arrays.in_order(batch["attention_mask"].sum(1) for batch in arrays)
-    assert isinstance(result, np.ndarray)
-    assert result.tolist() == [len(row) for row in wordpiece(texts)["input_ids"]]
+def test_padding_counts_toward_the_budget(wordpiece) -> None:
+    texts = ["I"] * 10  # 3 tokens each
+    for collate, rows in (
+        (C(wordpiece), 8),
+        (C(wordpiece, pad_to_multiple_of=8), 3),
+        (C(wordpiece, padding="max_length", max_length=12), 2),
+    ):
+        assert max(len(batch["input_ids"]) for batch in collate.batches(texts, 24)) == rows
 
 
 def test_texts_are_tokenized_a_window_at_a_time(wordpiece) -> None:

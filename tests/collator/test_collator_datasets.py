@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -51,6 +52,21 @@ def _same(one: Any, other: Any, names: Any = ("input_ids", "attention_mask", "to
         assert torch.equal(one[name], other[name]), name
 
 
+@pytest.mark.parametrize("form", [None, "numpy", "torch", "pandas", "arrow"])
+def test_map_then_collate_gives_the_batch_of_the_texts_in_every_format(wordpiece, rows, form: str | None) -> None:
+    collate = C(wordpiece)
+    want = collate(TEXTS)
+    mapped = rows.with_format(form).map(collate, batched=True, batch_size=3)
+    assert mapped.num_rows == 4
+    assert {"text", "label", "n", "input_ids", "attention_mask", "token_type_ids", "length"} == set(mapped.column_names)
+    batch = collate(list(mapped.with_format(None)))
+    _same(batch, want)
+    assert batch["labels"].tolist() == [1, 0, 1, 0]
+    _same(collate(list(mapped.with_format("torch"))), want)
+    _same(collate(list(mapped.with_format("numpy"))), want)
+    assert isinstance(mapped.features["label"], datasets.ClassLabel)
+
+
 @pytest.mark.parametrize(("form", "kind"), [("arrow", "Table of pyarrow"), ("pandas", "DataFrame of pandas")])
 def test_a_formatted_stream_through_a_loader_is_refused_with_the_fix(wordpiece, rows, form: str, kind: str) -> None:
     collate, stream = C(wordpiece), rows.to_iterable_dataset().with_format(form)
@@ -72,6 +88,20 @@ def test_the_rows_of_a_data_frame_are_dicts(wordpiece) -> None:
         C(wordpiece)([row for _, row in frame.iterrows()])
     _same(C(wordpiece)(frame.to_dict("records")), C(wordpiece).batch(frame))
     assert C(wordpiece)([pd.Series([5, 6]), pd.Series([7])])["input_ids"].shape == (2, 2)  # ids
+
+
+def test_tables_and_record_batches_give_tables(wordpiece) -> None:
+    table = pa.table({"text": TEXTS, "label": [1, 0, 1, 0]})
+    want = wordpiece(TEXTS)["input_ids"]
+    for given in (table, table.to_batches()[0], table.slice(0), pa.concat_tables([table.slice(0, 2), table.slice(2)])):
+        out = C(wordpiece)(given)
+        assert isinstance(out, pa.Table)
+        assert out["input_ids"].to_pylist() == want
+        assert out["label"].to_pylist() == [1, 0, 1, 0]
+    assert C(wordpiece)(table.slice(1, 2))["input_ids"].to_pylist() == want[1:3]
+    assert C(wordpiece).batch(table)["input_ids"].shape[0] == 4
+    padded = C(wordpiece, padding="max_length", max_length=16)(table)
+    assert pa.types.is_fixed_size_list(padded.schema.field("input_ids").type)
 
 
 def test_dictionaries_of_lists_are_repeated_with_their_rows(word_level) -> None:
@@ -102,6 +132,21 @@ def test_features_fit_what_map_stores(wordpiece, word_level, rows) -> None:
     assert rows.map(pieces, batched=True, features=pieces.features(rows)).num_rows > 4
     for given in (TEXTS, [{"text": text} for text in TEXTS]):
         assert "input_ids" in C(wordpiece).features(given)
+
+
+@pytest.mark.parametrize("padding", [True, "max_length"])
+@pytest.mark.parametrize("form", [None, "arrow"])
+def test_stored_embeddings_are_those_of_the_batch(wordpiece, rows, padding: Any, form: str | None) -> None:
+    table = torch.nn.Embedding(1200, 8).requires_grad_(False)
+    collate = C(wordpiece, embedding=table, store_embeddings=True, padding=padding, max_length=16)
+    with pytest.warns(UserWarning, match="store_embeddings writes 32 bytes per token, 8 times what ids take"):
+        mapped = rows.with_format(form).map(collate, batched=True, features=collate.features(rows))
+    assert isinstance(mapped.features["inputs_embeds"], datasets.Array2D)
+    want = collate(TEXTS)
+    for row, values in enumerate(mapped.with_format("numpy")["inputs_embeds"]):
+        length = int(want["attention_mask"][row].sum())
+        np.testing.assert_allclose(values[:length], want["inputs_embeds"][row, :length].numpy(), rtol=0, atol=1e-6)
+        assert not np.asarray(values[length:]).any()
 
 
 @pytest.mark.parametrize("padding", [True, "max_length"])

@@ -1,4 +1,4 @@
-"""`inputs_embeds` compared with the table plus the encoding written out, with gradients, snapshots and refusals."""
+"""`inputs_embeds`: gradients, snapshots, memory, devices, stored columns and refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from hf_posenc import (
     sinusoidal_encoding,
 )
 from hf_posenc.models import LayerMasks
-from hf_posenc.positions import KINDS
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a"]
@@ -63,43 +62,6 @@ def test_everything_lies_on_the_tables_device(wordpiece, device: torch.device) -
         assert {tensor.device.type for tensor in each(TEXTS).values()} == {device.type}
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_every_kind_of_position_embeds_through_the_collator(wordpiece, kind: Any) -> None:
-    module = PositionalEmbedding(_frozen(), encoding=kind).requires_grad_(False)
-    collate = C(wordpiece, embedding=module, max_length=512)
-    batch = collate(TEXTS)
-    assert torch.equal(
-        batch["inputs_embeds"],
-        module(batch["input_ids"], attention_mask=batch["attention_mask"], position_ids=batch["position_ids"]),
-    )
-    left = collate.replace(padding_side="left")(TEXTS)
-    packed = collate.replace(packing=True)(TEXTS)
-    with pytest.warns(UserWarning, match="store_embeddings writes 64 bytes per token"):
-        stored = collate.replace(store_embeddings=True)({"text": TEXTS})
-    for row in range(3):
-        real, there = batch["attention_mask"][row].bool(), left["attention_mask"][row].bool()
-        want = batch["inputs_embeds"][row][real]
-        torch.testing.assert_close(left["inputs_embeds"][row][there], want)
-        ids = batch["input_ids"][row][real].tolist()
-        there = next(
-            d for d in (packed["document_ids"] == n for n in range(3)) if packed["input_ids"][d].tolist() == ids
-        )
-        torch.testing.assert_close(packed["inputs_embeds"][there], want)
-        torch.testing.assert_close(torch.from_numpy(stored["inputs_embeds"][row]), want)
-
-
-def test_a_learned_encoding_is_live_in_embed(wordpiece) -> None:
-    module = PositionalEmbedding(_frozen(), encoding="learned", max_length=32)
-    collate = C(wordpiece, embedding=module)
-    live = collate.embed(TEXTS)
-    live["inputs_embeds"].square().sum().backward()
-    longest = int(live["attention_mask"].sum(1).max())
-    assert (module.encoding.weight.grad[:longest].abs().sum(-1) > 0).all()
-    assert (module.encoding.weight.grad[longest:] == 0).all()
-    with pytest.warns(UserWarning, match="without gradient"):
-        assert not collate(TEXTS)["inputs_embeds"].requires_grad
-
-
 def test_storing_embeddings_leaves_the_mode_of_every_module_and_the_number_of_threads(wordpiece) -> None:
     module = PositionalEmbedding(_frozen(), dropout=0.5).train()
     module.encoding.eval()
@@ -132,6 +94,14 @@ def test_rows_are_truncated_to_the_positions_of_an_encoding(wordpiece) -> None:
     assert collate.replace(embedding=None).max_length != 4
     with pytest.raises(ValueError, match="limit 4"):
         collate.replace(truncation=False)(TEXTS)
+
+
+def test_positions_count_from_the_first_one_of_the_encoding(wordpiece) -> None:
+    scaled = PositionalEmbedding(_frozen(), encoding="scaled", convention="fairseq", scale=2.0)
+    collate = C(wordpiece, embedding=scaled)
+    assert collate.first_position == pickle.loads(pickle.dumps(collate)).first_position == 2
+    batch = collate.embed(TEXTS)
+    assert batch["position_ids"][batch["attention_mask"] == 1].min() == 2
 
 
 def test_a_bare_table_does_not_silently_turn_other_positions_into_sinusoids(wordpiece) -> None:
@@ -340,19 +310,3 @@ def test_a_table_saved_on_cuda_is_made_on_the_cpu_of_a_machine_without(wordpiece
     saved = json.loads((tmp_path / "hf_posenc.json").read_text())
     (tmp_path / "hf_posenc.json").write_text(json.dumps({**saved, "device": None}))
     assert torch.equal(C.from_pretrained(tmp_path)(TEXTS)["inputs_embeds"], expected)
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_stored_embeddings_are_padded_with_their_ids(bert, side: str) -> None:
-    store = C(bert, embedding=4, store_embeddings=True, padding_side=side)
-    with pytest.warns(UserWarning, match="store_embeddings writes 16 bytes per token"):
-        columns = store({"text": ["a b", "c d e f"]})
-    rows = [{name: column[i] for name, column in columns.items()} for i in range(2)]
-    read = C(bert, pad_to_multiple_of=8, padding_side=side)(rows)
-    live = store.replace(pad_to_multiple_of=8)(["a b", "c d e f"])
-    assert read["inputs_embeds"].shape == (2, 8, 4)
-    assert torch.equal(read["inputs_embeds"], live["inputs_embeds"])
-    assert torch.equal(store.replace(pad_to_multiple_of=8)(rows)["inputs_embeds"], live["inputs_embeds"])
-    rows[1]["inputs_embeds"] = rows[1]["inputs_embeds"][:2]
-    with pytest.raises(ValueError, match=r"(?s)row 1 of column 'inputs_embeds'.* its 6 tokens.*\(2, 4\)"):
-        C(bert)(rows)

@@ -69,19 +69,6 @@ def test_targets_are_truncated_to_the_limit_of_the_decoder(wordpiece, word_level
         collate.replace(truncation=False)(rows)
 
 
-def test_with_a_larger_model_the_limits_are_those_that_were_given(wordpiece, word_level) -> None:
-    with pytest.warns(UserWarning, match="beyond the limit of Bart"):
-        collate = C(word_level, model=SHORT_BART, text_target_column="t", max_length=40, max_target_length=30)
-    assert (collate.max_length, collate.max_target_length) == (8, 6)
-    wider = collate.replace(model=BART)
-    assert (wider.max_length, wider.max_target_length) == (40, 30)
-    with pytest.warns(UserWarning, match="max_length=80 is beyond the limit of Bart, so 64 is used"):
-        assert collate.replace(model=BART, max_length=80).max_length == 64
-    assert C(word_level, model=BERT, max_length=9).replace(model=None).max_length == 9
-    with pytest.warns(UserWarning, match="max_length=600 is beyond the limit of the tokenizer, so 512 is used"):
-        assert C(word_level, max_length=600).replace(tokenizer=wordpiece).max_length == 512
-
-
 def test_padding_of_targets_never_goes_beyond_the_decoder(word_level) -> None:
     with pytest.raises(ValueError, match=r"(?s)max_target_length must be a multiple of.*max_target_length=4$"):
         C(word_level, model=SHORT_BART, text_target_column="target", pad_to_multiple_of=4)
@@ -285,19 +272,6 @@ def test_given_positions_without_a_row_in_the_models_table_are_refused(
             call(rows)
     with pytest.raises(ValueError, match=words):
         collate({"input_ids": [[5, 6, 7]] * 2, "position_ids": positions})
-
-
-@pytest.mark.parametrize(("name", "last"), [("gpt2", 63), ("roberta", 65), ("llama", 10_000)])
-def test_the_last_position_of_a_table_and_any_position_at_padding_are_taken(word_level, name: str, last: int) -> None:
-    model = tiny(name, vocab_size=1800)
-    first = ModelSpec.of(model).first_position
-    rows = [
-        {"input_ids": [5, 6, 7], "position_ids": [first, first + 1, last], "attention_mask": [1, 1, 1]},
-        {"input_ids": [0, 6, 7], "position_ids": [-1, 99_999, first], "attention_mask": [0, 0, 1]},
-    ]
-    batch = C(word_level, model=model)(rows)
-    assert batch["position_ids"][0].tolist() == [first, first + 1, last]
-    assert torch.isfinite(answers(model, batch)[0]).all()
 
 
 def test_positions_that_truncation_removes_are_not_looked_up(word_level) -> None:

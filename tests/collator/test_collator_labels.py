@@ -1,4 +1,4 @@
-"""Labels compared with transformers' own collators: token classification, seq2seq, causal and masked modeling."""
+"""Masked labels compared with transformers' collator, whole words, rows without labels, and refused labels."""
 
 from __future__ import annotations
 
@@ -16,19 +16,6 @@ from torch.utils.data import DataLoader
 from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM, ModelSpec, pack_dataset
 
 C = DataCollatorWithPositionalEncoding
-
-
-def _tokenized(tokenizer: Any, texts: list[str]) -> list[dict[str, Any]]:
-    return [dict(tokenizer(text, truncation=True)) for text in texts]
-
-
-@pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
-def test_labels_per_token_keep_their_column_whether_or_not_a_batch_had_a_long_row(word_level, name: str) -> None:
-    """`map` calls batch by batch, and all of them must give the same columns."""
-    collate = C(word_level, max_length=3, return_overflowing_tokens=True)
-    short = collate({"input_ids": [[1, 2]], name: [[7, 8]]})
-    long = collate({"input_ids": [[1, 2, 3, 4]], name: [[7, 8, 9, 10]]})
-    assert short.keys() == long.keys()
 
 
 @pytest.mark.parametrize(
@@ -193,32 +180,6 @@ def test_a_batch_has_a_label_if_a_token_can_be_one(wordpiece, seed: int | None, 
     assert len({str(collate.replace(seed=other)(texts)["labels"].tolist()) for other in range(20)}) > 2
     none = collate.replace(labels=MaskedLM(mlm_probability=0, whole_word_mask=words), on_no_labels="keep")(texts)
     assert (none["labels"] == -100).all()
-
-
-@pytest.mark.parametrize("seed", [None, 3])
-def test_the_label_of_a_batch_is_one_that_masks_of_supervision_leave(wordpiece, seed: int | None) -> None:
-    collate = C(wordpiece, labels="masked_lm", seed=seed)
-    rows = [
-        {"input_ids": [5, 6, 7, 8, 9], "completion_mask": [0, 0, 0, 1, 0]},
-        {"input_ids": [5, 6], "completion_mask": [0, 0]},
-    ]
-    with warnings.catch_warnings(action="ignore"):
-        for _ in range(30):
-            assert collate(rows)["labels"].tolist() == [[-100, -100, -100, 8, -100], [-100] * 5]
-        assert (collate(rows[1:])["labels"] == -100).all()  # no token can be one
-
-
-def test_a_batch_that_drew_a_label_is_the_one_of_transformers(wordpiece, sentences) -> None:
-    """The draw of a single label uses no random number where it is not needed."""
-    from transformers import DataCollatorForLanguageModeling
-
-    theirs, collate = DataCollatorForLanguageModeling(wordpiece), C(wordpiece, labels="masked_lm")
-    text = [sentences[0][:400]]
-    for seed in range(5):
-        torch.manual_seed(seed)
-        want = [theirs(_tokenized(wordpiece, text))["labels"].tolist() for _ in range(2)]
-        torch.manual_seed(seed)
-        assert [collate(text)["labels"].tolist() for _ in range(2)] == want
 
 
 def _one_word_a_text() -> dict[str, Any]:

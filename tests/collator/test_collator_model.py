@@ -1,8 +1,4 @@
-"""The collator with a model: the columns of a batch, the numbers of positions, embeddings, copies and files.
-
-First against specs written by hand, then against tiny models of Hugging Face: each row of a padded batch must get the
-outputs of its text alone.
-"""
+"""The collator with a model: columns that are not read, positions of rows, embeddings, files, wrappers and warnings."""
 
 from __future__ import annotations
 
@@ -180,17 +176,6 @@ def test_left_padding_for_a_classifier_that_reads_the_first_token_is_warned_of_o
         warnings.simplefilter("error")
         left(TEXTS)
         left.replace(seed=1)(["a", "b"])  # nothing is padded
-
-
-def copies(collate: C, folder: Path) -> dict[str, C]:
-    """The collator by every way that a value can take."""
-    collate.save_pretrained(folder)
-    return {
-        "pickle": pickle.loads(pickle.dumps(collate)),
-        "deepcopy": copy.deepcopy(collate),
-        "replace": collate.replace(),
-        "folder": C.from_pretrained(folder),
-    }
 
 
 def test_the_file_holds_the_spec_and_no_weights(unigram, tmp_path: Path) -> None:

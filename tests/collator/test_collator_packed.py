@@ -1,4 +1,4 @@
-"""Packed rows for a model: each document gets the outputs that it gets alone, also in rows that came packed."""
+"""Packed rows for a model: each document gets the outputs that it gets alone."""
 
 from __future__ import annotations
 

@@ -129,22 +129,6 @@ def test_other_weights_of_an_encoding_give_another_fingerprint(wordpiece, kind: 
         assert _fingerprint(collate) != before
 
 
-def test_kinds_and_settings_of_encodings_have_different_fingerprints(wordpiece) -> None:
-    table = nn.Embedding(1200, 8).requires_grad_(False)
-    encodings = [
-        "none",
-        "exponential",
-        positional_encoding("exponential", 8, base=100),
-        positional_encoding("sinusoidal", 8, max_length=99),
-        "sinusoidal",
-    ]
-    seen = {_fingerprint(C(wordpiece, embedding=PositionalEmbedding(table, encoding=each))) for each in encodings}
-    assert len(seen) == 5
-    assert "PositionalEmbedding(1200, 8, encoding='none')" in repr(
-        C(wordpiece, embedding=PositionalEmbedding(table, encoding="none"))
-    )
-
-
 def test_an_encoding_with_code_of_its_own_cannot_be_stored(wordpiece) -> None:
     class Mirrored(type(positional_encoding("none", 8))):
         pass
@@ -514,14 +498,6 @@ def test_a_saved_collator_loads_with_other_settings(wordpiece, tmp_path: Path, n
     loaded = C.from_pretrained(tmp_path, **changes)
     assert loaded.settings() == collate.replace(**changes).settings()
     assert loaded == collate.replace(**changes)
-
-
-def test_a_setting_that_is_none_is_not_the_saved_one(wordpiece, tmp_path: Path) -> None:
-    C(wordpiece, embedding=torch.nn.Embedding(1200, 8), model=None, max_length=9).save_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match="not pickled or saved"):
-        C.from_pretrained(tmp_path)(TEXTS)
-    loaded = C.from_pretrained(tmp_path, embedding=None, max_length=None)
-    _assert_same(loaded(TEXTS), C(wordpiece)(TEXTS))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import datasets
 import pytest
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
-from hf_posenc import audit, pack_dataset
 
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
 MARKED = (
@@ -61,22 +60,6 @@ def test_a_conversation_is_the_row_of_its_chat_template(tokenizer: Any, layout: 
     assert collate.replace(labels="causal_lm").decode(
         [[token for token in row if token >= 0] for row in wanted["labels"].tolist()]
     ) != [""] * len(wanted["labels"])
-
-
-def test_mapped_conversations_are_packed_and_counted_as_any_rows(tokenizer: Any) -> None:
-    collate = C(tokenizer, labels="causal_lm", text_column="messages")
-    data = datasets.Dataset.from_dict({"messages": CONVERSATIONS})
-    stored = data.map(collate, batched=True, batch_size=1, remove_columns="messages")
-    assert stored.column_names == ["input_ids", "attention_mask", "assistant_masks", "labels", "length"]
-    of_pandas = data.with_format("pandas").map(collate, batched=True, remove_columns="messages")
-    assert of_pandas.with_format(None)[:] == stored[:]
-    batch = collate(CONVERSATIONS)
-    with warnings.catch_warnings(action="ignore"):
-        assert collate(list(stored))["labels"].equal(batch["labels"])
-        packed = pack_dataset(stored, 64)
-    targets = sorted(batch["labels"][batch["labels"] != -100].tolist())
-    assert sorted(label for row in packed["labels"] for label in row if label != -100) == targets
-    assert audit.labels([batch], tokenizer).trained == len(targets)
 
 
 def test_tools_go_to_the_template(tokenizer: Any) -> None:

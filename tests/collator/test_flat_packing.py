@@ -1,4 +1,4 @@
-"""`packing="flat"` against transformers' `DataCollatorWithFlattening`, and against each document alone in a model."""
+"""`packing="flat"` against each document alone in a model, its padding, and refusals."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from hf_posenc import (
     TokenBudgetBatchSampler,
     audit,
     pack,
+    pack_dataset,
 )
 
 C = DataCollatorWithPositionalEncoding
@@ -293,6 +294,18 @@ def test_torch_compile_makes_as_many_graphs_as_flat_rows_have_lengths(wordpiece,
     changes = [first for first in range(len(lengths)) if lengths[first] not in lengths[:first]]
     assert [step for step in range(1, len(made)) if made[step] != made[step - 1]] == changes[1:]
     assert made[-1] == 3 * made[0]  # as many graphs for each length
+
+
+def test_packed_rows_give_the_flat_row_of_their_documents(word_level) -> None:
+    documents = [[5, 6, 7], [8, 9], [4], [6, 4, 8, 5]]
+    stored = datasets.Dataset.from_dict({"input_ids": documents})
+    packed = list(pack_dataset(stored, 5, document_ids=True))
+    batch = C(word_level, packing="flat")(packed)
+    runs = torch.tensor_split(batch["input_ids"][0], batch["cu_seq_lens_q"][1:-1].long())
+    assert sorted(run.tolist() for run in runs) == sorted(documents)
+    rows = [{"input_ids": [5, 6], "position_ids": [0, 1]}, {"input_ids": [7, 8], "position_ids": [2, 3]}]
+    with pytest.raises(ValueError, match="must be consecutive, from 0: they separate the documents"):
+        C(word_level, packing="flat")(rows)
 
 
 def test_flat_batches_are_filled_to_a_budget_of_tokens(word_level) -> None:

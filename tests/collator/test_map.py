@@ -1,7 +1,4 @@
-"""`dataset.map` with the collator: stored rows equal the batch, columns can be removed, the cache is hit.
-
-Beside it the claims about fingerprints that `test_collator_datasets` leaves open.
-"""
+"""`dataset.map` with the collator: stored rows equal the batch, and columns can be removed."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import pickle
 import warnings
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import combinations
 from typing import Any
 
 import datasets
@@ -21,7 +17,7 @@ import torch
 from looping import for_each
 from torch import nn
 
-from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, PositionalEmbedding
+from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a", "unsurprisingly, so"]
@@ -84,28 +80,6 @@ def test_map_removes_the_columns_in_remove_columns(wordpiece, rows, form: Any, s
             assert found == [MADE | names] * len(found)
             ids = [[int(token) for token in row["input_ids"]] for row in mapped]
             assert ids == wordpiece(TEXTS)["input_ids"]
-
-
-def test_map_removes_columns_in_processes_in_splits_and_behind_a_function(wordpiece, rows) -> None:
-    collate = C(wordpiece)
-    names = rows.column_names
-    assert set(rows.map(collate, batched=True, num_proc=2, remove_columns=names).column_names) == MADE
-    both = datasets.DatasetDict(train=rows, test=rows).map(collate, batched=True, remove_columns=names)
-    assert {name for split in both.values() for name in split.column_names} == MADE
-    behind = rows.map(lambda batch: {**collate(batch)}, batched=True, remove_columns=names)
-    assert set(behind.column_names) == MADE
-    assert set(rows.map(collate.columns, batched=True, remove_columns=names).column_names) == MADE
-
-
-@pytest.mark.parametrize("form", [None, "numpy", "torch"])
-def test_map_removes_columns_of_rows_that_overflow_and_repeats_the_others(wordpiece, form: Any) -> None:
-    rows = datasets.Dataset.from_dict({"text": ["I ride bike and so on " * 9, "a"], "n": [1, 2], "m": [3, 4]})
-    collate = C(wordpiece, max_length=8, return_overflowing_tokens=True)
-    removed = ["text", "n"] if form is None else rows.column_names
-    mapped = rows.with_format(form).map(collate, batched=True, remove_columns=removed).with_format(None)
-    assert set(mapped.column_names) == MADE | {"m", "overflow_to_sample_mapping"} | (set() if form is None else {"n"})
-    assert mapped["m"][:] == [3] * (len(mapped) - 1) + [4]
-    assert mapped["input_ids"][:] == [ids.tolist() for ids in collate({"text": rows["text"][:]})["input_ids"]]
 
 
 @pytest.mark.parametrize(
@@ -214,24 +188,6 @@ def test_removed_columns_are_left_out_of_the_features(wordpiece, rows, stream) -
         assert collate.features(rows, remove_columns="n").keys() == collate.features(rows).keys() - {"n"}
 
 
-def _fingerprint(collate: Any) -> str:
-    from datasets.fingerprint import Hasher
-
-    return str(Hasher.hash(collate))
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_the_fingerprint_changes_with_one_number_of_a_table_or_an_encoding(wordpiece, stored: bool) -> None:
-    embed = PositionalEmbedding(nn.Embedding.from_pretrained(torch.randn(1200, 8)), encoding="learned", max_length=16)
-    collate = C(wordpiece, embedding=embed.requires_grad_(False), store_embeddings=stored)
-    prints = [_fingerprint(collate)]
-    for weight in embed.parameters():
-        weight[3, 2] += 1
-        prints += [_fingerprint(collate), _fingerprint(collate)]
-    assert prints[1] == prints[2] != prints[0]
-    assert prints[3] == prints[4] != prints[1]
-
-
 def test_a_table_of_many_megabytes_is_pickled_as_its_digest(wordpiece) -> None:
     table = nn.Embedding.from_pretrained(torch.randn(30_000, 300))
     assert len(pickle.dumps(C(wordpiece, embedding=table))) < 2**20
@@ -242,23 +198,6 @@ def test_indices_that_the_model_does_not_take_are_left_alone(wordpiece) -> None:
     spec = ModelSpec(accepts=("input_ids", "attention_mask"))
     stored = C(wordpiece, model=spec)({"input_ids": [[5, 6, 7]], "start_positions": [250]})
     assert list(stored["start_positions"]) == [250]
-
-
-def test_columns_with_one_value_per_token_are_padded_with_and_without_padding_in_the_rows(wordpiece) -> None:
-    rows = [{"input_ids": [5, 6, 7], "weight": [0.5, 1.0, 2.0]}, {"input_ids": [8, 9], "weight": [3.0, 4.0]}]
-    padded = [
-        {"input_ids": [5, 6, 7, 0], "weight": [0.5, 1.0, 2.0, 0.0], "attention_mask": [1, 1, 1, 0]},
-        {"input_ids": [0, 8, 9], "weight": [0.0, 3.0, 4.0], "attention_mask": [0, 1, 1]},
-    ]
-    for given in (rows, padded):
-        for side, second in (("right", [3, 4, 0]), ("left", [0, 3, 4])):
-            collate = C(wordpiece, padding_side=side, token_columns=("weight",))
-            assert collate(given)["weight"].tolist() == [[0.5, 1, 2], second]
-    boxes = [
-        {**row, "bbox": [[9, n, n, n] if m else [7] * 4 for n, m in enumerate(row["attention_mask"])]} for row in padded
-    ]
-    boxes = [{name: value for name, value in row.items() if name != "weight"} for row in boxes]
-    assert C(wordpiece)(boxes)["bbox"][1].tolist() == [[9, 1, 1, 1], [9, 2, 2, 2], [0, 0, 0, 0]]
 
 
 def test_a_column_of_vectors_is_never_read_as_one_value_per_token(wordpiece) -> None:
@@ -309,56 +248,6 @@ def test_declared_columns_follow_their_tokens_into_packed_rows(wordpiece, kind: 
     assert packed.tolist() == [expected]
     assert flat.tolist() == [[*expected, *[kind(0)] * 3]]
     assert padded.tolist() == [expected[:2], expected[3:5]]
-
-
-_GIVEN: dict[str, tuple[list[int], list[int]]] = {  # of a padded row of two documents, and of a row of one
-    "document_ids": ([-1, 0, 0, 0, 1, 1, -1], [0, 0]),
-    "seq_idx": ([-1, 0, 0, 0, 1, 1, -1], [0, 0]),
-    "seq_lengths": ([3, 2], [2]),
-    "cu_seq_lens_q": ([0, 3, 5], [0, 2]),
-    "position_ids": ([0, 0, 1, 2, 0, 1, 0], [0, 1]),
-    "attention_mask": ([0, 1, 1, 1, 2, 2, 0], [1, 1]),
-}
-
-
-@for_each("settings", [{}, {"max_length": 4}, {"max_length": 4, "return_overflowing_tokens": True}])
-@pytest.mark.filterwarnings("ignore:a batch has more rows than it was given")
-@for_each("names", [*_GIVEN, *combinations(_GIVEN, 2)])
-def test_padded_rows_of_several_documents_are_read_again_after_map(
-    word_level, names: str | tuple[str, str], settings: dict[str, Any]
-) -> None:
-    rows = [
-        {"input_ids": [0, 5, 6, 7, 8, 9, 0], "attention_mask": [0, 1, 1, 1, 1, 1, 0], "n": 1},
-        {"input_ids": [8, 9], "attention_mask": [1, 1], "n": 2},
-    ]
-    for number, row in enumerate(rows):
-        row |= {name: _GIVEN[name][number] for name in ([names] if isinstance(names, str) else names)}
-    dataset = datasets.Dataset.from_list(rows)
-    collate = C(word_level, labels="causal_lm", on_no_labels="keep", **settings)
-    want = collate(rows)["labels"]
-    for removed in ([], ["n"], ["attention_mask"], dataset.column_names):
-        for how in ({"batch_size": 1}, {}):
-            stored = dataset.map(collate, batched=True, remove_columns=removed, **how)
-            assert not {"n"} & {*removed} & {*stored.column_names}
-            assert torch.equal(collate.batch(stored[:])["labels"], want), (removed, how, stored.column_names)
-    assert torch.equal(collate.batch(dataset.with_format("numpy").map(collate, batched=True)[:])["labels"], want)
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_further_values_of_tokens_are_truncated_and_removed_in_batches_with_and_without_padding(
-    word_level, size: int
-) -> None:
-    rows = {
-        "input_ids": [[5, 6, 7, 0], [8, 9], [8, 9, 4, 4], [3, 4, 5]],
-        "attention_mask": [[1, 1, 1, 0], [1, 1], [1, 1, 1, 1], [1, 1, 1]],
-        "weight": [[1.0, 2, 3, 0], [4, 5], [6, 7, 8, 9], [1, 2, 3]],
-    }
-    dataset, collate = datasets.Dataset.from_dict(rows), C(word_level, max_length=2, token_columns="weight")
-    stored = dataset.map(collate, batched=True, batch_size=size)
-    assert stored["weight"][:] == [[1, 2], [4, 5], [6, 7], [1, 2]]
-    kept = dataset.map(collate, batched=True, batch_size=size, remove_columns=dataset.column_names)
-    assert sorted(kept.column_names) == ["attention_mask", "input_ids", "length", "weight"]
-    assert "weight" in collate.features(dataset, remove_columns=["weight"])
 
 
 def test_a_long_text_that_continues_in_further_rows_is_not_repeated_in_memory(wordpiece) -> None:
