@@ -60,13 +60,6 @@ MADE: dict[str, tuple[str, str, dict[str, Any]]] = {
         | {"max_position_embeddings": 64, "pad_token_id": 1},
     ),
     "mpnet": ("MPNetModel", "MPNetConfig", SMALL | {"pad_token_id": 1, "max_position_embeddings": 66}),
-    "nystromformer": (
-        "NystromformerModel",
-        "NystromformerConfig",
-        # Without the convolution over neighbors, which reads padding as well.
-        SMALL
-        | {"num_landmarks": 64, "segment_means_seq_len": 64, "max_position_embeddings": 64, "conv_kernel_size": 1},
-    ),
     "llama": ("LlamaForCausalLM", "LlamaConfig", SMALL | {"num_key_value_heads": 2}),
     "bart": ("BartForConditionalGeneration", "BartConfig", NARROW),
     "bart-base": ("BartModel", "BartConfig", NARROW),
