@@ -679,8 +679,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         model = self.model
         if model is None:
             return batch
-        if self._config.few_ids is not None:
-            self._warnings.once("ids", self._config.few_ids)
+        if self._config.warning_of_ids is not None:
+            self._warnings.once("ids", self._config.warning_of_ids)
         mask = batch.get("attention_mask")
         is_padded = self._config.side == "left" and mask is not None and not mask.all()
         if is_padded and (message := left_padding_warning(model, self._config.has_targets)):
