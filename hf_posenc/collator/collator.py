@@ -24,13 +24,13 @@ from ..tokenization.loading import number_of_ids, sharing_copy, to_files
 from ..tokenization.watching import WatchedTokenizer, watched
 from . import save
 from .batch import Batch, real_tokens
+from .batches import Batches
 from .columns import Column, check_repeated, features_of, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import check_exchange
 from .fit import fit_batch, left_padding_warning
-from .inference import Batches
 from .inputs import empty_batch, is_columns, is_lazy_batch
-from .pipeline import arrange, tokenize
+from .pipeline import arrange, to_documents
 from .settings import Settings, refuses_unknown_keywords
 from .warn import Warnings, warn_of_batch, warn_of_source, warn_of_tokens
 
@@ -294,7 +294,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             )
         if not is_columns(given):
             return self.batch(given)
-        tokenized = self._tokenize(given)
+        tokenized = self._to_documents(given)
         columns = self._new_columns(tokenized)
         carried = {name: values for name, values in tokenized.per_row.items() if name not in columns}
         if is_lazy_batch(given):  # `map` adds its columns, but for those in its `remove_columns`
@@ -360,7 +360,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         Raises:
             ValueError, TypeError: for bad rows, see the class.
         """
-        columns = self._new_columns(self._tokenize(given))
+        columns = self._new_columns(self._to_documents(given))
         return to_table(columns) if is_columns(given) and not isinstance(given, Mapping) else to_mapping(columns)
 
     def embed(self, given: Any, *, out: torch.Tensor | None = None) -> Batch:
@@ -427,7 +427,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             >>> batches.in_order(table(batch.input_ids) for batch in batches).shape
             torch.Size([4, 2])
         """
-        return Batches(texts, token_budget, window, config=self._config, tokenize=self._tokenize, batch=self.batch)
+        return Batches(self, texts, token_budget, window)
 
     # -- reading a batch ----------------------------------------------------------------------------------------------
 
@@ -640,8 +640,8 @@ class DataCollatorWithPositionalEncoding(Settings):
             self._warnings.once("size", embedder.stored_size_warning(len(tokenized.ids.values)))
         return to_columns(self._config, tokenized, module)
 
-    def _tokenize(self, rows_or_columns: Any) -> Documents:
-        tokenized, messages = tokenize(self._config, rows_or_columns)
+    def _to_documents(self, rows_or_columns: Any) -> Documents:
+        tokenized, messages = to_documents(self._config, rows_or_columns)
         warn_of_tokens(self._config, tokenized, messages, self._watched, self._warnings)
         return tokenized
 
@@ -658,7 +658,7 @@ class DataCollatorWithPositionalEncoding(Settings):
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        tokenized = source if isinstance(source, Documents) else self._tokenize(source)
+        tokenized = source if isinstance(source, Documents) else self._to_documents(source)
         if not len(tokenized.ids):
             raise ValueError(empty_batch(source))
         arrays, left_out = arrange(self._config, tokenized)

@@ -18,7 +18,7 @@ from ..ragged import Ragged
 from .arrays import as_array
 from .inputs import as_list, label_names
 from .other_columns import name_taken, padded_indices
-from .pipeline import tokenize
+from .pipeline import to_documents
 from .targets import pad_targets
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
 def _per_token(config: Config, rows: Documents) -> dict[str, Ragged]:
     """Return the columns with one value per token to store: those of the rows, and their boundaries and masks.
 
-    Labels are among them if masks of supervision decide which tokens are trained on; all others are made for each batch.
+    Labels are among them if masks of supervision select the tokens to train on; others are made for each batch.
     """
     per_token = dict(rows.columns)
     # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
@@ -211,7 +211,7 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
     """
     import datasets
 
-    tokenized, _ = tokenize(config, first_rows(rows))
+    tokenized, _ = to_documents(config, first_rows(rows))
     columns = to_mapping({**tokenized.per_row, **to_columns(config, tokenized, None)})
     removed = dropped & (tokenized.per_row.keys() - {"length", *TOKEN_INDICES})
     kept = {name: column for name, column in columns.items() if name not in removed}
