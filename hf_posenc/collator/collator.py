@@ -274,7 +274,7 @@ class DataCollatorWithPositionalEncoding(Settings):
     def __call__(self, given: Table) -> Table: ...
     @overload
     def __call__(self, given: Any) -> Any: ...  # a data frame
-    def __call__(self, given: Any = None, **settings: Any) -> Any:
+    def __call__(self, given: Any = None, *others: Any, **settings: Any) -> Any:
         """Return columns if `given` is columns, otherwise `batch(given)`.
 
         Columns are a mapping, a table or a data frame. The result of a mapping is a mapping of the columns that
@@ -282,8 +282,16 @@ class DataCollatorWithPositionalEncoding(Settings):
         rows, given values are repeated. `Dataset.map` adds the given columns itself, so the batches that it passes give
         only the new ones. The result of a table or data frame is a `pyarrow.Table` of all columns.
         """
+        named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
+        if others or "text_pair" in settings:
+            fix = "collate(list(zip(texts, pairs))), or rows such as {'text': 'I ride', 'label': 1}"
+            if isinstance(given, Mapping):
+                fix = "dataset.map(collate, batched=True), without with_indices= and with_rank="
+            elif isinstance(given, str):
+                fix = "collate([(text, pair)])"
+            got = ", ".join([*map(shorten, (given, *others)), *filter(None, [named])])
+            raise type_error("collate(...) takes one argument, rows or columns", got=got, fix=fix)
         if settings:
-            named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
             fix = f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)"
             raise type_error(
                 "collate(...) takes only rows or columns; settings are arguments of the collator",
@@ -307,6 +315,14 @@ class DataCollatorWithPositionalEncoding(Settings):
         if self.return_overflowing_tokens:
             check_repeated(carried)
         return to_table(columns | carried)
+
+    def __len__(self) -> int:
+        """Raise `TypeError`: the vocabulary is that of the tokenizer."""
+        raise type_error("a collator has no length", got="len(collate)", fix="len(collate.tokenizer) for its ids")
+
+    def __bool__(self) -> bool:
+        """Return True, as for objects without `__len__`."""
+        return True
 
     def batch(self, given: Any) -> Batch:
         r"""Return a padded batch from rows or from columns.
