@@ -12,3 +12,4 @@ from .shapes import best_shapes as best_shapes
 from .shapes import padded as padded
 from .shapes import row_costs as row_costs
 from .token_budget import plan_batches as plan_batches
+from .token_shares import mixture as mixture
