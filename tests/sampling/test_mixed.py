@@ -68,6 +68,7 @@ def test_every_window_of_a_stream_of_batches_has_the_shares() -> None:
         np.testing.assert_allclose(shares_of(rows[begin : begin + 400]), SHARES, atol=0.06)
 
 
+@pytest.mark.workers
 def test_a_mixture_is_packed_loaded_and_encoded_as_any_data_set(tmp_path: Path, word_level: Any) -> None:
     mixed = mix_datasets(SOURCES, SHARES, 2000)
     tokens = [token for row in mixed for token in row["input_ids"]]
