@@ -56,7 +56,7 @@ def mixture(lengths: Iterable[ArrayLike], shares: ArrayLike, tokens: int, *, see
     """
     tokens = as_integer(tokens, "tokens", minimum=1, example=1_000_000)
     seed = as_integer(seed, "seed", minimum=0, example=0)
-    fix = "lengths=[lengths_of(dataset) for dataset in sources], of hf_posenc.sampling"
+    fix = "lengths=[[len(ids) for ids in rows] for rows in sources], or mix_datasets(sources, shares, tokens)"
     sources = [as_integers(each, f"lengths[{k}]", minimum=0, fix=fix) for k, each in enumerate(lengths)]
     empty = [f"0 in the {len(each)} rows of source {k}" for k, each in enumerate(sources) if not each.any()]
     if empty or not sources:
