@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from ._common.compat import attention_implementation
 from ._common.errors import explain, message_of, require_one_of, shorten, value_error
@@ -382,29 +381,14 @@ class _Runner:
             inputs["position_ids"] = positions + self.spec.first_position
             if self.spec.padding_position is not None:
                 inputs["position_ids"][~is_real] = self.spec.padding_position
-        rows = {id(table.tensor): positions + table.first_row for table in self.tables}
-        with _ReplacedRows(rows) if rows else nullcontext():
+        with ExitStack() as hooks:
+            for table in self.tables:
+                rows = F.embedding((positions + table.first_row).to(table.tensor.device), table.tensor)
+                hooks.callback(table.module.register_forward_hook(lambda *_, rows=rows: rows).remove)
             _, out = self.probe.run(inputs)
         if not out.numel():
             raise value_error(f"{self.spec.name} gives no output for each token", fix="model.base_model")
         return torch.split(out[is_real], lengths)
-
-
-class _ReplacedRows(TorchFunctionMode):
-    """Context manager in which `F.embedding(ids, table)` reads `rows[id(table)]`, if given, instead of `ids`."""
-
-    def __init__(self, rows: dict[int, torch.Tensor]) -> None:
-        super().__init__()
-        self.rows = rows
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is F.embedding:
-            arguments = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
-            rows = self.rows.get(id(arguments["weight"]))
-            if rows is not None:
-                return func(**{**arguments, "input": rows.to(arguments["input"].device)})
-        return func(*args, **kwargs)
 
 
 def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:

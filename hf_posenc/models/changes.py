@@ -158,21 +158,14 @@ def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:
     twins = dict(twin.named_modules())
     longer: dict[int, nn.Parameter] = {}  # a table may be the attribute of several modules
     for path, module in model.named_modules():
-        twin_module = twins[path]
-        for name, parameter in list(module._parameters.items()):
-            source = twin_module._parameters.get(name)
-            if parameter is None or source is None or parameter.shape == source.shape:
+        for name, value in {**vars(module), **module._buffers, **module._parameters}.items():
+            new = getattr(twins[path], name, None)
+            if type(value) is int and type(new) is int and value != new:
+                changes.set(module, name, new)
+            if not isinstance(value, torch.Tensor) or not isinstance(new, torch.Tensor) or value.shape == new.shape:
                 continue
-            if id(parameter) not in longer:
-                rows = source.detach().to(parameter.device, parameter.dtype, copy=True)
-                rows[: len(parameter)] = parameter.detach()
-                longer[id(parameter)] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
-            changes.set(module, name, longer[id(parameter)])
-        for name, buffer in list(module._buffers.items()):
-            new_buffer = twin_module._buffers.get(name)
-            if buffer is not None and new_buffer is not None and buffer.shape != new_buffer.shape:
-                changes.set(module, name, new_buffer.to(buffer.device, buffer.dtype))
-        for name, value in list(vars(module).items()):
-            new_value = vars(twin_module).get(name)
-            if type(value) is int and type(new_value) is int and value != new_value:
-                changes.set(module, name, new_value)
+            rows = new.detach().to(value.device, value.dtype, copy=True)
+            if isinstance(value, nn.Parameter):
+                rows[: len(value)] = value.detach()
+                rows = longer.setdefault(id(value), nn.Parameter(rows, requires_grad=value.requires_grad))
+            changes.set(module, name, rows)

@@ -30,7 +30,7 @@ from .._common.compat import (
     wrap_attention,
 )
 from .._common.constants import IGNORED
-from .._common.errors import counted, shorten, type_error, value_error, warn
+from .._common.errors import counted, shorten, value_error, warn
 from .mask_support import FLAT_KEYS
 from .probe import Probe, is_unchanged, unchanged
 from .properties import configurations, configured_length, is_hugging_face, not_a_model, takes_use_cache
@@ -185,7 +185,6 @@ class ComputedOnce:
         self._pooler = getattr(self._base, "pooler", None)
         self._names = list(inspect.signature(type(self._base).forward).parameters)[1:]
         self._takes_use_cache = takes_use_cache(self._base, self._base.config)
-        self._noises = _noises(self._base)
         of_transformers = type(self._base).__module__.startswith("transformers.")
         self._is_measured = of_transformers and self._head.config.model_type in MEASURED.split()
         self.share, self.calls, self.tokens = False, 0, Tokens()
@@ -382,7 +381,8 @@ class ComputedOnce:
 
     def _drops(self) -> bool:
         """Return True if a dropout is above 0: then two rows have noises of their own."""
-        found = [getattr(self._base.config, name, 0) for name in self._noises]
+        # Some models read these from their configuration in each forward.
+        found = [getattr(self._base.config, name, 0) for name in ("attention_dropout", "hidden_dropout", "dropout")]
         for module in (module for module in self._base.modules() if module.training):
             found.append(module.p if "Dropout" in type(module).__name__ and hasattr(module, "p") else 0)
             found += [value for name, value in vars(module).items() if "drop" in name or "jitter" in name]
@@ -445,15 +445,10 @@ def _pool_rows(_: nn.Module, args: Any) -> Any:
 
 def _parts(model: Any) -> tuple[Any, Any]:
     """Return the Hugging Face model in `model`, with its heads, and its backbone, which gets the token ids."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(not_a_model("compute_once takes a Hugging Face model, or a module that contains one", model))
-    head: Any = next((module for module in model.modules() if is_hugging_face(module)), None)
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    head: Any = next((module for module in modules if is_hugging_face(module)), None)
     if head is None:
-        raise type_error(
-            "compute_once takes a Hugging Face model, or a module that contains one",
-            got=shorten(f"{type(model).__module__}.{type(model).__qualname__}"),
-            fix="a model that contains one of transformers, such as AutoModel.from_config(config)",
-        )
+        raise not_a_model("compute_once takes a Hugging Face model, or a module that contains one", model)
     base = head
     while getattr(base, "base_model", base) is not base:
         base = base.base_model
@@ -475,15 +470,6 @@ def _refuse_by_name(head: Any) -> None:
     else:
         return
     raise value_error(rule, got=got, fix=f"{fix}; or {AS_IT_IS}")
-
-
-def _noises(base: nn.Module) -> set[str]:
-    """Return the names of dropouts that a model reads from its configuration in each call."""
-    try:
-        source = inspect.getsource(inspect.getmodule(type(base)) or type(base))
-    except (OSError, TypeError):  # a class without a file
-        return {name for config in configurations(base.config) for name in vars(config) if "dropout" in name}
-    return set(re.findall(r"self\.config\.(\w*dropout\w*)", source))
 
 
 # ------------------------------------------------------------------------------------- comparison with the stock model

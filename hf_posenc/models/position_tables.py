@@ -11,13 +11,13 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
 from ..ragged import round_up
-from .probe import IdsName, Lookup, Probe, with_masks
+from .probe import IdsName, Lookup, Probe, tensors_of, with_masks
 from .properties import configurations
 
 # "unknown": outputs depend on positions, in an unrecognized form.
@@ -125,7 +125,13 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
         is_read = any(table.offset is not None for table in tables)
         takes_position_ids = is_read or not probe.is_same(plain_out, out)
     before = slice(None, -padding)  # the tokens that are the same in both rows
-    kinds, not_reached = kinds_of(probe.model, tables), _not_reached(probe.model, tables)
+    kinds = kinds_of(probe.model, tables)
+    # Without tables any parameter counts, because Reformer's position parameters belong to no `nn.Embedding`.
+    not_reached = tuple(
+        name
+        for name, module, tensor in unread_tables(probe.model, tables)
+        if isinstance(tensor, nn.Parameter) and (not tables or isinstance(module, nn.Embedding))
+    )
     if not kinds:
         by_length = _read_by_length(probe)
         if not by_length:  # do equal tokens at different places of a sequence have different outputs?
@@ -346,22 +352,18 @@ def _nonzero(grad: torch.Tensor) -> list[int]:
     return [int((grad != 0).movedim(axis, 0).flatten(1).any(dim=1).sum()) for axis in range(grad.dim())]
 
 
-_NAMED_POSITIONS = re.compile(r"(^|[._])(position|pos(?!t)|wpe)", re.IGNORECASE)
-_NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
+_OF_POSITIONS = re.compile(r"(^|[._])(pos(?!t)|wpe)|position|sinusoid", re.IGNORECASE)
+_NOT_OF_ROWS = re.compile(r"relative|rel_|distance|rotary|inv_freq|bias", re.IGNORECASE)
 
 
-def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Return the parameters that are named as positions, such as "wpe", but are not in `tables`."""
-    # Without tables they are included, because Reformer's position parameters belong to no `nn.Embedding`.
-    reached = {id(table.tensor) for table in tables}
-    return tuple(
-        name
-        for name, parameter in model.named_parameters()
-        if id(parameter) not in reached
-        and (not tables or isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding))
-        and _NAMED_POSITIONS.search(name)
-        and not _NAMED_RELATIVE.search(name)
-    )
+def unread_tables(model: nn.Module, tables: tuple[PositionTable, ...]) -> Iterator[tuple[str, nn.Module, torch.Tensor]]:
+    """Yield name, module and tensor of each tensor named like positions, such as "wpe", that is not in `tables`."""
+    known = {id(table.tensor) for table in tables}
+    for name, module, tensor in tensors_of(model):
+        called = f"{name} {type(module).__name__}"
+        if id(tensor) not in known and _OF_POSITIONS.search(called) and not _NOT_OF_ROWS.search(called):
+            known.add(id(tensor))
+            yield name, module, tensor
 
 
 # -------------------------------------------------------------------------------------------------- kinds, from modules

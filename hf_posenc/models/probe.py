@@ -207,15 +207,11 @@ class Probe:
         embeddings, and the weights of linear and convolutional layers are left out. The result is empty if the model
         cannot be differentiated.
         """
-        layers = (nn.Linear, nn.modules.conv._ConvNd)
         tensors = {
-            f"{path}.{name}".lstrip("."): tensor
-            for path, module in self.model.named_modules()
-            if not isinstance(module, layers)
-            for name, tensor in {**vars(module), **module._buffers, **module._parameters}.items()
-            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.is_leaf and tensor.dim() > 1
+            name: tensor
+            for name, _, tensor in tensors_of(self.model)
+            if tensor.is_leaf and tensor is not self.input_table
         }
-        tensors = {name: tensor for name, tensor in tensors.items() if tensor is not self.input_table}
         if not tensors:
             return {}
         with ExitStack() as stack:
@@ -356,6 +352,18 @@ def check_weights(model: nn.Module) -> None:
                 got=f"{name} is {where}",
                 fix="do this before the model is sharded, and after its weights are loaded",
             )
+
+
+def tensors_of(model: nn.Module) -> Iterator[tuple[str, nn.Module, torch.Tensor]]:
+    """Yield name, module and tensor of all tensors of two or more dimensions, except those of linear layers.
+
+    They are parameters, buffers and other attributes. Convolutional layers count as linear.
+    """
+    for path, module in model.named_modules():
+        if not isinstance(module, nn.Linear | nn.modules.conv._ConvNd):
+            for name, tensor in {**vars(module), **module._buffers, **module._parameters}.items():
+                if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.dim() > 1:
+                    yield f"{path}.{name}".lstrip("."), module, tensor
 
 
 def token_embeddings(model: Any) -> torch.Tensor | None:

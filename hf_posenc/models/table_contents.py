@@ -69,15 +69,12 @@ class Formula:
         return self.convention.name + base + ("" if self.scale == 1 else f", times {self.scale:g}")
 
 
-def table_content(
-    model: nn.Module, table: PositionTable, chosen: Formula, recorded: Formula | None, replace_trained: bool
-) -> str:
+def table_content(model: nn.Module, table: PositionTable, chosen: Formula, replace_trained: bool) -> str:
     r"""Return a description of the content of a table; raise if it must not be overwritten."""
     rows = table.tensor[table.first_row :]
     # Check this first, because forty rows of two columns are too few numbers to distinguish sinusoids from random ones.
-    for formula in (chosen, recorded):
-        if formula is not None and formula.matches(rows):
-            return f"{formula} sinusoids"
+    if chosen.matches(rows):
+        return f"{chosen} sinusoids"
     if not looks_trained(rows) or not (sign := looks_trained(rows, _freshly_drawn(model, table))):
         return "random"
     identified = identify(rows)
