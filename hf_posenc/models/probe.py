@@ -98,7 +98,6 @@ class Probe:
         base = getattr(self.model, "base_model", self.model)
         self.base: nn.Module = base if isinstance(base, nn.Module) else self.model
         self.names = frozenset({*forward_names(self.model), *forward_names(self.base)})
-        self.takes_use_cache = takes_use_cache(self.base, self.model.config)
         self._takes_any = not {"input_ids", "inputs_embeds"} & set(forward_names(self.base))
         if self.names and "input_ids" not in self.names:
             raise value_error(
@@ -116,14 +115,8 @@ class Probe:
         self.device, self.dtype = like.device, like.dtype
         self.is_half = self.dtype in (torch.float16, torch.bfloat16)
         self.has_decoder = "decoder_input_ids" in self.names
-        self.padding_id = next(
-            (
-                config.pad_token_id
-                for config in configurations(self.model.config)
-                if type(getattr(config, "pad_token_id", None)) is int and config.pad_token_id >= 0
-            ),
-            0,
-        )
+        given = [getattr(config, "pad_token_id", None) for config in configurations(self.model.config)]
+        self.padding_id = next((padding for padding in given if type(padding) is int and padding >= 0), 0)
         self.plain_ids = _plain_ids(self.model)
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
         length, decoder_length, self.padding = _TINY if room is not None and room < 12 else _USUAL
@@ -182,13 +175,11 @@ class Probe:
     def _forward(self, inputs: Mapping[str, torch.Tensor], more: Mapping[str, Any] | None = None) -> torch.Tensor:
         """Run the base model and return the last hidden states (or logits) `(B, T, ·)`; raise if it fails."""
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
-        arguments: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
+        given = {name: value for name, value in inputs.items() if name in names} | dict(more or {})
+        arguments = {name: value.to(self.device) if hasattr(value, "to") else value for name, value in given.items()}
         arguments |= {"return_dict": True} if "return_dict" in names else {}
         # A cache may change the mask, for example let packed documents see each other.
-        arguments |= {"use_cache": False} if self.takes_use_cache or "use_cache" in names else {}
-        arguments |= {
-            name: value.to(self.device) if hasattr(value, "to") else value for name, value in (more or {}).items()
-        }
+        arguments |= {"use_cache": False} if takes_use_cache(self.base, self.model.config) else {}
         try:
             with unchanged(self.model):
                 return _hidden_states(self.base(**arguments))
@@ -212,8 +203,6 @@ class Probe:
             for name, _, tensor in tensors_of(self.model)
             if tensor.is_leaf and tensor is not self.input_table
         }
-        if not tensors:
-            return {}
         with ExitStack() as stack:
             for tensor in tensors.values():
                 stack.callback(tensor.requires_grad_, tensor.requires_grad)
@@ -223,7 +212,7 @@ class Probe:
                     out = self._forward(inputs)
                     weights = torch.linspace(0, 97, out.numel(), device=out.device).view(out.shape).sin()
                     grads = torch.autograd.grad((out.float() * weights).sum(), [*tensors.values()], allow_unused=True)
-            except Exception:  # Reformer's own backward, for one, requires training mode
+            except Exception:  # no tensors, or a backward of its own, as Reformer's, that requires training mode
                 return {}
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 

@@ -164,13 +164,10 @@ class ModelSpec:
         compares_with_next, num_labels = _loss_of(probe) if takes_labels else (None, None)
         flat_keys, flat_error = find_flat_keys(probe, positions, isolates)
         one_output_per_row = _has_one_output_per_row(probe)
+        unused = CACHES if positions.takes_position_ids else (*CACHES, "position_ids")
         spec = cls(
             name=type(model).__name__,
-            accepts=tuple(
-                name
-                for name in forward_names(model)
-                if name not in CACHES and (name != "position_ids" or positions.takes_position_ids)
-            ),
+            accepts=tuple(name for name in forward_names(model) if name not in unused),
             positions=positions.kinds,
             max_length=_max_length(model, positions, "input_ids"),
             max_target_length=_max_length(model, positions, "decoder_input_ids"),
