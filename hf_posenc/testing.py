@@ -21,7 +21,7 @@ from tokenizers.models import WordLevel
 from torch import nn
 
 from ._common.compat import attention_implementation
-from ._common.errors import explain, message_of, require_one_of, shorten, value_error
+from ._common.errors import explain, require_one_of, shorten, value_error
 from ._common.sample_texts import standard_library_docstrings
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
@@ -202,8 +202,7 @@ def measure_once(model: nn.Module) -> str:
             warnings.simplefilter("ignore")  # of classes that were not measured
             compute_once(model).remove()
     except (TypeError, ValueError) as error:
-        message = message_of(error)
-        return f"refused ({(message and message.got) or _first_line(error)})"
+        return f"refused ({getattr(error, 'got', None) or _first_line(error)})"
     return "equal"
 
 
@@ -250,8 +249,7 @@ class PackingCheck:
     flat: PackedLayout
 
     def __str__(self) -> str:
-        failed = self.rows.difference is None and self.rows == self.flat
-        if failed:
+        if self.rows.difference is None and self.rows == self.flat:
             return f"{self.name}, {self.attention}: rows and flat {self.rows}"
         return f"{self.name}, {self.attention}: rows {self.rows}; flat {self.flat}"
 
@@ -317,15 +315,13 @@ def measure_packing(model: nn.Module) -> PackingCheck:
                 leaks = difference is not None and not difference < (3e-2 if probe.is_half else 1e-4)  # NaN leaks
                 return PackedLayout("leaks" if leaks else "isolated", difference, reason)
         except ValueError as error:
-            message = message_of(error)
-            reason = ((message and message.got) or "").partition("\n")[0]
             if packing == "flat" and "install" in (spec.flat_error or "").lower():
                 return PackedLayout("needs a kernel", reason=str(spec.flat_error).splitlines()[0])
             batch = {"input_ids": torch.cat(documents)[None]}
             if "position_ids" in spec.accepts:
                 restarting = torch.cat([torch.arange(length, device="cpu") for length in _LENGTHS])
                 batch["position_ids"] = restarting[None] + spec.first_position
-            return PackedLayout("impossible", run(batch)[0], reason)
+            return PackedLayout("impossible", run(batch)[0], (getattr(error, "got", None) or "").partition("\n")[0])
 
     return PackingCheck(name, attention, layout(packing=True), layout(packing="flat"))
 

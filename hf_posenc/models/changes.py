@@ -103,30 +103,16 @@ def lengthen(
         )
     if max_positions == shortest.max_length:
         return
-    new_values = _new_lengths(model.config, tables, max_positions)
-    longer = copy.deepcopy(model.config)
-    for config, original in zip(configurations(longer), configurations(model.config), strict=True):
-        for key, value in new_values.get(id(original), {}).items():
-            setattr(config, key, value)
-    with torch.random.fork_rng([]):
-        twin = type(model)(longer)
-    _check_twin(model, twin, positions, tables, max_positions)
     for config in configurations(model.config):
-        for key, value in new_values.get(id(config), {}).items():
-            changes.set(config, key, value)
-    _copy_lengths(model, twin, changes)
-
-
-def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
-    """Return new values for all configuration keys that set the length of `tables`: `{id(config): {key: value}}`."""
-    changes: dict[int, dict[str, int]] = {}
-    for part in configurations(config):
         for key in LENGTH_KEYS:
-            value = vars(part).get(key)
+            value = vars(config).get(key)
             lengths = [table.max_length for table in tables if value in (table.max_length, len(table.tensor))]
             if lengths and min(lengths) < max_positions:
-                changes.setdefault(id(part), {})[key] = value + max_positions - min(lengths)
-    return changes
+                changes.set(config, key, value + max_positions - min(lengths))
+    with torch.random.fork_rng([]):
+        twin = type(model)(copy.deepcopy(model.config))
+    _check_twin(model, twin, positions, tables, max_positions)
+    _copy_lengths(model, twin, changes)
 
 
 def _check_twin(

@@ -238,9 +238,8 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
     exact, length = counts == "decoder_input_ids", probe.samples[counts].shape[1]
     width, less = _width(lookup, length), length - probe.padding
     first = int(lookup.rows.flatten()[0])
-    for short_lookup in short:
-        fewer = _rows_of_tokens(short_lookup, less, exact=exact) if short_lookup.table is lookup.table else None
-        if fewer is None or not _counts_up(fewer, first):
+    for short_lookup, fewer in _reads(lookup.table, short, less, exact=exact):
+        if not _counts_up(fewer, first):
             continue
         narrow = _width(short_lookup, less)
         if width - narrow == probe.padding:
@@ -257,12 +256,8 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
             )
         except ValueError:
             return None
-        wider = [
-            _rows_of_tokens(long_lookup, width + 1, exact=exact)
-            for long_lookup in longer
-            if long_lookup.table is lookup.table
-        ]
-        return 0 if any(numbers is not None and _counts_up(numbers, first) for numbers in wider) else None
+        wider = _reads(lookup.table, longer, width + 1, exact=exact)
+        return 0 if any(_counts_up(rows, first) for _, rows in wider) else None
     return None
 
 
@@ -287,17 +282,25 @@ def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torc
     return rows.reshape(-1, width)[:, :length]
 
 
+def _reads(
+    table: torch.Tensor, lookups: list[Lookup], length: int, *, exact: bool = False
+) -> Iterator[tuple[Lookup, torch.Tensor]]:
+    """Yield each lookup that reads a row of `table` per token, with these rows, (B, length)."""
+    for lookup in lookups:
+        rows = _rows_of_tokens(lookup, length, exact=exact) if lookup.table is table else None
+        if rows is not None:
+            yield lookup, rows
+
+
 def _rows_with_padding(
     table: torch.Tensor, padded: list[Lookup], length: int, padding: int, first: int
 ) -> tuple[bool, int | None]:
     """Return two values: True if left padding moves real tokens to other table rows, and the row of padding tokens."""
-    for lookup in padded:
-        rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
-        if rows is not None:
-            left, right = rows[0], rows[-1]
-            at_padding = right[length - padding :]
-            one_row = bool((at_padding == at_padding[0]).all()) and not bool((left == right).all())
-            return int(left[padding]) != first, int(at_padding[0]) if one_row else None
+    for _, rows in _reads(table, padded, length):
+        left, right = rows[0], rows[-1]
+        at_padding = right[length - padding :]
+        one_row = bool((at_padding == at_padding[0]).all()) and not bool((left == right).all())
+        return int(left[padding]) != first, int(at_padding[0]) if one_row else None
     return False, None
 
 
@@ -311,10 +314,9 @@ def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: in
 
 def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor) -> int | None:
     """Return the difference between the index of the row that a token reads from `table` and its position id."""
-    for lookup in lookups:
-        rows = _rows_of_tokens(lookup, len(positions)) if lookup.table is table else None
-        differences = None if rows is None else rows - positions
-        if differences is not None and bool((differences == differences[0, 0]).all()):
+    for _, rows in _reads(table, lookups, len(positions)):
+        differences = rows - positions
+        if bool((differences == differences[0, 0]).all()):
             return int(differences[0, 0])
     return None
 

@@ -69,14 +69,19 @@ class Lookup:
         table (`torch.Tensor` `(V, D)`): the table.
         rows (`torch.Tensor` `(...)` int64): indices of the rows that were read, on the CPU.
         values (`torch.Tensor` `(..., D)`): the values that were read.
-        is_added (`bool`): True if the model adds the values to token vectors, or does not use them. False if it only
-            multiplies by them, adds them to attention scores, or reorders them.
+        uses (`list` of `bool`): all uses of the table in the run, True if the model adds values to token vectors, False
+            if it multiplies by them, adds them to attention scores, or reorders them.
     """
 
     table: torch.Tensor
     rows: torch.Tensor
     values: torch.Tensor
-    is_added: bool = True
+    uses: list[bool]
+
+    @property
+    def is_added(self) -> bool:
+        """True if the model adds values of the table to token vectors, or does not use them."""
+        return any(self.uses) or not self.uses
 
 
 class Probe:
@@ -170,7 +175,7 @@ class Probe:
                 hooks.callback(table.register_forward_hook(recorder.record_output).remove)
             with torch.no_grad():
                 out = self._forward(inputs, more)
-        return [replace(lookup, is_added=recorder.is_added(lookup)) for lookup in recorder.lookups], out.float().cpu()
+        return recorder.lookups, out.float().cpu()
 
     def _forward(self, inputs: Mapping[str, torch.Tensor], more: Mapping[str, Any] | None = None) -> torch.Tensor:
         """Run the base model and return the last hidden states (or logits) `(B, T, ·)`; raise if it fails."""
@@ -238,7 +243,7 @@ class _Recorder(TorchFunctionMode):
         # From the id of a tensor computed only from looked-up rows to (table, number of rows, that tensor). The tensor
         # is kept, because Python would give the id of a deleted one to another.
         self._computed: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
-        self._uses: dict[int, list[bool]] = {}  # by id of the table: True for an addition
+        self._uses: dict[int, list[bool]] = {key: [] for key in tables}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -262,11 +267,6 @@ class _Recorder(TorchFunctionMode):
         if self.lookups and self.lookups[-1].table is module.weight and isinstance(value, torch.Tensor):
             self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
 
-    def is_added(self, lookup: Lookup) -> bool:
-        """Return True if a recorded use of the lookup's table adds it to token vectors, or no use was recorded."""
-        uses = self._uses.get(id(lookup.table), [])
-        return any(uses) or not uses
-
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Record how the operation `func` uses rows that were read from a table."""
         # True for adding them to token vectors; False for multiplying by them, adding them to attention scores, or
@@ -283,18 +283,18 @@ class _Recorder(TorchFunctionMode):
             if id(tensor) not in self._computed and tensor.dim() > 2 and tensor.shape[-1] > 1
         ]
         if func.__name__ in _REORDERS:
-            self._uses.setdefault(id(table), []).append(False)
+            self._uses[id(table)].append(False)
         elif not any(operand.is_floating_point() for operand in operands):
             self._computed[id(out)] = table, width, out
         elif func.__name__.strip("_") in _ADDS:
             scores = source.shape[-2:] == (width, width) and table.shape[1] != width
-            self._uses.setdefault(id(table), []).append(not scores)
+            self._uses[id(table)].append(not scores)
         elif func.__name__.strip("_") in _MULTIPLIES:
-            self._uses.setdefault(id(table), []).append(False)
+            self._uses[id(table)].append(False)
 
     def _record(self, table: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
         if id(table) in self.tables:
-            self.lookups.append(Lookup(table, rows.detach().cpu().long(), out.detach()))
+            self.lookups.append(Lookup(table, rows.detach().cpu().long(), out.detach(), self._uses[id(table)]))
             if rows.dim() and bool((rows.diff(dim=-1) == 1).all()):
                 self._computed[id(out)] = table, rows.shape[-1], out
 

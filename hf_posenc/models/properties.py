@@ -190,16 +190,12 @@ def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any,
             str(folder), output_loading_info=True, trust_remote_code=False, **settings
         )
     except Exception as error:  # a file that is not a model can raise any error
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-        here = "a folder written by model.save_pretrained(folder)"
-        hub = (
-            "a folder with a model; one on the Hub must be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset"
-        )
-        raise value_error(
-            f"{name} cannot be loaded as a model",
-            got=f"{type(error).__name__}: {first[:200]}",
-            fix=f"{here if Path(name).exists() else hub}{instead}",
-        ) from None
+        fix = "a folder written by model.save_pretrained(folder)"
+        if not Path(name).exists():
+            fix = "a folder with a model; one on the Hub must be cached, or the Hub reachable and HF_HUB_OFFLINE unset"
+        first = str(error).strip().partition("\n")[0] or "no message"
+        got = f"{type(error).__name__}: {first[:200]}"
+        raise value_error(f"{name} cannot be loaded as a model", got=got, fix=f"{fix}{instead}") from None
     finally:
         logging.set_verbosity(level)
         if bars:
