@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -28,6 +28,7 @@ from .masks import AttentionMask
 from .models import (
     ComputedOnce,
     ModelSpec,
+    PositionTable,
     Probe,
     at_tokens,
     compute_once,
@@ -355,7 +356,8 @@ class _Runner:
                 got=f"positions in {tables[0].name}",
                 fix='do not pack for it; restart="tables" tests if the masks are right',
             )
-        self.tables = tables if restart == "tables" else ()
+        embeddings = [table for table in tables if isinstance(table.module, nn.Embedding)]
+        self.tables = embeddings if restart == "tables" else []
 
     def outputs(
         self, documents: Sequence[torch.Tensor], mask: AttentionMask, *, with_mask: bool = True
@@ -377,10 +379,14 @@ class _Runner:
             inputs["position_ids"] = positions + self.spec.first_position
             if self.spec.padding_position is not None:
                 inputs["position_ids"][~is_real] = self.spec.padding_position
+
+        def hook(table: PositionTable) -> Callable[..., Any]:
+            rows = F.embedding((positions + table.first_row).to(table.tensor.device), table.tensor)
+            return lambda _, __, out: (rows, *out[1:]) if isinstance(out, tuple) else rows
+
         with ExitStack() as hooks:
             for table in self.tables:
-                rows = F.embedding((positions + table.first_row).to(table.tensor.device), table.tensor)
-                hooks.callback(table.module.register_forward_hook(lambda *_, rows=rows: rows).remove)
+                hooks.callback(table.module.register_forward_hook(hook(table)).remove)
             _, out = self.probe.run(inputs)
         if not out.numel():
             raise value_error(f"{self.spec.name} gives no output for each token", fix="model.base_model")
