@@ -123,14 +123,14 @@ def is_columns(source: object) -> bool:
     return isinstance(source, (Mapping, frame)) or is_table(source) or _exports_table(source)
 
 
-def read(source: object, settings: Settings, padding_id: int | None = None) -> Given:
+def parse_input(source: object, settings: Settings, padding_id: int | None = None) -> Given:
     r"""Convert the input of a collator, rows or columns, to a `Given`.
 
     `settings` contains the names of the text columns. Their texts are checked. `padding_id` is the id of padding.
 
     Example:
         >>> from hf_posenc.collator.settings import Settings
-        >>> read(["I ride bike", "bike ride I"], Settings(tokenizer=None)).count
+        >>> parse_input(["I ride bike", "bike ride I"], Settings(tokenizer=None)).count
         2
     """
     if isinstance(source, DatasetRows):
@@ -152,7 +152,7 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
         if _is_row_of_ids(first):
             for index, row in enumerate(rows):
                 if isinstance(row, (str, dict)):
-                    raise TypeError(_mixed(index, row, first))
+                    raise TypeError(_mixed_rows(index, row, first))
             return Given(len(rows), columns={"input_ids": rows})
     texts, pairs = _texts_and_pairs(rows, None, settings, "list", settings.text_column)
     return Given(len(texts), texts, pairs)
@@ -212,7 +212,7 @@ def _read_row_dicts(rows: Any, settings: Settings) -> Given:
     for index, row in enumerate(rows):  # before any value is read: reading a missing key of a defaultdict would add it
         is_row = isinstance(row, (dict, Mapping))  # `dict` first, because it is checked faster
         if not is_row:
-            raise TypeError(_mixed(index, row, rows[0]))
+            raise TypeError(_mixed_rows(index, row, rows[0]))
         if row.keys() != keys:
             raise value_error(
                 f"row {index} does not have the columns of row 0, {sorted(keys, key=str)}",
@@ -335,7 +335,7 @@ def _checked(rows: Values, column: str, words: bool, origin: str) -> list[Any]:
     return [[str(word) for word in row] for row in split]
 
 
-def _mixed(index: int, row: object, first: object) -> str:
+def _mixed_rows(index: int, row: object, first: object) -> str:
     """Return the error message for rows of different kinds in one batch, such as a text and a tokenized row."""
     return explain(
         f"row {index} is {_kind_of(row)}, row 0 is {_kind_of(first)}",
@@ -367,7 +367,7 @@ def _wrong_text(rows: Values, column: str, origin: str) -> str:
             'or a tuple ("a", "b") in every row for pairs'
         )
     elif not is_column and bad[0] and hasattr(first, "__len__"):
-        return _mixed(bad[0], first, rows[0])
+        return _mixed_rows(bad[0], first, rows[0])
     elif hasattr(first, "__len__"):
         fix = "text_column=..., the name of a column of texts; dataset.flatten() makes columns of a column of dicts"
     else:  # of a column, `map` would cast texts back to its type
