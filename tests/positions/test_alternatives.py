@@ -22,7 +22,6 @@ from hf_posenc import SinusoidalPositionalEncoding, positional_encoding, sinusoi
 from hf_posenc.positions import KINDS, LearnedPositionalEncoding, PositionalEncoding
 
 EVERY = list(KINDS)
-STATELESS = ["sinusoidal", "exponential", "none"]
 TRAINED = ["scaled", "learned", "fourier"]
 OTHERS = EVERY[1:]  # test_compile.py has sinusoids
 REAL = ["sinusoidal", "scaled", "fourier", "exponential", "none"]  # kinds that accept real positions
@@ -231,16 +230,6 @@ def test_real_positions_are_not_rounded(kind: str) -> None:
         assert module(x, position_ids=-times).isfinite().all()
 
 
-@pytest.mark.parametrize("convention", ["vaswani", "fairseq"])
-@pytest.mark.parametrize("kind", ["sinusoidal", "scaled"])
-def test_default_positions_count_from_the_conventions_first(kind: str, convention: str) -> None:
-    module, x = made(kind, convention=convention, max_length=5), torch.zeros(2, 5, 8)
-    first = {"vaswani": 0, "fairseq": 2}[convention]
-    assert module.first_position == first
-    assert torch.equal(module(x), module(x, position_ids=torch.arange(first, first + 5)))
-    assert torch.equal(module(x)[0], sinusoidal_encoding(torch.arange(first, first + 5), 8, convention=convention))
-
-
 @pytest.mark.parametrize("kind", ["learned", "fourier", "exponential", "none"])
 def test_other_kinds_count_from_zero(kind: str) -> None:
     module, x = made(kind), torch.zeros(2, 5, 8)
@@ -248,18 +237,6 @@ def test_other_kinds_count_from_zero(kind: str) -> None:
     assert module.padding_position is None
     assert same(kind, module(x), module(x, position_ids=torch.arange(5)))
     assert same(kind, module(x), module(x, position_ids=[0, 1, 2, 3, 4]))
-
-
-@pytest.mark.parametrize("kind", REAL)
-def test_positions_between_integers_may_have_a_bound(kind: str) -> None:
-    module, x, positions = made(kind), torch.zeros(1, 10, 8), torch.arange(10) / 4
-    assert same(kind, module(x, position_ids=positions, bound=3), module(x, position_ids=positions))
-
-
-@pytest.mark.parametrize("kind", ["sinusoidal", "scaled", "fourier", "none"])
-def test_negative_integers_are_positions_like_any_other(kind: str) -> None:
-    module, x, positions = made(kind), torch.zeros(1, 10, 8), torch.arange(-5, 5)
-    assert same(kind, module(x, position_ids=positions), module(x, position_ids=positions.float()))
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -279,24 +256,6 @@ def test_dropout_only_while_training(kind: str) -> None:
     assert torch.equal(dropped[dropped != 0], 4 * plain[dropped != 0])
     assert torch.equal(x, before)
     assert torch.equal(module.eval()(x), plain)
-
-
-@pytest.mark.parametrize("kind", STATELESS)
-def test_encodings_without_state_survive_casts_and_the_meta_device(kind: str) -> None:
-    module, x = made(kind, 32, scale="sqrt_d"), torch.randn(2, 9, 32)
-    expected = module(x)
-    assert dict(module.state_dict()) == {}
-    assert list(module.parameters()) == list(module.buffers()) == []
-    for change in (lambda m: m.half().float(), lambda m: m.bfloat16(), lambda m: m.to(torch.float16).double()):
-        assert torch.equal(change(module)(x), expected)
-    with torch.device("meta"):
-        fresh = made(kind, 32, scale="sqrt_d")
-    assert torch.equal(fresh.to_empty(device="cpu")(x), expected)
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        assert torch.equal(made(kind, 32, scale="sqrt_d")(x), expected)
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("kind", TRAINED)

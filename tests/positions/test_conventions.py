@@ -26,20 +26,6 @@ from hf_posenc.positions import (
 )
 
 
-def test_halves_and_interleaved_have_the_same_columns_if_their_spacing_is_equal() -> None:
-    positions = torch.arange(50)
-    vaswani, marian = (sinusoidal_encoding(positions, 12, convention=name) for name in ("vaswani", "marian"))
-    assert torch.equal(vaswani[:, 0::2], marian[:, :6])
-    assert torch.equal(vaswani[:, 1::2], marian[:, 6:])
-
-
-def test_each_fixed_base_is_the_number_of_positions_per_turn() -> None:
-    ours = sinusoidal_encoding(torch.arange(30), 6, convention=fixed_bases(4, 5, 7), dtype=torch.float64)
-    theirs = [[f(2 * math.pi * p / b) for b in (4, 5, 7) for f in (math.sin, math.cos)] for p in range(30)]
-    torch.testing.assert_close(ours, torch.tensor(theirs, dtype=torch.float64), rtol=0, atol=1e-13)
-    assert frequencies(6, convention=fixed_bases(4, 5, 7)).tolist() == [2 * math.pi / b for b in (4, 5, 7)]
-
-
 @for_each(
     "convention",
     [
@@ -96,31 +82,6 @@ def test_a_preset_is_saved_by_its_name() -> None:
         assert resolve_convention(name) is convention
 
 
-def test_a_changed_preset_is_not_saved_as_the_preset() -> None:
-    impostor = Convention("vaswani", layout="halves")
-    assert impostor.to_dict()["layout"] == "halves"
-    assert Convention.from_dict(impostor.to_dict()) == impostor
-
-
-@pytest.mark.parametrize("spacing", ["width", "ends"])
-@pytest.mark.parametrize("width", [2, 7, 8])
-def test_wavelengths_of_a_base_are_that_base(spacing: Any, width: int) -> None:
-    positions = torch.tensor([0.0, 1.0, 5.5, 1e4], dtype=torch.float64)
-    by_base = Convention("by base", spacing=spacing, base=500.0)
-    by_length = Convention("by length", spacing=spacing, wavelengths=(2 * math.pi, 2 * math.pi * 500))
-    made = [
-        sinusoidal_encoding(positions, width, convention=each, dtype=torch.float64) for each in (by_base, by_length)
-    ]
-    torch.testing.assert_close(*made, rtol=0, atol=1e-11)
-
-
-def test_wavelengths_run_from_the_shortest_to_the_longest() -> None:
-    lengths = 2 * math.pi / frequencies(10, convention=Convention("x", spacing="ends", wavelengths=(0.5, 8)))
-    torch.testing.assert_close(lengths.tolist(), [0.5, 1.0, 2.0, 4.0, 8.0])
-    lengths = 2 * math.pi / frequencies(8, convention=Convention("x", wavelengths=(0.5, 8)))
-    torch.testing.assert_close(lengths.tolist(), [0.5, 1.0, 2.0, 4.0])  # as with a base, the last one is one step short
-
-
 @for_each("spacing", ["width", "ends"])
 @for_each("layout", ["interleaved", "halves"])
 @for_each("width", [1, 2, 3, 5, 8])
@@ -137,15 +98,6 @@ def test_cosine_first_swaps_sines_and_cosines(width: int, layout: Any, spacing: 
             row = [*pairs, 0.0][:width]
         made = sinusoidal_encoding([3], width, convention=convention, dtype=torch.float64)[0]
         torch.testing.assert_close(made.tolist(), row, rtol=0, atol=1e-14)
-
-
-def test_a_base_argument_overrides_that_of_the_convention() -> None:
-    slow = Convention("slow", base=1e6)
-    positions = torch.arange(9)
-    assert torch.equal(sinusoidal_encoding(positions, 8, convention=slow), sinusoidal_encoding(positions, 8, base=1e6))
-    assert torch.equal(
-        sinusoidal_encoding(positions, 8, convention=slow, base=10000), sinusoidal_encoding(positions, 8)
-    )
 
 
 def test_the_first_position_may_be_negative() -> None:

@@ -176,16 +176,6 @@ def test_padding_side_does_not_change_the_encoding_of_real_tokens(data: st.DataO
     assert not padded[mask == 0].any()
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 8])
-def test_a_square_batch_is_not_mixed_up(length: int) -> None:
-    """Where B == T, or B == D, a row and a column look alike to broadcasting."""
-    module = PositionalEmbedding(table(50, 8))
-    ids, mask = torch.randint(0, 50, (length, length)), torch.ones(length, length, dtype=torch.bool).tril()
-    together = module(ids, attention_mask=mask)
-    for row in range(length):
-        assert torch.equal(together[row : row + 1], module(ids[row : row + 1], attention_mask=mask[row : row + 1]))
-
-
 @pytest.mark.parametrize("padding_idx", [None, 0])
 def test_positions_never_come_from_the_ids(padding_idx: int | None) -> None:
     embedding = nn.Embedding(50, 8, padding_idx=padding_idx)
@@ -279,17 +269,6 @@ def test_real_tokens_alone_are_computed_with_the_same_bits(data: st.DataObject) 
             == memory.data_ptr()
         )
         assert torch.equal(memory, expected)
-
-
-@pytest.mark.parametrize("kind", [*KINDS])
-def test_every_kind_writes_to_the_given_memory(kind: Any) -> None:
-    module = PositionalEmbedding(table(), encoding=kind).eval()
-    memory = torch.full((2, 4, 8), math.nan)
-    with torch.no_grad():
-        for _ in range(2):
-            assert module(IDS, attention_mask=MASK, out=memory) is memory
-            assert torch.equal(memory, module(IDS, attention_mask=MASK))
-            assert torch.equal(module(IDS, out=memory), module(IDS))
 
 
 def test_hooks_and_dropout_are_not_left_out() -> None:

@@ -46,16 +46,6 @@ def test_every_table_that_we_write_is_recognized_as_exact(name: str, width: int,
     assert found.largest_error == pytest.approx(largest_error(table, found), abs=1e-15)
 
 
-@for_each("rows", [2, 3])
-@for_each("dtype", DTYPES)
-@for_each("name", ["vaswani", "marian", "tensor2tensor"])
-def test_two_rows_are_enough(name: str, dtype: torch.dtype, rows: int) -> None:
-    found = identify(table_of(rows, 32, convention=name, dtype=dtype))
-    assert found.is_exact
-    assert name in found.presets
-    assert found.first_position == 0
-
-
 def test_zero_rows_before_the_first_position_shift_it() -> None:
     table = torch.zeros(130, 32)
     table[2:] = sinusoidal_encoding(torch.arange(128), 32)

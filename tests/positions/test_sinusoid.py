@@ -16,7 +16,6 @@ from looping import for_each
 
 from hf_posenc import PositionalEmbedding, positional_encoding
 from hf_posenc.positions import (
-    CONVENTIONS,
     Convention,
     SinusoidalPositionalEncoding,
     cached_tables,
@@ -27,7 +26,6 @@ from hf_posenc.positions import (
 )
 
 LOW = [torch.float32, torch.bfloat16, torch.float16]
-NAMES = list(CONVENTIONS)
 
 
 @pytest.fixture(autouse=True)
@@ -46,31 +44,6 @@ def test_the_table_of_the_first_four_positions() -> None:
     ]
     torch.testing.assert_close(sinusoidal_encoding(torch.arange(4), 8), torch.tensor(expected), rtol=0, atol=5.1e-5)
     assert frequencies(8).tolist() == [1.0, 0.1, 0.01, 0.001]
-
-
-@pytest.mark.parametrize(
-    ("scale", "expected"),
-    [("sqrt_d", [[-1.4142, -0.4142], [-0.5727, 1.9545]]), (None, [[-1.0, 0.0], [-0.1585, 1.5403]])],
-)
-def test_a_known_sum_scaled_and_unscaled(scale: Any, expected: list[list[float]]) -> None:
-    x = torch.tensor([[[-1.0, -1.0], [-1.0, 1.0]]])
-    ours = SinusoidalPositionalEncoding(2, scale=scale)(x)
-    torch.testing.assert_close(ours, torch.tensor([expected]), rtol=0, atol=5.1e-5)
-
-
-@for_each("convention", NAMES)
-@for_each("width", [1, 2, 3, 9])
-def test_small_and_odd_widths_work(width: int, convention: str) -> None:
-    rows = sinusoidal_encoding(torch.arange(5), width, convention=convention)
-    assert rows.shape == (5, width)
-    sines, cosines = CONVENTIONS[convention].counts(width)
-    assert sines + cosines in (width, width - 1)
-    if width % 2 and convention == "vaswani":
-        slowest = torch.arange(5) * frequencies(width)[-1]
-        assert torch.equal(rows[:, -1], slowest.sin().float())
-    if width % 2 and convention in ("tensor2tensor", "fairseq"):
-        assert torch.equal(rows[:, -1], torch.zeros(5))
-    assert SinusoidalPositionalEncoding(width, convention=convention)(torch.zeros(2, 3, width)).shape == (2, 3, width)
 
 
 @pytest.mark.parametrize("dtype", LOW)
@@ -105,23 +78,6 @@ def test_the_sum_has_the_dtype_and_device_of_x(dtype: torch.dtype, device: torch
         assert torch.equal(ours, x + sinusoidal_encoding(torch.arange(5), 7, dtype=dtype, device=device))
 
 
-@for_each("scale", [None, "sqrt_d"])
-@for_each("kind", ["its own", "x itself", "beside x", "of ids that are int32", "of far ids"])
-def test_the_sum_is_written_into_any_valid_buffer(kind: str, scale: Any) -> None:
-    memory = torch.randn(6, 7, 12)
-    x, ids = memory[:3], torch.tensor([[0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 1, 2, 3], [3, 1, 4, 1, 5, 9, 2]])
-    if kind == "of far ids":
-        ids = ids - 2**40
-    module = SinusoidalPositionalEncoding(12, scale=scale)
-    expected = module(x, position_ids=ids)
-    if kind == "of ids that are int32":
-        ids = ids.int()
-    out = {"x itself": x, "beside x": memory[3:]}.get(kind)
-    out = torch.empty_like(x) if out is None else out
-    assert module(x, position_ids=ids, out=out) is out
-    assert torch.equal(out, expected)
-
-
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "none"])
 @pytest.mark.parametrize("scale", [None, 3.0])
 def test_a_buffer_that_is_a_part_of_x_raises_in_torch(scale: Any, kind: Any) -> None:
@@ -145,23 +101,9 @@ def test_a_position_beyond_the_limit_does_not_change_the_buffer() -> None:
     assert torch.equal(out, torch.ones(1, 2, 4))
 
 
-def test_lists_of_positions_may_be_integers_or_fractions() -> None:
-    for positions in ([0, 1, 7], [0.5, 1.25, 7.0], [[0, 1], [2, 3]]):
-        assert torch.equal(sinusoidal_encoding(positions, 8), sinusoidal_encoding(torch.tensor(positions), 8))
-    table = positional_encoding("learned", 8, max_length=9)  # which takes only integers
-    assert torch.equal(table(X, position_ids=[0, 1, 2, 3, 8]), table(X, position_ids=torch.tensor([0, 1, 2, 3, 8])))
-
-
 def test_only_modules_cache_rows() -> None:
     sinusoidal_encoding(torch.arange(10), 8)
     assert not cached_tables()
-
-
-@pytest.mark.parametrize("length", [256, 257])
-def test_a_bound_is_larger_than_all_positions(length: int) -> None:
-    module, positions = SinusoidalPositionalEncoding(4), torch.arange(length)
-    rows = module(torch.zeros(1, length, 4), position_ids=positions, bound=length)
-    assert torch.equal(rows[0], sinusoidal_encoding(positions, 4))
 
 
 def test_a_cached_table_grows_but_not_for_a_single_distant_position() -> None:
@@ -193,22 +135,10 @@ def test_each_encoding_has_its_own_cached_table() -> None:
     assert torch.equal(SinusoidalPositionalEncoding(6, base=10000)(x), seen[0])
 
 
-def test_rows_are_added_once_to_each_block_of_a_large_batch_in_place() -> None:
-    module = SinusoidalPositionalEncoding(2**13)
-    x = torch.zeros(5, 8, 2**13)  # blocks of two rows
-    positions = torch.arange(40).reshape(5, 8)
-    module(x, position_ids=positions, out=x)
-    assert torch.equal(x, sinusoidal_encoding(positions, 2**13))
-
-
 def test_the_number_of_cached_tables_is_bounded() -> None:
     for width in range(1, 50):
         SinusoidalPositionalEncoding(width)(torch.zeros(1, 1, width))
     assert len(cached_tables()) == 32
-
-
-def test_a_dropout_of_1_leaves_nothing() -> None:
-    assert not SinusoidalPositionalEncoding(8, dropout=1)(X + 1).any()
 
 
 def test_settings_are_in_the_repr() -> None:
