@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.compat import has_own_call, switch_mode
+from .._common.compat import switch_mode
 from .._common.errors import value_error
 from ..documents import Documents, Limits
 from ..ragged import Ragged, lock_free_cache, run_indices
@@ -21,7 +21,7 @@ from .backends import Backend, BackendName, DifferentIds, choose_backend
 from .call_encoder import CallEncoder, Text, check_surrogates
 from .pieces import LONG_TEXT, Pieces
 from .rust import TokenizersBackend, is_from_rust, to_json
-from .template import Template, has_template, post_processor
+from .template import Template, templates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -76,18 +76,15 @@ class Encoder:
             switch_mode(tokenizer, targets=True)
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.backend: Backend | None = None
-        if calls_only_rust(tokenizer):
+        self._templates = templates(tokenizer, add_special_tokens=add_special_tokens)
+        if self._templates:
             self.backend = choose_backend(
-                to_json(tokenizer.backend_tokenizer),
+                to_json(tokenizer),
                 backend,
                 split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),
                 is_split_into_words=is_split_into_words,
                 word_ids=word_ids,
             )
-            processor = post_processor(self.backend.rust)
-            self._templates = [
-                Template.of(processor, pair=pair, add_special_tokens=add_special_tokens) for pair in (False, True)
-            ]
             self._special = [template.special for template in self._templates]
         else:
             reason = f"{type(tokenizer).__name__}(...) takes steps of its own, in Python"
@@ -157,7 +154,7 @@ class Encoder:
 
 def calls_only_rust(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return True if calling `tokenizer` only runs its Rust tokenizer; a few model families add steps in Python."""
-    return bool(tokenizer.is_fast) and not has_own_call(tokenizer) and has_template(tokenizer.backend_tokenizer)
+    return bool(templates(tokenizer))
 
 
 # ------------------------------------------------------- truncation and special tokens, for the whole batch in NumPy
