@@ -5,10 +5,7 @@ of given rows. NumPy only.
 """
 
 from .documents import Documents as Documents
-from .documents import Limits as Limits
-from .documents import Truncation as Truncation
 from .documents import pack_rows as pack_rows
-from .documents import window_offsets as window_offsets
 from .foreign import FOREIGN as FOREIGN
 from .foreign import is_foreign_ids as is_foreign_ids
 from .foreign import refuse_foreign_names as refuse_foreign_names
@@ -30,3 +27,5 @@ from .reading import number_tokens as number_tokens
 from .reading import read_documents as read_documents
 from .reading import read_mask as read_mask
 from .reading import without_padding_at_end as without_padding_at_end
+from .truncation import Limits as Limits
+from .truncation import Truncation as Truncation

@@ -7,72 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
-from .._common.errors import counted, value_error
+from .._common.errors import value_error
 from ..packing import pack
 from ..ragged import Ragged, offsets_of, run_indices, runs
 from .names import SUPERVISION
-
-Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
-
-
-@dataclass(frozen=True)
-class Limits:
-    r"""Limit on the number of tokens in a row, including special tokens.
-
-    Args:
-        max_length (`int`, *optional*): maximal number of tokens; by default there is no limit.
-        truncation (`"longest_first"`, `"only_first"`, `"only_second"` or `"do_not_truncate"`, *optional*, defaults to
-            `"longest_first"`): as in transformers.
-        overflow (`bool`, *optional*, defaults to `False`): continue a longer text in further rows instead of leaving
-            out its rest.
-        stride (`int`, *optional*, defaults to 0): tokens shared by consecutive rows of one text, with `overflow`.
-        set_by (`str`, *optional*): origin of `max_length` in a collator: `"argument"`, `"tokenizer"`, `"model"` or
-            `"embedding"`.
-
-    Example:
-        >>> Limits(512).truncates, Limits(512, "do_not_truncate").truncates
-        (True, False)
-    """
-
-    max_length: int | None = None
-    truncation: Truncation = "longest_first"
-    overflow: bool = False
-    stride: int = 0
-    set_by: str | None = None
-
-    @property
-    def truncates(self) -> bool:
-        """True if rows are limited to `max_length`; False if that is `None`, or with `"do_not_truncate"`."""
-        return self.max_length is not None and self.truncation != "do_not_truncate"
-
-    def check_special_tokens(self, special: int) -> None:
-        r"""Raise if `max_length` is too small for the special tokens of a row, the stride and one more token.
-
-        The stride counts only with `overflow`. Nothing is checked if rows are not truncated.
-        """
-        stride = self.stride if self.overflow else 0
-        minimum = special + stride + 1
-        if not self.truncates or self.max_length is None or self.max_length >= minimum:
-            return
-        ways = [f"max_length={minimum} or more"]
-        if stride and self.max_length > special:
-            ways.append(f"stride={self.max_length - special - 1}")
-        if special:
-            ways.append("add_special_tokens=False")
-        raise value_error(
-            f"max_length must leave room for {counted(special, 'special token')}"
-            + (f", a stride of {stride}" if stride else "")
-            + " and one more token",
-            got=f"max_length={self.max_length}" + (f", stride={stride}" if stride else ""),
-            fix=", or ".join(ways),
-        )
+from .truncation import Limits, Truncation, truncate
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,26 +200,21 @@ class Documents:
 
     def truncate(self, limits: Limits, *, side: str = "right") -> Documents:
         """Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`."""
-        limit, ids = limits.max_length, self.ids
-        if limit is None or not limits.truncates or ids.longest <= limit:
+        given = self.ids.lengths
+        strategy: Truncation = "longest_first" if limits.truncates else "do_not_truncate"  # no row is a pair
+        parts = truncate([given], replace(limits, truncation=strategy), side=side)
+        if not parts.starts:
             return self
-        parts: list[tuple[int, int, int]] = []
-        for row, (begin, length) in enumerate(zip(ids.offsets[:-1].tolist(), ids.lengths.tolist(), strict=True)):
-            windows = window_offsets(length, limit, limits.stride, side) if length else [(0, 0)]
-            windows = windows if limits.overflow else windows[:1]
-            parts += [(row, begin + start, begin + stop) for start, stop in windows]
-        of_row, starts, stops = np.array(parts, dtype=np.int64).reshape(-1, 3).T
-        picked, lengths = run_indices(starts, stops - starts), stops - starts
-        sizes = None
+        lengths, sizes = parts.lengths[0], None
         if self.sizes is not None:
-            document = np.repeat(np.arange(len(self.sizes.values)), self.sizes.values)[picked]
-            sizes = runs(document, lengths)
+            document = np.repeat(np.arange(len(self.sizes.values)), self.sizes.values)
+            sizes = runs(parts.of(0, Ragged(document, given)), lengths)
         return self.replaced(
-            columns={name: Ragged(column.values[picked], lengths) for name, column in self.columns.items()},
-            sample=self.sample[of_row],
-            truncated=self.truncated + (0 if limits.overflow else int((ids.lengths > limit).sum())),
+            columns={name: Ragged(parts.of(0, column), lengths) for name, column in self.columns.items()},
+            sample=self.sample[parts.sample],
+            truncated=self.truncated + parts.truncated,
             sizes=sizes,
-            places=None if self.places_unknown else Ragged(self.token_places.values[picked], lengths),
+            places=None if self.places_unknown else Ragged(parts.of(0, self.token_places), lengths),
         )
 
 
@@ -290,21 +231,6 @@ def repeated(values: Any, rows: NDArray[np.int64]) -> Any:
                 return values.take(rows)
         values = values.to_pylist()
     return values[rows] if isinstance(values, np.ndarray) else [values[index] for index in rows.tolist()]
-
-
-def window_offsets(length: int, window: int, stride: int, side: str) -> list[tuple[int, int]]:
-    r"""Return the start and stop of each window over a sequence. Consecutive windows share `stride` tokens.
-
-    Example:
-        >>> window_offsets(10, 4, 1, "right"), window_offsets(10, 4, 0, "left")
-        ([(0, 4), (3, 7), (6, 10)], [(6, 10), (2, 6), (0, 2)])
-    """
-    step = window - stride
-    if side == "right":
-        offsets = [(start, min(start + window, length)) for start in range(0, length, step)]
-        return offsets[: [stop for _, stop in offsets].index(length) + 1]
-    offsets = [(max(stop - window, 0), stop) for stop in range(length, 0, -step)]
-    return offsets[: [start for start, _ in offsets].index(0) + 1]
 
 
 def pack_rows(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._common.errors import lone_surrogate, shorten, value_error
-from ..documents import Documents, Limits, window_offsets
+from ..documents import Documents, Limits
 from .rust import ragged_ids
 
 if TYPE_CHECKING:
@@ -144,16 +145,18 @@ class CallEncoder:
             is_split_into_words=self.is_split_into_words,
             verbose=False,
         )["input_ids"]
-        rows = []
-        for start, stop in window_offsets(len(bare), window, self.limits.stride, self.tokenizer.truncation_side):
-            row = {"input_ids": bare[start:stop]}
-            if self.add_special_tokens:
-                row = {
-                    "input_ids": self.tokenizer.build_inputs_with_special_tokens(bare[start:stop]),
-                    "token_type_ids": self.tokenizer.create_token_type_ids_from_sequences(bare[start:stop]),
-                }
-            rows.append(row)
-        return rows
+        whole = Documents({"input_ids": ragged_ids([bare])}, np.zeros(1, np.int64))
+        limits = replace(self.limits, max_length=window)
+        rows = [ids.tolist() for ids in whole.truncate(limits, side=self.tokenizer.truncation_side).ids]
+        if not self.add_special_tokens:
+            return [{"input_ids": ids} for ids in rows]
+        return [
+            {
+                "input_ids": self.tokenizer.build_inputs_with_special_tokens(ids),
+                "token_type_ids": self.tokenizer.create_token_type_ids_from_sequences(ids),
+            }
+            for ids in rows
+        ]
 
 
 def check_surrogates(index: int, value: object) -> None:

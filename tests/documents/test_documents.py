@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc._common.constants import IGNORED
-from hf_posenc.documents import Documents, Limits, is_no_mask, no_mask, pack_rows, read_documents, window_offsets
+from hf_posenc.documents import Documents, Limits, is_no_mask, no_mask, pack_rows, read_documents
 from hf_posenc.ragged import Ragged
 from hf_posenc.tokenization import Encoder
 
@@ -35,9 +35,8 @@ def test_windows_cover_everything_overlap_by_stride_and_stop(
     length: int, window: int, data: st.DataObject, side: str
 ) -> None:
     stride = data.draw(st.integers(0, window - 1))
-    offsets = window_offsets(length, window, stride, side)
-    if side == "left":
-        offsets = offsets[::-1]
+    rows = token_rows([list(range(length))]).truncate(Limits(window, overflow=True, stride=stride), side=side)
+    offsets = [(row[0], row[-1] + 1) for row in lists(rows.ids)][:: 1 if side == "right" else -1]
     assert offsets[0][0] == 0
     assert offsets[-1][1] == length
     assert all(1 <= stop - start <= window for start, stop in offsets)
