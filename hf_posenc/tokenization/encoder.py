@@ -6,7 +6,6 @@ tokens. For other tokenizers see `call_encoder`.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -98,33 +97,24 @@ class Encoder:
                 int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0
                 for pair in (False, True)
             ]
-            self._calls = CallEncoder(
-                tokenizer, self.limits, self._special[False], add_special_tokens, is_split_into_words, targets
-            )
+            self._calls = CallEncoder(tokenizer, self._special[False], add_special_tokens, is_split_into_words, targets)
 
-    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> Documents:
-        r"""Tokenize and truncate a batch of texts or pairs, and return `Documents`."""
-        self.limits.check_special_tokens(self._special[pairs is not None])
+    def tokenize(
+        self, texts: Sequence[Text], pairs: Sequence[Text] | None = None, *, limits: Limits | None = None
+    ) -> Documents:
+        r"""Tokenize a batch of texts or pairs, truncated to `limits` or those of the encoder, and return `Documents`."""
+        limits = limits or self.limits
+        limits.check_special_tokens(self._special[pairs is not None])
         if self.backend is None:
-            return self._calls.tokenize(texts, pairs)
+            return self._calls.tokenize(texts, pairs, limits)
         sources = [texts] if pairs is None else [texts, pairs]
-        columns = [self._columns(self.backend, source, shorten=pairs is None) for source in sources]
+        columns = [self._columns(self.backend, source, limits, shorten=pairs is None) for source in sources]
         template, side = self._templates[pairs is not None], self.tokenizer.truncation_side
-        return make_rows(columns, template, self.limits, side=side, types=self._has_types)
+        return make_rows(columns, template, limits, side=side, types=self._has_types)
 
-    def without_limits(self) -> Encoder:
-        """Return an encoder of the same texts that does not truncate."""
-        encoder = copy.copy(self)
-        encoder.limits = Limits()
-        if self.backend is None:
-            encoder._calls = copy.copy(self._calls)
-            encoder._calls.limits = Limits()
-        return encoder
-
-    def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
+    def _columns(self, backend: Backend, texts: Sequence[Text], limits: Limits, *, shorten: bool) -> dict[str, Ragged]:
         """Return the column `input_ids` of texts, without special tokens, and the column `word_ids` if it is needed."""
         # If `shorten` is True, the end of a very long text may be left out, because truncation would remove its tokens.
-        limits = self.limits
         is_cut = shorten and limits.truncates and not limits.overflow and self.tokenizer.truncation_side == "right"
         try:
             is_long = max(map(len, texts), default=0) > LONG_TEXT and self._pieces.reason is None
