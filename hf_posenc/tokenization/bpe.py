@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._common.errors import require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integer
+from . import rust
 from .merges import checked_texts
-from .rust import add_template, train, untrained_bpe, vocabulary_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -82,9 +82,9 @@ def train_bpe(
     as_integer(vocab_size, "vocab_size", minimum=1, example=8_000)
     as_integer(min_frequency, "min_frequency", minimum=1, example=2)
     _check_room(vocab_size, len(reserved), 256 if byte_level else 0, "bytes")
-    rust = untrained_bpe(byte_level, roles.get("unk_token"))
-    train(
-        rust,
+    raw = rust.untrained_bpe(byte_level, roles.get("unk_token"))
+    rust.train(
+        raw,
         rows,
         len(texts) if isinstance(texts, Sized) else None,
         byte_level=byte_level,
@@ -94,7 +94,7 @@ def train_bpe(
         show_progress=sys.stderr is not None and sys.stderr.isatty() if progress is None else progress,
     )
     if not byte_level:  # the trainer keeps every character, even if vocab_size is smaller
-        characters = sum(len(token) == 1 for token in vocabulary_of(rust).keys() - {*reserved})
+        characters = sum(len(token) == 1 for token in rust.vocabulary_of(raw).keys() - {*reserved})
         _check_room(vocab_size, len(reserved), characters, "characters")
     opening = roles.get("cls_token") or roles.get("bos_token")
     closing = roles.get("sep_token") or roles.get("eos_token")
@@ -102,9 +102,9 @@ def train_bpe(
     if around := list(filter(None, dict.fromkeys((opening, closing)))):
         single = [opening, "$A:0", closing]
         pair = [*single, f"$B:{second}", closing and f"{closing}:{second}"]
-        add_template(rust, list(filter(None, single)), list(filter(None, pair)), around)
+        rust.add_template(raw, list(filter(None, single)), list(filter(None, pair)), around)
     return PreTrainedTokenizerFast(
-        tokenizer_object=rust,
+        tokenizer_object=raw,
         model_input_names=["input_ids", *["token_type_ids"] * ("sep_token" in roles), "attention_mask"],
         clean_up_tokenization_spaces=False,  # it would remove the space from "a ."
         **({} if model_max_length is None else {"model_max_length": model_max_length}),

@@ -102,7 +102,7 @@ class Encoder:
     def tokenize(
         self, texts: Sequence[Text], pairs: Sequence[Text] | None = None, *, limits: Limits | None = None
     ) -> Documents:
-        r"""Tokenize a batch of texts or pairs, truncated to `limits` or those of the encoder, and return `Documents`."""
+        r"""Tokenize and truncate a batch of texts or pairs, and return `Documents`; `limits` replace the encoder's."""
         limits = limits or self.limits
         limits.check_special_tokens(self._special[pairs is not None])
         if self.backend is None:

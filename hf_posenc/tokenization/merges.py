@@ -10,15 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._common.errors import require_one_split, shorten, type_error, value_error
 from .._common.integers import as_integer
+from . import rust
 from .call_encoder import check_surrogates
-from .rust import RustTokenizer, copy_of, rust_of, split_words, to_json, untrained_bpe
-
-if TYPE_CHECKING:
-    from .rust import FastTokenizer
 
 Symbols = tuple[str, ...]
 Pair = tuple[str, str]
@@ -97,8 +94,8 @@ def bpe_merges(
            after   low ×1   Ġ low ×2   Ġ low e r ×1
     """
     num_merges = as_integer(num_merges, "num_merges", minimum=0, example=10)
-    splitter = untrained_bpe(byte_level)
-    counts = Counter(word for text in checked_texts(texts) for word in split_words(splitter, text))
+    splitter = rust.untrained_bpe(byte_level)
+    counts = Counter(word for text in checked_texts(texts) for word in rust.split_words(splitter, text))
     return _rounds(counts, num_merges, min_frequency)
 
 
@@ -120,7 +117,7 @@ def _rounds(counts: Counter[str], num_merges: int, min_frequency: int) -> Iterat
         yield MergeStep(number, pair, count, token, tuple(ranked[:_MOST_SHOWN]), tuple(before), tuple(words))
 
 
-def bpe_stages(tokenizer: FastTokenizer, text: str) -> list[list[Symbols]]:
+def bpe_stages(tokenizer: rust.FastTokenizer, text: str) -> list[list[Symbols]]:
     r"""Return the stages of encoding each word of a text: first its characters, then its symbols after each merge.
 
     Example:
@@ -131,8 +128,8 @@ def bpe_stages(tokenizer: FastTokenizer, text: str) -> list[list[Symbols]]:
         s l o w → s lo w → s low
         Ġ l o w e r → Ġ lo w e r → Ġ low e r
     """
-    is_rust = isinstance(rust_of(tokenizer), RustTokenizer)
-    model: dict[str, Any] = json.loads(to_json(copy_of(tokenizer)))["model"] if is_rust else {}
+    is_rust = isinstance(rust.part_of(tokenizer), rust.RustTokenizer)
+    model: dict[str, Any] = json.loads(rust.to_json(rust.copy_of(tokenizer)))["model"] if is_rust else {}
     if model.get("type") != "BPE":
         raise type_error(
             "only a BPE has merges",
@@ -142,7 +139,7 @@ def bpe_stages(tokenizer: FastTokenizer, text: str) -> list[list[Symbols]]:
     # Older files write a merge as one string with a space between the halves.
     halves = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
     rank: dict[Pair, int] = {(left, right): i for i, (left, right) in enumerate(halves)}
-    return [list(_stages(tuple(word), rank)) for word in split_words(tokenizer, text)]
+    return [list(_stages(tuple(word), rank)) for word in rust.split_words(tokenizer, text)]
 
 
 def _stages(symbols: Symbols, rank: Mapping[Pair, int]) -> Iterator[Symbols]:

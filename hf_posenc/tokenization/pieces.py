@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..ragged import Ragged
-from .rust import added_tokens, normalize, random_setting, steps, tokens
-
-if TYPE_CHECKING:
-    from .rust import FastTokenizer
+from . import rust
 
 # A longer text is tokenized in pieces of at least so many characters.
 LONG_TEXT = 1 << 16
@@ -84,12 +81,12 @@ class Pieces:
         ['I ride bike, she', ' said']
     """
 
-    def __init__(self, tokenizer: FastTokenizer) -> None:
+    def __init__(self, tokenizer: rust.FastTokenizer) -> None:
         self._tokenizer = tokenizer
         self.reason = _reason(tokenizer)
-        added = added_tokens(tokenizer)
+        added = rust.added_tokens(tokenizer)
         self._added = {content for _, content, _ in added}
-        self._normalized = {normalize(tokenizer, content) for _, content, is_normalized in added if is_normalized}
+        self._normalized = {rust.normalize(tokenizer, content) for _, content, is_normalized in added if is_normalized}
         self._longest = max(map(len, self._added | self._normalized), default=0)
         self._reach = _AROUND + 2 * self._longest
 
@@ -146,11 +143,11 @@ class Pieces:
         # An added token near the cut could reach across it, or include the spaces beside it.
         if self._longest and min(len(_SOLID.findall(half)) for half in (left, right)) <= self._longest:
             return False
-        around = normalize(self._tokenizer, left + right)
+        around = rust.normalize(self._tokenizer, left + right)
         if any(token in left + right for token in self._added) or any(token in around for token in self._normalized):
             return False
-        ids, words, spans = tokens(self._tokenizer, left + right)
-        first, second = tokens(self._tokenizer, left)[0], tokens(self._tokenizer, right)[0]
+        ids, words, spans = rust.encode(self._tokenizer, left + right)
+        first, second = rust.encode(self._tokenizer, left)[0], rust.encode(self._tokenizer, right)[0]
         if not (first and second) or ids != first + second:
             return False
         after = len(first)
@@ -168,14 +165,14 @@ def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
     return batch
 
 
-def _reason(tokenizer: FastTokenizer) -> str | None:
+def _reason(tokenizer: rust.FastTokenizer) -> str | None:
     """Return the reason why the texts of a tokenizer cannot be cut into pieces; `None` if they can."""
-    splitters = steps(tokenizer, "pre_tokenizer")
+    splitters = rust.steps(tokenizer, "pre_tokenizer")
     if not splitters:
         return "it has no pre-tokenizer"
-    if random_setting(tokenizer):
+    if rust.random_setting(tokenizer):
         return "its tokens are drawn at random"
-    for part in steps(tokenizer, "normalizer"):
+    for part in rust.steps(tokenizer, "normalizer"):
         replaces_runs = part["type"] == "Replace" and part["content"] and _is_run(part["pattern"])
         if part["type"] not in _NORMALIZERS and not replaces_runs:
             return f"its normalizer {part['type']} may look far"

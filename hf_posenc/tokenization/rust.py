@@ -52,7 +52,7 @@ class TokenizersBackend:
 
     def __init__(self, json: str, *, split_special_tokens: bool = False, is_split_into_words: bool = False) -> None:
         self.name = f"tokenizers {version('tokenizers')}"
-        self.rust = rust_from(json)
+        self.rust = _exact(json)
         remove_state(self.rust)
         self.rust.encode_special_tokens = split_special_tokens  # this setting is not stored in the JSON
         self._is_split_into_words = is_split_into_words
@@ -79,7 +79,7 @@ class TokenizersBackend:
 # ------------------------------------------------------------------------------------------------ parts of a tokenizer
 
 
-def rust_of(tokenizer: FastTokenizer) -> RustTokenizer:
+def part_of(tokenizer: FastTokenizer) -> RustTokenizer:
     """Return the Rust tokenizer of a fast tokenizer; a Rust or slow tokenizer is returned as it is."""
     rust: RustTokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
     return rust
@@ -87,7 +87,7 @@ def rust_of(tokenizer: FastTokenizer) -> RustTokenizer:
 
 def steps(tokenizer: FastTokenizer, part: str) -> list[dict[str, Any]]:
     """Return the steps of the `"normalizer"`, `"pre_tokenizer"` or `"post_processor"`, as in `tokenizer.json`."""
-    component = getattr(rust_of(tokenizer), part)
+    component = getattr(part_of(tokenizer), part)
     return list(steps_in(None if component is None else json.loads(component.__getstate__())))
 
 
@@ -103,31 +103,31 @@ def steps_in(part: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
 
 def normalize(tokenizer: FastTokenizer, text: str) -> str:
     """Return a text as the tokenizer's normalizer changes it."""
-    normalizer = rust_of(tokenizer).normalizer
+    normalizer = part_of(tokenizer).normalizer
     return text if normalizer is None else str(normalizer.normalize_str(text))
 
 
 def split_words(tokenizer: FastTokenizer, text: str) -> list[str]:
     """Return the words into which a tokenizer splits a normalized text, before its model splits them into tokens."""
-    splitter, text = rust_of(tokenizer).pre_tokenizer, normalize(tokenizer, text)
+    splitter, text = part_of(tokenizer).pre_tokenizer, normalize(tokenizer, text)
     return [text] if splitter is None else [word for word, _ in splitter.pre_tokenize_str(text)]
 
 
-def tokens(tokenizer: FastTokenizer, text: str) -> tuple[list[int], list[int | None], list[tuple[int, int]]]:
+def encode(tokenizer: FastTokenizer, text: str) -> tuple[list[int], list[int | None], list[tuple[int, int]]]:
     """Return the id, the word number, and the start and stop of each token of a text, without special tokens."""
-    encoding = rust_of(tokenizer).encode(text, add_special_tokens=False)
+    encoding = part_of(tokenizer).encode(text, add_special_tokens=False)
     return encoding.ids, encoding.word_ids, encoding.offsets
 
 
 def added_tokens(tokenizer: FastTokenizer) -> list[tuple[int, str, bool]]:
     """Return the id and the content of each added token, and True if it is searched for in normalized text."""
-    found = rust_of(tokenizer).get_added_tokens_decoder()
+    found = part_of(tokenizer).get_added_tokens_decoder()
     return [(number, token.content, token.normalized) for number, token in found.items()]
 
 
 def has_token(tokenizer: FastTokenizer, token: str) -> bool:
     """Return True if a token is in the vocabulary."""
-    return rust_of(tokenizer).token_to_id(token) is not None
+    return part_of(tokenizer).token_to_id(token) is not None
 
 
 def number_of_tokens(tokenizer: PreTrainedTokenizerBase | RustTokenizer) -> int:
@@ -137,19 +137,19 @@ def number_of_tokens(tokenizer: PreTrainedTokenizerBase | RustTokenizer) -> int:
 
 def padding_token(tokenizer: FastTokenizer) -> str | None:
     """Return the token with which the tokenizer itself pads; `None` if it does not."""
-    token: str | None = (rust_of(tokenizer).padding or {}).get("pad_token")
+    token: str | None = (part_of(tokenizer).padding or {}).get("pad_token")
     return token
 
 
 def random_setting(tokenizer: FastTokenizer) -> str | None:
     """Return the setting with which a model draws tokens at random, such as "dropout=0.1"; `None` if it has none."""
-    model = rust_of(tokenizer).model
+    model = part_of(tokenizer).model
     return next((f"{name}={value}" for name in ("dropout", "alpha") if (value := getattr(model, name, None))), None)
 
 
 def vocabulary_of(tokenizer: FastTokenizer) -> dict[str, int]:
     """Return the vocabulary, added tokens included; raise `ValueError` if a copy of it would need too much memory."""
-    vocabulary = rust_of(tokenizer).get_vocab()
+    vocabulary = part_of(tokenizer).get_vocab()
     largest = max(vocabulary.values(), default=0)
     if largest > _LARGEST_ID and largest > 2 * len(vocabulary):
         raise value_error(
@@ -164,7 +164,7 @@ def vocabulary_of(tokenizer: FastTokenizer) -> dict[str, int]:
 def remove_state(tokenizer: FastTokenizer) -> None:
     """Turn off the padding and truncation of a tokenizer, which its file or an earlier call may have turned on."""
     # The file of all-MiniLM, for one, truncates to 128 tokens.
-    rust = rust_of(tokenizer)
+    rust = part_of(tokenizer)
     rust.no_padding()
     rust.no_truncation()
 
@@ -172,7 +172,7 @@ def remove_state(tokenizer: FastTokenizer) -> None:
 # ---------------------------------------------------------------------------------------------------- files and copies
 
 
-def rust_from(text: str) -> RustTokenizer:
+def _exact(text: str) -> RustTokenizer:
     """Load a Rust tokenizer from the content of a `tokenizer.json`, with exactly the Unigram scores in it."""
     rust = RustTokenizer.from_str(text)
     copy_scores(text, rust)
@@ -184,7 +184,7 @@ def copy_scores(text: str, tokenizer: FastTokenizer) -> None:
 
     Rust's JSON parser rounds some of them. A tokenizer with another model is not changed.
     """
-    rust = rust_of(tokenizer)
+    rust = part_of(tokenizer)
     if isinstance(rust.model, models.Unigram):
         model = json.loads(text)["model"]
         model["vocab"] = [tuple(entry) for entry in model["vocab"]]
@@ -206,56 +206,46 @@ def copy_of(tokenizer: FastTokenizer, read_original: Callable[[], str | None] = 
         True
     """
     # `PreTrainedTokenizerFast(tokenizer_object=...)` copies in the same way.
-    rust = rust_of(tokenizer)
-    is_sharing = sharing_tokens(vocabulary_of(rust))
-    text = rust.to_str()
-    model_vocabulary = rust.get_vocab(with_added_tokens=False) if is_sharing else {}
-    shared = sharing_tokens(model_vocabulary)
+    rust = part_of(tokenizer)
+    text, is_sharing = rust.to_str(), sharing_tokens(vocabulary_of(rust))
+    vocabulary = rust.get_vocab(with_added_tokens=False) if is_sharing else {}
+    shared = sharing_tokens(vocabulary)
     if not shared:
-        return rust_from(text)
-    content = json.loads(text)
+        return _exact(text)
+    content = {**json.loads(text), "padding": None, "truncation": None}
+    original = json.loads(vars(rust).get(_JSON) or read_original() or "{}")
     model = content["model"]
-    model["vocab"] = dict(sorted(model_vocabulary.items(), key=lambda entry: (entry[1], entry[0])))
+    model["vocab"] = dict(sorted(vocabulary.items(), key=lambda entry: (entry[1], entry[0])))
     if "merges" in model:
-        original = json.loads(vars(rust).get(_JSON) or read_original() or "{}").get("model", {}).get("merges", ())
+        names = original.get("model", {}).get("merges", ())
         prefix = len(model["continuing_subword_prefix"] or "")
-        model["merges"] = _named_merges(model["merges"], original, model_vocabulary, prefix)
-    if not _has_equal_ids(rust, content, shared):
-        if (result := _from_original(rust, content, vars(rust).get(_JSON) or read_original())) is not None:
-            return result
-        number, tokens = next(iter(shared.items()))
-        raise value_error(
-            f"tokens {tokens[0]!r} and {tokens[1]!r} have the same id {number}, and a copy of this tokenizer would "
-            "give other ids",
-            got=counted(len(shared), "id") + " of several tokens",
-            fix="pass the tokenizer's name or folder instead of the object; or give each token an id of its own in "
-            "tokenizer.json",
-        )
-    return rust_from_file(json.dumps({**content, "padding": None, "truncation": None}, ensure_ascii=False, indent=2))
+        model["merges"] = _named_merges(model["merges"], names, vocabulary, prefix)
+    # Only the file has all added tokens, if some of them share an id; but `rust` may have been changed since.
+    tokens_of_file = {name: original[name] for name in ("added_tokens", "model") if name in original}
+    for candidate in (content, {**content, **tokens_of_file}):
+        if _has_equal_ids(rust, candidate, shared):
+            return load(json.dumps(candidate, ensure_ascii=False, indent=2))
+    number, tokens = next(iter(shared.items()))
+    raise value_error(
+        f"tokens {tokens[0]!r} and {tokens[1]!r} have the same id {number}, and a copy of this tokenizer would "
+        "give other ids",
+        got=counted(len(shared), "id") + " of several tokens",
+        fix="pass the tokenizer's name or folder instead of the object; or give each token an id of its own in "
+        "tokenizer.json",
+    )
 
 
-def _from_original(rust: RustTokenizer, content: Mapping[str, Any], original: str | None) -> RustTokenizer | None:
-    """Return a tokenizer with the tokens of the file that `rust` was loaded from; `None` if `rust` has other tokens."""
-    # `content` is the content of `rust`, whose other parts may have been changed since.
-    if original is None:
-        return None
-    tokens = {name: part for name, part in json.loads(original).items() if name in ("added_tokens", "model")}
-    text = json.dumps({**content, **tokens, "padding": None, "truncation": None}, ensure_ascii=False, indent=2)
-    tokenizer = rust_from_file(text)
-    return tokenizer if tokenizer.get_vocab() == rust.get_vocab() else None
-
-
-def rust_from_file(text: str) -> RustTokenizer:
-    """Load a Rust tokenizer as `rust_from` does, for which `to_json` returns all tokens of `text`."""
-    rust = rust_from(text)
+def load(text: str) -> RustTokenizer:
+    """Load a Rust tokenizer as `_exact` does, for which `to_json` returns all tokens of `text`."""
+    rust = _exact(text)
     if sharing_tokens(rust.get_vocab(with_added_tokens=False)):
         vars(rust)[_JSON] = text  # `to_str` would leave tokens out
     return rust
 
 
 def to_json(tokenizer: FastTokenizer, *, pretty: bool = False) -> str:
-    """Return the content of a `tokenizer.json` for a result of `copy_of` or `rust_from_file`."""
-    rust = rust_of(tokenizer)
+    """Return the content of a `tokenizer.json` for a result of `copy_of` or `load`."""
+    rust = part_of(tokenizer)
     text: str = vars(rust).get(_JSON) or rust.to_str(pretty=pretty)
     return text
 
@@ -313,7 +303,7 @@ def _has_equal_ids(rust: RustTokenizer, content: Mapping[str, Any], shared: Mapp
 
 def _ids_or_none(rust: RustTokenizer, text: str) -> list[int] | None:
     try:
-        return tokens(rust, text)[0]
+        return encode(rust, text)[0]
     except BaseException as error:
         if not is_from_rust(error):
             raise
