@@ -224,7 +224,7 @@ def _with_rust_part(tokenizer: PreTrainedTokenizerBase, content: bytes | None) -
     if tokenizer.is_fast and content is not None:
         rust.remove_state(tokenizer)
         if rust.to_json(tokenizer, pretty=True) != content.decode():
-            replace_rust_part(tokenizer, rust.load(content.decode()))
+            replace_rust_part(tokenizer, rust.load_json(content.decode()))
             rust.remove_state(tokenizer)
     return tokenizer
 
@@ -241,7 +241,7 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     raw: rust.RustTokenizer | None = None
     try:
         if bare.is_file() and (bare == path or not (path / CONFIG).is_file()):
-            raw = rust.load(read_whole(bare).decode())
+            raw = rust.load_json(read_whole(bare).decode())
         else:
             tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
     except Exception as error:  # OSError, ValueError, or a bare Exception from Rust

@@ -146,8 +146,8 @@ class Pieces:
         around = rust.normalize(self._tokenizer, left + right)
         if any(token in left + right for token in self._added) or any(token in around for token in self._normalized):
             return False
-        ids, words, spans = rust.encode(self._tokenizer, left + right)
-        first, second = rust.encode(self._tokenizer, left)[0], rust.encode(self._tokenizer, right)[0]
+        ids, words, spans = rust.encode_text(self._tokenizer, left + right)
+        first, second = rust.encode_text(self._tokenizer, left)[0], rust.encode_text(self._tokenizer, right)[0]
         if not (first and second) or ids != first + second:
             return False
         after = len(first)

@@ -52,7 +52,7 @@ class TokenizersBackend:
 
     def __init__(self, json: str, *, split_special_tokens: bool = False, is_split_into_words: bool = False) -> None:
         self.name = f"tokenizers {version('tokenizers')}"
-        self.rust = _exact(json)
+        self.rust = _rust_from(json)
         remove_state(self.rust)
         self.rust.encode_special_tokens = split_special_tokens  # this setting is not stored in the JSON
         self._is_split_into_words = is_split_into_words
@@ -113,7 +113,7 @@ def split_words(tokenizer: FastTokenizer, text: str) -> list[str]:
     return [text] if splitter is None else [word for word, _ in splitter.pre_tokenize_str(text)]
 
 
-def encode(tokenizer: FastTokenizer, text: str) -> tuple[list[int], list[int | None], list[tuple[int, int]]]:
+def encode_text(tokenizer: FastTokenizer, text: str) -> tuple[list[int], list[int | None], list[tuple[int, int]]]:
     """Return the id, the word number, and the start and stop of each token of a text, without special tokens."""
     encoding = part_of(tokenizer).encode(text, add_special_tokens=False)
     return encoding.ids, encoding.word_ids, encoding.offsets
@@ -172,7 +172,7 @@ def remove_state(tokenizer: FastTokenizer) -> None:
 # ---------------------------------------------------------------------------------------------------- files and copies
 
 
-def _exact(text: str) -> RustTokenizer:
+def _rust_from(text: str) -> RustTokenizer:
     """Load a Rust tokenizer from the content of a `tokenizer.json`, with exactly the Unigram scores in it."""
     rust = RustTokenizer.from_str(text)
     copy_scores(text, rust)
@@ -211,7 +211,7 @@ def copy_of(tokenizer: FastTokenizer, read_original: Callable[[], str | None] = 
     vocabulary = rust.get_vocab(with_added_tokens=False) if is_sharing else {}
     shared = sharing_tokens(vocabulary)
     if not shared:
-        return _exact(text)
+        return _rust_from(text)
     content = {**json.loads(text), "padding": None, "truncation": None}
     original = json.loads(vars(rust).get(_JSON) or read_original() or "{}")
     model = content["model"]
@@ -224,7 +224,7 @@ def copy_of(tokenizer: FastTokenizer, read_original: Callable[[], str | None] = 
     tokens_of_file = {name: original[name] for name in ("added_tokens", "model") if name in original}
     for candidate in (content, {**content, **tokens_of_file}):
         if _has_equal_ids(rust, candidate, shared):
-            return load(json.dumps(candidate, ensure_ascii=False, indent=2))
+            return load_json(json.dumps(candidate, ensure_ascii=False, indent=2))
     number, tokens = next(iter(shared.items()))
     raise value_error(
         f"tokens {tokens[0]!r} and {tokens[1]!r} have the same id {number}, and a copy of this tokenizer would "
@@ -235,16 +235,16 @@ def copy_of(tokenizer: FastTokenizer, read_original: Callable[[], str | None] = 
     )
 
 
-def load(text: str) -> RustTokenizer:
-    """Load a Rust tokenizer as `_exact` does, for which `to_json` returns all tokens of `text`."""
-    rust = _exact(text)
+def load_json(text: str) -> RustTokenizer:
+    """Load a Rust tokenizer as `_rust_from` does, for which `to_json` returns all tokens of `text`."""
+    rust = _rust_from(text)
     if sharing_tokens(rust.get_vocab(with_added_tokens=False)):
         vars(rust)[_JSON] = text  # `to_str` would leave tokens out
     return rust
 
 
 def to_json(tokenizer: FastTokenizer, *, pretty: bool = False) -> str:
-    """Return the content of a `tokenizer.json` for a result of `copy_of` or `load`."""
+    """Return the content of a `tokenizer.json` for a result of `copy_of` or `load_json`."""
     rust = part_of(tokenizer)
     text: str = vars(rust).get(_JSON) or rust.to_str(pretty=pretty)
     return text
@@ -303,7 +303,7 @@ def _has_equal_ids(rust: RustTokenizer, content: Mapping[str, Any], shared: Mapp
 
 def _ids_or_none(rust: RustTokenizer, text: str) -> list[int] | None:
     try:
-        return encode(rust, text)[0]
+        return encode_text(rust, text)[0]
     except BaseException as error:
         if not is_from_rust(error):
             raise
