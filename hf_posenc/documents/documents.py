@@ -18,7 +18,7 @@ from .._common.errors import value_error
 from ..packing import pack
 from ..ragged import Ragged, offsets_of, run_indices, runs
 from .names import SUPERVISION
-from .truncation import Limits, Truncation, truncate
+from .truncation import Limits, truncate
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,15 +200,15 @@ class Documents:
 
     def truncate(self, limits: Limits, *, side: str = "right") -> Documents:
         """Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`."""
-        given = self.ids.lengths
-        strategy: Truncation = "longest_first" if limits.truncates else "do_not_truncate"  # no row is a pair
-        parts = truncate([given], replace(limits, truncation=strategy), side=side)
+        if not limits.truncates:
+            return self
+        parts = truncate([self.ids.lengths], replace(limits, truncation="longest_first"), side=side)  # no row is a pair
         if not parts.starts:
             return self
         lengths, sizes = parts.lengths[0], None
         if self.sizes is not None:
             document = np.repeat(np.arange(len(self.sizes.values)), self.sizes.values)
-            sizes = runs(parts.of(0, Ragged(document, given)), lengths)
+            sizes = runs(parts.of(0, Ragged(document, self.ids.lengths)), lengths)
         return self.replaced(
             columns={name: Ragged(parts.of(0, column), lengths) for name, column in self.columns.items()},
             sample=self.sample[parts.sample],

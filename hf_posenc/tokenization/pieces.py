@@ -170,7 +170,7 @@ def _reason(tokenizer: rust.FastTokenizer) -> str | None:
     splitters = rust.steps(tokenizer, "pre_tokenizer")
     if not splitters:
         return "it has no pre-tokenizer"
-    if rust.random_setting(tokenizer):
+    if rust.dropout(tokenizer):
         return "its tokens are drawn at random"
     for part in rust.steps(tokenizer, "normalizer"):
         replaces_runs = part["type"] == "Replace" and part["content"] and _is_run(part["pattern"])

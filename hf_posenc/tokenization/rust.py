@@ -141,10 +141,10 @@ def padding_token(tokenizer: FastTokenizer) -> str | None:
     return token
 
 
-def random_setting(tokenizer: FastTokenizer) -> str | None:
-    """Return the setting with which a model draws tokens at random, such as "dropout=0.1"; `None` if it has none."""
-    model = part_of(tokenizer).model
-    return next((f"{name}={value}" for name in ("dropout", "alpha") if (value := getattr(model, name, None))), None)
+def dropout(tokenizer: FastTokenizer) -> float | None:
+    """Return the share of merges that a BPE leaves out at random; `None` for other models."""
+    share: float | None = getattr(part_of(tokenizer).model, "dropout", None)
+    return share
 
 
 def vocabulary_of(tokenizer: FastTokenizer) -> dict[str, int]:
