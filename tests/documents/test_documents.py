@@ -121,12 +121,12 @@ def test_truncated_rows_know_their_documents_and_the_places_of_their_tokens(
         ]
     )
     ids = Ragged.from_rows(rows)
-    whole = Documents({"input_ids": ids}, np.arange(len(rows)), sizes=sizes)
-    overflow = data.draw(st.booleans())
-    made = whole.truncate(Limits(limit, overflow=overflow), side=side)
+    whole = Documents({"input_ids": ids}, np.arange(len(rows)) + 5, truncated=1, sizes=sizes)
+    overflow, strategy = data.draw(st.booleans()), data.draw(st.sampled_from(["longest_first", "only_second"]))
+    made = whole.truncate(Limits(limit, strategy, overflow=overflow), side=side)
     numbers, places = lists(whole.document_ids), lists(whole.token_places)
     start = np.zeros(len(rows), int)
-    got = zip(lists(made.ids), lists(made.token_places), lists(made.document_ids), made.sample.tolist(), strict=True)
+    got = zip(lists(made.ids), lists(made.token_places), lists(made.document_ids), made.sample - 5, strict=True)
     for tokens, place, document, row in got:
         begin = start[row] if overflow or side == "right" else max(len(rows[row]) - limit, 0)
         if overflow and side == "left":
@@ -137,7 +137,7 @@ def test_truncated_rows_know_their_documents_and_the_places_of_their_tokens(
         assert document == [number - first for number in numbers[row][begin : begin + len(tokens)]]
         start[row] += len(tokens)
     assert start.tolist() == [len(row) if overflow else min(len(row), limit) for row in rows]
-    assert made.truncated == (0 if overflow else sum(len(row) > limit for row in rows))
+    assert made.truncated == 1 + (0 if overflow else sum(len(row) > limit for row in rows))
 
 
 @given(rows=DOCUMENTS, capacity=st.integers(12, 20), seed=st.none() | st.integers(0, 3), first=st.integers(0, 2))
