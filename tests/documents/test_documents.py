@@ -327,6 +327,7 @@ def test_a_slow_tokenizer_splits_long_lists_of_words(slow: PreTrainedTokenizerBa
     assert got.sample.tolist() == [0] * len(want) + [1]
     assert got.columns.get("token_type_ids") is not None
     assert not got.columns.get("token_type_ids").values.any()
+    assert got.truncated == 0
 
 
 def test_a_slow_tokenizer_refuses_long_pairs_with_overflow_and_lone_surrogates(slow: PreTrainedTokenizerBase) -> None:
