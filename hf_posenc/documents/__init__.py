@@ -5,6 +5,10 @@ of given rows. NumPy only.
 """
 
 from .documents import Documents as Documents
+from .documents import Limits as Limits
+from .documents import Parts as Parts
+from .documents import Truncation as Truncation
+from .documents import kept_parts as kept_parts
 from .documents import pack_rows as pack_rows
 from .foreign import FOREIGN as FOREIGN
 from .foreign import is_foreign_ids as is_foreign_ids
@@ -27,5 +31,3 @@ from .reading import number_tokens as number_tokens
 from .reading import read_documents as read_documents
 from .reading import read_mask as read_mask
 from .reading import without_padding_at_end as without_padding_at_end
-from .truncation import Limits as Limits
-from .truncation import Truncation as Truncation

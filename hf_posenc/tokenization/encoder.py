@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from .._common.compat import switch_mode
 from .._common.errors import value_error
-from ..documents import Documents, Limits
-from ..documents.truncation import Parts, truncate
+from ..documents import Documents, Limits, Parts, kept_parts
 from ..ragged import Ragged, lock_free_cache, run_indices
 from .backends import Backend, BackendName, DifferentIds, choose_backend
 from .call_encoder import CallEncoder, Text, check_surrogates
@@ -172,7 +171,7 @@ def make_rows(
         array([[101,   7,   8, 102],
                [101,   5, 102,   0]])
     """
-    parts = truncate([text["input_ids"].lengths for text in texts], limits, special=template.special, side=side)
+    parts = kept_parts([text["input_ids"].lengths for text in texts], limits, special=template.special, side=side)
     row_lengths = sum(parts.lengths[1:], parts.lengths[0] + template.special)
     if len(template.ids) == 1:  # rows are texts, without special tokens
         piece_lengths = row_lengths

@@ -44,13 +44,13 @@ class WatchedTokenizer:
         except TypeError:  # tokenizers.Tokenizer before 0.23
             self._tokenizer = lambda: tokenizer
         self._before = self._settings()
-        number, stored, tokens = _values(tokenizer)
-        self._values = number, stored, None if tokens is None else dict(tokens)
+        values = _values(tokenizer)
+        self._values = values and (*values[:2], dict(values[2]))
 
     def changes(self) -> list[str]:
         """Return the settings that differ now, as text."""
         tokenizer = self._tokenizer()
-        if tokenizer is None or (self._values[2] is not None and _values(tokenizer) == self._values):
+        if tokenizer is None or (self._values is not None and _values(tokenizer) == self._values):
             return []
         now = self._settings() or self._before
         return [
@@ -67,11 +67,12 @@ class WatchedTokenizer:
         return {"vocabulary size": number_of_tokens(tokenizer), **has}
 
 
-def _values(tokenizer: Any) -> tuple[int, tuple[Any, ...], dict[str, Any] | None]:
-    """Return the values from which the settings are read: number of tokens, attributes, special tokens (or `None`)."""
+def _values(tokenizer: Any) -> tuple[int, tuple[Any, ...], dict[str, Any]] | None:
+    """Return the values from which the settings are read: number of tokens, attributes, special tokens."""
     # They are compared in each call: reading the settings takes ten times as long.
-    stored, number = vars(tokenizer), number_of_tokens(tokenizer)
+    stored = vars(tokenizer)
+    tokens = stored_special_tokens(stored)
     try:
-        return number, _stored_values(stored), stored_special_tokens(stored)
-    except KeyError:  # a setting that a class computes, or a tokenizer of tokenizers
-        return number, (), None
+        return None if tokens is None else (len(tokenizer), _stored_values(stored), tokens)
+    except KeyError:  # a setting that a class computes
+        return None
