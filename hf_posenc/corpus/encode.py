@@ -27,6 +27,7 @@ from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.settings import Settings, refuse_unknown
 from ..tokenization import to_files
 from ..tokenization.loading import SharedTokenizer, private_copy
+from ..tokenization.rust import dropout
 from .engines import run_in_processes, run_on_ray
 from .output import JOB, MANIFEST, TOKENIZER, Output, Report
 from .reading import Reading, RemoteFiles, Slices, open_inputs
@@ -296,10 +297,9 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
         )
     if collate.packing == "flat":
         raise value_error("stored rows have a length", got='packing="flat"', fix="packing=True, max_length=2048")
-    rust = getattr(collate.tokenizer, "backend_tokenizer", None)
-    if dropout := getattr(getattr(rust, "model", None), "dropout", None):
+    if collate.tokenizer.is_fast and (share := dropout(collate.tokenizer)):
         rule = "each run of a job makes the same shards, and this tokenizer draws tokens at random"
-        raise value_error(rule, got=f"dropout={dropout}", fix="tokenizer.backend_tokenizer.model.dropout = None")
+        raise value_error(rule, got=f"dropout={share}", fix="tokenizer.backend_tokenizer.model.dropout = None")
     return collate
 
 

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from .._common.errors import value_error
+from ..tokenization.rust import to_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -171,7 +172,7 @@ def _in_page(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, Any] | None,
     ids = tokenizer.get_vocab()
     if len(set(ids.values())) < len(ids):
         return None, "several of its tokens have the same id"
-    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts = json.loads(to_json(tokenizer))
     model, normalizer, splitter = parts["model"], parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
     if len(ids) > _MOST_TOKENS:
         return None, f"it has {len(ids):,} tokens, and the page takes at most {_MOST_TOKENS:,}"
