@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import re
 import shlex
+import sys
 import warnings
 import webbrowser
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,18 @@ from typing import Annotated, Any
 
 import typer
 
-from .._common.errors import message_of, shorten, value_error
+from .._common.errors import BadDataError, bad_data_error, message_of, shorten, value_error
 from .._common.files import check_suffix, no_such_file, write_output
-from .common import DefaultTokenizer, Tokenizer, default_tokenizer
+from .common import (
+    DefaultTokenizer,
+    Format,
+    Loading,
+    Tokenizer,
+    arguments_of,
+    default_tokenizer,
+    in_shell,
+    options_of,
+)
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, read_lines, show
 from .plot import pictures
@@ -96,6 +106,8 @@ def labels(
         str | None, typer.Option(help="Token that ends an answer; by default the tokenizer's.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the data set, such as train.")] = None,
+    format: Format = None,
+    loading: Loading = None,
     text_column: Annotated[
         str | None, typer.Option(help="Column of texts or conversations; by default text, messages or prompt.")
     ] = None,
@@ -120,7 +132,7 @@ def labels(
 
     screen = Screen()
     try:
-        rows, _ = open_inputs(data, Reading(split=split))
+        rows, _ = open_inputs(data, Reading(split=split, format=format, arguments=arguments_of(loading)))
         if isinstance(rows, RemoteFiles):
             files = rows
             tables = [table for part in range(len(files)) for _, table in files.tables(part)]
@@ -133,7 +145,7 @@ def labels(
         if message_of(error) is not None:
             raise
         fix = "a file, or a folder, of texts, conversations, or rows with input_ids and labels"
-        raise value_error(f"{data} cannot be read as rows", got=shorten(str(error)), fix=fix) from error
+        raise bad_data_error(f"{data} cannot be read as rows", got=shorten(str(error)), fix=fix) from error
     screen.say(str(report))
     if report.problems:
         raise typer.Exit(1)
@@ -149,6 +161,7 @@ def _collated(
         raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=command)
     from ..collator import DataCollatorWithPositionalEncoding
     from ..collator.formats import format_columns
+    from ..corpus.shards import placed
     from ..documents import SUPERVISION
 
     wanted = (text_column,) if text_column is not None else format_columns(names, ("text",))
@@ -172,12 +185,9 @@ def _collated(
         return shorten(collate.tokenizer.decode(kept), 400)
 
     for first in range(0, len(rows), _ROWS):
-        try:
-            batch = batch_of(given := rows[first : first + _ROWS])
-        except (ValueError, TypeError):
-            if first:
-                screen.complain(f"rows are numbered from row {first:,} on:")
-            raise
+        given = rows[first : first + _ROWS]
+        with placed(first, min(_ROWS, len(rows) - first)):
+            batch = batch_of(given)
         if not first:
             screen.say(f"trained on in row 0: {trained(batch)}")
             template = str(collate.tokenizer.chat_template)
@@ -277,20 +287,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Traceback (most recent call last):
         SystemExit: 2
     """
-    screen = Screen()
+    screen, program = Screen(), typer.main.get_command(app)
+
+    def said(error: BaseException) -> str:
+        words = sys.argv[1:] if arguments is None else arguments
+        return in_shell(message_of(error) or str(error), options_of(program, words))
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             warnings.simplefilter("ignore", DeprecationWarning)  # those of pyparsing are UserWarnings, too
-            warnings.showwarning = lambda message, *_, **__: screen.complain(f"note: {message}")
-            app(args=arguments, prog_name="hf-posenc")
+            warnings.showwarning = lambda message, *_, **__: screen.complain(f"note: {said(message)}")
+            program(args=arguments, prog_name="hf-posenc")
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         # Errors with messages of explain() are about the arguments. Any other error is a bug of this package and keeps
         # its traceback.
         if not isinstance(error, OSError) and message_of(error) is None:
             raise
-        screen.complain(str(error))
-        raise SystemExit(2) from None
+        screen.complain(said(error))
+        raise SystemExit(_status(error)) from None
+
+
+def _status(error: Exception) -> int:
+    """Return 1 for bad data, 75 for what may work later, and 2 for a wrong command or an input that is missing."""
+    is_wrong = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
+    if isinstance(error, OSError | RuntimeError) and not is_wrong:
+        return 75  # EX_TEMPFAIL of sysexits.h
+    return 1 if isinstance(error, BadDataError) else 2
 
 
 def _print_version(value: bool) -> None:

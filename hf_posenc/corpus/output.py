@@ -18,11 +18,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from .._common.errors import explain, value_error
+from .._common.errors import counted, explain, message_of, value_error
 from .._common.files import atomic_write
 from .reading import file_system
 
 JOB, MANIFEST, CARD, TOKENIZER = "job.json", "manifest.json", "README.md", "tokenizer"
+SHARD = "data/shard-{:06d}.parquet"  # names sort in the order of the rows
 RECORD = b"hf_posenc"  # key in the footer of a shard
 _VERSION = "version of "  # beginning of keys in `job.json`
 _SUMS = ("rows", "documents", "tokens", "cut", "blank", "bad", "padded")
@@ -150,8 +151,24 @@ class Output:
         return found
 
     @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Raise `OSError` with this output for an error of its disk or, at an address, of any class of its library."""
+        try:
+            yield
+        except Exception as error:
+            if message_of(error) is not None or not (isinstance(error, OSError) or self.folder is None):
+                raise
+            got = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            if self.folder is not None:
+                got += f"; {counted(len(self.shards()), 'shard')} are written"
+            rule, fix = f"the output {self} cannot be read or written", "when it can be, the same command continues"
+            raise OSError(explain(rule, got=got, fix=fix)) from error
+
+    @contextmanager
     def locked(self, part: str) -> Iterator[None]:
         """Lock a local folder, so that no second run writes the same part. An address has no lock."""
+        if self.exists("tokenizer_config.json") or self.exists("tokenizer.json"):
+            raise value_error(f"the output {self} holds a tokenizer", fix="another output: a new folder")
         if self.folder is None:
             yield
             return
