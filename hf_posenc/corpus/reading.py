@@ -34,6 +34,8 @@ _BUILDERS = {  # suffixes of files, and the builders of `datasets` that read the
     **{".parquet": "parquet", ".arrow": "arrow"},
 }
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+OTHER_ENCODING = 'loading={"encoding": "latin-1"}, if that is the encoding of the file'
+_OR_TEXTS = 'check the name; for texts themselves, datasets.Dataset.from_dict({"text": texts})'
 _NO_ROWS = "there are no rows in the inputs"
 _ROWS, _BYTES = 10_000, 8 << 20  # largest table that is tokenized at once
 
@@ -275,12 +277,15 @@ def check_path(name: str) -> list[str]:
     Raise `FileNotFoundError` if there is no such file.
     """
     path = Path(name).expanduser()
-    if path.is_file():
-        return [str(path)]
-    if path.is_dir() or "://" in name:
-        return []
+    try:
+        if path.is_file():
+            return [str(path)]
+        if path.is_dir() or "://" in name:
+            return []
+    except OSError as error:  # a text is too long for a name
+        raise FileNotFoundError(explain("an input is no local file", got=shorten(name), fix=_OR_TEXTS)) from error
     found = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())  # noqa: PTH207
-    if not found and (is_path(name) or _suffix(name) in _BUILDERS or glob.has_magic(name)):
+    if not found and (is_path(name) or _suffix(name) in _BUILDERS or (glob.has_magic(name) and " " not in name)):
         raise FileNotFoundError(no_such_file(name))
     return found
 
@@ -313,14 +318,12 @@ def _folder_or_name(item: str, reading: Reading) -> Dataset:
             return _split_of(datasets.load_from_disk(path), reading.split)
         builder = str(datasets.load_dataset_builder(path, reading.config).info.builder_name)
     except (datasets.exceptions.DatasetsError, OSError, json.JSONDecodeError) as error:
-        got = shorten(str(error))
+        rule, fix = f"{item} is no local file, and not found", _OR_TEXTS
         if folder.is_dir():
             rule, fix = f"`datasets` cannot open {item}", "check the name and format="
-            raise FileNotFoundError(explain(rule, got=got, fix=fix)) from error
-        fix = 'check the name; for texts themselves, datasets.Dataset.from_dict({"text": texts})'
-        if isinstance(error, ConnectionError) and not datasets.config.HF_HUB_OFFLINE:
-            raise OSError(explain(f"{item} is no local file, and the Hub does not answer", got=got, fix=fix)) from error
-        raise FileNotFoundError(explain(f"{item} is no local file, and not found", got=got, fix=fix)) from error
+        may_come = isinstance(error, ConnectionError) and not datasets.config.HF_HUB_OFFLINE
+        kind = OSError if may_come else FileNotFoundError
+        raise kind(explain(rule, got=shorten(str(error)), fix=fix)) from error
     settings = reading.settings(builder) if builder in _BUILDERS.values() else dict(reading.arguments)
     return _split_of(_loaded(path, None, {**settings, "name": reading.config}), reading.split)
 
@@ -449,7 +452,9 @@ def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, A
         except Exception as raised:
             cause = raised
         if isinstance(cause, UnicodeDecodeError):
-            fix = 'the encoding of the file, such as loading={"encoding": "latin-1"}'
+            fix = OTHER_ENCODING
+            if builder == "text":  # the others do not read on
+                fix += '; loading={"encoding_errors": "replace"} for single wrong bytes'
         elif line:
             fix = "mend or delete this line"
         elif builder == "csv":

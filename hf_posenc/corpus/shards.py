@@ -19,6 +19,7 @@ from ..collator.pipeline import tokenize
 from ..collator.targets import with_labels
 from ..ragged import Ragged
 from .output import RECORD, SHARD, Output
+from .reading import OTHER_ENCODING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,7 +156,7 @@ def placed(first: int, count: int) -> Iterator[None]:
         yield
     except UnicodeDecodeError as error:  # Arrow reads any bytes from JSON
         where = f"a text in rows {first:,} to {first + count - 1:,} of the input is not UTF-8"
-        raise bad_data_error(where, got=error, fix='loading={"encoding": "latin-1"}') from error
+        raise bad_data_error(where, got=error, fix=OTHER_ENCODING) from error
     except (ValueError, TypeError) as error:
         if (message := message_of(error)) is None:
             raise

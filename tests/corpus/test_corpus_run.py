@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -247,8 +248,13 @@ def test_parts_of_a_job_are_written_apart_and_the_last_one_finishes_it(
     wordpiece: Any, rows: datasets.Dataset, tmp_path: Path
 ) -> None:
     encode(rows, wordpiece, tmp_path / "whole", **SETTINGS)
-    reports = [encode(rows, wordpiece, tmp_path / "parts", part=f"{k}/3", **SETTINGS) for k in (2, 3, 1)]
-    assert [(len(report.shards), report.finished) for report in reports] == [(1, False), (2, False), (4, True)]
+    for k, count, left in ((2, 1, ["1/3", "3/3"]), (3, 2, ["1/3"]), (1, 4, [])):
+        report = encode(rows, wordpiece, tmp_path / "parts", part=f"{k}/3", **SETTINGS)
+        assert (len(report.shards), report.finished) == (count, not left)
+        if left:
+            with pytest.raises(ValueError, match="are missing") as raised:
+                verify(tmp_path / "parts")
+            assert re.findall(r'part="(.*?)"', str(raised.value)) == left
     assert sums(tmp_path / "parts") == sums(tmp_path / "whole")
     assert verify(tmp_path / "parts") == []
     with pytest.raises(FileNotFoundError, match="there is no file or folder"):
@@ -332,11 +338,17 @@ def test_a_full_disk_stops_the_run_which_goes_on_later(
         whole(self, *args)
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=r"(?s)the output /.*No space left on device; 2 shards are written.*continues"):
         encode(rows, wordpiece, tmp_path, **SETTINGS)
     assert len(sums(tmp_path)) == 2
+    with pytest.raises(ValueError, match="2 of 4 shards are missing\n  fix: the same encode "):
+        verify(tmp_path)
     assert not list((tmp_path / "data").glob(".*"))
     assert encode(rows, wordpiece, tmp_path, **SETTINGS).finished
+    (tmp_path / "a.txt").write_text("I ride bike\n")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "a.txt" / "cache")
+    with pytest.raises(OSError, match=r"(?s)into its cache.*a\.txt/cache: Not a directory.*HF_DATASETS_CACHE"):
+        encode(tmp_path / "a.txt", wordpiece, tmp_path / "b", **SETTINGS)
 
 
 def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this_machine(
@@ -347,6 +359,10 @@ def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this
     loaded = datasets.load_dataset(str(out), split="train")
     assert loaded.column_names == ["input_ids", "length", "n"]
     assert C(str(out / "tokenizer")).batch(loaded[:2])["input_ids"].shape[0] == 2
+    with pytest.raises(ValueError, match=r"fix: '/.*out/tokenizer'$"):
+        C(str(out))
+    with pytest.raises(ValueError, match="out/tokenizer holds a tokenizer"):
+        encode(rows, bert_folder, out / "tokenizer", **SETTINGS)
     card, job = (out / "README.md").read_text(), json.loads((out / "job.json").read_text())
     assert f"{report.totals['tokens']:,} token ids of {len(rows):,} documents" in card
     assert job["tokenizer"] == bert_folder.name
