@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 import re
-import shlex
 import sys
 import warnings
 import webbrowser
@@ -20,16 +19,7 @@ import typer
 
 from .._common.errors import BadDataError, bad_data_error, message_of, shorten, value_error
 from .._common.files import check_suffix, no_such_file, write_output
-from .common import (
-    DefaultTokenizer,
-    Format,
-    Loading,
-    Tokenizer,
-    arguments_of,
-    default_tokenizer,
-    in_shell,
-    options_of,
-)
+from .common import DefaultTokenizer, Format, Loading, Tokenizer, arguments_of, default_tokenizer, in_shell
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, read_lines, show
 from .plot import pictures
@@ -139,7 +129,7 @@ def labels(
             rows = datasets.Dataset(pa.concat_tables(tables))
         given: Any = rows
         if "input_ids" not in rows.column_names or {"labels", *SUPERVISION}.isdisjoint(rows.column_names):
-            given = _collated(rows, data, tokenizer, text_column, max_length, screen)
+            given = _collated(rows, tokenizer, text_column, max_length, screen)
         report = audit.labels(given, tokenizer, end_token=end_token)
     except ValueError as error:  # of datasets or Arrow, which read the rows now
         if message_of(error) is not None:
@@ -152,13 +142,13 @@ def labels(
 
 
 def _collated(
-    rows: Any, data: str, tokenizer: str | None, text_column: str | None, max_length: int | None, screen: Screen
+    rows: Any, tokenizer: str | None, text_column: str | None, max_length: int | None, screen: Screen
 ) -> Iterator[dict[str, Any]]:
     """Yield batches with `labels`, or with masks of the trained tokens, and print those of the first row."""
     names = rows.column_names
-    command = f"hf-posenc labels {shlex.quote(data)} --tokenizer {shlex.quote(tokenizer or 'NAME_OR_FOLDER')}"
     if tokenizer is None:
-        raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=command)
+        fix = "--tokenizer NAME_OR_FOLDER"
+        raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=fix)
     from ..collator import DataCollatorWithPositionalEncoding
     from ..collator.formats import format_columns
     from ..corpus.shards import placed
@@ -167,7 +157,7 @@ def _collated(
     wanted = (text_column,) if text_column is not None else format_columns(names, ("text",))
     if wanted[0] not in names and "input_ids" not in names:
         texts = [name for name, kind in rows.features.items() if getattr(kind, "dtype", "") == "string"]
-        fix = f"{command} --text-column {shlex.quote((texts or names)[0])}"
+        fix = f"text_column={(texts or names)[0]!r}"
         raise value_error(f"no column {text_column or 'messages, text or prompt'}", got=f"columns {names}", fix=fix)
     settings: dict[str, Any] = {} if text_column is None else {"text_column": text_column}
     collate = DataCollatorWithPositionalEncoding(
@@ -290,8 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     screen, program = Screen(), typer.main.get_command(app)
 
     def said(error: BaseException) -> str:
-        words = sys.argv[1:] if arguments is None else arguments
-        return in_shell(message_of(error) or str(error), options_of(program, words))
+        return in_shell(message_of(error) or str(error), program, sys.argv[1:] if arguments is None else arguments)
 
     try:
         with warnings.catch_warnings():
@@ -305,15 +294,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not isinstance(error, OSError) and message_of(error) is None:
             raise
         screen.complain(said(error))
-        raise SystemExit(_status(error)) from None
-
-
-def _status(error: Exception) -> int:
-    """Return 1 for bad data, 75 for what may work later, and 2 for a wrong command or an input that is missing."""
-    is_wrong = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
-    if isinstance(error, OSError | RuntimeError) and not is_wrong:
-        return 75  # EX_TEMPFAIL of sysexits.h
-    return 1 if isinstance(error, BadDataError) else 2
+        is_wrong = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
+        may_work_later = isinstance(error, OSError | RuntimeError) and not is_wrong
+        raise SystemExit(75 if may_work_later else 1 if isinstance(error, BadDataError) else 2) from None
 
 
 def _print_version(value: bool) -> None:

@@ -91,59 +91,54 @@ def default_tokenizer() -> tuple[Any, str]:
     return default_bpe() if folder is None else (folder, f"WordPiece of {BERT}")
 
 
-def options_of(program: Any, words: Sequence[str]) -> dict[str, Any]:
-    """Return the options of the command that a command line begins with, by the names of their settings."""
+# The name of a setting, with "_", or before "=" without a value.
+_NAME = re.compile(r"(?<![\w./'\"-])([a-z]+_[a-z_]+|[a-z]+(?==))=?(?!\w|\.\w|[/'\"(=])")
+
+
+def in_shell(message: str, program: Any, words: Sequence[str]) -> str:
+    """Return a message with options of the command of a command line in place of settings.
+
+    "in Python" comes before other code of its fix.
+    """
+    if not isinstance(message, Message):
+        return message
     command = program
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
     commands = [program.commands["encode"], command] if command.name == "verify" else [command]  # "encode again, ..."
     options = {each.name: each for one in commands for each in one.params if each.param_type_name == "option"}
-    return options | {f"{name}s": each for name, each in options.items() if each.multiple}
+    options |= {f"{name}s": each for name, each in options.items() if each.multiple}
 
-
-# A word that may be the name of a setting; "=" without a value belongs to it.
-_WORD = re.compile(r"(?<![\w./'\"-])([a-z_]+)(=?)(?!\w|\.\w|[/'\"(=])")
-
-
-def in_shell(message: str, options: Mapping[str, Any]) -> str:
-    """Return a message with options in place of settings; "in Python" comes before other code of its fix."""
-    if not isinstance(message, Message):
-        return message
-
-    def said(text: str, *, is_fix: bool = False, is_got: bool = False) -> str:
-        def named(match: re.Match[str]) -> str:
-            name, equals = match.groups()
-            is_setting = equals or (match.string.startswith(": ", match.end()) if is_got else "_" in name)
-            return str(options[name].opts[0]) if is_setting and name in options else match[0]
+    def said(text: str, *, is_fix: bool = False) -> str:
+        def words_of(text: str) -> str:
+            return _NAME.sub(lambda match: options[match[1]].opts[0] if match[1] in options else match[0], text)
 
         made, done = "", 0
         ends = [match.start() for match in re.finditer(r"[\s,;:)]|$", text)]
         for begin in (match.start() for match in re.finditer(r"(?<!\S)\S", text)):
             for end in reversed(ends):  # as many words as are code
-                if done <= begin < end and (piece := _code(text[begin:end], options)):
-                    is_way = is_fix and piece == text[begin:end] and re.search(r"(^|[,;:] |\b(or|and) )$", text[:begin])
-                    made += _WORD.sub(named, text[done:begin]) + "in Python " * bool(is_way) + piece
+                if done <= begin < end and (code := _options(text[begin:end], options)):
+                    is_way = is_fix and code == text[begin:end] and re.search(r"(^|[,;:] |\b(or|and) )$", text[:begin])
+                    made += words_of(text[done:begin]) + "in Python " * bool(is_way) + code
                     done = end
-        return made + _WORD.sub(named, text[done:])
+        return made + words_of(text[done:])
 
-    got = None if message.got is None else said(message.got, is_got=True)
-    return explain(said(message.rule), got=got, fix=None if message.fix is None else said(message.fix, is_fix=True))
+    got, fix = message.got and said(message.got), message.fix and said(message.fix, is_fix=True)
+    return explain(said(message.rule), got=got, fix=fix)
 
 
-def _code(text: str, options: Mapping[str, Any]) -> str | None:
+def _options(text: str, options: Mapping[str, Any]) -> str | None:
     """Return options for settings such as `a=1, b="x"`, other code as it is, and `None` for words."""
     is_assignment = re.match(r"[\w.]+ = ", text)
-    if text.endswith(","):
-        return None
     try:
         call: Any = ast.parse(text if is_assignment else f"_({text})").body[0]
         values, settings = ([], []) if is_assignment else (call.value.args, call.value.keywords)
     except (SyntaxError, ValueError, AttributeError):
         return None
-    if values or not settings:
-        is_code = is_assignment or ([type(each) for each in values] == [ast.Call] and not re.match(r"\w+ ", text))
+    if text.endswith(",") or values or not settings:
+        is_code = is_assignment or ([type(each) for each in values] == [ast.Call] and not re.match(r"\w+ |.*,$", text))
         return text if is_code else None
-    words = []
+    made = []
     for each in settings:
         try:
             value = ast.literal_eval(each.value)
@@ -152,16 +147,14 @@ def _code(text: str, options: Mapping[str, Any]) -> str | None:
         option = options.get(each.arg)
         if option is None or isinstance(value, bool) != option.is_flag:
             return text
-        flag = option.opts[0]
-        if option.is_flag:
-            words.append(flag if value else [*option.secondary_opts, f"without {flag}"][0])
-        elif value is None or value in ((), [], {}):
-            words.append(f"without {flag}")
-        elif option.nargs > 1:
-            words.append(shlex.join([flag, *map(str, value)]))
+        flag, value = option.opts[0], "..." if value is ... else value
+        if isinstance(value, dict):
+            value = [f"{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in value.items()]
+        if value is True:
+            made.append(flag)
+        elif value is False or value in (None, (), []):
+            made.append((option.secondary_opts or [f"without {flag}"])[0])
         else:
-            if isinstance(value, dict):
-                value = [f"{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in value.items()]
-            for one in value if isinstance(value, list | tuple) else [value]:
-                words.append(f"{flag} {'...' if one is ... else shlex.quote(str(one))}")
-    return " ".join(words)
+            for one in value if option.multiple and isinstance(value, list | tuple) else [value]:
+                made.append(shlex.join([flag, *map(str, one if isinstance(one, tuple) else [one])]))
+    return " ".join(made)

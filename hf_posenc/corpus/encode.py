@@ -20,14 +20,7 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._common.compat import bytes_of_table
-from .._common.errors import (
-    bad_data_error,
-    require_one_of,
-    shorten,
-    type_error,
-    value_error,
-    warn,
-)
+from .._common.errors import bad_data_error, require_one_of, shorten, type_error, value_error, warn
 from .._common.files import no_such_file
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding

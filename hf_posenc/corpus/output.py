@@ -215,7 +215,7 @@ class Output:
         before = self.read_json(JOB) or {}
         names = [name for name in {**before, **job} if name.startswith(_VERSION) == versions]
         if differing := [name for name in names if before.get(name) != job.get(name)]:
-            got = "; ".join(f"{name}: {before.get(name)} before, {job.get(name)} now" for name in differing[:5])
+            got = "; ".join(f"{name}: {before.get(name)!r} before, {job.get(name)!r} now" for name in differing[:5])
             rule = f"the missing shards of {self} must be written by the versions that wrote the others"
             fix = "the earlier settings and inputs, or another output"
             raise value_error(rule if versions else f"{self} holds another job", got=got, fix=fix)

@@ -361,8 +361,7 @@ def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest
         capsys,
         "rows without labels need a tokenizer",
         "got: columns text",
-        "fix: hf-posenc labels ",
-        " --tokenizer NAME_OR",
+        "fix: --tokenizer NAME_OR",
     )
 
 
@@ -425,11 +424,7 @@ def test_labels_names_the_column_of_texts_and_the_row_of_an_error(
     wordpiece.save_pretrained("tokenizer")
     Path("the texts.csv").write_text("review,stars\nI ride bike,5\nshe said,4\n")
     assert run("labels", "the texts.csv", "-t", "tokenizer") == 2
-    fix = capsys.readouterr().err.partition("fix: ")[2]
-    program, *arguments = shlex.split(fix)
-    assert program == "hf-posenc"
-    assert run(*arguments) == 0
-    assert capsys.readouterr().out.endswith("no row has a problem\n")
+    refused(capsys, "no column messages, text or prompt", "fix: --text-column review")
     assert run("labels", "the texts.csv", "-t", "tokenizer", "--text-column", "review", "--max-length", "3") == 0
     assert "trained on in row 0: '[CLS] i [SEP]'" in capsys.readouterr().out
     rows = [{"messages": CHAT}] * 1000 + [{"messages": [{"role": "gpt", "content": "bike"}]}]

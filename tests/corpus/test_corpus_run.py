@@ -224,7 +224,7 @@ def test_another_job_in_the_same_output_is_refused_naming_what_differs(
     encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS)
     for given, settings, differs in (
         (rows, {"max_length": 16}, "max_length: 32 before, 16 now"),
-        (rows, {"max_length": 32, "columns": ["n"]}, "columns:  before, n now"),
+        (rows, {"max_length": 32, "columns": ["n"]}, "columns: '' before, 'n' now"),
         (rows, {"max_length": 32, "shards": 3}, "shards: 4 before, 3 now"),
         (rows.select(range(50)), {"max_length": 32}, r"rows of the input: \d+ before, 50 now"),
         (rows.map(lambda row: {"text": row["text"] + "!"}), {"max_length": 32}, "fingerprint of the input"),
