@@ -335,7 +335,10 @@ def _split_of(loaded: Any, split: str | None) -> Dataset:
     splits = loaded if isinstance(loaded, dict) else {str(getattr(loaded, "split", None) or "train"): loaded}
     if not all(isinstance(part, datasets.Dataset) for part in splits.values()):  # a stream has no row numbers
         rule = "inputs must be paths, addresses, names on the Hub or data sets, not streams"
-        raise type_error(rule, got=shorten(loaded), fix="load_dataset(...) without streaming=True")
+        fix = (
+            "load_dataset(...) without streaming=True; datasets.Dataset.from_list(rows), .from_pandas(frame) or others"
+        )
+        raise type_error(rule, got=shorten(loaded), fix=fix)
     if any(part.format["type"] == "custom" for part in splits.values()):
         fix = "dataset.map(...) in place of the transform"
         raise type_error("shards have the stored rows, and a transform changes them when they are read", fix=fix)

@@ -69,8 +69,8 @@ def pack_dataset(
     The column `attention_mask` contains a text instead of a mask, so that the model gets no mask:
 
     - `default_data_collator` leaves columns of texts out.
-    - A collator that pads with a tokenizer would add a mask of ones. Because of the text, it raises an error ("excessive
-      nesting") that names `attention_mask`.
+    - A collator that pads with a tokenizer would add a mask of ones. Because of the text, it raises an error that names
+      `attention_mask` and "excessive nesting".
     - For a collator of your own, remove the column with `.remove_columns("attention_mask")`.
 
     Args:
