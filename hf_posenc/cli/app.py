@@ -34,7 +34,8 @@ _REPORTED = (
 _ROWS = 1_000  # rows that are collated at once
 
 app = typer.Typer(
-    help="Text in, position-aware model inputs out.",
+    help="Text in, position-aware model inputs out.\n\nThe exit status is 1 for bad data, and for what `labels` and "
+    "`verify` find, 2 for a wrong command or a missing input, and 75 if the same command may work later.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -29,7 +29,7 @@ from ..tokenization import to_files
 from ..tokenization.loading import SharedTokenizer, private_copy
 from .engines import run_in_processes, run_on_ray
 from .output import JOB, MANIFEST, SHARD, TOKENIZER, Output, Report
-from .reading import Reading, RemoteFiles, Slices, open_inputs
+from .reading import Reading, RemoteFiles, Slices, open_inputs, reached
 from .shards import Job
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def encode(
     recorded |= {f"load_dataset {name}": repr(value) for name, value in arguments.items()}
     recorded |= {f"version of {name}": number for name, number in versions.items()}
     job = Job(Output.of(output, options), collate, texts, columns, on_bad_row, versions=versions)
-    with job.output.reached(), job.output.locked("" if part is None else f"-{part}"):
+    with reached(str(job.output)), job.output.locked("" if part is None else f"-{part}"):
         return _written(job, source, recorded, part, engine, workers, address, progress=progress)
 
 
@@ -233,7 +233,7 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
     place = Output.of(output, storage_options or {})
     if place.folder is not None and not place.folder.exists():
         raise FileNotFoundError(no_such_file(str(output)))
-    with place.reached():
+    with reached(str(place)):
         manifest = place.read_json(MANIFEST)
     if manifest is None:
         count, there = (place.read_json(JOB) or {}).get("shards", 0), place.shards()

@@ -18,7 +18,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from .._common.errors import counted, explain, message_of, value_error
+from .._common.errors import explain, value_error
 from .._common.files import atomic_write
 from .reading import file_system
 
@@ -149,20 +149,6 @@ class Output:
             if record["job"] == job and record["file"] == name:
                 found[record["shard"]] = record
         return found
-
-    @contextmanager
-    def reached(self) -> Iterator[None]:
-        """Raise `OSError` with this output for an error of its disk or, at an address, of any class of its library."""
-        try:
-            yield
-        except Exception as error:
-            if message_of(error) is not None or not (isinstance(error, OSError) or self.folder is None):
-                raise
-            got = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-            if self.folder is not None:
-                got += f"; {counted(len(self.shards()), 'shard')} are written"
-            rule, fix = f"the output {self} cannot be read or written", "when it can be, the same command continues"
-            raise OSError(explain(rule, got=got, fix=fix)) from error
 
     @contextmanager
     def locked(self, part: str) -> Iterator[None]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._common.compat import bytes_of_table
-from .._common.errors import bad_data_error, explain, message_of, shorten, type_error, value_error
+from .._common.errors import bad_data_error, counted, explain, message_of, shorten, type_error, value_error
 from .._common.files import is_path, no_such_file
 
 if TYPE_CHECKING:
@@ -85,20 +85,17 @@ class Reading:
         wanted = format_columns(schema.names, tuple(self.texts)) if self.reads_formats else self.texts
         for name in (*wanted, *self.columns):
             if name not in schema.names:
+                fix = "the name of one of these columns"
                 if name in self.columns:
                     near = difflib.get_close_matches(name, {*schema.names}.difference(wanted), n=1, cutoff=0.0)
                     right = split if {*(split := name.split(","))} <= {*schema.names} else near
-                    columns = [each for one in self.columns for each in (right if one == name else [one])]
-                    fix = f"columns={columns}"
-                elif "input_ids" in schema.names:
-                    fix = "rows are tokenized already: encode reads texts"
+                    fix = f"columns={[each for one in self.columns for each in (right if one == name else [one])]}"
                 elif texts and name == wanted[0] and (builder != "csv" or all(map(str.isidentifier, schema.names))):
                     fix = f"text_column={texts[0]!r}"
                 elif builder == "csv":  # the names of its columns are likely texts
                     numbered = [self.texts[0], *(f"column_{number}" for number in range(1, len(schema.names)))]
                     fix = f"the name of a column; loading={{'column_names': {numbered}}} for a table without a header"
-                else:
-                    fix = "the name of one of these columns"
+                fix = "rows are tokenized already: encode reads texts" if "input_ids" in schema.names else fix
                 raise value_error(f"there is no column {name!r}", got=f"columns {', '.join(schema.names)}", fix=fix)
             kind = schema.field(name).type
             if name in wanted and name not in texts and not pa.types.is_nested(kind):
@@ -189,7 +186,7 @@ class RemoteFiles:
             # A copy of this file: `datasets` 5.2 cannot stream texts from S3, to which it passes their encoding.
             copy = str(Path(folder, re.sub(r"[?#].*", "", name.rsplit("/", 1)[-1]) or "file"))
             system, path = file_system(name, self.reading.options)
-            with _answering(name):
+            with reached(name):
                 system.get_file(path, copy)
             try:
                 stream = datasets.load_dataset(
@@ -366,15 +363,20 @@ def file_system(address: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 @contextmanager
-def _answering(address: str) -> Iterator[None]:
-    """Raise `OSError` with the address for an error of a file system, which may be any class of its library."""
+def reached(place: str) -> Iterator[None]:
+    """Raise `OSError` with an output or an address for an error of its disk, or of any class of its library."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise FileNotFoundError(explain(f"there is no file at {address}", fix="check the address")) from error
     except Exception as error:
-        fix = "check the address, its keys, and the disk; then the same command continues"
-        raise OSError(explain(f"{address} cannot be read", got=f"{type(error).__name__}: {error}", fix=fix)) from error
+        is_address = "://" in place
+        if message_of(error) is not None or not (isinstance(error, OSError) or is_address):
+            raise
+        got = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        if not is_address:
+            got += f"; {counted(len([*Path(place, 'data').glob('*.parquet')]), 'shard')} are written"
+        kind = FileNotFoundError if is_address and isinstance(error, FileNotFoundError) else OSError
+        fix = "when it can be, the same command continues"
+        raise kind(explain(f"{place} cannot be read or written", got=got, fix=fix)) from error
 
 
 def _files_at(address: str, reading: Reading) -> dict[str, int | None]:
@@ -382,7 +384,7 @@ def _files_at(address: str, reading: Reading) -> dict[str, int | None]:
     if address.startswith("http"):
         return {address: None}
     system, path = file_system(address, reading.options)
-    with _answering(address):
+    with reached(address):
         if glob.has_magic(path):
             found = system.glob(path, detail=True)
         elif system.isdir(path):

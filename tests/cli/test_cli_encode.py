@@ -142,7 +142,7 @@ def test_errors_are_printed_without_a_traceback_and_their_kind_is_the_exit_statu
         ([corpus, *bert, "-o", corpus / "out"], 2, "must be a folder"),
         ([corpus, *bert, "-o", "/proc/none/out"], 75, "/proc/none/out cannot be read or written\n  got: No such file"),
         ([corpus, *bert, "-o", "broken://out"], 75, "broken://out cannot be read or written\n  got: KeyError: "),
-        (["broken://a.txt", *bert, "-o", "out"], 75, "broken://a.txt cannot be read\n  got: KeyError: "),
+        (["broken://a.txt", *bert, "-o", "out"], 75, "broken://a.txt cannot be read or written\n  got: KeyError: "),
         (["a text", *bert, "-o", "out"], 2, 'in Python datasets.Dataset.from_dict({"text": texts})'),
         ([corpus, "-t", "encoded", "-o", "out"], 2, "fix: 'encoded/tokenizer'"),
     ):
