@@ -236,18 +236,18 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
     with reached(str(place)):
         manifest = place.read_json(MANIFEST)
     if manifest is None:
-        count, there = (place.read_json(JOB) or {}).get("shards", 0), place.shards()
-        missing = [number for number in range(count) if SHARD.format(number) not in there]
-        got, fix, n = f"{len(missing)} of {count} shards are missing" * bool(count), "run the same encode again", 1
-        while any(number % n in {each % n for each in missing} for number in {*range(count)}.difference(missing)):
-            n += 1  # up to the fewest parts of which none is written in part
-        if n > 1:
-            parts = sorted({f'part="{number % n + 1}/{n}"' for number in missing})
-            ways = f"with {', and with '.join(parts)}, or " if len(parts) < 9 else ""
+        there, count = place.shards(), (place.read_json(JOB) or {}).get("shards", 0)
+        missing = {number for number in range(count) if SHARD.format(number) not in there}
+        done = {*range(count)} - missing
+        got = f"{len(missing)} of {count} shards are missing" if count else None
+        # The fewest parts of which each is complete or not begun.
+        n = next((n for n in range(1, 65) if {k % n for k in missing}.isdisjoint(k % n for k in done)), 1)
+        parts = [f'with part="{k + 1}/{n}", ' for k in sorted({k % n for k in missing})] if n > 1 else []
+        ways = "and ".join(parts) + "or " if 0 < len(parts) < 9 else ""
+        fix = "run the same encode again"
+        if missing and done:
             fix = f"the same encode {ways}without part=, which writes all of them"
-        raise value_error(
-            f"{output} has no {MANIFEST}: it is not the output of a finished job", got=got or None, fix=fix
-        )
+        raise value_error(f"{output} has no {MANIFEST}: it is not the output of a finished job", got=got, fix=fix)
     from datasets import load_dataset
 
     shards, bad, features = set(place.shards()), [], None

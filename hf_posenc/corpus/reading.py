@@ -437,14 +437,10 @@ def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, A
     import datasets
 
     got = f"{type(error).__name__}: {shorten(str(error.__cause__ or error))}"
-    fix = "check format=, split= and loading="
-    if type(error) in (
-        TypeError,
-        ConnectionError,
-        datasets.exceptions.DatasetNotFoundError,
-    ):  # the last two of `format`
-        return value_error("load_dataset refuses its arguments", got=got, fix=fix)
-    wrong, fix = fix, "mend the file"
+    refused = value_error("load_dataset refuses its arguments", got=got, fix="check format=, split= and loading=")
+    if type(error) in (TypeError, ConnectionError, datasets.exceptions.DatasetNotFoundError):  # no such format
+        return refused
+    fix = "mend the file"
     alone, rows = {key: value for key, value in settings.items() if key not in ("num_proc", "split")}, 0
     for path, name in files.items():
         line, cause = "", None
@@ -457,9 +453,8 @@ def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, A
         except Exception as raised:
             cause = raised
         if isinstance(cause, UnicodeDecodeError):
-            fix = OTHER_ENCODING
-            if builder == "text":  # the others do not read on
-                fix += '; loading={"encoding_errors": "replace"} for single wrong bytes'
+            errors = '; loading={"encoding_errors": "replace"} for single wrong bytes'
+            fix = OTHER_ENCODING + errors * (builder == "text")  # the others do not read on
         elif line:
             fix = "mend or delete this line"
         elif builder == "csv":
@@ -470,7 +465,7 @@ def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, A
     if files and not rows:
         return bad_data_error(_NO_ROWS, got=shorten([*files.values()]), fix="check the paths and the split")
     if type(error) is ValueError:
-        return value_error("load_dataset refuses its arguments", got=got, fix=wrong)
+        return refused
     if len(files) > 1:  # with other columns or types
         fix = f"inputs=[load_dataset({builder!r}, data_files=name, split='train') for name in files]"
     return bad_data_error(f"{', '.join(files.values()) or builder} cannot be read together", got=got, fix=fix)

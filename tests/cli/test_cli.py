@@ -346,23 +346,9 @@ def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest
     refused(capsys, "cut.jsonl, line 2 cannot be read as json", "  got: ", "  fix: mend or delete this line")
     assert run("labels", "nobody/no-such-data") == 2
     refused(capsys, "nobody/no-such-data is no local file, and not found", "  got: ", "  fix: check the name")
-    datasets.DatasetDict(
-        {name: datasets.Dataset.from_dict({"text": ["a"]}) for name in ("train", "test")}
-    ).save_to_disk(tmp_path / "saved")
-    assert run("labels", tmp_path / "saved") == 2
-    refused(
-        capsys,
-        "several splits is read with the name of one",
-        "splits train, test",
-        "  fix: --split train, or --split all",
-    )
-    assert run("labels", tmp_path / "saved", "--split", "test") == 2
-    refused(
-        capsys,
-        "rows without labels need a tokenizer",
-        "got: columns text",
-        "fix: --tokenizer NAME_OR",
-    )
+    (tmp_path / "texts.txt").write_text("I ride bike\n")
+    assert run("labels", tmp_path / "texts.txt") == 2
+    refused(capsys, "rows without labels need a tokenizer", "got: columns text", "fix: --tokenizer NAME_OR")
 
 
 CHAT = [{"role": "user", "content": "I ride"}, {"role": "assistant", "content": "bike"}]
@@ -416,15 +402,13 @@ def test_labels_shows_where_marks_of_the_template_differ_from_the_messages(
     )
 
 
-def test_labels_names_the_column_of_texts_and_the_row_of_an_error(
+def test_labels_truncates_and_names_the_row_of_an_error(
     wordpiece: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     wordpiece.chat_template = "{% for m in messages %}[CLS] {{ m.content }} [SEP] {% endfor %}"
     wordpiece.save_pretrained("tokenizer")
     Path("the texts.csv").write_text("review,stars\nI ride bike,5\nshe said,4\n")
-    assert run("labels", "the texts.csv", "-t", "tokenizer") == 2
-    refused(capsys, "no column messages, text or prompt", "fix: --text-column review")
     assert run("labels", "the texts.csv", "-t", "tokenizer", "--text-column", "review", "--max-length", "3") == 0
     assert "trained on in row 0: '[CLS] i [SEP]'" in capsys.readouterr().out
     rows = [{"messages": CHAT}] * 1000 + [{"messages": [{"role": "gpt", "content": "bike"}]}]

@@ -281,7 +281,7 @@ def _alive(parent: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("victim", ["the run", "a worker"])
+@pytest.mark.parametrize("victim", ["the run", "the run, by SIGTERM", "a worker"])
 def test_a_killed_run_leaves_whole_shards_and_no_worker_and_goes_on(
     victim: str, wordpiece: Any, sentences: list[str], tmp_path: Path
 ) -> None:
@@ -293,7 +293,8 @@ def test_a_killed_run_leaves_whole_shards_and_no_worker_and_goes_on(
     while len(sums(tmp_path / "out")) < 3 and run.poll() is None:
         time.sleep(0.01)
     workers = _alive(run.pid)
-    os.kill(run.pid if victim == "the run" else workers[0], signal.SIGKILL)
+    how = signal.SIGTERM if "SIGTERM" in victim else signal.SIGKILL
+    os.kill(workers[0] if victim == "a worker" else run.pid, how)
     _, errors = run.communicate(timeout=60)
     finished = sums(tmp_path / "out")
     assert 3 <= len(finished) < 40
@@ -338,7 +339,9 @@ def test_a_full_disk_stops_the_run_which_goes_on_later(
         whole(self, *args)
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    with pytest.raises(OSError, match=r"(?s)cannot be read or written.*No space left on device; 2 shards are written.*continues"):
+    with pytest.raises(
+        OSError, match=r"(?s)cannot be read or written.*No space left on device; 2 shards are written.*continues"
+    ):
         encode(rows, wordpiece, tmp_path, **SETTINGS)
     assert len(sums(tmp_path)) == 2
     with pytest.raises(ValueError, match="2 of 4 shards are missing\n  fix: the same encode "):
