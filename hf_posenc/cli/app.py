@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .._common.errors import BadDataError, bad_data_error, message_of, shorten, value_error
+from .._common.errors import BadDataError, bad_data_error, explain, message_of, shorten, value_error
 from .._common.files import check_suffix, no_such_file, write_output
 from .common import DefaultTokenizer, Format, Loading, Tokenizer, arguments_of, default_tokenizer, in_shell
 from .corpus import PlainHelp, encode, verify
@@ -84,6 +84,7 @@ def check(
 
 @app.command(epilog="Example: hf-posenc labels tokenized --tokenizer google-bert/bert-base-uncased")
 def labels(
+    command: typer.Context,
     data: Annotated[
         str,
         typer.Argument(
@@ -137,7 +138,7 @@ def labels(
             raise
         fix = "a file, or a folder, of texts, conversations, or rows with input_ids and labels"
         raise bad_data_error(f"{data} cannot be read as rows", got=shorten(str(error)), fix=fix) from error
-    screen.say(str(report))
+    screen.say(in_shell(explain(str(report)), command.find_root().command, ["labels"]))
     if report.problems:
         raise typer.Exit(1)
 

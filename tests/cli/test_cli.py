@@ -340,6 +340,16 @@ def test_labels_reads_a_file_with_brackets_in_its_name(tmp_path: Path, capsys: p
     assert capsys.readouterr().out.startswith("1 row, 1 label")
 
 
+def test_labels_names_the_option_of_an_end_token(wordpiece: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    wordpiece.save_pretrained("tokenizer")
+    ids = [7, 8, wordpiece.cls_token_id]
+    datasets.Dataset.from_dict({"input_ids": [ids] * 20, "labels": [ids] * 20}).to_json("rows.jsonl")
+    run("labels", "rows.jsonl", "-t", "tokenizer")
+    advice = re.search(r"--end-token \S+ if that is meant", capsys.readouterr().out)
+    assert advice is not None
+    assert run("labels", "rows.jsonl", "-t", "tokenizer", *shlex.split(advice[0])[:2]) == 0
+
+
 def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cut.jsonl").write_text('{"input_ids": [5], "labels": [5]}\n{"input_ids": [5')
     assert run("labels", tmp_path / "cut.jsonl") == 1
