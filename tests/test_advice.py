@@ -25,6 +25,7 @@ import torch
 import transformers
 from looping import for_each
 from small_models import tiny
+from test_lessons import interleaved, sines_first
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -185,6 +186,8 @@ def world(folder: Path) -> dict[str, Any]:
         **{"transformers": transformers, "AutoModel": transformers.AutoModel},
         **{"identify": hf_posenc.audit.identify, "labels": hf_posenc.audit.labels},
         "dataset": datasets.Dataset.from_dict({"text": texts}),
+        "interleaved": lambda *args: torch.from_numpy(interleaved(*args)),
+        "sines_first": lambda *args: torch.from_numpy(sines_first(*args)),
         "rows": [{"input_ids": [5, 6, 7]} for _ in range(4)],
         "tiny": functools.partial(tiny, vocab_size=len(tokenizer)),
         "arguments": functools.partial(transformers.TrainingArguments, **settings),

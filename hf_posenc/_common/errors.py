@@ -112,7 +112,7 @@ def require_one_split(source: object, then: str = "") -> None:
         )
 
 
-def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
+def one_of(name: str, value: object, allowed: Iterable[object]) -> Message:
     r"""Return the error message for a `value` that is not in `allowed`; it suggests the most similar allowed value.
 
     `name` is that of an argument, or words such as `"a key of a convention"`.
@@ -139,7 +139,7 @@ def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
         raise ValueError(one_of(name, value, options))
 
 
-def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
+def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> Message:
     """Return the error message for an unknown keyword argument; it suggests the keyword to use instead."""
     near = [name] if name in called_here else difflib.get_close_matches(name, [*known, *called_here], n=1, cutoff=0.6)
     fix = called_here.get(near[0], f"{near[0]}=...") if near else f"one of {', '.join(known)}"
@@ -157,6 +157,8 @@ def shorten(value: object, limit: int = 60) -> str:
         head, tail = repr(value[:limit]), repr(value[-limit:])
     else:
         head = tail = repr(value)
+    if "\n" in head:  # a message has three lines; the repr of a text has no line break
+        head = tail = " ".join(head.split())
     half = (limit - 3) // 2
     return head if len(head) <= limit else f"{head[: half + 1]} … {tail[-half:]}"
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .._common.errors import bad_data_error, message_of, shorten, value_error
 from ..collator.columns import to_columns, to_table
 from ..collator.packed_batches import packed_rows
-from ..collator.pipeline import tokenize
+from ..collator.pipeline import to_documents
 from ..collator.targets import with_labels
 from ..ragged import Ragged
 from .output import RECORD, SHARD, Output
@@ -108,7 +108,7 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
     given = table.filter(pc.invert(pa.array(is_null))) if is_null.any() else table
     numbers, config = np.flatnonzero(~is_null), job.collate._config
     with placed(first, len(table)):
-        rows, _ = tokenize(config, given.select(texts))
+        rows, _ = to_documents(config, given.select(texts))
     is_empty = _is_empty(job, texts, rows.ids)
     bad = np.union1d(np.flatnonzero(is_null), numbers[rows.sample[is_empty]])
     if len(bad):
@@ -171,7 +171,7 @@ def _narrow(values: NDArray[Any]) -> NDArray[Any]:
 def _is_empty(job: Job, texts: Sequence[str], ids: Ragged) -> NDArray[np.bool_]:
     """Return True for each row that has the token ids of an empty text."""
     nothing: dict[str, Any] = {name: [[]] if job.collate.is_split_into_words else [""] for name in texts}
-    empty = tokenize(job.collate._config, nothing)[0].ids.values
+    empty = to_documents(job.collate._config, nothing)[0].ids.values
     is_empty: NDArray[np.bool_] = ids.lengths == len(empty)
     for row in np.flatnonzero(is_empty).tolist():
         is_empty[row] = np.array_equal(ids[row], empty)
