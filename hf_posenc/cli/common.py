@@ -114,8 +114,8 @@ def in_shell(message: str, program: Any, words: Sequence[str]) -> str:
             return _NAME.sub(lambda match: options[match[1]].opts[0] if match[1] in options else match[0], text)
 
         made, done = "", 0
-        ends = [match.start() for match in re.finditer(r"[\s,;:)]|$", text)]
-        for begin in (match.start() for match in re.finditer(r"(?<!\S)\S", text)):
+        ends = [match.start() for match in re.finditer(r"(?<!,)[\s,;:)]|$", text)]
+        for begin in (match.start() for match in re.finditer(r"(?<!\S)[A-Za-z_][\w.]*( = |=|\()", text)):
             for end in reversed(ends):  # as many words as are code
                 if done <= begin < end and (code := _options(text[begin:end], options)):
                     is_way = is_fix and code == text[begin:end] and re.search(r"(^|[,;:] |\b(or|and) )$", text[:begin])
@@ -135,9 +135,8 @@ def _options(text: str, options: Mapping[str, Any]) -> str | None:
         values, settings = ([], []) if is_assignment else (call.value.args, call.value.keywords)
     except (SyntaxError, ValueError, AttributeError):
         return None
-    if text.endswith(",") or values or not settings:
-        is_code = is_assignment or ([type(each) for each in values] == [ast.Call] and not re.match(r"\w+ |.*,$", text))
-        return text if is_code else None
+    if values or not settings:
+        return text if is_assignment or [type(each) for each in values] == [ast.Call] else None
     made = []
     for each in settings:
         try:
