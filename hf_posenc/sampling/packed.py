@@ -32,10 +32,9 @@ from ..documents import (
     read_documents,
     refuse_foreign_names,
 )
+from ..packing import TooLong
 from ..ragged import Ragged
 from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, require_rows
-
-TooLong = Literal["error", "truncate", "split"]
 
 # Columns of packed rows, in their order.
 _NUMBERS = [name for name, column in PER_TOKEN.items() if column.packed and not column.is_vector]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from looping import for_each, slow
@@ -187,6 +188,7 @@ def test_a_tokenizer_that_draws_at_random_is_refused(byte_bpe: Any, rows: datase
         encode(rows, byte_bpe, tmp_path, **SETTINGS)
 
 
+@pytest.mark.workers
 def test_a_run_goes_on_where_another_ended_and_the_bytes_are_equal(
     wordpiece: Any, rows: datasets.Dataset, tmp_path: Path
 ) -> None:
@@ -262,49 +264,42 @@ def test_parts_of_a_job_are_written_apart_and_the_last_one_finishes_it(
 
 
 SCRIPT = """\
-import datasets, sys
+import datasets, multiprocessing, sys
 from hf_posenc.corpus import encode
 rows = datasets.load_from_disk(sys.argv[1])
 if __name__ == "__main__":
+    multiprocessing.set_start_method(sys.argv[5], force=True)
     encode(rows, sys.argv[2], sys.argv[3], workers=int(sys.argv[4]), shards=40, progress=False)
 """
 
 
-def _alive(parent: int) -> list[int]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (folder / "stat").exists():
-            state, above = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:2]
-            found += [int(folder.name)] if int(above) == parent and state != "Z" else []
-    return found
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("victim", ["the run", "the run, by SIGTERM", "a worker"])
+@pytest.mark.skipif(sys.platform != "linux", reason="needs fork")
+@pytest.mark.parametrize(
+    ("victim", "start_method"),
+    [("the run", "fork"), ("the run, by SIGTERM", "fork"), ("a worker", "fork"), ("the run", "forkserver")],
+)
 def test_a_killed_run_leaves_whole_shards_and_no_worker_and_goes_on(
-    victim: str, wordpiece: Any, sentences: list[str], tmp_path: Path
+    victim: str, start_method: str, wordpiece: Any, sentences: list[str], tmp_path: Path
 ) -> None:
     rows = datasets.Dataset.from_dict({"text": sentences * 300})
     rows.save_to_disk(tmp_path / "rows")
     wordpiece.save_pretrained(tmp_path / "tokenizer")
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "rows"), str(tmp_path / "tokenizer"), str(tmp_path / "out")]
-    run = subprocess.Popen([*command, "2"], stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen([*command, "2", start_method], stderr=subprocess.PIPE, text=True)
     while len(sums(tmp_path / "out")) < 3 and run.poll() is None:
         time.sleep(0.01)
-    workers = _alive(run.pid)
+    below = psutil.Process(run.pid).children(recursive=True)
+    workers = [each for each in below if not each.children() and "resource_tracker" not in str(each.cmdline())]
     how = signal.SIGTERM if "SIGTERM" in victim else signal.SIGKILL
-    os.kill(workers[0] if victim == "a worker" else run.pid, how)
+    os.kill(workers[0].pid if victim == "a worker" else run.pid, how)
     _, errors = run.communicate(timeout=60)
     finished = sums(tmp_path / "out")
     assert 3 <= len(finished) < 40
     if victim == "a worker":
         assert "a worker process died" in errors
-    deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers)
-    subprocess.run([*command, "0"], check=True)
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    subprocess.run([*command, "0", start_method], check=True)
     encode(
         datasets.load_from_disk(tmp_path / "rows"),
         str(tmp_path / "tokenizer"),
