@@ -69,7 +69,7 @@ def pack_dataset(
 
     - `default_data_collator` leaves columns of texts out.
     - A collator that pads with a tokenizer would add a mask of ones. Because of the text, it raises an error that names
-      `attention_mask`.
+      `attention_mask` and "excessive nesting".
     - For a collator of your own, remove the column with `.remove_columns("attention_mask")`.
 
     Args:

