@@ -271,7 +271,7 @@ def _count(
     rows["end"] = _sums(trained & (values == end), offsets) > 0
     rows["unknown ids"] = _sums(trained & ((values < 0) | (values >= limit)), offsets) > 0
 
-    bounds, row_of, lengths = documents.ids.offsets, documents.sample, documents.ids.lengths
+    bounds, row_of, lengths = documents.ids.offsets, documents.given_row, documents.ids.lengths
     has = _sums(trained, bounds) > 0
     is_last = np.zeros(len(tokens), np.bool_)  # token of its document
     is_last[bounds[1:][lengths > 0] - 1] = True

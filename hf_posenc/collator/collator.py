@@ -306,7 +306,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         columns = self._new_columns(tokenized)
         carried = {name: values for name, values in tokenized.per_row.items() if name not in columns}
         if is_lazy_batch(given):  # `map` adds its columns, but for those in its `remove_columns`
-            is_same = np.array_equal(tokenized.sample, np.arange(len(tokenized.sample)))
+            is_same = np.array_equal(tokenized.given_row, np.arange(len(tokenized.given_row)))
             given.update(to_mapping({} if is_same else carried))
             return to_mapping(columns)
         if isinstance(given, Mapping):

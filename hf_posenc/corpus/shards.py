@@ -110,7 +110,7 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
     with placed(first, len(table)):
         rows, _ = to_documents(config, given.select(texts))
     is_empty = _is_empty(job, texts, rows.ids)
-    bad = np.union1d(np.flatnonzero(is_null), numbers[rows.sample[is_empty]])
+    bad = np.union1d(np.flatnonzero(is_null), numbers[rows.given_row[is_empty]])
     if len(bad):
         record["blank"] += int(is_blank.sum())
         _list_bad(job, first, table[texts[0]], bad[~is_blank[bad]], is_null, record)
@@ -134,7 +134,7 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
             columns[name] = _narrow(column)
     if config.settings.packing:
         columns["length"] = _narrow(columns["input_ids"].lengths)
-    sample = first + numbers[rows.sample]
+    sample = first + numbers[rows.given_row]
     if "overflow_to_sample_mapping" in columns:
         columns["overflow_to_sample_mapping"] = sample
     result = to_table(columns)

@@ -85,7 +85,7 @@ class Documents:
 
     Args:
         columns (`dict` from `str` to `Ragged`): `"input_ids"`, and other columns of the same lengths.
-        sample (`np.ndarray` `(R,)` int64): index of the text or given row of each row; a long text may give several.
+        given_row (`np.ndarray` `(R,)` int64): index of the text or given row of each row; a long text may give several.
         truncated (`int`, *optional*, defaults to 0): number of texts, given rows or their documents that lost tokens.
         sizes (`Ragged`, *optional*): lengths of the documents in each row. A row without tokens has one of length 0.
             `None` if no column says where documents begin: each row is one document.
@@ -108,7 +108,7 @@ class Documents:
     """
 
     columns: dict[str, Ragged]
-    sample: NDArray[np.int64]
+    given_row: NDArray[np.int64]
     truncated: int = 0
     sizes: Ragged | None = None
     boundaries: tuple[str, ...] = ()
@@ -188,7 +188,7 @@ class Documents:
         """Return the rows with the given indices, in this order."""
         return self.with_row_values_of(rows).replaced(
             columns={name: column.take(rows) for name, column in self.columns.items()},
-            sample=self.sample[rows],
+            given_row=self.given_row[rows],
             sizes=None if self.sizes is None else self.sizes.take(rows),
             places=None if self.places is None else self.places.take(rows),
         )
@@ -205,7 +205,7 @@ class Documents:
         row, sizes = self.row_of_document, self.sizes.values
         return self.with_row_values_of(row).replaced(
             columns={name: Ragged(column.values, sizes) for name, column in self.columns.items()},
-            sample=self.sample[row],
+            given_row=self.given_row[row],
             sizes=None,
             places=None if self.places is None else Ragged(self.places.values, sizes),
         )
@@ -267,7 +267,7 @@ class Documents:
             sizes = runs(parts.of(0, Ragged(document, self.ids.lengths)), lengths)
         return self.replaced(
             columns={name: Ragged(parts.of(0, column), lengths) for name, column in self.columns.items()},
-            sample=self.sample[parts.sample],
+            given_row=self.given_row[parts.given_row],
             truncated=self.truncated + parts.truncated,
             sizes=sizes,
             places=None if self.places_unknown else Ragged(parts.of(0, self.token_places), lengths),
@@ -330,7 +330,7 @@ class Parts(NamedTuple):
         starts (list): index of the range's first token in its text. The list is empty if no text is too long.
         lengths (list): number of tokens in the range.
         windows (list): number of the range in its text, counted from 0. The list is empty if no text was split.
-        sample (array): index of the row's text or pair.
+        given_row (array): index of the row's text or pair.
         truncated (`int`): number of texts that lost tokens.
         in_order (`bool`): True if the rows contain each token of the texts once and in order.
     """
@@ -338,7 +338,7 @@ class Parts(NamedTuple):
     starts: list[Lengths]
     lengths: list[Lengths]
     windows: list[Lengths]
-    sample: Lengths
+    given_row: Lengths
     truncated: int
     in_order: bool
 
@@ -346,7 +346,7 @@ class Parts(NamedTuple):
         """Return the values of `column`, of the first or second texts, at the tokens of the rows, row after row."""
         if self.in_order:
             return column.values
-        starts = self.starts[text] + column.offsets[self.sample]
+        starts = self.starts[text] + column.offsets[self.given_row]
         return column.values[run_indices(starts, self.lengths[text])]
 
 
@@ -358,7 +358,7 @@ def kept_parts(lengths: list[Lengths], limits: Limits, *, special: int = 0, side
 
     Example:
         >>> parts = kept_parts([np.array([10, 2])], Limits(4, overflow=True, stride=1), side="right")
-        >>> parts.starts, parts.lengths, parts.sample
+        >>> parts.starts, parts.lengths, parts.given_row
         ([array([0, 3, 6, 0])], [array([4, 4, 4, 2])], array([0, 0, 0, 1]))
     """
     sample = np.arange(len(lengths[0]))

@@ -177,7 +177,7 @@ def make_rows(
         piece_lengths = row_lengths
         columns = {name: Ragged(parts.of(0, column), row_lengths) for name, column in texts[0].items()}
     else:
-        tokens, lengths = np.empty((2, len(parts.sample), len(template.ids)), np.int64)
+        tokens, lengths = np.empty((2, len(parts.given_row), len(template.ids)), np.int64)
         tokens[:], lengths[:] = template.ids, 1
         for piece, of_text in zip(template.texts, parts.lengths, strict=True):
             lengths[:, piece] = of_text
@@ -195,14 +195,14 @@ def make_rows(
         columns["token_type_ids"] = Ragged(_token_types(template, parts, piece_lengths, count), row_lengths)
     places = None
     if parts.starts:  # of each piece: its tokens before truncation, and the place of the first that is left
-        whole, starts = np.ones((2, len(parts.sample), len(template.ids)), np.int64)
+        whole, starts = np.ones((2, len(parts.given_row), len(template.ids)), np.int64)
         starts[:] = 0
         for text, piece in enumerate(template.texts):
-            whole[:, piece] = texts[text]["input_ids"].lengths[parts.sample]
+            whole[:, piece] = texts[text]["input_ids"].lengths[parts.given_row]
             starts[:, piece] = parts.starts[text]
         begins = np.cumsum(whole, axis=1) - whole + starts
         places = Ragged(run_indices(begins.ravel(), piece_lengths), row_lengths)
-    return Documents(columns, parts.sample, parts.truncated, places=places)
+    return Documents(columns, parts.given_row, parts.truncated, places=places)
 
 
 def _token_types(template: Template, parts: Parts, lengths: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -210,7 +210,7 @@ def _token_types(template: Template, parts: Parts, lengths: NDArray[np.int64], c
     later_windows = parts.windows and not template.types_windows
     if not later_windows and not np.count_nonzero(template.types):
         return np.zeros(count, np.int64)
-    kinds = np.empty((len(parts.sample), len(template.types)), np.int64)
+    kinds = np.empty((len(parts.given_row), len(template.types)), np.int64)
     kinds[:] = template.types
     for text, piece in enumerate(template.texts if later_windows else ()):
         kinds[parts.windows[text] > 0, piece] = text

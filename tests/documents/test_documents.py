@@ -57,7 +57,7 @@ def test_rows_that_need_no_truncation_are_returned_themselves() -> None:
 def test_rows_are_taken_with_the_index_of_their_text() -> None:
     rows = token_rows([[5, 6, 7], [8], [9, 4]]).take(np.array([2, 0]))
     assert lists(rows.ids) == [[9, 4], [5, 6, 7]]
-    assert rows.sample.tolist() == [2, 0]
+    assert rows.given_row.tolist() == [2, 0]
 
 
 def test_rows_of_several_documents_are_split_at_restarting_positions_without_padding() -> None:
@@ -72,7 +72,7 @@ def test_rows_of_several_documents_are_split_at_restarting_positions_without_pad
     assert rows.boundaries == ("attention_mask",)
     rows = rows.split()
     assert lists(rows.ids) == [[5, 6], [7], [8, 9, 4, 3]]
-    assert rows.sample.tolist() == [0, 0, 1]
+    assert rows.given_row.tolist() == [0, 0, 1]
     assert "attention_mask" not in rows.columns
 
 
@@ -126,7 +126,7 @@ def test_truncated_rows_know_their_documents_and_the_places_of_their_tokens(
     made = whole.truncate(Limits(limit, strategy, overflow=overflow), side=side)
     numbers, places = lists(whole.document_ids), lists(whole.token_places)
     start = np.zeros(len(rows), int)
-    got = zip(lists(made.ids), lists(made.token_places), lists(made.document_ids), made.sample - 5, strict=True)
+    got = zip(lists(made.ids), lists(made.token_places), lists(made.document_ids), made.given_row - 5, strict=True)
     for tokens, place, document, row in got:
         begin = start[row] if overflow or side == "right" else max(len(rows[row]) - limit, 0)
         if overflow and side == "left":
@@ -279,7 +279,7 @@ def test_special_tokens_truncation_and_overflow_are_those_of_tokenizers(
     assert lists(got.ids) == ids
     assert got.columns.get("token_type_ids") is not None
     assert lists(got.columns.get("token_type_ids")) == types
-    assert got.sample.tolist() == sample
+    assert got.given_row.tolist() == sample
     whole = Encoder(wrapped, add_special_tokens=add).tokenize(first, second).ids.lengths
     assert got.truncated == (0 if stride is not None else int((whole > max_length).sum()))
 
@@ -324,7 +324,7 @@ def test_a_slow_tokenizer_splits_long_lists_of_words(slow: PreTrainedTokenizerBa
     got = encoder.tokenize([words, kind(["a"])])
     want = [[*bare[start : start + size], *end] for start in range(0, len(bare), size)]
     assert lists(got.ids) == [*want, [*bare[:1], *end]]
-    assert got.sample.tolist() == [0] * len(want) + [1]
+    assert got.given_row.tolist() == [0] * len(want) + [1]
     assert got.columns.get("token_type_ids") is not None
     assert not got.columns.get("token_type_ids").values.any()
     assert got.truncated == 0
@@ -410,7 +410,7 @@ def test_places_of_truncated_texts_are_those_in_the_whole_row(
         got = Encoder(wrapped, Limits(max_length, overflow=overflow)).tokenize(first, second)
     except ValueError:  # a pair that cannot be truncated
         assume(False)
-    for ids, places, row in zip(lists(got.ids), lists(got.token_places), got.sample.tolist(), strict=True):
+    for ids, places, row in zip(lists(got.ids), lists(got.token_places), got.given_row.tolist(), strict=True):
         assert [whole[row][place] for place in places] == ids
         assert places == sorted(set(places))
 
