@@ -1,6 +1,6 @@
 """Document number of each token, as `AttentionMask` stores it: from a batch or from lengths. Also masks of prefixes.
 
-This module reads and checks inputs; `description`, `torch_forms` and `hugging_face` compute the masks.
+This module reads and checks inputs; `attention_mask` computes the masks.
 """
 
 from __future__ import annotations
