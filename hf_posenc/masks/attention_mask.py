@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from .._common.constants import PaddingSide
 from .._common.errors import shorten, type_error, value_error
 from .._common.integers import as_integer
+from ..documents import OFFSETS
 from ..ragged import lock_free_cache
-from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
+from .document_numbers import READ, check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
 from .flex import block_mask
 from .functions import additive_mask, additive_value, as_integer_tensor, check_matrix, padding_mask
 from .hugging_face import mask_for_model
 from .matrix import BOOL, NO_MATRIX, Logic, matrix_of
-from .structure import Layout, Numbers, band, layout_of, small_numbers, visible_keys
+from .structure import Layout, Numbers, any_layout, band, layout_of, small_numbers, visible_keys
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -143,6 +144,11 @@ class AttentionMask:
                 attend to, even earlier ones. An `int` n means the first n tokens of every document, integers `(B,)` an
                 n for each row, and a bool mask is True at such tokens. Requires `look_ahead=True`.
 
+        A `Batch` that its `to` moved to an accelerator is checked on the CPU, where its values still are. Values of
+        other mappings on an accelerator are not checked, because that would wait for the device, and the methods of
+        their masks return a form that is right for any values: `for_sdpa` returns a mask where `is_causal=True` may be
+        enough. Masks of four dimensions, and lengths or offsets of documents alone, are read on the CPU.
+
         Returns:
             `AttentionMask` on the device of the batch (the CPU for arrays and lists), in new memory.
 
@@ -162,7 +168,14 @@ class AttentionMask:
                     [0, 0, 1, 1]], dtype=torch.int32)
         """
         documents = documents_of_batch(batch)
-        return cls(documents, look_ahead, window, prefix_tokens(documents, prefix))
+        mask = cls(documents, look_ahead, window, prefix_tokens(documents, prefix))
+        if isinstance(offsets := batch.get(OFFSETS[0]), torch.Tensor):
+            vars(mask)["_offsets"] = offsets
+        near = getattr(batch, "_near", {})  # of a `Batch`: its values that are known on the CPU
+        is_known = all(name in near for name in READ if name in batch)
+        if mask._near is None and is_known and str(getattr(prefix, "device", "cpu")) == "cpu":
+            vars(mask)["_twin"] = cls.from_batch(near, look_ahead=look_ahead, window=window, prefix=prefix)
+        return mask
 
     @classmethod
     def from_lengths(
@@ -265,7 +278,8 @@ class AttentionMask:
             `AttentionMask` on the device of `keys`; `dense` and `additive` return `(B, 1, Q, K)`.
 
         Raises:
-            ValueError: if the numbers of rows differ, or a document in `queries` has no tokens in `keys`.
+            ValueError: if the numbers of rows differ, or a document in `queries` has no tokens in `keys`. Document
+                numbers are not checked if they are known on an accelerator only.
             TypeError: if `queries` or `keys` is not an `AttentionMask`, or was itself made by `cross`.
 
         Example:
@@ -282,15 +296,18 @@ class AttentionMask:
                     got="a mask of cross-attention" if isinstance(side, cls) else shorten(side),
                     fix="AttentionMask.cross(AttentionMask.from_batch(target), AttentionMask.from_batch(source))",
                 )
-        return cls(keys.documents, queries=queries.documents.to(keys.documents.device))
+        mask = cls(keys.documents, queries=queries.documents.to(keys.documents.device))
+        if mask._near is None and queries._near is not None and keys._near is not None:
+            vars(mask)["_twin"] = cls.cross(queries._near, keys._near)
+        return mask
 
     # ----------------------------------------------------------------------------------------------- device, properties
 
     def to(self, device: torch.device | str | None, *, non_blocking: bool = False) -> Self:
         r"""Return the same mask on another device; `None`, or the mask's own device, returns the mask itself.
 
-        Properties that other methods need, such as `is_packed`, are computed before the move. So those methods do not
-        wait for an accelerator.
+        The mask on the device keeps the one on the CPU. So properties that other methods need, such as `is_packed`, are
+        computed there, and those methods do not wait for an accelerator.
 
         Example:
             >>> AttentionMask.from_lengths([2]).to("cpu")
@@ -298,11 +315,11 @@ class AttentionMask:
         """
         if device is None or self.documents.device == torch.device(device):
             return self
-        moved = copy.copy(self)  # not a new object, whose checks would wait for the device
-        moved.__dict__["_layout"] = self._layout
+        moved = copy.copy(self)
+        vars(moved)["_twin"] = self._near
         for name, value in vars(self).items():
             if isinstance(value, torch.Tensor):
-                moved.__dict__[name] = value.to(device, non_blocking=non_blocking)
+                vars(moved)[name] = value.to(device, non_blocking=non_blocking)
         return moved
 
     @property
@@ -324,13 +341,23 @@ class AttentionMask:
         words = ", ".join(f"{name}={value}" for name, value in values.items())
         return f"{type(self).__name__}({words}, packed={self.is_packed}, device={self.documents.device})"
 
+    @property
+    def _near(self) -> Self | None:
+        """Equal mask on the CPU, whose values can be read without waiting; `None` if there is none."""
+        return self if self.documents.device.type == "cpu" else vars(self).get("_twin")
+
     @lock_free_cache
     def _layout(self) -> Layout:
-        return layout_of(self.documents, self.queries, self.look_ahead, self.window, self.prefix)
+        return layout_of(self._near or self)
+
+    @property
+    def _known(self) -> Layout:
+        """Layout as far as it is known without waiting for a device."""
+        return self._layout if self._near is not None else any_layout(self)
 
     @property
     def _numbers(self) -> Numbers:
-        return small_numbers(self.documents, self.queries, self._layout.highest)
+        return small_numbers(self, self._known.highest)
 
     @property
     def _shape(self) -> tuple[int, int, int, int]:
@@ -413,7 +440,7 @@ class AttentionMask:
             >>> AttentionMask.from_lengths([2, 1]).for_sdpa()["attn_mask"].shape
             torch.Size([2, 1, 1, 2])
         """
-        layout = self._layout
+        layout = self._known
         if layout.hides_padding_alone:
             return {} if layout.full else {"attn_mask": visible_keys(self.documents)[:, None, None, :]}
         if layout.same_for_all_rows:
@@ -427,7 +454,8 @@ class AttentionMask:
         Args:
             num_heads (`int`, *optional*): the module's `num_heads`. Required only if the rows of the batch need
                 different `(Q, K)` matrices: for packed rows, prefixes, left padding with look-ahead or a window, and
-                right padding with a window alone. The module then takes a matrix for each row and head.
+                right padding with a window alone. The module then takes a matrix for each row and head. Without it,
+                values that are known on an accelerator only are waited for.
 
         Returns:
             `dict` with at most one bool tensor; empty if nothing is hidden.
@@ -448,7 +476,8 @@ class AttentionMask:
             >>> left.for_multihead_attention(num_heads=4)["attn_mask"].shape
             torch.Size([8, 2, 2])
         """
-        layout, rows = self._layout, self._shape[0]
+        rows = self._shape[0]
+        layout = self._layout if num_heads is None and rows > 1 else self._known
         if layout.hides_padding_alone:
             return {} if layout.full else {"key_padding_mask": ~visible_keys(self.documents)}
         if layout.same_for_all_rows:
@@ -590,20 +619,32 @@ class AttentionMask:
         """
         if self.queries is not None:
             _refuse_varlen("cross-attention has lengths of two sides", "queries.varlen() and keys.varlen()")
-        if self._layout.prefix:
+        if self.prefix is not None and self._layout.prefix:
             _refuse_varlen("cumulative lengths cannot express a prefix", "block_mask(), or dense()")
-        numbers = self._numbers.keys  # (B, T)
-        numbers = numbers + torch.arange(len(numbers), device=numbers.device)[:, None] * (self._shape[-1] + 1)
-        flat = numbers[self.documents >= 0]  # (N tokens,)
-        begins = torch.ones_like(flat, dtype=torch.bool)
-        begins[1:] = flat[1:] != flat[:-1]
-        if int((flat[begins].sort().values.diff() == 0).sum()):
+        near, given = self._near, vars(self).get("_offsets")
+        if given is not None and near is not None and near is not self:
+            offsets, longest = near.varlen()
+            if torch.equal(offsets, vars(near)["_offsets"]):
+                return Varlen(given, longest)
+        numbers, device, size = self._numbers, self.documents.device, self.documents.numel()
+        first = torch.arange(len(self.documents), device=device)[:, None] * numbers.total
+        of_token, is_real = (numbers.keys + first).flatten(), (self.documents >= 0).flatten()
+        # The documents of all real tokens in order, between places for -1.
+        flat = torch.full((size + 2,), -1, device=device)
+        flat.scatter_(0, torch.where(is_real, is_real.cumsum(0), size + 1), of_token)[-1] = -1
+        changes = flat[1:] != flat[:-1]  # at each offset
+        lengths = torch.zeros(len(numbers.keys) * numbers.total + 1, dtype=torch.int64, device=device)
+        lengths.scatter_add_(0, of_token, is_real.long())
+        # The only values that are read, because each transfer from an accelerator synchronizes with it.
+        count, documents, longest = torch.stack((changes.sum(), (lengths > 0).sum(), lengths.amax())).tolist()
+        if count - 1 > documents:
             _refuse_varlen(
                 "the tokens of a document must be next to each other", "sort the tokens of each row by document"
             )
-        ends = torch.full((1,), len(flat), device=flat.device)
-        offsets = torch.cat([begins.nonzero().flatten(), ends])  # (N + 1,)
-        return Varlen(offsets.int(), int(offsets.diff().amax()) if len(flat) else 0)
+        offsets = torch.zeros(count + 2, dtype=torch.int32, device=device)
+        place = torch.where(changes, changes.cumsum(0) - 1, count + 1)
+        offsets.scatter_(0, place, torch.arange(size + 1, dtype=torch.int32, device=device))
+        return Varlen(offsets[: max(count, 1)], longest)
 
     def for_hf(
         self,
@@ -656,7 +697,7 @@ class AttentionMask:
 
     def _band(self) -> torch.Tensor:
         check_matrix("this form of the mask", self._shape[2:], NO_MATRIX)
-        mask = band(self._layout, self.documents.shape[1], self.documents.device)
+        mask = band(self._known, self.documents.shape[1], self.documents.device)
         assert mask is not None  # look-ahead or window hide something
         return mask
 

@@ -95,7 +95,7 @@ def key_ranges(mask: AttentionMask) -> KeyRanges | None:
         >>> key_ranges(AttentionMask.from_documents([[2, 2]], 5, look_ahead=True))
         KeyRanges(begin=tensor([[0, 0, 2, 2, 0]]), stop=tensor([[1, 2, 3, 4, 4]]))
     """
-    layout, documents = mask._layout, mask.documents
+    layout, documents = mask._known, mask.documents
     numbers, length = mask._numbers, documents.shape[1]
     spans = spans_of(numbers, documents >= 0)
     are_ranges = spans.whole.all()

@@ -37,7 +37,7 @@ def mask_for_model(
         )
     if position_ids is not None:
         _check_restarts(mask.documents, position_ids)
-    reason = _reason_for_four(mask, spec)
+    reason = None if dims == 4 else _reason_for_four(mask, spec)
     if reason is None and dims != 4:
         return (mask.documents >= 0).long()  # (B, K)
     if dims == 2:

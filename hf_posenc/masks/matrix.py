@@ -36,7 +36,7 @@ BOOL = Logic(lambda sees: sees, torch.bitwise_and, torch.bitwise_or)
 
 def matrix_of(mask: AttentionMask, dtype: torch.dtype, logic: Logic, out: torch.Tensor | None) -> torch.Tensor:
     """Return the matrix of a mask in `out`, or in new memory; it is bool or additive, depending on `logic`."""
-    layout, documents = mask._layout, mask.documents
+    layout, documents = mask._known, mask.documents
     out = _memory(out, mask._shape, dtype, documents.device)
     matrix = out[:, 0]  # (B, Q, K)
     keys = visible_keys(documents)
