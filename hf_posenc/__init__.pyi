@@ -26,6 +26,7 @@ from .positions import sinusoidal_encoding as sinusoidal_encoding
 from .sampling import TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from .sampling import TokenBudgetMixin as TokenBudgetMixin
 from .sampling import TokenLogMixin as TokenLogMixin
+from .sampling import mix_datasets as mix_datasets
 from .sampling import pack_dataset as pack_dataset
 from .sampling import stream_batches as stream_batches
 from .sampling import with_arrow_batches as with_arrow_batches

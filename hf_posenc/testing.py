@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from ._common.compat import attention_implementation
-from ._common.errors import explain, message_of, require_one_of, shorten, value_error
+from ._common.errors import explain, require_one_of, shorten, value_error
 from ._common.sample_texts import standard_library_docstrings
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
 from .models import (
     ComputedOnce,
     ModelSpec,
+    PositionTable,
     Probe,
     at_tokens,
     compute_once,
@@ -37,6 +35,7 @@ from .models import (
     opened,
 )
 from .packing import pack
+from .tokenization import train_bpe
 
 __all__ = [
     "PackedLayout",
@@ -203,8 +202,7 @@ def measure_once(model: nn.Module) -> str:
             warnings.simplefilter("ignore")  # of classes that were not measured
             compute_once(model).remove()
     except (TypeError, ValueError) as error:
-        message = message_of(error)
-        return f"refused ({(message and message.got) or _first_line(error)})"
+        return f"refused ({getattr(error, 'got', None) or _first_line(error)})"
     return "equal"
 
 
@@ -251,8 +249,7 @@ class PackingCheck:
     flat: PackedLayout
 
     def __str__(self) -> str:
-        failed = self.rows.difference is None and self.rows == self.flat
-        if failed:
+        if self.rows.difference is None and self.rows == self.flat:
             return f"{self.name}, {self.attention}: rows and flat {self.rows}"
         return f"{self.name}, {self.attention}: rows {self.rows}; flat {self.flat}"
 
@@ -307,26 +304,26 @@ def measure_packing(model: nn.Module) -> PackingCheck:
         return float((out[0] - expected).abs().max() / expected.abs().max()), ""
 
     def layout(packing: bool | Literal["flat"]) -> PackedLayout:
-        tokenizer = Tokenizer(WordLevel({"": 0}, unk_token=""))  # not used, because the rows are token ids
+        roles = {"pad_token": "<pad>", "unk_token": "<pad>"}
+        # Not used, because the rows are token ids.
+        tokenizer = train_bpe(["-"], 3, special_tokens=roles, byte_level=False, progress=False)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about this tokenizer
                 collate = DataCollatorWithPositionalEncoding(
-                    tokenizer, model=spec, pad_token="", max_length=sum(_LENGTHS), packing=packing
+                    tokenizer, model=spec, max_length=sum(_LENGTHS), packing=packing
                 )
                 difference, reason = run(collate([{"input_ids": ids} for ids in documents]))
                 leaks = difference is not None and not difference < (3e-2 if probe.is_half else 1e-4)  # NaN leaks
                 return PackedLayout("leaks" if leaks else "isolated", difference, reason)
         except ValueError as error:
-            message = message_of(error)
-            reason = ((message and message.got) or "").partition("\n")[0]
             if packing == "flat" and "install" in (spec.flat_error or "").lower():
                 return PackedLayout("needs a kernel", reason=str(spec.flat_error).splitlines()[0])
             batch = {"input_ids": torch.cat(documents)[None]}
             if "position_ids" in spec.accepts:
                 restarting = torch.cat([torch.arange(length, device="cpu") for length in _LENGTHS])
                 batch["position_ids"] = restarting[None] + spec.first_position
-            return PackedLayout("impossible", run(batch)[0], reason)
+            return PackedLayout("impossible", run(batch)[0], (getattr(error, "got", None) or "").partition("\n")[0])
 
     return PackingCheck(name, attention, layout(packing=True), layout(packing="flat"))
 
@@ -360,7 +357,8 @@ class _Runner:
                 got=f"positions in {tables[0].name}",
                 fix='do not pack for it; restart="tables" tests if the masks are right',
             )
-        self.tables = tables if restart == "tables" else ()
+        embeddings = [table for table in tables if isinstance(table.module, nn.Embedding)]
+        self.tables = embeddings if restart == "tables" else []
 
     def outputs(
         self, documents: Sequence[torch.Tensor], mask: AttentionMask, *, with_mask: bool = True
@@ -382,29 +380,18 @@ class _Runner:
             inputs["position_ids"] = positions + self.spec.first_position
             if self.spec.padding_position is not None:
                 inputs["position_ids"][~is_real] = self.spec.padding_position
-        rows = {id(table.tensor): positions + table.first_row for table in self.tables}
-        with _ReplacedRows(rows) if rows else nullcontext():
+
+        def hook(table: PositionTable) -> Callable[..., Any]:
+            rows = F.embedding((positions + table.first_row).to(table.tensor.device), table.tensor)
+            return lambda _, __, out: (rows, *out[1:]) if isinstance(out, tuple) else rows
+
+        with ExitStack() as hooks:
+            for table in self.tables:
+                hooks.callback(table.module.register_forward_hook(hook(table)).remove)
             _, out = self.probe.run(inputs)
         if not out.numel():
             raise value_error(f"{self.spec.name} gives no output for each token", fix="model.base_model")
         return torch.split(out[is_real], lengths)
-
-
-class _ReplacedRows(TorchFunctionMode):
-    """Context manager in which `F.embedding(ids, table)` reads `rows[id(table)]`, if given, instead of `ids`."""
-
-    def __init__(self, rows: dict[int, torch.Tensor]) -> None:
-        super().__init__()
-        self.rows = rows
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is F.embedding:
-            arguments = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
-            rows = self.rows.get(id(arguments["weight"]))
-            if rows is not None:
-                return func(**{**arguments, "input": rows.to(arguments["input"].device)})
-        return func(*args, **kwargs)
 
 
 def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:

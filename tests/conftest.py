@@ -105,8 +105,18 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.loadscopereorder = False  # else files with few tests come last, of which some take long
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--start-method", help="how workers start: forkserver, as from Python 3.14 on Linux")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Close the door for the whole process, doctests included: a fixture would not reach those."""
+    if method := config.option.start_method:
+        import multiprocess  # that of datasets
+
+        for library in (multiprocessing, multiprocess):
+            library.set_start_method(method)
+            library.set_forkserver_preload(["datasets", "torch", "transformers"])  # else each worker imports them
     socket.socket.connect = _guarded_connect(socket.socket.connect)  # type: ignore[method-assign]
     socket.socket.connect_ex = _guarded_connect(socket.socket.connect_ex)  # type: ignore[method-assign]
     socket.getaddrinfo = _guarded_getaddrinfo(socket.getaddrinfo)

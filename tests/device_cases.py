@@ -63,8 +63,8 @@ COPIES = {
 # Public names that take no tensors, or read them by their nature, and those of other tests and other names here.
 OTHERS = """
 __version__ BatchPlan Convention MaskedLM PackingPlan TokenBudgetBatchSampler TokenBudgetMixin TokenLogMixin corpus
-fixed_bases frequencies pack pack_dataset plan_batches reorder_columns stream_batches train_bpe with_arrow_batches
-audit plots position_ids_from_documents testing
+fixed_bases frequencies mix_datasets pack pack_dataset plan_batches reorder_columns stream_batches train_bpe
+with_arrow_batches audit plots position_ids_from_documents testing
 Batch DataCollatorWithPositionalEncoding LearnedPositionalEncoding ModelSpec use_sinusoidal_positions
 """
 

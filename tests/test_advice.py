@@ -25,6 +25,7 @@ import torch
 import transformers
 from looping import for_each
 from small_models import tiny
+from test_lessons import interleaved, sines_first
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -185,6 +186,8 @@ def world(folder: Path) -> dict[str, Any]:
         **{"transformers": transformers, "AutoModel": transformers.AutoModel},
         **{"identify": hf_posenc.audit.identify, "labels": hf_posenc.audit.labels},
         "dataset": datasets.Dataset.from_dict({"text": texts}),
+        "interleaved": lambda *args: torch.from_numpy(interleaved(*args)),
+        "sines_first": lambda *args: torch.from_numpy(sines_first(*args)),
         "rows": [{"input_ids": [5, 6, 7]} for _ in range(4)],
         "tiny": functools.partial(tiny, vocab_size=len(tokenizer)),
         "arguments": functools.partial(transformers.TrainingArguments, **settings),
@@ -317,7 +320,12 @@ OBJECTS: dict[str, type] = {
         "text": str,
         "names": list,
     },
-    **{"model": transformers.GPT2LMHeadModel, "df": pandas.DataFrame, "df.columns": pandas.Index},
+    **{
+        "model": transformers.GPT2LMHeadModel,
+        "df": pandas.DataFrame,
+        "df.columns": pandas.Index,
+        "series": pandas.Series,
+    },
 }
 _OF_TRANSFORMERS = ("AutoConfig", "AutoModel", "AutoProcessor", "AutoTokenizer", "TrainingArguments")
 KNOWN: dict[str, Any] = {
@@ -336,7 +344,17 @@ OTHERS = {
     *("VALUE", "forward", "model", "table", "length", "rows", "self.positions", "main", "rgba", "weight"),
     *("block_mask", "dense", "varlen", "from_pretrained", "mask.bool", "text.decode", "table.rename_columns"),
     *("frame.to_dict", "frame.to_dicts", "accelerator.prepare", "trainer.get_train_dataloader", "ray.shutdown"),
-    *("frame.drop_nulls", "frame.cast", "table.filter", "hf_posenc.plots.batch", "collate.tokenizer"),
+    *(
+        "_",
+        "frame.drop_nulls",
+        "frame.cast",
+        "frame.collect",
+        "series.drop_nulls",
+        "series.cast",
+        "table.filter",
+        "hf_posenc.plots.batch",
+        "collate.tokenizer",
+    ),
     *("figure.add_subplot", "glob.escape", "document.querySelectorAll", "AutoModel.from_config", "AddedToken"),
     *("ParallelismConfig", "TemplateProcessing"),
 }

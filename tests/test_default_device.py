@@ -204,7 +204,7 @@ def test_pictures_show_the_same_with_another_default_device(unigram) -> None:
     ]
 
     def shown(draw: Callable[[], Any]) -> list[Any]:
-        figure = draw().get_figure(root=True)
+        figure = draw()
         images = [image.get_array() for axes in figure.axes for image in axes.images]
         lines = [line.get_xydata() for axes in figure.axes for line in axes.lines]
         return [images, lines, [text.get_text() for text in figure.findobj(Text)]]

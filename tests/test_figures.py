@@ -12,11 +12,11 @@ import shutil
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from benchmarks.__main__ import BARS
 from benchmarks.measuring import draw, recorded
+from matplotlib.figure import Figure
 from PIL import Image, ImageChops, ImageStat
 
 from hf_posenc import plots
@@ -42,9 +42,9 @@ def today(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def drawn(picture: Any) -> Image.Image:
+def drawn(figure: Figure) -> Image.Image:
     file = io.BytesIO()
-    picture.get_figure(root=True).savefig(file)
+    figure.savefig(file)
     return Image.open(file)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from looping import for_each
-from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import nn
 
 import hf_posenc
@@ -43,14 +43,19 @@ def softmax(numbers: Any) -> Any:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def get_angles(pos: Any, i: Any, width: int) -> Any:
-    return pos / np.power(10000, (2 * (i // 2)) / width)
+def get_angles(pos: Any, i: Any, width: int, base: float = 10000) -> Any:
+    return pos / np.power(base, (2 * (i // 2)) / width)
 
 
-def interleaved(count: int, width: int) -> Any:
-    angles = get_angles(np.arange(count)[:, None], np.arange(width)[None], width)
+def interleaved(count: int, width: int, base: float = 10000) -> Any:
+    angles = get_angles(np.arange(count)[:, None], np.arange(width)[None], width, base)
     angles[:, 0::2], angles[:, 1::2] = np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])
     return angles[None].astype(np.float32)
+
+
+def sines_first(length: int, depth: int) -> Any:
+    angles = np.arange(length)[:, None] / 10000 ** (np.arange(depth / 2)[None] / (depth / 2))
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
 
 
 def div_term(width: int) -> Any:
@@ -92,11 +97,13 @@ THEIRS: dict[str, Callable[[], Any]] = {
     "`get_angles(pos, i, d)`": lambda: get_angles(np.arange(P)[:, None], np.arange(d)[None], d),
     "`div_term`": lambda: div_term(d),
     "`positional_encoding(P, d)` `(1, P, d)`, sine and cosine in turn": lambda: interleaved(P, d),
+    "`positional_encoding(P, d)` `(P, d)`, all sines first": lambda: sines_first(P, d),
     "a table `pe` `(P, d)`": lambda: table_of_pytorch(P, d),
     '`register_buffer("pe", pe)`, then `x + self.pe[:, :T]`': lambda: x + table_of_pytorch(1000, d)[None][:, :T],
     "`PositionalEncoding(d, dropout, max_len)(x)`": lambda: x + interleaved(1000, d)[:, :T],
     "`PositionalEncoding(d, dropout)(x)` with `x` `(T, B, d)`": lambda: x + table_of_pytorch(1000, d)[:, None][:B],
     "`Embeddings`, then `PositionalEncoding`": lambda: table[ids] * d**0.5 + interleaved(T, d),
+    "`PositionalEmbedding(vocab_size, d)(ids)` of Keras": lambda: table[ids] * d**0.5 + sines_first(T, d),
     '`pad_sequences(rows, 5, padding="post", truncating="post")`': lambda: [
         (row[:5] + [0] * 5)[:5] for row in ROWS_OF_IDS
     ],
@@ -112,12 +119,11 @@ ROWS_OF_IDS = [[7, 6, 5, 4, 3, 2], [1, 2, 3]]
 
 def values(result: Any, theirs: str) -> Any:
     """Return the numbers of a tensor, or those that a picture shows."""
-    axes = result if isinstance(result, Axes) else getattr(result, "axes", [None])[-1]
-    if not isinstance(axes, Axes):
+    if not isinstance(result, Figure):
         return np.asarray(result.detach())
     if "PCA" in theirs:
-        return np.asarray(axes.lines[0].get_xydata())
-    images = [np.asarray(panel.images[0].get_array()) for panel in axes.figure.axes if panel.images]
+        return np.asarray(result.axes[-1].lines[0].get_xydata())
+    images = [np.asarray(panel.images[0].get_array()) for panel in result.axes if panel.images]
     return images if "weights" in theirs else images[0]
 
 
@@ -126,10 +132,10 @@ def test_a_line_of_the_table_gives_what_the_function_of_the_tutorial_gives(their
     collate = DataCollatorWithPositionalEncoding(train_bpe(["I ride bike"], vocab_size=300, progress=False))
     names: dict[str, Any] = {name: getattr(hf_posenc, name) for name in hf_posenc.__all__}
     names["padding_mask_from_ids"] = hf_posenc.masks.padding_mask_from_ids
-    names |= {"torch": torch, "F": F, "B": B, "T": T, "P": P, "d": d, "dropout": 0.0, "rows": ROWS_OF_IDS}
+    names |= {"torch": torch, "F": F, "B": B, "T": T, "P": P, "d": d, "dropout": 0.0, "max_len": 100}
     names |= {"ids": torch.from_numpy(ids), **dict.fromkeys("qkv", torch.from_numpy(q))}
     names |= {"lengths": torch.tensor([6, 3]), "x": torch.from_numpy(x), "embedding": embedding, "vectors": vectors}
-    names |= {"words": words, "weights": weights, "collate": collate}
+    names |= {"rows": ROWS_OF_IDS, "words": words, "weights": weights, "collate": collate}
     expected = np.asarray(THEIRS[theirs]())
     got = values(eval(LINES[theirs], names), theirs)
     if "PCA" in theirs:  # the sign of a component is arbitrary

@@ -112,7 +112,7 @@ def test_an_output_that_is_stale_is_seen_and_numbers_that_were_measured_are_not_
 
 def test_another_picture_is_seen_and_another_title_is_none() -> None:
     drawn = [plots.encoding(16, 40), plots.encoding(16, 40), plots.encoding(16, 40, base=100)]
-    drawn[1].set_title("another title")
+    drawn[1].axes[0].set_title("another title")
     one, titled, other = (picture._repr_png_() for picture in drawn)
     assert not unlike(one, titled)
     assert unlike(one, other)

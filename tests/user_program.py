@@ -37,6 +37,7 @@ from hf_posenc import (
     corpus,
     frequencies,
     look_ahead_mask,
+    mix_datasets,
     pack,
     pack_dataset,
     padding_mask,
@@ -53,7 +54,7 @@ from hf_posenc import (
 )
 from hf_posenc.masks import additive_mask, padding_mask_from_ids
 from hf_posenc.models import ComputedOnce
-from hf_posenc.packing import BatchPlan, PackingPlan
+from hf_posenc.packing import BatchPlan, PackingPlan, mixture
 from hf_posenc.positions import (
     LearnedPositionalEncoding,
     fixed_bases,
@@ -132,7 +133,8 @@ def collate(folder: Path) -> None:
     split = pack(lengths, 8, too_long="split")
     assert split.documents is not None
     assert len(packed) <= len(split.documents)
-    assert len(pack_dataset(dataset, 64)) >= 1
+    assert len(pack_dataset(mix_datasets([dataset, dataset], [2, 1], 64), 64)) >= 1
+    assert mixture([lengths, lengths], [2, 1], 64).epochs.sum() > 0
 
 
 def arithmetic() -> None:

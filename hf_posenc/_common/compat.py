@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
-    from tokenizers import Tokenizer
     from torch import nn
     from transformers import PreTrainedTokenizerBase
 
@@ -94,7 +93,7 @@ def has_own_call(tokenizer: PreTrainedTokenizerBase) -> bool:
     )
 
 
-def replace_rust_part(tokenizer: PreTrainedTokenizerBase, rust: Tokenizer) -> None:
+def replace_rust_part(tokenizer: PreTrainedTokenizerBase, rust: object) -> None:
     """Replace the Rust tokenizer inside a fast tokenizer."""
     tokenizer._tokenizer = rust
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rich.filesize import decimal
 
-_Error = TypeVar("_Error", ValueError, TypeError, RuntimeError)
+_Error = TypeVar("_Error", bound=Exception)
 
 
 class Message(str):
@@ -22,6 +22,10 @@ class Message(str):
     rule: str
     got: str | None
     fix: str | None
+
+
+class BadDataError(ValueError):
+    """`ValueError` for a row or a file that is wrong, whatever the settings."""
 
 
 class MissingKeyError(KeyError):
@@ -80,6 +84,11 @@ def value_error(rule: str, *, got: object = None, fix: str | None = None) -> Val
     return _error(ValueError, rule, got, fix)
 
 
+def bad_data_error(rule: str, *, got: object = None, fix: str | None = None) -> BadDataError:
+    """Return a `BadDataError` with the message of `explain`; its attributes `rule`, `got` and `fix` are the parts."""
+    return _error(BadDataError, rule, got, fix)
+
+
 def type_error(rule: str, *, got: object = None, fix: str | None = None) -> TypeError:
     """Return a `TypeError` with the message of `explain`; its attributes `rule`, `got` and `fix` are the parts."""
     return _error(TypeError, rule, got, fix)
@@ -103,7 +112,7 @@ def require_one_split(source: object, then: str = "") -> None:
         )
 
 
-def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
+def one_of(name: str, value: object, allowed: Iterable[object]) -> Message:
     r"""Return the error message for a `value` that is not in `allowed`; it suggests the most similar allowed value.
 
     `name` is that of an argument, or words such as `"a key of a convention"`.
@@ -130,7 +139,7 @@ def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
         raise ValueError(one_of(name, value, options))
 
 
-def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
+def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> Message:
     """Return the error message for an unknown keyword argument; it suggests the keyword to use instead."""
     near = [name] if name in called_here else difflib.get_close_matches(name, [*known, *called_here], n=1, cutoff=0.6)
     fix = called_here.get(near[0], f"{near[0]}=...") if near else f"one of {', '.join(known)}"
@@ -148,6 +157,8 @@ def shorten(value: object, limit: int = 60) -> str:
         head, tail = repr(value[:limit]), repr(value[-limit:])
     else:
         head = tail = repr(value)
+    if "\n" in head:  # a message has three lines; the repr of a text has no line break
+        head = tail = " ".join(head.split())
     half = (limit - 3) // 2
     return head if len(head) <= limit else f"{head[: half + 1]} … {tail[-half:]}"
 

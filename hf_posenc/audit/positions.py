@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from .._common.errors import message_of, shorten, type_error
+from .._common.errors import message_of
 from ..models import (
     PositionTable,
     check_weights,
@@ -20,13 +18,11 @@ from ..models import (
     not_a_model,
     opened,
     recorded_formula,
+    unread_tables,
 )
 from ..positions import Convention, Identified, identify
 
 __all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
-
-_OF_POSITIONS = re.compile(r"(^|[._])(pos|wpe)|position|sinusoid", re.IGNORECASE)
-_NOT_OF_ROWS = re.compile(r"relative|rel_|distance|rotary|inv_freq|bias", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -168,14 +164,9 @@ def check(model: Any) -> PositionCheck:
           left padding: shifts the positions of input_ids if only an attention mask is passed; pass position_ids
     """
     inner = opened(model)
-    if not isinstance(inner, nn.Module):
-        raise TypeError(not_a_model("check needs the Hugging Face model itself", model))
     if not is_hugging_face(inner):
-        raise type_error(
-            "check needs a Hugging Face model",
-            got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
-            fix="a PreTrainedModel; for a table, or a module with one: identify(table)",
-        )
+        fix = "a PreTrainedModel; for a table, or a module with one: identify(table)"
+        raise not_a_model("check needs the Hugging Face model itself", inner, fix=fix)
     check_weights(inner)
     formula = recorded_formula(inner)
     recorded: tuple[Convention, ...] = ()
@@ -186,13 +177,13 @@ def check(model: Any) -> PositionCheck:
     try:
         positions = find_positions(inner)
     except ValueError as error:
-        tables = tuple(_checked(*table, recorded) for table in _unread_tables(inner, ()))
+        tables = _unread(inner, (), recorded)
         reason = str(error).partition("\n")[0]
         return PositionCheck(name, _kinds(kinds_of(inner, ()), tables), tables, None, None, not_run=reason)
     # RoFormer rotates queries and keys by a table of sinusoids, where an offset of all positions has no effect.
     absolute = [table for table in positions.tables if table.is_learned or "rotary" not in positions.kinds]
     tables = tuple(_checked(table.name, table.tensor, recorded, table, table in absolute) for table in positions.tables)
-    tables += tuple(_checked(*table, recorded) for table in _unread_tables(inner, positions.tables))
+    tables += _unread(inner, positions.tables, recorded)
     return PositionCheck(
         model=name,
         positions=_kinds(positions.kinds, tables),
@@ -201,6 +192,18 @@ def check(model: Any) -> PositionCheck:
         or (positions.left_padding_shifts and not positions.tables),
         takes_position_ids=positions.takes_position_ids,
         unknown_in=positions.not_reached if "unknown" in positions.kinds else (),
+    )
+
+
+def _unread(
+    model: nn.Module, read: tuple[PositionTable, ...], recorded: tuple[Convention, ...]
+) -> tuple[CheckedTable, ...]:
+    """Return the matrices that are named like position tables, and that no token read."""
+    modules = [table.module for table in read]  # I-BERT has rounded copies in them
+    return tuple(
+        _checked(name, tensor, recorded)
+        for name, module, tensor in unread_tables(model, read)
+        if tensor.dim() == 2 and module not in modules
     )
 
 
@@ -240,29 +243,6 @@ def _count_rows(tensor: torch.Tensor) -> tuple[int, int]:
     rows = rows[(rows != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
     distinct = len({row.tobytes() for row in rows.view(torch.uint8).numpy()})
     return distinct, len(rows) - distinct
-
-
-def _unread_tables(model: nn.Module, tables: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield name and tensor of each matrix in `model` that is named like a position table and is not in `tables`."""
-    tensor_ids = {id(table.tensor) for table in tables}
-    known_modules = {id(table.module) for table in tables}  # I-BERT has rounded copies in them
-    for path, module in model.named_modules():
-        if id(module) in known_modules or isinstance(module, nn.Linear):  # DeBERTa calls one pos_proj
-            continue
-        attributes = {
-            **vars(module),
-            **dict(module.named_parameters(recurse=False)),
-            **dict(module.named_buffers(recurse=False)),
-        }
-        for attribute, tensor in attributes.items():
-            if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2 or not tensor.is_floating_point():
-                continue
-            name = f"{path}.{attribute}".lstrip(".")
-            called = f"{name} {type(module).__name__}"
-            if id(tensor) in tensor_ids or not _OF_POSITIONS.search(called) or _NOT_OF_ROWS.search(called):
-                continue
-            tensor_ids.add(id(tensor))
-            yield name, tensor
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:

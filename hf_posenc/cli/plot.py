@@ -147,10 +147,9 @@ def attention(
         settings = {"text_target_column": "target"}
     collate = DataCollatorWithPositionalEncoding(tokenizer or folder, pad_token=pad_token, **settings)
     chosen = {"layer": layer or -1, "head": head or "mean", "kind": kind}
-    picture = plots.attention(loaded, collate.batch(rows), **chosen)
-    figure = plots.canvas.figure_of(picture)
+    figure = plots.attention(loaded, collate.batch(rows), **chosen)
     plots.canvas.headline(figure, "\n".join(filter(None, (figure.get_suptitle(), title))))
-    _save(plots, picture, output, model=model or BERT)
+    _save(plots, figure, output, model=model or BERT)
 
 
 @pictures.command()

@@ -7,8 +7,8 @@ does not accept, `save` reads and writes collators, and `inference` makes batche
 """
 
 from .batch import Batch, real_tokens, written_tokens
+from .batches import Batches
 from .collator import DataCollatorWithPositionalEncoding
-from .inference import Batches
 from .settings import MaskedLM
 
 __all__ = [

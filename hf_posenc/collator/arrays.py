@@ -50,14 +50,14 @@ def as_array(name: str, values: Values, tokens: NDArray[np.int64] | None = None)
                 got=f"{sum(map(is_missing, values))} missing of {len(values)} rows in this batch",
                 fix=f"fill it, drop such rows, or dataset.remove_columns('{name}')",
             )
-        raise _mixed(name, index, values[index])
+        raise _mixed_column(name, index, values[index])
     shapes = sorted({row.shape for row in arrays})
     if len(shapes) > 1:
         sizes = [shape[0] if len(shape) == 1 else shape or "(one number)" for shape in shapes]
         is_like_tokens = tokens is not None and all(
             len(row) >= count if row.ndim else False for row, count in zip(arrays, tokens.tolist(), strict=True)
         )
-        raise ValueError(_ragged(name, f"lengths {sizes[0]} and {sizes[-1]}", is_like_tokens=is_like_tokens))
+        raise ValueError(_uneven(name, f"lengths {sizes[0]} and {sizes[-1]}", is_like_tokens=is_like_tokens))
     stacked = np.stack(arrays)
     if stacked.dtype.kind == "f" and (np.abs(stacked) >= _EXACT).any():
         for index, row in enumerate(arrays):
@@ -103,9 +103,9 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
     if not any(are_numbers):
         return None
     if not all(are_numbers):
-        raise _mixed(name, row, value)
+        raise _mixed_column(name, row, value)
     _check_integers(leaves, row, name)
-    raise ValueError(_ragged(name, f"lists of different lengths in row {row}"))
+    raise ValueError(_uneven(name, f"lists of different lengths in row {row}"))
 
 
 def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
@@ -295,7 +295,7 @@ def _too_large(name: str, row: int, number: int) -> ValueError:
     )
 
 
-def _mixed(name: str, row: int, value: Any) -> TypeError:
+def _mixed_column(name: str, row: int, value: Any) -> TypeError:
     fix = f"values of one type in a column, or dataset.remove_columns('{name}')"
     return type_error(
         f"row {row} of column '{name}' is {type(value).__name__}, and the column holds numbers as well",
@@ -317,7 +317,7 @@ def _label_fix(name: str, value: Any) -> str:
     return f'map names to numbers first, e.g. ds.map(lambda row: {{"{name}": [names.index(x) for x in row["{name}"]]}})'
 
 
-def _ragged(name: str, sizes: str, *, is_like_tokens: bool = False) -> str:
+def _uneven(name: str, sizes: str, *, is_like_tokens: bool = False) -> str:
     advice = f"dataset.remove_columns('{name}'), or pad it first; per-token labels belong into a column 'labels'"
     return explain(
         f"column '{name}' has {sizes}",

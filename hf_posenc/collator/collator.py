@@ -24,13 +24,13 @@ from ..tokenization.loading import number_of_ids, sharing_copy, to_files
 from ..tokenization.watching import WatchedTokenizer, watched
 from . import save
 from .batch import Batch, real_tokens
+from .batches import Batches
 from .columns import Column, check_repeated, features_of, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import check_exchange
 from .fit import fit_batch, left_padding_warning
-from .inference import Batches
 from .inputs import empty_batch, is_columns, is_lazy_batch
-from .pipeline import arrange, tokenize
+from .pipeline import arrange, to_documents
 from .settings import Settings, refuses_unknown_keywords
 from .warn import Warnings, warn_of_batch, warn_of_source, warn_of_tokens
 
@@ -274,7 +274,7 @@ class DataCollatorWithPositionalEncoding(Settings):
     def __call__(self, given: Table) -> Table: ...
     @overload
     def __call__(self, given: Any) -> Any: ...  # a data frame
-    def __call__(self, given: Any = None, **settings: Any) -> Any:
+    def __call__(self, given: Any = None, *others: Any, **settings: Any) -> Any:
         """Return columns if `given` is columns, otherwise `batch(given)`.
 
         Columns are a mapping, a table or a data frame. The result of a mapping is a mapping of the columns that
@@ -282,8 +282,16 @@ class DataCollatorWithPositionalEncoding(Settings):
         rows, given values are repeated. `Dataset.map` adds the given columns itself, so the batches that it passes give
         only the new ones. The result of a table or data frame is a `pyarrow.Table` of all columns.
         """
+        named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
+        if others or "text_pair" in settings:
+            fix = "collate(list(zip(texts, pairs))), or rows such as {'text': 'I ride', 'label': 1}"
+            if isinstance(given, Mapping):
+                fix = "dataset.map(collate, batched=True), without with_indices= and with_rank="
+            elif isinstance(given, str):
+                fix = "collate([(text, pair)])"
+            got = ", ".join([*map(shorten, (given, *others)), *filter(None, [named])])
+            raise type_error("collate(...) takes one argument, rows or columns", got=got, fix=fix)
         if settings:
-            named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
             fix = f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)"
             raise type_error(
                 "collate(...) takes only rows or columns; settings are arguments of the collator",
@@ -294,7 +302,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             )
         if not is_columns(given):
             return self.batch(given)
-        tokenized = self._tokenize(given)
+        tokenized = self._to_documents(given)
         columns = self._new_columns(tokenized)
         carried = {name: values for name, values in tokenized.per_row.items() if name not in columns}
         if is_lazy_batch(given):  # `map` adds its columns, but for those in its `remove_columns`
@@ -307,6 +315,14 @@ class DataCollatorWithPositionalEncoding(Settings):
         if self.return_overflowing_tokens:
             check_repeated(carried)
         return to_table(columns | carried)
+
+    def __len__(self) -> int:
+        """Raise `TypeError`: the vocabulary is that of the tokenizer."""
+        raise type_error("a collator has no length", got="len(collate)", fix="len(collate.tokenizer) for its ids")
+
+    def __bool__(self) -> bool:
+        """Return True, as for objects without `__len__`."""
+        return True
 
     def batch(self, given: Any) -> Batch:
         r"""Return a padded batch from rows or from columns.
@@ -360,7 +376,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         Raises:
             ValueError, TypeError: for bad rows, see the class.
         """
-        columns = self._new_columns(self._tokenize(given))
+        columns = self._new_columns(self._to_documents(given))
         return to_table(columns) if is_columns(given) and not isinstance(given, Mapping) else to_mapping(columns)
 
     def embed(self, given: Any, *, out: torch.Tensor | None = None) -> Batch:
@@ -428,7 +444,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             >>> batches.in_order(table(batch.input_ids) for batch in batches).shape
             torch.Size([4, 2])
         """
-        return Batches(texts, token_budget, window, config=self._config, tokenize=self._tokenize, batch=self.batch)
+        return Batches(self, texts, token_budget, window)
 
     # -- reading a batch ----------------------------------------------------------------------------------------------
 
@@ -641,8 +657,8 @@ class DataCollatorWithPositionalEncoding(Settings):
             self._warnings.once("size", embedder.stored_size_warning(len(tokenized.ids.values)))
         return to_columns(self._config, tokenized, module)
 
-    def _tokenize(self, rows_or_columns: Any) -> Documents:
-        tokenized, messages = tokenize(self._config, rows_or_columns)
+    def _to_documents(self, rows_or_columns: Any) -> Documents:
+        tokenized, messages = to_documents(self._config, rows_or_columns)
         warn_of_tokens(self._config, tokenized, messages, self._watched, self._warnings)
         return tokenized
 
@@ -659,7 +675,7 @@ class DataCollatorWithPositionalEncoding(Settings):
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        tokenized = source if isinstance(source, Documents) else self._tokenize(source)
+        tokenized = source if isinstance(source, Documents) else self._to_documents(source)
         if not len(tokenized.ids):
             raise ValueError(empty_batch(source))
         arrays, left_out = arrange(self._config, tokenized)
@@ -680,8 +696,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         model = self.model
         if model is None:
             return batch
-        if self._config.few_ids is not None:
-            self._warnings.once("ids", self._config.few_ids)
+        if self._config.warning_of_ids is not None:
+            self._warnings.once("ids", self._config.warning_of_ids)
         mask = batch._near.get("attention_mask") if self._config.side == "left" else None
         is_padded = mask is not None and not mask.all()
         if is_padded and (message := left_padding_warning(model, self._config.has_targets)):

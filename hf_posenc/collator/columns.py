@@ -18,7 +18,7 @@ from ..ragged import Ragged
 from .arrays import as_array
 from .inputs import as_list, label_names
 from .other_columns import name_taken, padded_indices
-from .pipeline import tokenize
+from .pipeline import to_documents
 from .targets import pad_targets
 
 if TYPE_CHECKING:
@@ -46,23 +46,7 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
     def padded(name: str, column: Ragged) -> Column:
         return column if length is None else column.pad(config.fills[name], length, side=config.side)
 
-    per_token = dict(rows.columns)
-    # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
-    is_separated = not set(rows.boundaries) <= {"attention_mask"} or "position_ids" in per_token
-    if is_separated:
-        names = ["document_ids", *(name for name in NUMBERS if name in rows.boundaries)]
-        per_token |= dict.fromkeys(names, rows.document_ids)
-        per_token["position_ids"] = rows.positions(config.first_position)
-    if not is_separated or not {"attention_mask", MASK_NUMBERS}.isdisjoint(rows.boundaries):
-        has_global = config.accepts is not None and "global_attention_mask" in config.accepts  # 2 is no document there
-        mask = np.ones_like(ids.values) if has_global else rows.document_ids.values + 1
-        per_token["attention_mask"] = Ragged(mask, ids.lengths)
-    given = [name for name in LABEL_COLUMNS if name in rows.columns]
-    if rows.masks and config.predicts_next and config.label_maker is not None and not label_names(rows.per_row):
-        documents, shares_row = rows.split(), rows.is_several[rows.row_of_document]
-        labels = documents.columns[given[0]] if given else config.label_maker(documents)[1]
-        labels, _ = documents.supervise(labels, predicts_next=True, shares_row=shares_row)
-        per_token[given[0] if given else "labels"] = rows.in_rows(labels)
+    per_token = _per_token(config, rows)
     listed = [name for name in config.names if name in per_token]
     other_names = [name for name in per_token if name not in (*listed, "input_ids")]
     columns = {name: padded(name, per_token[name]) for name in (*listed, *other_names)}
@@ -73,16 +57,40 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
         columns["overflow_to_sample_mapping"] = rows.sample
     if embedder is not None:
         columns["inputs_embeds"] = padded("inputs_embeds", _embed_rows(config, rows, embedder))
-    for name in rows.per_row:
+    for name, values in rows.per_row.items():
         if name in columns or (name == "length" and rows.source == "texts"):
             raise ValueError(name_taken(name, rows))
-    for name in TOKEN_INDICES:  # they move with their tokens
-        if name in rows.per_row and rows.source != "texts" and config.takes(name):
-            array = as_array(name, as_list(rows.per_row[name]))
+        if name in TOKEN_INDICES and rows.source != "texts" and config.takes(name):  # they move with their tokens
+            array = as_array(name, as_list(values))
             if array is not None:
                 width, side = (ids.lengths, "right") if length is None else (length, config.side)
                 columns[name] = padded_indices(rows, array, width, side)
     return {**columns, **_boundaries(rows), "length": ids.lengths}
+
+
+def _per_token(config: Config, rows: Documents) -> dict[str, Ragged]:
+    """Return the columns with one value per token to store: those of the rows, and their boundaries and masks.
+
+    Labels are among them if masks of supervision select the tokens to train on; others are made for each batch.
+    """
+    per_token = dict(rows.columns)
+    # The columns depend on those that were given, not on the rows, because `map` needs the same ones in every batch.
+    is_separated = not set(rows.boundaries) <= {"attention_mask"} or "position_ids" in per_token
+    if is_separated:
+        names = ["document_ids", *(name for name in NUMBERS if name in rows.boundaries)]
+        per_token |= dict.fromkeys(names, rows.document_ids)
+        per_token["position_ids"] = rows.positions(config.first_position)
+    if not is_separated or not {"attention_mask", MASK_NUMBERS}.isdisjoint(rows.boundaries):
+        has_global = config.accepts is not None and "global_attention_mask" in config.accepts  # 2 is no document there
+        mask = np.ones_like(rows.ids.values) if has_global else rows.document_ids.values + 1
+        per_token["attention_mask"] = Ragged(mask, rows.ids.lengths)
+    given = [name for name in LABEL_COLUMNS if name in rows.columns]
+    if rows.masks and config.predicts_next and config.label_maker is not None and not label_names(rows.per_row):
+        documents, shares_row = rows.split(), rows.is_several[rows.row_of_document]
+        labels = documents.columns[given[0]] if given else config.label_maker(documents)[1]
+        labels, _ = documents.supervise(labels, predicts_next=True, shares_row=shares_row)
+        per_token[given[0] if given else "labels"] = rows.in_rows(labels)
+    return per_token
 
 
 def _boundaries(rows: Documents) -> dict[str, Column]:
@@ -203,7 +211,7 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
     """
     import datasets
 
-    tokenized, _ = tokenize(config, first_rows(rows))
+    tokenized, _ = to_documents(config, first_rows(rows))
     columns = to_mapping({**tokenized.per_row, **to_columns(config, tokenized, None)})
     removed = dropped & (tokenized.per_row.keys() - {"length", *TOKEN_INDICES})
     kept = {name: column for name, column in columns.items() if name not in removed}

@@ -41,14 +41,19 @@ class Config:
         self.settings = settings = replace(settings, model=model, tokenizer=tokenizer)
         self.embedder = Embedder(settings, tokenizer)
         # Warning of a tokenizer with few of the model's ids, for the first batch; `None` if it has enough.
-        self.few_ids = None if model is None else check_fit(settings, model, tokenizer)
+        self.warning_of_ids = None if model is None else check_fit(settings, model, tokenizer)
         # Names of the arguments of the model's forward; `None` without a model.
         self.accepts = None if model is None else frozenset(model.accepts)
+        # Number of rows of the table or of the model's embedding.
+        rows = self.embedder.rows, None if model is None else model.num_embeddings
+        self.number_of_ids = min(filter(None, rows), default=None)
+
         self.padding = padding_of(settings.padding)
         self.side: PaddingSide = settings.padding_side or tokenizer.padding_side
         self.limits, self.target_limits = self._limits()
         # Number of tokens of every row; `None` if it depends on the batch.
         self.fixed_length = self.limits.max_length if self.padding == "max_length" else None
+        self._check_lengths()
 
         # Positions of a row's first token and of padding: the model's if it has positions, otherwise the convention's.
         counts: ModelSpec | Embedder = self.embedder
@@ -57,22 +62,56 @@ class Config:
         self.first_position = counts.first_position
         # First position in the model's numbering; 0 if the model has none.
         self.model_first_position = 0 if counts is self.embedder else self.first_position
-        # Padding value of each column.
-        self.fills = {name: column.fill for name, column in PER_TOKEN.items()} | dict.fromkeys(NUMBERS, -1)
-        self.fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED) | dict.fromkeys(settings.token_columns, 0)
         at_padding = self.first_position if counts.padding_position is None else counts.padding_position
-        self.fills |= {"attention_mask": 0, "position_ids": at_padding}
+        # Padding value of each column.
+        self.fills = {
+            **{name: column.fill for name, column in PER_TOKEN.items()},
+            **dict.fromkeys(NUMBERS, -1),
+            **dict.fromkeys(LABEL_COLUMNS, IGNORED),
+            **dict.fromkeys(settings.token_columns, 0),
+            "input_ids": int(tokenizer.pad_token_id or 0),
+            "token_type_ids": int(tokenizer.pad_token_type_id),
+            "attention_mask": 0,
+            "position_ids": at_padding,
+        }
         self.padding_id = tokenizer.pad_token_id
-        self.fills |= {"input_ids": int(self.padding_id or 0), "token_type_ids": int(tokenizer.pad_token_type_id)}
+        special = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "unk", "sep", "cls")}
         # True if the padding id is that of no other special token, such as eos, which may end a text.
-        self.is_padding_unique = self.padding_id not in (
-            None,
-            *(getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "unk", "sep", "cls")),
-        )
-        self._check_lengths()
+        self.is_padding_unique = self.padding_id not in (None, *special.values())
+        # True if there is no model, and models with such a tokenizer count positions from 2, as RoBERTa and XLM-R.
+        first = special["cls"] if special["bos"] is None else special["bos"]
+        is_fairseq = (first, self.padding_id, special["eos"]) == (0, 1, 2)
+        is_theirs = type(tokenizer).__module__.startswith("transformers.models.")
+        self.may_count_from_2 = model is None and settings.embedding is None and is_fairseq and is_theirs
 
         # Input names that the tokenizer lists, such as `token_type_ids`.
         self.names = tuple(tokenizer.model_input_names)
+        # True if labels are separate token sequences, as in translation.
+        by_model = model is not None and model.is_encoder_decoder and bool(model.shifts_labels)
+        self.has_targets = settings.text_target_column is not None or (by_model and settings.labels is None)
+        self.encoder, self.target_encoder = self._encoders()
+        # First id of `decoder_input_ids`, if the collator makes them.
+        self.decoder_start = decoder_start(model, tokenizer) if self.has_targets else None
+
+        self.label_kind = None if settings.label_name is None else LABEL_KINDS[settings.label_name]
+        self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)
+        self._check_targets()
+        # True if each label is predicted from the token before it: the kind of labels says so, or else the model.
+        self.predicts_next = bool(model.shifts_labels) if model is not None and model.is_examined else None
+        # What given labels belong to, by the model; `None` if that is unknown.
+        self.labels_per = None if model is None else model.labels_per
+        if self.label_kind is not None:
+            self.predicts_next, self.labels_per = self.label_kind.predicts_next, None
+        # True if batches have a look-ahead mask. Masked language models attend to all tokens.
+        self.has_look_ahead = settings.packing != "flat" and settings.label_name != "masked_lm"
+        if self.accepts is not None:
+            self.has_look_ahead = "look_ahead_mask" in self.accepts
+        if settings.look_ahead is not None:
+            self.has_look_ahead = settings.look_ahead
+
+    def _encoders(self) -> tuple[Encoder, Encoder | None]:
+        """Return the encoder of texts, and that of targets; `None` without targets."""
+        settings, tokenizer = self.settings, self.tokenizer
         options: dict[str, Any] = {
             "add_special_tokens": settings.add_special_tokens,
             "is_split_into_words": settings.is_split_into_words,
@@ -80,44 +119,13 @@ class Config:
         }
         whole_words = isinstance(settings.labels, MaskedLM) and settings.labels.whole_word_mask
         whole_words = whole_words and space_inside_words(tokenizer, settings) is None
-        self.encoder = Encoder(tokenizer, self.limits, word_ids=whole_words, **options)
-        self.target_encoder = None
-        # True if labels are separate token sequences, as in translation.
-        targets_by_model = model is not None and model.is_encoder_decoder and model.shifts_labels
-        self.has_targets = settings.text_target_column is not None or bool(targets_by_model and settings.labels is None)
-        if self.has_targets:
-            # A mode for targets is a state of the tokenizer, so inputs and targets cannot share one.
-            is_shared = calls_only_rust(tokenizer) and not has_target_mode(tokenizer)
-            target_tokenizer = tokenizer if is_shared else private_copy(tokenizer)
-            self.target_encoder = Encoder(target_tokenizer, self.target_limits, targets=True, **options)
-        self.label_kind = None if settings.label_name is None else LABEL_KINDS[settings.label_name]
-        self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)
-        self._check_targets()
-        # First id of `decoder_input_ids`, if the collator makes them.
-        self.decoder_start = decoder_start(model, tokenizer) if self.has_targets else None
-        # True if each label is predicted from the token before it: the kind of labels says so, or else the model.
-        by_model = bool(model.shifts_labels) if model is not None and model.is_examined else None
-        self.predicts_next = by_model if self.label_kind is None else self.label_kind.predicts_next
-        # What given labels belong to, by the model; `None` if that is unknown.
-        self.labels_per = None if model is None or self.label_kind is not None else model.labels_per
-        # True if there is no model, and models with such a tokenizer count positions from 2, as RoBERTa and XLM-R.
-        first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-        is_fairseq = (first, tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1, 2)
-        is_theirs = type(tokenizer).__module__.startswith("transformers.models.")
-        self.may_count_from_2 = model is None and settings.embedding is None and is_fairseq and is_theirs
-        # Number of rows of the table or of the model's embedding.
-        rows = self.embedder.rows, None if model is None else model.num_embeddings
-        self.number_of_ids = min(filter(None, rows), default=None)
-
-    @property
-    def has_look_ahead(self) -> bool:
-        """True if batches have a look-ahead mask."""
-        settings = self.settings
-        if settings.look_ahead is not None:
-            return settings.look_ahead
-        if self.accepts is not None:
-            return "look_ahead_mask" in self.accepts
-        return settings.packing != "flat" and settings.label_name != "masked_lm"  # masked models attend to all tokens
+        encoder = Encoder(tokenizer, self.limits, word_ids=whole_words, **options)
+        if not self.has_targets:
+            return encoder, None
+        # A mode for targets is a state of the tokenizer, so inputs and targets cannot share one.
+        is_shared = calls_only_rust(tokenizer) and not has_target_mode(tokenizer)
+        target_tokenizer = tokenizer if is_shared else private_copy(tokenizer)
+        return encoder, Encoder(target_tokenizer, self.target_limits, targets=True, **options)
 
     def takes(self, name: str) -> bool:
         """Return True if the forward of the model has this argument, or without a model."""

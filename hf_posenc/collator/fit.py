@@ -102,7 +102,7 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
     if settings.packing:
         _check_packing(settings.packing, spec)
     if settings.label_name is not None:
-        _check_labels(settings.label_name, spec)
+        _check_label_kind(settings.label_name, spec)
     alone = spec.is_examined and not spec.is_encoder_decoder
     reads_one = decoder_start(spec, tokenizer) is None and (alone or "labels" not in spec.accepts)
     if settings.text_target_column is not None and reads_one:
@@ -221,7 +221,7 @@ def _check_flat(spec: ModelSpec) -> None:
     )
 
 
-def _check_labels(labels: LabelName, spec: ModelSpec) -> None:
+def _check_label_kind(labels: LabelName, spec: ModelSpec) -> None:
     predicts_next = LABEL_KINDS[labels].predicts_next
     if "labels" not in spec.accepts:
         shifts = ", shifts_labels=True" if predicts_next else ""

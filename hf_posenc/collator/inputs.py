@@ -33,7 +33,9 @@ _OF_ORIGIN = {
     ),
     "pairs": ("[pair for pair in pairs if None not in pair]", _CAST_VALUE),
     "pandas": ('df.dropna(subset=["{0}"])', 'df.astype({{"{0}": str}})'),
+    "pandas.Series": ("series.dropna()", "series.astype(str)"),
     "polars": ('frame.drop_nulls("{0}")', 'frame.cast({{"{0}": str}})'),
+    "polars.Series": ("series.drop_nulls()", "series.cast(str)"),
     "pyarrow": ('table.filter(table["{0}"].is_valid())', 'table["{0}"].cast("string")'),
 }
 _OF_DATASET = (
@@ -123,14 +125,14 @@ def is_columns(source: object) -> bool:
     return isinstance(source, (Mapping, frame)) or is_table(source) or _exports_table(source)
 
 
-def read(source: object, settings: Settings, padding_id: int | None = None) -> Given:
+def parse_input(source: object, settings: Settings, padding_id: int | None = None) -> Given:
     r"""Convert the input of a collator, rows or columns, to a `Given`.
 
     `settings` contains the names of the text columns. Their texts are checked. `padding_id` is the id of padding.
 
     Example:
         >>> from hf_posenc.collator.settings import Settings
-        >>> read(["I ride bike", "bike ride I"], Settings(tokenizer=None)).count
+        >>> parse_input(["I ride bike", "bike ride I"], Settings(tokenizer=None)).count
         2
     """
     if isinstance(source, DatasetRows):
@@ -152,9 +154,10 @@ def read(source: object, settings: Settings, padding_id: int | None = None) -> G
         if _is_row_of_ids(first):
             for index, row in enumerate(rows):
                 if isinstance(row, (str, dict)):
-                    raise TypeError(_mixed(index, row, first))
+                    raise TypeError(_mixed_rows(index, row, first))
             return Given(len(rows), columns={"input_ids": rows})
-    texts, pairs = _texts_and_pairs(rows, None, settings, "list", settings.text_column)
+    origin = f"{type(source).__module__.partition('.')[0]}.Series" if type(source).__name__ == "Series" else "list"
+    texts, pairs = _texts_and_pairs(rows, None, settings, origin, settings.text_column)
     return Given(len(texts), texts, pairs)
 
 
@@ -212,7 +215,7 @@ def _read_row_dicts(rows: Any, settings: Settings) -> Given:
     for index, row in enumerate(rows):  # before any value is read: reading a missing key of a defaultdict would add it
         is_row = isinstance(row, (dict, Mapping))  # `dict` first, because it is checked faster
         if not is_row:
-            raise TypeError(_mixed(index, row, rows[0]))
+            raise TypeError(_mixed_rows(index, row, rows[0]))
         if row.keys() != keys:
             raise value_error(
                 f"row {index} does not have the columns of row 0, {sorted(keys, key=str)}",
@@ -335,7 +338,7 @@ def _checked(rows: Values, column: str, words: bool, origin: str) -> list[Any]:
     return [[str(word) for word in row] for row in split]
 
 
-def _mixed(index: int, row: object, first: object) -> str:
+def _mixed_rows(index: int, row: object, first: object) -> str:
     """Return the error message for rows of different kinds in one batch, such as a text and a tokenized row."""
     return explain(
         f"row {index} is {_kind_of(row)}, row 0 is {_kind_of(first)}",
@@ -354,7 +357,7 @@ def _kind_of(row: object) -> str:
 
 def _wrong_text(rows: Values, column: str, origin: str) -> str:
     bad = [index for index, row in enumerate(rows) if not isinstance(row, str)]
-    first, is_column = rows[bad[0]], origin not in ("list", "pairs")
+    first, is_column = rows[bad[0]], origin not in ("list", "pairs", "pandas.Series", "polars.Series")
     if (without_missing := _without_missing(first, column, origin, "str")) is not None:
         fix = without_missing
     elif isinstance(first, bytes):
@@ -367,7 +370,7 @@ def _wrong_text(rows: Values, column: str, origin: str) -> str:
             'or a tuple ("a", "b") in every row for pairs'
         )
     elif not is_column and bad[0] and hasattr(first, "__len__"):
-        return _mixed(bad[0], first, rows[0])
+        return _mixed_rows(bad[0], first, rows[0])
     elif hasattr(first, "__len__"):
         fix = "text_column=..., the name of a column of texts; dataset.flatten() makes columns of a column of dicts"
     else:  # of a column, `map` would cast texts back to its type
@@ -466,7 +469,9 @@ def as_list(values: Any) -> Values:
         raise type_error(
             f"{type(values).__name__} is not a batch: expected texts, rows or columns",
             got=shorten(values),
-            fix='collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
+            fix="collate(frame.collect())"
+            if hasattr(values, "collect")
+            else 'collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
         )
     return list(values)
 

@@ -17,7 +17,7 @@ from ..masks import look_ahead_of_batch
 from ..ragged import Ragged, round_up
 from .config import Config
 from .conversations import tokenize_conversations
-from .inputs import Messages, label_names, read
+from .inputs import Messages, label_names, parse_input
 from .other_columns import other_columns, refuse_token_indices
 from .packed_batches import flat_row, packed_rows
 from .prompts import tokenize_prompts
@@ -27,13 +27,13 @@ from .token_ids import read_ids
 Arrays = dict[str, NDArray[Any]]
 
 
-def tokenize(config: Config, rows_or_columns: object) -> tuple[Documents, Messages]:
+def to_documents(config: Config, rows_or_columns: object) -> tuple[Documents, Messages]:
     """Return the input of a collator, rows or columns, as `Documents` truncated to the limits, and warnings by kind.
 
     Texts are tokenized. Tokenized rows are checked and closed. Raise for invalid input, for rows without tokens (unless
     `on_empty="keep"`), and for rows that are too long if truncation is off.
     """
-    given = read(rows_or_columns, config.settings, config.padding_id)
+    given = parse_input(rows_or_columns, config.settings, config.padding_id)
     for name in config.settings.token_columns:
         if name not in given.columns or "input_ids" not in given.columns:
             raise value_error(

@@ -85,7 +85,7 @@ def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, se
     arguments = {name: value for name, value in settings.items() if name != "device"}
     with on_device(settings.get("device")):
         collate = cls(tokenizer, embedding=embedding, **arguments)
-    if tokenizer.is_fast and to_json(tokenizer.backend_tokenizer) != to_json(collate.tokenizer.backend_tokenizer):
+    if tokenizer.is_fast and to_json(tokenizer) != to_json(collate.tokenizer):
         raise value_error(
             f"this {type(tokenizer).__name__} would give other ids than the one that was pickled or saved",
             got="an attribute was set after construction, and save_pretrained of transformers does not write it",
@@ -197,9 +197,9 @@ def load(cls: type[Any], name: str | Path, options: Mapping[str, Any]) -> Any:
             got=str(name),
             fix="pip install --upgrade hf-posenc, or remove them from the file",
         )
-    table = _read("embedding", saved.get("embedding"), path)
+    table = _setting_of("embedding", saved.get("embedding"), path)
     check_exchange(table, changes.get("embedding"))
-    settings = {key: _read(key, value, path) for key, value in saved.items() if key not in changes} | changes
+    settings = {key: _setting_of(key, value, path) for key, value in saved.items() if key not in changes} | changes
     if changes.get("labels", "masked_lm") != "masked_lm" and "mlm_probability" not in changes:
         settings.pop("mlm_probability", None)  # of the saved labels
     record, embedding = settings.pop("tokenizer", None), settings.pop("embedding", None)
@@ -313,7 +313,7 @@ def _converted(key: str, value: Any) -> Any:
     return _READERS[key](value) if key in _READERS and value is not None else value
 
 
-def _read(key: str, value: Any, path: Path) -> Any:
+def _setting_of(key: str, value: Any, path: Path) -> Any:
     """Return the value of the setting `key` from its JSON value in the file `path`; errors name both."""
     try:
         return _converted(key, value)

@@ -3,14 +3,13 @@
 They are checked once, at construction. `Config` checks them against the tokenizer, the model and the embedding.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import numpy as np
 
@@ -18,26 +17,17 @@ from .._common.constants import PaddingSide
 from .._common.errors import explain, one_of, shorten, type_error, unknown_keyword, value_error
 from .._common.integers import as_integer
 from ..documents import BOUNDARIES, LABEL_COLUMNS, PER_TOKEN, TOKEN_INDICES, Truncation
+from ..tokenization import BackendName
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ..positions import PositionalEmbedding
-    from ..tokenization import BackendName
 
 Class = TypeVar("Class", bound=type)
 Padding = Literal["longest", "max_length", "do_not_pad"]
 LabelName = Literal["causal_lm", "masked_lm"]
 
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "padding_side": (None, "left", "right"),
-    "on_empty": ("error", "keep"),
-    "look_ahead": (None, True, False),
-    "packing": (False, True, "flat"),
-    "on_no_labels": (None, "error", "skip", "keep"),
-    "backend": ("auto", "tokenizers", "nanotoken", "gigatoken"),
-    "return_tensors": ("pt", "np"),
-}
 _INTEGERS = {  # smallest value, and an example for the error message
     "max_length": (1, 512),
     "max_target_length": (1, 128),
@@ -140,7 +130,7 @@ class Settings:
 
     tokenizer: Any
     _: KW_ONLY
-    embedding: int | nn.Embedding | PositionalEmbedding | MissingTable | None = None
+    embedding: "int | nn.Embedding | PositionalEmbedding | MissingTable | None" = None
     model: Any = None
     text_column: str = "text"
     text_pair_column: str | None = None
@@ -157,7 +147,7 @@ class Settings:
     stride: int = 0
     token_columns: tuple[str, ...] = ()
     add_special_tokens: bool = True
-    on_empty: str = "error"
+    on_empty: Literal["error", "keep"] = "error"
     look_ahead: bool | None = None
     packing: bool | Literal["flat"] = False
     labels: LabelName | MaskedLM | None = None
@@ -166,7 +156,7 @@ class Settings:
     seed: int | None = None
     store_embeddings: bool = False
     backend: BackendName = "auto"
-    return_tensors: str = "pt"
+    return_tensors: Literal["pt", "np"] = "pt"
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -199,10 +189,12 @@ class Settings:
 
     def _check_values(self) -> None:
         """Raise for the first setting with a value that is not allowed."""
+        if isinstance(self.packing, str) and self.packing == "padding_free":  # type: ignore[comparison-overlap]  # TRL
+            raise value_error("packing must be one of True, False, 'flat'", got="'padding_free'", fix='packing="flat"')
+        if self.labels is MaskedLM:  # type: ignore[comparison-overlap]
+            raise type_error("labels must be an instance of MaskedLM", got="the class", fix="labels=MaskedLM()")
         for name, options in _CHOICES.items():
-            value = getattr(self, name)
-            if name == "packing" and isinstance(value, str) and value == "padding_free":  # the name of TRL
-                raise value_error("packing must be one of False, True, 'flat'", got=repr(value), fix='packing="flat"')
+            value = self.label_name if name == "labels" else getattr(self, name)
             if not isinstance(value, str | bool | None) or value not in options:
                 raise ValueError(one_of(name, value, options))
         for name in ("text_column", "text_pair_column", "text_target_column"):
@@ -224,18 +216,8 @@ class Settings:
             if getattr(self, name) is not None or name == "stride":
                 number = as_integer(getattr(self, name), name, minimum=minimum, example=example)
                 object.__setattr__(self, name, number)  # a tensor or array of one integer becomes an int
-        if not isinstance(self.labels, MaskedLM):
-            names = (None, *get_args(LabelName))
-            if not isinstance(self.labels, str | None) or self.labels not in names:
-                if self.labels is MaskedLM:  # type: ignore[comparison-overlap]
-                    raise type_error("labels must be an instance of MaskedLM", got="the class", fix="labels=MaskedLM()")
-                raise ValueError(one_of("labels", self.labels, names))
         if self.mlm_probability is not None:
             object.__setattr__(self, "mlm_probability", _share("mlm_probability", self.mlm_probability))
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type == "bool" and not isinstance(value, bool):
-                raise type_error(f"{field.name} must be True or False", got=repr(value), fix=f"{field.name}=True")
 
     def _check_combinations(self) -> None:
         """Raise for the first pair of settings that cannot be used together."""
@@ -291,6 +273,20 @@ class Settings:
             raise value_error(
                 "embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"'
             )
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """Return the values that a type of `Literal`, `bool` and `None` allows; nothing for types such as `int`."""
+    values: list[Any] = []
+    for part in (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,):
+        if part not in (MaskedLM, bool, NoneType) and get_origin(part) is not Literal:
+            return ()
+        values += {bool: (True, False), NoneType: (None,)}.get(part, get_args(part))
+    return tuple(values)
+
+
+# Allowed values of each setting that has a few.
+_CHOICES = {field.name: options for field in dataclasses.fields(Settings) if (options := _choices(field.type))}
 
 
 def padding_of(padding: object) -> Padding:

@@ -45,7 +45,7 @@ def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any
             check_label_values(given, config.model, rows.sample, names[0])
         labels = Ragged(given.values, documents.ids.lengths) if isinstance(given, Ragged) else None
         if config.label_maker is not None or config.predicts_next is False:
-            _check_labels(config, names[0], labels, documents)
+            _check_given_labels(config, names[0], labels, documents)
         if not isinstance(given, Ragged):  # with a label maker, they were refused
             if config.settings.packing:
                 raise value_error(
@@ -70,7 +70,7 @@ def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any
     return _kept_rows(config, has_target, rows.ids.lengths, rows), None
 
 
-def _check_labels(config: Config, name: str, labels: Ragged | None, documents: Documents) -> None:
+def _check_given_labels(config: Config, name: str, labels: Ragged | None, documents: Documents) -> None:
     """Raise a `ValueError` for given labels that the collator would make otherwise, or that a model would only copy."""
     if config.label_maker is not None:
         is_own = labels is not None and (labels.values == documents.ids.values) | (labels.values == IGNORED)
@@ -151,7 +151,7 @@ def read_targets(
 ) -> tuple[Documents | None, dict[str, Values]]:
     """Return the closed, truncated targets, and the columns without them."""
     if given.targets is not None and config.target_encoder is not None:
-        return _truncated(config, config.target_encoder.tokenize(given.targets)), columns
+        return _truncate_targets(config, config.target_encoder.tokenize(given.targets)), columns
     names = label_names(columns)
     if not names and "input_ids" in given.columns and (others := [name for name in _FOREIGN if name in columns]):
         name, is_text = others[0], isinstance(next(iter(as_list(columns[others[0]])), None), str)
@@ -183,7 +183,7 @@ def read_targets(
     else:
         targets = close_targets(targets if is_token is None else targets.where(is_token))
         columns = {name: values for name, values in columns.items() if name != "decoder_attention_mask"}
-    documents = _truncated(config, Documents({"input_ids": targets}, np.arange(len(targets))))
+    documents = _truncate_targets(config, Documents({"input_ids": targets}, np.arange(len(targets))))
     if config.decoder_start is not None or config.number_of_ids is not None:  # the decoder looks them up
         ids = documents.ids
         check_ids(config, Ragged(np.where(ids.values == IGNORED, 0, ids.values), ids.lengths), names[0])
@@ -221,7 +221,7 @@ def close_targets(targets: Ragged) -> Ragged:
     return targets.where((first[row] <= index) & (index <= last[row]))
 
 
-def _truncated(config: Config, targets: Documents) -> Documents:
+def _truncate_targets(config: Config, targets: Documents) -> Documents:
     """Return targets truncated to their limit, on the tokenizer's side."""
     limits, lengths = config.target_limits, targets.ids.lengths
     if limits.max_length is not None and targets.ids.longest > limits.max_length and not limits.truncates:

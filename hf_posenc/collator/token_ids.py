@@ -44,7 +44,7 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
         ids = Ragged.from_rows(columns.pop("input_ids"))
         check_ids(config, ids)
         rows, _ = read_documents({"input_ids": ids})
-        return _truncated(config, rows), columns, _warning_of_padding(config, ids, {})
+        return _truncate_rows(config, rows), columns, _warning_of_padding(config, ids, {})
     texts = {name: mask for name, mask in columns.items() if name == "attention_mask" and is_no_mask(mask)}
     columns, is_packed = read_mask(columns, config.tokenizer.pad_token_id)
     is_packed |= MASK_NUMBERS in columns
@@ -78,7 +78,7 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     if has_indices:
         given_places = np.arange(len(ids.values)) if index is None else index
         rows = rows.with_columns(**{_GIVEN: Ragged(given_places, rows.ids.lengths)})
-    rows = _truncated(config, _count_from_first(config, rows))
+    rows = _truncate_rows(config, _count_from_first(config, rows))
     if rows.truncated and (names := _as_long_as_rows(columns, ids.lengths)):
         messages["whole columns"] = explain(
             f"columns {names} have as many values as their rows had tokens before truncation, and stay whole",
@@ -99,7 +99,7 @@ def _read_per_token(config: Config, columns: dict[str, Values], ids: Ragged) -> 
     named = [name for name, column in PER_TOKEN.items() if not column.if_named or config.takes(name)]
     own = config.settings.token_columns
     for name in (*BOUNDARIES, *named, *own):
-        if name in columns and not _is_missing(name, values := as_list(columns[name])):
+        if name in columns and not _are_missing(name, values := as_list(columns[name])):
             if name in own or (name in PER_TOKEN and PER_TOKEN[name].is_vector):
                 column = token_values(name, values, ids.lengths)
                 if config.accepts is not None and column.values.dtype == np.float64:
@@ -123,7 +123,7 @@ def _as_long_as_rows(columns: dict[str, Values], lengths: NDArray[np.int64]) -> 
     return sorted(names, key=str)
 
 
-def _truncated(config: Config, rows: Documents) -> Documents:
+def _truncate_rows(config: Config, rows: Documents) -> Documents:
     """Return rows truncated to the limit; with `packing`, they are divided into documents first."""
     rows = rows.split() if config.settings.packing else rows
     return rows.truncate(config.limits, side=config.tokenizer.truncation_side)
@@ -302,7 +302,7 @@ def _check_not_hidden(config: Config, ids: Ragged, rows: Documents, per_token: d
         )
 
 
-def _is_missing(name: str, rows: Values) -> bool:
+def _are_missing(name: str, rows: Values) -> bool:
     """Return True if all rows of a column are None; raise a `ValueError` if some are."""
     missing = [index for index, row in enumerate(rows) if is_missing(row)]
     if missing and len(missing) < len(rows):

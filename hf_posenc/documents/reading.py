@@ -77,9 +77,49 @@ def number_tokens(
     The numbers are `None` if all tokens of a row are one document. The arguments are those of `read_documents`.
     """
     ids = columns["input_ids"]
+    _check_values_per_token(columns, first_row)
+    mask = columns.get("attention_mask")
+    numbered = {name: columns[name] for name in (*NUMBERS, MASK_NUMBERS) if name in columns}
+    if mask is not None and (mask.values.astype(np.uint64) > 1).any():  # of packed rows of axolotl and LLaMA-Factory
+        _check_numbered_mask(mask, first_row)
+        numbered["attention_mask"] = Ragged(mask.values - 1, ids.lengths)
+    is_token: Any = np.True_ if mask is None else mask.values != 0
+    for column in numbered.values():
+        is_token = is_token & (column.values >= 0)  # a negative number marks padding, too
+    has_padding = not np.all(is_token)
+    lengths = ids.where(is_token).lengths if has_padding else ids.lengths
+
+    def of_tokens(column: Ragged) -> NDArray[np.int64]:
+        return column.values[is_token] if has_padding else column.values
+
+    numbers = {name: of_tokens(column) for name, column in numbered.items()}
+    for name in (*LENGTHS, *OFFSETS):
+        if name in columns:
+            numbers[name] = _numbers_of_sizes(columns[name], lengths, name, first_row, has_mask=mask is not None)
+    if "position_ids" in columns:
+        by_positions = documents_by_positions(of_tokens(columns["position_ids"]), lengths, is_packed=is_packed)
+        if by_positions is not None:
+            numbers["position_ids"] = by_positions
+    if not numbers:
+        return is_token.astype(np.int64) - 1 if has_padding else None, False
+    (name, first), *others = numbers.items()
+    for second_name, second in others:
+        _check_equal(name, first, second_name, second, lengths, first_row)
+    if not has_padding:
+        return first, True
+    out = np.full(len(ids.values), -1, np.int64)
+    out[is_token] = first
+    return out, True
+
+
+def _check_values_per_token(columns: Mapping[str, Ragged], first_row: int) -> None:
+    """Raise a `ValueError` for a column without one value per token, and for a mask of supervision with other values.
+
+    The values of such a mask are 0 and 1.
+    """
+    ids = columns["input_ids"]
     for name, column in columns.items():
-        is_per_token = column is not ids and name not in (*LENGTHS, *OFFSETS)
-        if is_per_token and not np.array_equal(column.lengths, ids.lengths):
+        if name not in (*LENGTHS, *OFFSETS) and not np.array_equal(column.lengths, ids.lengths):
             wrong = np.flatnonzero(column.lengths != ids.lengths)
             row = int(wrong[0])
             raise value_error(
@@ -87,44 +127,14 @@ def number_tokens(
                 got=f"{len(wrong)} such rows of {len(ids)}",
                 fix=f"one value per token, or dataset.remove_columns('{name}')",
             )
-    for name in SUPERVISION:
-        if name in columns:
-            _check_mask(name, columns[name], first_row)
-    numbered = {name: columns[name] for name in (*NUMBERS, MASK_NUMBERS) if name in columns}
-    is_token = None
-    if "attention_mask" in columns and columns["attention_mask"].values.min(initial=1) <= 0:
-        is_token = columns["attention_mask"].values != 0
-    # axolotl and LLaMA-Factory number the documents of packed rows so.
-    if "attention_mask" in columns and (columns["attention_mask"].values.astype(np.uint64) > 1).any():
-        _check_numbered_mask(columns["attention_mask"], first_row)
-        numbered["attention_mask"] = Ragged(columns["attention_mask"].values - 1, ids.lengths)
-    for column in numbered.values():
-        if column.values.min(initial=0) < 0:  # a negative number marks padding, too
-            is_token = (column.values >= 0) if is_token is None else is_token & (column.values >= 0)
-    lengths = ids.lengths if is_token is None else ids.where(is_token).lengths
-
-    def of_tokens(column: Ragged) -> NDArray[np.int64]:
-        return column.values if is_token is None else column.values[is_token]
-
-    numbers = {name: of_tokens(column) for name, column in numbered.items()}
-    for name in (*LENGTHS, *OFFSETS):
-        if name in columns:
-            has_mask = "attention_mask" in columns
-            numbers[name] = _numbers_of_sizes(columns[name], lengths, name, first_row, has_mask=has_mask)
-    if "position_ids" in columns:
-        by_positions = documents_by_positions(of_tokens(columns["position_ids"]), lengths, is_packed=is_packed)
-        if by_positions is not None:
-            numbers["position_ids"] = by_positions
-    if not numbers:
-        return (None if is_token is None else is_token.astype(np.int64) - 1), False
-    (name, first), *others = numbers.items()
-    for second_name, second in others:
-        _check_equal(name, first, second_name, second, lengths, first_row)
-    if is_token is None:
-        return first, True
-    out = np.full(len(ids.values), -1, np.int64)
-    out[is_token] = first
-    return out, True
+        is_wrong = (column.values != 0) & (column.values != 1) if name in SUPERVISION else np.False_
+        if np.any(is_wrong):
+            row = column.row_of(int(is_wrong.argmax()))
+            raise value_error(
+                f"{name} must be 1 at tokens to train on, and 0 at others",
+                got=f"row {first_row + row}: {shorten(column[row].tolist())}",
+                fix=f"dataset.remove_columns('{name}')",
+            )
 
 
 def _close(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], Ragged]:
@@ -158,18 +168,6 @@ def without_padding_at_end(numbers: NDArray[np.int64], ids: Ragged, padding_id: 
         count = int(np.logical_and.accumulate(is_padding[start:stop][::-1]).sum())
         keep[stop - count : stop] = False
     return np.where(np.repeat(keep, sizes.values), numbers, -1)
-
-
-def _check_mask(name: str, mask: Ragged, first_row: int) -> None:
-    """Raise `ValueError` if a mask of supervision has other values than 0 and 1."""
-    is_wrong = (mask.values != 0) & (mask.values != 1)
-    if is_wrong.any():
-        row = mask.row_of(int(is_wrong.argmax()))
-        raise value_error(
-            f"{name} must be 1 at tokens to train on, and 0 at others",
-            got=f"row {first_row + row}: {shorten(mask[row].tolist())}",
-            fix=f"dataset.remove_columns('{name}')",
-        )
 
 
 def _check_numbered_mask(mask: Ragged, first_row: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._common.calls import answers_tutorials
 from .._common.constants import PaddingSide
 from .._common.errors import in_bytes, require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integer, as_integers
@@ -37,6 +38,7 @@ def check_matrix(name: str, shape: Sequence[int], fix: str, itemsize: int = 1) -
         )
 
 
+@answers_tutorials
 def padding_mask(
     lengths: torch.Tensor | NDArray[Any] | Sequence[int],
     max_length: int | None = None,
@@ -91,6 +93,7 @@ def padding_mask(
     return columns < counts[:, None]
 
 
+@answers_tutorials
 def padding_mask_from_ids(
     ids: torch.Tensor | NDArray[Any] | Sequence[Sequence[int]], pad_token_id: int
 ) -> torch.Tensor:
@@ -119,6 +122,7 @@ def padding_mask_from_ids(
     return table != as_integer(pad_token_id, "pad_token_id", example="0, or padding_mask(lengths)")
 
 
+@answers_tutorials
 def look_ahead_mask(length: int, *, device: torch.device | str | None = None) -> torch.Tensor:
     r"""Return a mask that is True where query i may see key j: at j <= i, including the diagonal.
 

@@ -103,30 +103,16 @@ def lengthen(
         )
     if max_positions == shortest.max_length:
         return
-    new_values = _new_lengths(model.config, tables, max_positions)
-    longer = copy.deepcopy(model.config)
-    for config, original in zip(configurations(longer), configurations(model.config), strict=True):
-        for key, value in new_values.get(id(original), {}).items():
-            setattr(config, key, value)
-    with torch.random.fork_rng([]):
-        twin = type(model)(longer)
-    _check_twin(model, twin, positions, tables, max_positions)
     for config in configurations(model.config):
-        for key, value in new_values.get(id(config), {}).items():
-            changes.set(config, key, value)
-    _copy_lengths(model, twin, changes)
-
-
-def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
-    """Return new values for all configuration keys that set the length of `tables`: `{id(config): {key: value}}`."""
-    changes: dict[int, dict[str, int]] = {}
-    for part in configurations(config):
         for key in LENGTH_KEYS:
-            value = vars(part).get(key)
+            value = vars(config).get(key)
             lengths = [table.max_length for table in tables if value in (table.max_length, len(table.tensor))]
             if lengths and min(lengths) < max_positions:
-                changes.setdefault(id(part), {})[key] = value + max_positions - min(lengths)
-    return changes
+                changes.set(config, key, value + max_positions - min(lengths))
+    with torch.random.fork_rng([]):
+        twin = type(model)(copy.deepcopy(model.config))
+    _check_twin(model, twin, positions, tables, max_positions)
+    _copy_lengths(model, twin, changes)
 
 
 def _check_twin(
@@ -158,21 +144,14 @@ def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:
     twins = dict(twin.named_modules())
     longer: dict[int, nn.Parameter] = {}  # a table may be the attribute of several modules
     for path, module in model.named_modules():
-        twin_module = twins[path]
-        for name, parameter in list(module._parameters.items()):
-            source = twin_module._parameters.get(name)
-            if parameter is None or source is None or parameter.shape == source.shape:
+        for name, value in {**vars(module), **module._buffers, **module._parameters}.items():
+            new = getattr(twins[path], name, None)
+            if type(value) is int and type(new) is int and value != new:
+                changes.set(module, name, new)
+            if not isinstance(value, torch.Tensor) or not isinstance(new, torch.Tensor) or value.shape == new.shape:
                 continue
-            if id(parameter) not in longer:
-                rows = source.detach().to(parameter.device, parameter.dtype, copy=True)
-                rows[: len(parameter)] = parameter.detach()
-                longer[id(parameter)] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
-            changes.set(module, name, longer[id(parameter)])
-        for name, buffer in list(module._buffers.items()):
-            new_buffer = twin_module._buffers.get(name)
-            if buffer is not None and new_buffer is not None and buffer.shape != new_buffer.shape:
-                changes.set(module, name, new_buffer.to(buffer.device, buffer.dtype))
-        for name, value in list(vars(module).items()):
-            new_value = vars(twin_module).get(name)
-            if type(value) is int and type(new_value) is int and value != new_value:
-                changes.set(module, name, new_value)
+            rows = new.detach().to(value.device, value.dtype, copy=True)
+            if isinstance(value, nn.Parameter):
+                rows[: len(value)] = value.detach()
+                rows = longer.setdefault(id(value), nn.Parameter(rows, requires_grad=value.requires_grad))
+            changes.set(module, name, rows)

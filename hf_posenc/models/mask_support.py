@@ -192,7 +192,7 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
     kinds_of_masks = (tuple(sorted(kinds)), ()) if kinds else ((),)
     candidates = [(tried + extra, Windows(width + extra, layers)) for extra in (0, 1) for layers in kinds_of_masks]
     candidates.append((length, Windows()))
-    best: tuple[float, Windows] | None = None
+    equal: list[tuple[float, Windows]] = []
     with unchanged(probe.model):
         for part in (*configs, *probe.model.modules()):
             if _configured_window(part) is not None:
@@ -209,10 +209,9 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
                 _, out = probe.run({**inputs, "attention_mask": mask})
             except ValueError:
                 continue
-            difference = relative_difference(model_out, out)
-            if probe.is_close(model_out, out) and (best is None or difference < best[0]):
-                best = difference, answer
-    return None if best is None else best[1]
+            if probe.is_close(model_out, out):
+                equal.append((relative_difference(model_out, out), answer))
+    return min(equal, key=lambda each: each[0])[1] if equal else None
 
 
 def _configured_window(config_or_module: Any) -> int | None:

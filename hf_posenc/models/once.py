@@ -29,8 +29,9 @@ from .._common.compat import (
     set_attention_implementation,
     wrap_attention,
 )
-from .._common.constants import IGNORED
-from .._common.errors import counted, shorten, type_error, value_error, warn
+from .._common.constants import IGNORED, PaddingSide
+from .._common.errors import counted, shorten, value_error, warn
+from ..ragged import Ragged
 from .mask_support import FLAT_KEYS
 from .probe import Probe, is_unchanged, unchanged
 from .properties import configurations, configured_length, is_hugging_face, not_a_model, takes_use_cache
@@ -156,11 +157,13 @@ def compute_once(model: Any, *, share: bool | None = None) -> ComputedOnce:
         Tokens(given=10, real=9, computed=6)
         >>> once.remove()
     """
-    found = _parts(model)[1].__dict__.get("forward")
+    head, base = _parts(model)
+    found = vars(base).get("forward")
     once = found.once if isinstance(found, _Forward) else ComputedOnce(model)
-    if once is not getattr(found, "once", None) and not once._is_measured:
+    is_measured = type(base).__module__.startswith("transformers.") and head.config.model_type in MEASURED.split()
+    if not isinstance(found, _Forward) and not is_measured:
         warn(
-            f"{type(once._base).__name__} gives its stock outputs for rows of up to 48 tokens; longer ones were not "
+            f"{type(base).__name__} gives its stock outputs for rows of up to 48 tokens; longer ones were not "
             "measured for this class, which may for example attend only to its best 2,048 keys",
             got="a class that is not in docs/isolation.md",
             fix="hf_posenc.testing.assert_once_equals_stock(model, batch) with your longest rows",
@@ -184,10 +187,6 @@ class ComputedOnce:
         self._head, self._base = _parts(model)
         self._pooler = getattr(self._base, "pooler", None)
         self._names = list(inspect.signature(type(self._base).forward).parameters)[1:]
-        self._takes_use_cache = takes_use_cache(self._base, self._base.config)
-        self._noises = _noises(self._base)
-        of_transformers = type(self._base).__module__.startswith("transformers.")
-        self._is_measured = of_transformers and self._head.config.model_type in MEASURED.split()
         self.share, self.calls, self.tokens = False, 0, Tokens()
         self.reasons: Counter[str] = Counter()
         self._is_compiled, self._is_compared = False, True
@@ -263,7 +262,7 @@ class ComputedOnce:
         kwargs = {name: value for name, value in kwargs.items() if name not in _FLAT}
         kwargs |= {name: plan.tokens[None, :, column] for column, name in enumerate(names)}
         kwargs["attention_mask"] = torch.ones_like(plan.tokens[None, :, 0])  # without one, documents are looked for
-        if self._takes_use_cache:
+        if takes_use_cache(self._base, self._base.config):
             kwargs["use_cache"] = False
         token = current_plan.set(plan)
         try:
@@ -383,7 +382,8 @@ class ComputedOnce:
 
     def _drops(self) -> bool:
         """Return True if a dropout is above 0: then two rows have noises of their own."""
-        found = [getattr(self._base.config, name, 0) for name in self._noises]
+        # Some models read these from their configuration in each forward.
+        found = [getattr(self._base.config, name, 0) for name in ("attention_dropout", "hidden_dropout", "dropout")]
         for module in (module for module in self._base.modules() if module.training):
             found.append(module.p if "Dropout" in type(module).__name__ and hasattr(module, "p") else 0)
             found += [value for name, value in vars(module).items() if "drop" in name or "jitter" in name]
@@ -446,15 +446,10 @@ def _pool_rows(_: nn.Module, args: Any) -> Any:
 
 def _parts(model: Any) -> tuple[Any, Any]:
     """Return the Hugging Face model in `model`, with its heads, and its backbone, which gets the token ids."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(not_a_model("compute_once takes a Hugging Face model, or a module that contains one", model))
-    head: Any = next((module for module in model.modules() if is_hugging_face(module)), None)
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    head: Any = next((module for module in modules if is_hugging_face(module)), None)
     if head is None:
-        raise type_error(
-            "compute_once takes a Hugging Face model, or a module that contains one",
-            got=shorten(f"{type(model).__module__}.{type(model).__qualname__}"),
-            fix="a model that contains one of transformers, such as AutoModel.from_config(config)",
-        )
+        raise not_a_model("compute_once takes a Hugging Face model, or a module that contains one", model)
     base = head
     while getattr(base, "base_model", base) is not base:
         base = base.base_model
@@ -478,15 +473,6 @@ def _refuse_by_name(head: Any) -> None:
     raise value_error(rule, got=got, fix=f"{fix}; or {AS_IT_IS}")
 
 
-def _noises(base: nn.Module) -> set[str]:
-    """Return the names of dropouts that a model reads from its configuration in each call."""
-    try:
-        source = inspect.getsource(inspect.getmodule(type(base)) or type(base))
-    except (OSError, TypeError):  # a class without a file
-        return {name for config in configurations(base.config) for name in vars(config) if "dropout" in name}
-    return set(re.findall(r"self\.config\.(\w*dropout\w*)", source))
-
-
 # ------------------------------------------------------------------------------------- comparison with the stock model
 
 
@@ -508,25 +494,22 @@ class _Comparison:
         special = [token for token in found if type(token) is int and 0 <= token < count]
         room = configured_length(head.config)
         longer = 30 if room is None else min(30, room - 24)  # below 0 for tables of fewer than 24 positions
-        self.batches: dict[bool, list[dict[str, torch.Tensor]]] = {False: [], True: []}
-        for more, left in itertools.product((min(longer, 0), longer), (False, True)):
+        self.batches: dict[PaddingSide, list[dict[str, torch.Tensor]]] = {"right": [], "left": []}
+        for more in (min(longer, 0), longer):
             lengths = [max(2, length) for length in (14 + more, 18 + more, 12 + more, 11 + min(more, 0), 7 + more)]
             rows = [rng.choice(some[9:] if len(some) > 18 else some, length) for length in lengths]
             for row, shared in zip(rows, (9, 9, 9, 5), strict=False):
                 count = max(1, shared + min(more, 0))
                 row[:count] = some[:count]
             rows[-1][1:] = [*special, *rows[-1][1:]][: len(rows[-1]) - 1]  # ESM scales a row by its mask tokens
-            rows.append(rows[1])
-            ids = np.full((6, max(lengths)), probe.padding_id)
-            mask = np.zeros_like(ids)
-            for row, places, seen in zip(rows, ids, mask, strict=True):
-                part = slice(-len(row), None) if left else slice(len(row))
-                places[part], seen[part] = row, 1
-            batch = {"input_ids": ids, "attention_mask": mask}
-            self.batches[left].append({name: torch.from_numpy(x).to(probe.device) for name, x in batch.items()})
+            ragged = Ragged.from_rows([*rows, rows[1]])
+            for side, batches in self.batches.items():
+                ids, mask = ragged.pad(probe.padding_id, side=side), ragged.inside(side=side).astype(np.int64)
+                batch = {"input_ids": ids, "attention_mask": mask}
+                batches.append({name: torch.from_numpy(x).to(probe.device) for name, x in batch.items()})
         with _in_float32(model, head):
             self.call = self._working_call()
-            self.stock = {left: [self.call(b) for b in batches] for left, batches in self.batches.items()}
+            self.stock = {side: [self.call(b) for b in batches] for side, batches in self.batches.items()}
 
     def _working_call(self) -> Callable[[dict[str, torch.Tensor]], Any]:
         """Return the first way to call the model, or the Hugging Face model inside, that raises no error."""
@@ -538,7 +521,7 @@ class _Comparison:
         )
         for model, call in itertools.product(dict.fromkeys((self.model, self.head)), calls):
             try:
-                call(model, self.batches[False][0])
+                call(model, self.batches["right"][0])
                 return functools.partial(call, model)
             except Exception as error:  # any error, of a model with other inputs
                 errors.append(f"{type(error).__name__}: {shorten(str(error), 120)}")
@@ -555,7 +538,7 @@ class _Comparison:
             for shares, numbering in itertools.product(sharings, numberings):
                 once._way, once.calls = _Way(shares, numbering), 0
                 try:
-                    right, left = self._difference(left=False), self._difference(left=True)
+                    right, left = self._difference("right"), self._difference("left")
                 except Exception as error:  # any error, of a model that does something else with masks and tokens
                     reason = getattr(error, "got", None) or f"{type(error).__name__}: {shorten(str(error), 120)}"
                     reads_mask = SegmentMask.__name__ in str(error)
@@ -574,20 +557,17 @@ class _Comparison:
                 raise value_error(rule, got=reasons[-len(numberings)], fix=AS_IT_IS)
             if best.shares == "beginnings" and best.takes_left:
                 once._way = best._replace(blind="all")
-                try:
-                    is_equal = self._difference(left=True, with_blind=True) <= _CLOSE
-                except Exception:
-                    is_equal = False
+                is_equal = self._difference("left", with_blind=True) <= _CLOSE
                 best = best._replace(blind="labelled" if is_equal else "none")
         return best
 
-    def _difference(self, *, left: bool, with_blind: bool = False) -> float:
+    def _difference(self, side: PaddingSide, *, with_blind: bool = False) -> float:
         """Return the largest difference to a stock output, relative to that output.
 
         With `with_blind`, the last padding before a row is compared, too.
         """
         differences = []
-        for batch, stock in zip(self.batches[left], self.stock[left], strict=True):
+        for batch, stock in zip(self.batches[side], self.stock[side], strict=True):
             keep = batch["attention_mask"].bool()
             if with_blind:
                 keep = keep | torch.nn.functional.pad(keep[:, 1:], (0, 1))

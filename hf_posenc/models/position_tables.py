@@ -11,13 +11,13 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
 from ..ragged import round_up
-from .probe import IdsName, Lookup, Probe, with_masks
+from .probe import IdsName, Lookup, Probe, tensors_of, with_masks
 from .properties import configurations
 
 # "unknown": outputs depend on positions, in an unrecognized form.
@@ -125,7 +125,13 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
         is_read = any(table.offset is not None for table in tables)
         takes_position_ids = is_read or not probe.is_same(plain_out, out)
     before = slice(None, -padding)  # the tokens that are the same in both rows
-    kinds, not_reached = kinds_of(probe.model, tables), _not_reached(probe.model, tables)
+    kinds = kinds_of(probe.model, tables)
+    # Without tables any parameter counts, because Reformer's position parameters belong to no `nn.Embedding`.
+    not_reached = tuple(
+        name
+        for name, module, tensor in unread_tables(probe.model, tables)
+        if isinstance(tensor, nn.Parameter) and (not tables or isinstance(module, nn.Embedding))
+    )
     if not kinds:
         by_length = _read_by_length(probe)
         if not by_length:  # do equal tokens at different places of a sequence have different outputs?
@@ -232,9 +238,8 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
     exact, length = counts == "decoder_input_ids", probe.samples[counts].shape[1]
     width, less = _width(lookup, length), length - probe.padding
     first = int(lookup.rows.flatten()[0])
-    for short_lookup in short:
-        fewer = _rows_of_tokens(short_lookup, less, exact=exact) if short_lookup.table is lookup.table else None
-        if fewer is None or not _counts_up(fewer, first):
+    for short_lookup, fewer in _reads(lookup.table, short, less, exact=exact):
+        if not _counts_up(fewer, first):
             continue
         narrow = _width(short_lookup, less)
         if width - narrow == probe.padding:
@@ -251,12 +256,8 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
             )
         except ValueError:
             return None
-        wider = [
-            _rows_of_tokens(long_lookup, width + 1, exact=exact)
-            for long_lookup in longer
-            if long_lookup.table is lookup.table
-        ]
-        return 0 if any(numbers is not None and _counts_up(numbers, first) for numbers in wider) else None
+        wider = _reads(lookup.table, longer, width + 1, exact=exact)
+        return 0 if any(_counts_up(rows, first) for _, rows in wider) else None
     return None
 
 
@@ -281,17 +282,25 @@ def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torc
     return rows.reshape(-1, width)[:, :length]
 
 
+def _reads(
+    table: torch.Tensor, lookups: list[Lookup], length: int, *, exact: bool = False
+) -> Iterator[tuple[Lookup, torch.Tensor]]:
+    """Yield each lookup that reads a row of `table` per token, with these rows, (B, length)."""
+    for lookup in lookups:
+        rows = _rows_of_tokens(lookup, length, exact=exact) if lookup.table is table else None
+        if rows is not None:
+            yield lookup, rows
+
+
 def _rows_with_padding(
     table: torch.Tensor, padded: list[Lookup], length: int, padding: int, first: int
 ) -> tuple[bool, int | None]:
     """Return two values: True if left padding moves real tokens to other table rows, and the row of padding tokens."""
-    for lookup in padded:
-        rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
-        if rows is not None:
-            left, right = rows[0], rows[-1]
-            at_padding = right[length - padding :]
-            one_row = bool((at_padding == at_padding[0]).all()) and not bool((left == right).all())
-            return int(left[padding]) != first, int(at_padding[0]) if one_row else None
+    for _, rows in _reads(table, padded, length):
+        left, right = rows[0], rows[-1]
+        at_padding = right[length - padding :]
+        one_row = bool((at_padding == at_padding[0]).all()) and not bool((left == right).all())
+        return int(left[padding]) != first, int(at_padding[0]) if one_row else None
     return False, None
 
 
@@ -305,10 +314,9 @@ def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: in
 
 def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor) -> int | None:
     """Return the difference between the index of the row that a token reads from `table` and its position id."""
-    for lookup in lookups:
-        rows = _rows_of_tokens(lookup, len(positions)) if lookup.table is table else None
-        differences = None if rows is None else rows - positions
-        if differences is not None and bool((differences == differences[0, 0]).all()):
+    for _, rows in _reads(table, lookups, len(positions)):
+        differences = rows - positions
+        if bool((differences == differences[0, 0]).all()):
             return int(differences[0, 0])
     return None
 
@@ -346,22 +354,18 @@ def _nonzero(grad: torch.Tensor) -> list[int]:
     return [int((grad != 0).movedim(axis, 0).flatten(1).any(dim=1).sum()) for axis in range(grad.dim())]
 
 
-_NAMED_POSITIONS = re.compile(r"(^|[._])(position|pos(?!t)|wpe)", re.IGNORECASE)
-_NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
+_OF_POSITIONS = re.compile(r"(^|[._])(pos(?!t)|wpe)|position|sinusoid", re.IGNORECASE)
+_NOT_OF_ROWS = re.compile(r"relative|rel_|distance|rotary|inv_freq|bias", re.IGNORECASE)
 
 
-def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Return the parameters that are named as positions, such as "wpe", but are not in `tables`."""
-    # Without tables they are included, because Reformer's position parameters belong to no `nn.Embedding`.
-    reached = {id(table.tensor) for table in tables}
-    return tuple(
-        name
-        for name, parameter in model.named_parameters()
-        if id(parameter) not in reached
-        and (not tables or isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding))
-        and _NAMED_POSITIONS.search(name)
-        and not _NAMED_RELATIVE.search(name)
-    )
+def unread_tables(model: nn.Module, tables: tuple[PositionTable, ...]) -> Iterator[tuple[str, nn.Module, torch.Tensor]]:
+    """Yield name, module and tensor of each tensor named like positions, such as "wpe", that is not in `tables`."""
+    known = {id(table.tensor) for table in tables}
+    for name, module, tensor in tensors_of(model):
+        called = f"{name} {type(module).__name__}"
+        if id(tensor) not in known and _OF_POSITIONS.search(called) and not _NOT_OF_ROWS.search(called):
+            known.add(id(tensor))
+            yield name, module, tensor
 
 
 # -------------------------------------------------------------------------------------------------- kinds, from modules

@@ -69,14 +69,19 @@ class Lookup:
         table (`torch.Tensor` `(V, D)`): the table.
         rows (`torch.Tensor` `(...)` int64): indices of the rows that were read, on the CPU.
         values (`torch.Tensor` `(..., D)`): the values that were read.
-        is_added (`bool`): True if the model adds the values to token vectors, or does not use them. False if it only
-            multiplies by them, adds them to attention scores, or reorders them.
+        uses (`list` of `bool`): all uses of the table in the run, True if the model adds values to token vectors, False
+            if it multiplies by them, adds them to attention scores, or reorders them.
     """
 
     table: torch.Tensor
     rows: torch.Tensor
     values: torch.Tensor
-    is_added: bool = True
+    uses: list[bool]
+
+    @property
+    def is_added(self) -> bool:
+        """True if the model adds values of the table to token vectors, or does not use them."""
+        return any(self.uses) or not self.uses
 
 
 class Probe:
@@ -98,7 +103,6 @@ class Probe:
         base = getattr(self.model, "base_model", self.model)
         self.base: nn.Module = base if isinstance(base, nn.Module) else self.model
         self.names = frozenset({*forward_names(self.model), *forward_names(self.base)})
-        self.takes_use_cache = takes_use_cache(self.base, self.model.config)
         self._takes_any = not {"input_ids", "inputs_embeds"} & set(forward_names(self.base))
         if self.names and "input_ids" not in self.names:
             raise value_error(
@@ -116,14 +120,8 @@ class Probe:
         self.device, self.dtype = like.device, like.dtype
         self.is_half = self.dtype in (torch.float16, torch.bfloat16)
         self.has_decoder = "decoder_input_ids" in self.names
-        self.padding_id = next(
-            (
-                config.pad_token_id
-                for config in configurations(self.model.config)
-                if type(getattr(config, "pad_token_id", None)) is int and config.pad_token_id >= 0
-            ),
-            0,
-        )
+        given = [getattr(config, "pad_token_id", None) for config in configurations(self.model.config)]
+        self.padding_id = next((padding for padding in given if type(padding) is int and padding >= 0), 0)
         self.plain_ids = _plain_ids(self.model)
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
         length, decoder_length, self.padding = _TINY if room is not None and room < 12 else _USUAL
@@ -177,18 +175,16 @@ class Probe:
                 hooks.callback(table.register_forward_hook(recorder.record_output).remove)
             with torch.no_grad():
                 out = self._forward(inputs, more)
-        return [replace(lookup, is_added=recorder.is_added(lookup)) for lookup in recorder.lookups], out.float().cpu()
+        return recorder.lookups, out.float().cpu()
 
     def _forward(self, inputs: Mapping[str, torch.Tensor], more: Mapping[str, Any] | None = None) -> torch.Tensor:
         """Run the base model and return the last hidden states (or logits) `(B, T, ·)`; raise if it fails."""
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
-        arguments: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
+        given = {name: value for name, value in inputs.items() if name in names} | dict(more or {})
+        arguments = {name: value.to(self.device) if hasattr(value, "to") else value for name, value in given.items()}
         arguments |= {"return_dict": True} if "return_dict" in names else {}
         # A cache may change the mask, for example let packed documents see each other.
-        arguments |= {"use_cache": False} if self.takes_use_cache or "use_cache" in names else {}
-        arguments |= {
-            name: value.to(self.device) if hasattr(value, "to") else value for name, value in (more or {}).items()
-        }
+        arguments |= {"use_cache": False} if takes_use_cache(self.base, self.model.config) else {}
         try:
             with unchanged(self.model):
                 return _hidden_states(self.base(**arguments))
@@ -207,17 +203,11 @@ class Probe:
         embeddings, and the weights of linear and convolutional layers are left out. The result is empty if the model
         cannot be differentiated.
         """
-        layers = (nn.Linear, nn.modules.conv._ConvNd)
         tensors = {
-            f"{path}.{name}".lstrip("."): tensor
-            for path, module in self.model.named_modules()
-            if not isinstance(module, layers)
-            for name, tensor in {**vars(module), **module._buffers, **module._parameters}.items()
-            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.is_leaf and tensor.dim() > 1
+            name: tensor
+            for name, _, tensor in tensors_of(self.model)
+            if tensor.is_leaf and tensor is not self.input_table
         }
-        tensors = {name: tensor for name, tensor in tensors.items() if tensor is not self.input_table}
-        if not tensors:
-            return {}
         with ExitStack() as stack:
             for tensor in tensors.values():
                 stack.callback(tensor.requires_grad_, tensor.requires_grad)
@@ -227,7 +217,7 @@ class Probe:
                     out = self._forward(inputs)
                     weights = torch.linspace(0, 97, out.numel(), device=out.device).view(out.shape).sin()
                     grads = torch.autograd.grad((out.float() * weights).sum(), [*tensors.values()], allow_unused=True)
-            except Exception:  # Reformer's own backward, for one, requires training mode
+            except Exception:  # no tensors, or a backward of its own, as Reformer's, that requires training mode
                 return {}
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 
@@ -253,7 +243,7 @@ class _Recorder(TorchFunctionMode):
         # From the id of a tensor computed only from looked-up rows to (table, number of rows, that tensor). The tensor
         # is kept, because Python would give the id of a deleted one to another.
         self._computed: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
-        self._uses: dict[int, list[bool]] = {}  # by id of the table: True for an addition
+        self._uses: dict[int, list[bool]] = {key: [] for key in tables}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -277,11 +267,6 @@ class _Recorder(TorchFunctionMode):
         if self.lookups and self.lookups[-1].table is module.weight and isinstance(value, torch.Tensor):
             self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
 
-    def is_added(self, lookup: Lookup) -> bool:
-        """Return True if a recorded use of the lookup's table adds it to token vectors, or no use was recorded."""
-        uses = self._uses.get(id(lookup.table), [])
-        return any(uses) or not uses
-
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Record how the operation `func` uses rows that were read from a table."""
         # True for adding them to token vectors; False for multiplying by them, adding them to attention scores, or
@@ -298,18 +283,18 @@ class _Recorder(TorchFunctionMode):
             if id(tensor) not in self._computed and tensor.dim() > 2 and tensor.shape[-1] > 1
         ]
         if func.__name__ in _REORDERS:
-            self._uses.setdefault(id(table), []).append(False)
+            self._uses[id(table)].append(False)
         elif not any(operand.is_floating_point() for operand in operands):
             self._computed[id(out)] = table, width, out
         elif func.__name__.strip("_") in _ADDS:
             scores = source.shape[-2:] == (width, width) and table.shape[1] != width
-            self._uses.setdefault(id(table), []).append(not scores)
+            self._uses[id(table)].append(not scores)
         elif func.__name__.strip("_") in _MULTIPLIES:
-            self._uses.setdefault(id(table), []).append(False)
+            self._uses[id(table)].append(False)
 
     def _record(self, table: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
         if id(table) in self.tables:
-            self.lookups.append(Lookup(table, rows.detach().cpu().long(), out.detach()))
+            self.lookups.append(Lookup(table, rows.detach().cpu().long(), out.detach(), self._uses[id(table)]))
             if rows.dim() and bool((rows.diff(dim=-1) == 1).all()):
                 self._computed[id(out)] = table, rows.shape[-1], out
 
@@ -356,6 +341,18 @@ def check_weights(model: nn.Module) -> None:
                 got=f"{name} is {where}",
                 fix="do this before the model is sharded, and after its weights are loaded",
             )
+
+
+def tensors_of(model: nn.Module) -> Iterator[tuple[str, nn.Module, torch.Tensor]]:
+    """Yield name, module and tensor of all tensors of two or more dimensions, except those of linear layers.
+
+    They are parameters, buffers and other attributes. Convolutional layers count as linear.
+    """
+    for path, module in model.named_modules():
+        if not isinstance(module, nn.Linear | nn.modules.conv._ConvNd):
+            for name, tensor in {**vars(module), **module._buffers, **module._parameters}.items():
+                if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.dim() > 1:
+                    yield f"{path}.{name}".lstrip("."), module, tensor
 
 
 def token_embeddings(model: Any) -> torch.Tensor | None:

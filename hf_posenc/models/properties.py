@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, is_typeddict
 
+from torch import nn
+
 from .._common.compat import uncompiled
-from .._common.errors import explain, shorten, value_error
+from .._common.errors import shorten, type_error, value_error
 from .._common.sample_texts import BERT, bert_folder
 
 # Python modules of wrapper classes with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
@@ -68,8 +70,12 @@ def is_hugging_face(model: Any) -> bool:
     return any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)
 
 
-def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
-    r"""Return the error message for a value given in place of a model; it suggests code that makes a model from it.
+def not_a_model(
+    rule: str, value: Any, *, trained: bool = True, fix: str = "a model of transformers: AutoModel.from_config(config)"
+) -> TypeError:
+    r"""Return the error for a value given in place of a Hugging Face model; it suggests code that makes a model.
+
+    `fix` is the suggestion if the value is a module of another library.
 
     Example:
         >>> print(not_a_model("model= takes the model itself", "bert-base-uncased"))
@@ -77,19 +83,21 @@ def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
           got: 'bert-base-uncased', a name
           fix: model = AutoModel.from_pretrained('bert-base-uncased')
     """
-    got, fix = shorten(value), "model = AutoModel.from_pretrained(name)"
+    got, load = shorten(value), "AutoModel.from_pretrained(name)"
     if not trained:
-        fix = "model = AutoModel.from_config(AutoConfig.from_pretrained(name))"
+        load = "AutoModel.from_config(AutoConfig.from_pretrained(name))"
     classes = {cls.__name__ for cls in (value if isinstance(value, type) else type(value)).__mro__}
     if isinstance(value, str | Path):
-        got, fix = f"{got}, a name", fix.replace("name", repr(str(value)))
+        got, load = f"{got}, a name", load.replace("name", repr(str(value)))
     elif isinstance(value, type):
-        got, fix = f"the class {value.__name__}", f"model = {value.__name__}(config)"
+        got, load = f"the class {value.__name__}", f"{value.__name__}(config)"
     elif "PreTrainedConfig" in classes:
-        got, fix = f"a {type(value).__name__}, a configuration", "model = AutoModel.from_config(config)"
+        got, load = f"a {type(value).__name__}, a configuration", "AutoModel.from_config(config)"
+    elif isinstance(value, nn.Module):
+        return type_error(rule, got=shorten(f"{type(value).__module__}.{type(value).__qualname__}"), fix=fix)
     elif hasattr(getattr(value, "model", None), "forward"):
-        got, fix = f"a {type(value).__name__}, which has a model", "its attribute .model"
-    return explain(rule, got=got, fix=fix)
+        return type_error(rule, got=f"a {type(value).__name__}, which has a model", fix="its attribute .model")
+    return type_error(rule, got=got, fix=f"model = {load}")
 
 
 def forward_names(model: Any) -> tuple[str, ...]:
@@ -182,16 +190,12 @@ def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any,
             str(folder), output_loading_info=True, trust_remote_code=False, **settings
         )
     except Exception as error:  # a file that is not a model can raise any error
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-        here = "a folder written by model.save_pretrained(folder)"
-        hub = (
-            "a folder with a model; one on the Hub must be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset"
-        )
-        raise value_error(
-            f"{name} cannot be loaded as a model",
-            got=f"{type(error).__name__}: {first[:200]}",
-            fix=f"{here if Path(name).exists() else hub}{instead}",
-        ) from None
+        fix = "a folder written by model.save_pretrained(folder)"
+        if not Path(name).exists():
+            fix = "a folder with a model; one on the Hub must be cached, or the Hub reachable and HF_HUB_OFFLINE unset"
+        first = str(error).strip().partition("\n")[0] or "no message"
+        got = f"{type(error).__name__}: {first[:200]}"
+        raise value_error(f"{name} cannot be loaded as a model", got=got, fix=f"{fix}{instead}") from None
     finally:
         logging.set_verbosity(level)
         if bars:

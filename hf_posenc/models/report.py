@@ -37,19 +37,12 @@ class WrittenTable:
     was: str
     left_padding_shifts: bool
 
-
-def written_table(table: PositionTable, rows: int, was: str) -> WrittenTable:
-    """Return the description of a table that has `rows` rows now, and whose content `was` another."""
-    return WrittenTable(
-        name=table.name,
-        counts=table.counts,
-        first_row=table.first_row,
-        rows=rows,
-        d_model=table.tensor.shape[1],
-        max_positions=rows - table.first_row - table.ahead,
-        was=was,
-        left_padding_shifts=table.left_padding_shifts,
-    )
+    @classmethod
+    def of(cls, table: PositionTable, rows: int, was: str) -> WrittenTable:
+        """Make the description of a table that has `rows` rows now, and whose content `was` another."""
+        limit = rows - table.first_row - table.ahead
+        width, shifts = table.tensor.shape[1], table.left_padding_shifts
+        return cls(table.name, table.counts, table.first_row, rows, width, limit, was, shifts)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -147,9 +147,7 @@ class ModelSpec:
         if isinstance(model, ModelSpec):
             return model
         if not isinstance(model, nn.Module):
-            raise TypeError(
-                not_a_model("model= takes the model itself, or a ModelSpec: it is run on a few tokens", model)
-            )
+            raise not_a_model("model= takes the model itself, or a ModelSpec: it is run on a few tokens", model)
         virtual = virtual_tokens(model)
         model = opened(model)
         if not is_hugging_face(model):
@@ -162,16 +160,14 @@ class ModelSpec:
         windows = find_windows(probe, positions)
         width, layers = windows or Windows()
         isolates = isolates_by_positions(probe, positions)
-        compares_with_next, num_labels = _loss_of(probe)
+        takes_labels = "labels" in forward_names(model)
+        compares_with_next, num_labels = _loss_of(probe) if takes_labels else (None, None)
         flat_keys, flat_error = find_flat_keys(probe, positions, isolates)
         one_output_per_row = _has_one_output_per_row(probe)
+        unused = CACHES if positions.takes_position_ids else (*CACHES, "position_ids")
         spec = cls(
             name=type(model).__name__,
-            accepts=tuple(
-                name
-                for name in forward_names(model)
-                if name not in CACHES and (name != "position_ids" or positions.takes_position_ids)
-            ),
+            accepts=tuple(name for name in forward_names(model) if name not in unused),
             positions=positions.kinds,
             max_length=_max_length(model, positions, "input_ids"),
             max_target_length=_max_length(model, positions, "decoder_input_ids"),
@@ -179,7 +175,7 @@ class ModelSpec:
             is_causal=positions.is_causal,
             is_encoder_decoder=bool(model.config.is_encoder_decoder),
             shifts_labels=_shifts_labels(probe, positions, compares_with_next),
-            labels_per=_labels_per(probe),
+            labels_per=_labels_per(probe) if takes_labels else None,
             num_labels=num_labels,
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
             decoder_padding_token_id=getattr(model.config, "pad_token_id", None),
@@ -307,19 +303,25 @@ def _shifts_labels(probe: Probe, positions: ModelPositions, compares_with_next: 
     return in_order and predicts if shifts is None else shifts
 
 
+def _run(probe: Probe, **inputs: torch.Tensor) -> Any:
+    """Run a model with its head on those of `inputs` that its forward takes, and return its output."""
+    names = forward_names(probe.model)
+    with unchanged(probe.model), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of losses for other labels, such as that of regression
+        return probe.model(**{name: value.to(probe.device) for name, value in inputs.items() if name in names})
+
+
 def _loss_of(probe: Probe) -> tuple[bool | None, int | None]:
     """Return two facts about a model's loss, found by running it on a row with one label."""
-    ids = probe.ids(1, 4, seed=3).to(probe.device)
+    ids = probe.ids(1, 4, seed=3)
     per_token = torch.full_like(ids, IGNORED)
     per_token[0, 2] = 0  # an id that every head has
     for labels in (per_token, per_token[:, 2]):
         try:
-            with unchanged(probe.model), torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of losses for other labels, such as that of regression
-                out = probe.model(input_ids=ids, labels=labels)
-                # Of each output and label 0: `(T,)`, or `(1,)` for one label per row.
-                losses = -out.logits.float().log_softmax(dim=-1)[..., 0].flatten()
-                distances = (out.loss.float() - losses).abs().tolist()
+            out = _run(probe, input_ids=ids, labels=labels)
+            # Of each output and label 0: `(T,)`, or `(1,)` for one label per row.
+            losses = -out.logits.float().log_softmax(dim=-1)[..., 0].flatten()
+            distances = (out.loss.float() - losses).abs().tolist()
         except Exception:  # a head may require other labels, or more inputs
             continue
         if out.logits.shape[:-1] != labels.shape:
@@ -333,15 +335,12 @@ def _loss_of(probe: Probe) -> tuple[bool | None, int | None]:
 
 def _labels_per(probe: Probe) -> Literal["row", "token"] | None:
     """Return the part of the input that a model's head has logits for; `None` if that is unknown."""
-    if "labels" not in forward_names(probe.model):
-        return None
-    ids = probe.ids(1, 4, seed=3).to(probe.device)
+    ids = probe.ids(1, 4, seed=3)
     end = getattr(probe.model.config, "eos_token_id", None)
     if isinstance(end, int) and end < len(probe.input_table if probe.input_table is not None else ()):
         ids[0, -1] = end  # where the classifiers of BART and T5 have their output
     try:
-        with unchanged(probe.model), torch.no_grad():
-            dimensions = probe.model(input_ids=ids).logits.ndim
+        dimensions = _run(probe, input_ids=ids).logits.ndim
     except Exception:  # a head may require more inputs
         return None
     return "row" if dimensions == 2 else "token" if dimensions == 3 else None
@@ -350,52 +349,35 @@ def _labels_per(probe: Probe) -> Literal["row", "token"] | None:
 def _classifies_first_token(probe: Probe, positions: ModelPositions) -> bool:
     """Return True if left padding changes the logits `(B, C)` of a classifier, and right padding does not."""
     # The model gets `position_ids` if it takes them, so that padding moves no positions.
-    if "labels" not in forward_names(probe.model):
-        return False
     ids, first = probe.ids(1, 4, seed=3), positions.first_position
-    count = torch.arange(first, first + 4, device="cpu")[None]
-    padding = first if positions.padding_position is None else positions.padding_position
-
-    def logits(left: int = 0, right: int = 0) -> torch.Tensor:
-        def padded(row: torch.Tensor, value: int) -> torch.Tensor:
-            return torch.nn.functional.pad(row, (left, right), value=value).to(probe.device)
-
-        inputs = {
-            "input_ids": padded(ids, probe.padding_id),
-            "attention_mask": padded(torch.ones_like(ids), 0),
-            "position_ids": padded(count, padding),
-        }
-        names = set(forward_names(probe.model)) - (set() if positions.takes_position_ids else {"position_ids"})
-        with unchanged(probe.model), torch.no_grad():
-            out: torch.Tensor = probe.model(**{name: value for name, value in inputs.items() if name in names}).logits
-        return out.float()
-
+    inputs = {"input_ids": (ids, probe.padding_id), "attention_mask": (torch.ones_like(ids), 0)}
+    if positions.takes_position_ids:
+        padding = first if positions.padding_position is None else positions.padding_position
+        inputs["position_ids"] = (torch.arange(first, first + 4, device="cpu")[None], padding)
+    alone, left, right = (
+        {name: torch.nn.functional.pad(row, sides, value=value) for name, (row, value) in inputs.items()}
+        for sides in ((0, 0), (1, 0), (0, 1))
+    )
     try:
-        alone = logits()
-        is_left, is_right = (probe.is_close(alone, logits(**{side: 1})) for side in ("left", "right"))
+        logits = [_run(probe, **each).logits.float() for each in (alone, left, right)]
     except Exception:  # a model without a head, or one that requires more inputs
         return False
-    return is_right and not is_left
+    return probe.is_close(logits[0], logits[2]) and not probe.is_close(logits[0], logits[1])
 
 
 def _has_one_output_per_row(probe: Probe) -> bool:
     """Return True if no output of a model has a value for each token; False if the model does not run on ids alone."""
 
     def shapes(*rows: int) -> list[torch.Size]:
-        ids = probe.ids(1, rows[-1], seed=3).view(rows).to(probe.device)
-        inputs, names = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, forward_names(probe.model)
-        with unchanged(probe.model), torch.no_grad():
-            out = probe.model(**{name: value for name, value in inputs.items() if name in names})
+        ids = probe.ids(1, rows[-1], seed=3).view(rows)
+        out = _run(probe, input_ids=ids, attention_mask=torch.ones_like(ids))
         values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
         return [value.shape for value in values if isinstance(value, torch.Tensor)]
 
-    for choices in ((1,), (1, 1)):  # rows `(B, T)`, and for multiple choice `(B, choices, T)`
+    for choices in ((), (1,)):  # rows `(B, T)`, and for multiple choice `(B, choices, T)`
         try:
-            short = shapes(*choices, 4)
-            if not short or any(len(shape) > 2 and 4 in shape[1:-1] for shape in short):
-                return False
-            # Two dimensions are logits of classes, which may be four, or of tokens: only these grow with the row.
-            return short == shapes(*choices, 3) if any(4 in shape[1:] for shape in short) else True
+            short = shapes(1, *choices, 3)
+            return bool(short) and short == shapes(1, *choices, 4)
         except Exception:  # a head may require more inputs
             continue
     return False
@@ -404,7 +386,7 @@ def _has_one_output_per_row(probe: Probe) -> bool:
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
     """Return the spec of an encoder-decoder with `shifts_labels` as the model shifts labels."""
     model = probe.model
-    ids = probe.ids(2, 4, seed=3).to(probe.device)
+    ids = probe.ids(2, 4, seed=3)
     labels = ids.clone()
     labels[0, 2:] = labels[1, 3:] = IGNORED
 
@@ -412,18 +394,17 @@ def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
         if hasattr(model, "prepare_decoder_input_ids_from_labels"):
             return torch.equal(model.prepare_decoder_input_ids_from_labels(labels=labels.clone()), shifted)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}  # shifted in its forward
-        alone = model(**inputs, labels=labels.clone()).loss
-        return torch.equal(alone, model(**inputs, labels=labels.clone(), decoder_input_ids=shifted).loss)
+        alone = _run(probe, **inputs, labels=labels.clone()).loss
+        return torch.equal(alone, _run(probe, **inputs, labels=labels.clone(), decoder_input_ids=shifted).loss)
 
-    with unchanged(model), torch.no_grad():
-        for shift in ("start", "last"):
-            candidate = dataclasses.replace(spec, shifts_labels=shift)
-            shifted = candidate.decoder_input_ids(labels)
-            try:
-                if shifted is not None and is_shifted_to(shifted):
-                    return candidate
-            except Exception:  # a head may require more than ids and labels
-                return spec
+    for shift in ("start", "last"):
+        candidate = dataclasses.replace(spec, shifts_labels=shift)
+        shifted = candidate.decoder_input_ids(labels)
+        try:
+            if shifted is not None and is_shifted_to(shifted):
+                return candidate
+        except Exception:  # a head may require more than ids and labels
+            return spec
     return spec
 
 

@@ -69,32 +69,25 @@ class Formula:
         return self.convention.name + base + ("" if self.scale == 1 else f", times {self.scale:g}")
 
 
-def table_content(
-    model: nn.Module, table: PositionTable, chosen: Formula, recorded: Formula | None, replace_trained: bool
-) -> str:
+def table_content(model: nn.Module, table: PositionTable, chosen: Formula, replace_trained: bool) -> str:
     r"""Return a description of the content of a table; raise if it must not be overwritten."""
     rows = table.tensor[table.first_row :]
     # Check this first, because forty rows of two columns are too few numbers to distinguish sinusoids from random ones.
-    for formula in (chosen, recorded):
-        if formula is not None and formula.matches(rows):
-            return f"{formula} sinusoids"
+    if chosen.matches(rows):
+        return f"{chosen} sinusoids"
     if not looks_trained(rows) or not (sign := looks_trained(rows, _freshly_drawn(model, table))):
         return "random"
     identified = identify(rows)
-    if identified.is_sinusoidal and not replace_trained:
+    if replace_trained:
+        return "other sinusoids" if identified.is_sinusoidal else "trained"
+    rule, got = f"this would overwrite {len(rows)} trained position vectors of {table.name}", sign
+    fix = "keep the positions of a trained model; to train it from scratch, replace_trained=True"
+    if identified.is_sinusoidal:
+        rule = f"{table.name} of {type(model).__name__} already contains sinusoids, of another formula"
         convention = ", ".join(identified.presets) or "an unknown convention"
-        raise value_error(
-            f"{table.name} of {type(model).__name__} already contains sinusoids, of another formula",
-            got=f"convention={chosen.convention.name!r}, base={chosen.base}; the table has {convention}",
-            fix="the convention of the table, or replace_trained=True to train from scratch",
-        )
-    if not replace_trained:
-        raise value_error(
-            f"this would overwrite {len(rows)} trained position vectors of {table.name}",
-            got=sign,
-            fix="keep the positions of a trained model; to train it from scratch, replace_trained=True",
-        )
-    return "other sinusoids" if identified.is_sinusoidal else "trained"
+        got = f"convention={chosen.convention.name!r}, base={chosen.base}; the table has {convention}"
+        fix = "the convention of the table, or replace_trained=True to train from scratch"
+    raise value_error(rule, got=got, fix=fix)
 
 
 def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:

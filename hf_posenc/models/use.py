@@ -12,13 +12,13 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from .._common.errors import explain, require_one_of, shorten, type_error, value_error, warn
+from .._common.errors import require_one_of, value_error, warn
 from ..positions import MAX_SPREAD, USUAL_BASE, Convention, check_length, resolve_convention
 from .changes import Changes, lengthen
 from .position_tables import ModelPositions, PositionTable, find_positions, position_lookups
 from .probe import Probe, relative_difference, token_embeddings, with_masks
 from .properties import is_hugging_face, not_a_model, opened
-from .report import SinusoidalPositions, written_table
+from .report import SinusoidalPositions, WrittenTable
 from .table_contents import Formula, table_content
 
 # The attribute of a model's configuration that records the formula; it is saved with the model.
@@ -131,7 +131,7 @@ def use_sinusoidal_positions(
     positions = find_positions(probe := Probe(model))
     tables = tuple(table for table in positions.tables if table.is_learned)
     if not tables:
-        raise ValueError(_no_table(model, positions))
+        raise _no_table(model, positions)
     for table in tables:
         chosen.check_fit(table.tensor.shape[1], base)
     is_normalized = _is_normalized(probe)
@@ -139,18 +139,26 @@ def use_sinusoidal_positions(
     tokens = _token_tables(model)
     recorded, factor = _recorded(model, tables)
     formula, multiply = Formula(chosen, base), 1.0
-    if recorded is not None and recipe == "matched" and convention == "vaswani" and base is None:
+    if recorded is not None and (recipe, convention, base) == ("matched", "vaswani", None):
         formula, recipe = recorded, getattr(model.config, CONFIG_KEY).get("recipe", "paper")
     elif recipe == "matched":
-        longest = max([max_positions or 0, *(table.max_length for table in tables)])
         size = _token_size(model, tokens) or float(tables[0].tensor.detach().float().std())
-        formula, multiply = _matched(formula, positions, longest, size, is_normalized)
-        if recorded is not None:  # the token embeddings are multiplied already
-            formula, multiply = replace(formula, scale=formula.scale / multiply), 1.0
-    contents = [table_content(model, table, formula, recorded, replace_trained) for table in tables]
-    if not {"trained", "other sinusoids"}.isdisjoint(contents):  # the tokens of a trained model are trained, too
+        formula, multiply = _matched(formula, positions, max_positions or 0, size, is_normalized)
+    if recorded is not None:
+        contents = [f"{recorded} sinusoids" for _ in tables]
+    else:
+        contents = [table_content(model, table, formula, replace_trained) for table in tables]
+    if recorded is not None or not {"trained", "other sinusoids"}.isdisjoint(contents):
+        # Token embeddings are multiplied already, or trained like the positions.
         formula, multiply = replace(formula, scale=formula.scale / multiply), 1.0
-
+    record = {
+        "recipe": recipe,
+        "convention": formula.convention.to_dict(),
+        "base": formula.base,
+        "scale": formula.scale,
+        "token_factor": factor * multiply,
+        "tables": [table.name for table in tables],
+    }
     changes = Changes(model)
     try:
         if max_positions is not None:
@@ -161,14 +169,6 @@ def use_sinusoidal_positions(
             changes.write(parameter, formula.table(parameter, table.first_row), freeze=freeze)
         for name in tokens if multiply != 1 else ():
             changes.multiply(parameters[name], multiply)
-        record = {
-            "recipe": recipe,
-            "convention": formula.convention.to_dict(),
-            "base": formula.base,
-            "scale": formula.scale,
-            "token_factor": factor * multiply,
-            "tables": [table.name for table in tables],
-        }
         changes.set(model.config, CONFIG_KEY, record)
         if verify:
             _check_lookups(model, tables, formula)
@@ -182,29 +182,23 @@ def use_sinusoidal_positions(
             f"the positions written into {type(model).__name__} are {spread:.0f} times as large as its token "
             "embeddings, so that it may learn late or not at all: use_sinusoidal_positions(model, recipe='matched')"
         )
-    cannot_undo = recorded is not None and all(content.endswith("sinusoids") for content in contents)
-    suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
-    adapted = tuple(table.name.removesuffix(suffix) for table in tables if table.name.endswith(f".{suffix}"))
-    trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
+    frozen, still_trained = _trained(tables, parameters)
     return SinusoidalPositions(
         model=type(model).__name__,
         recipe=recipe,
         convention=formula.convention,
         base=formula.base,
         scale=formula.scale,
-        frozen=tuple(table.name for table in tables if table.name not in trained),
+        frozen=frozen,
         token_factor=factor * multiply,
-        tables=tuple(
-            written_table(table, len(parameters[table.name]), content)
-            for table, content in zip(tables, contents, strict=True)
-        ),
+        tables=tuple(map(WrittenTable.of, tables, [len(parameters[table.name]) for table in tables], contents)),
         kept_positions=tuple(kind for kind in positions.kinds if kind != "learned"),
         not_reached=positions.not_reached,
         largest_difference=0.0 if verify else None,
         takes_position_ids=positions.takes_position_ids,
-        still_trained=tuple(name for name in trained if name.startswith(adapted)),
+        still_trained=still_trained,
         spread=spread,
-        _changes=None if cannot_undo else changes,
+        _changes=changes if recorded is None else None,
     )
 
 
@@ -213,60 +207,54 @@ def _opened(model: Any) -> Any:
     inner = opened(model)
     if not isinstance(inner, nn.Module):
         rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
-        raise TypeError(not_a_model(rule, model, trained=False))
+        raise not_a_model(rule, model, trained=False)
     if not is_hugging_face(inner):
         inside = next((name for name, part in inner.named_modules() if is_hugging_face(part)), None)
-        raise type_error(
-            "use_sinusoidal_positions writes into the position table of a Hugging Face model",
-            got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
-            fix="in a module of your own, two lines:\n"
-            "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
-            "    x = self.positions(x, position_ids=position_ids)  # in forward, x (B, T, d_model)"
-            if inside is None
-            else f"use_sinusoidal_positions(model.get_submodule({inside!r})), the Hugging Face model inside",
-        )
+        fix = f"use_sinusoidal_positions(model.get_submodule({inside!r})), the Hugging Face model inside"
+        if inside is None:
+            fix = (
+                "in a module of your own, two lines:\n"
+                "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
+                "    x = self.positions(x, position_ids=position_ids)  # in forward, x (B, T, d_model)"
+            )
+        rule = "use_sinusoidal_positions writes into the position table of a Hugging Face model"
+        raise not_a_model(rule, inner, fix=fix)
     return inner
 
 
-def _no_table(model: Any, positions: ModelPositions) -> str:
-    """Return the error message for a model without learned tables; `positions` is its `find_positions` result."""
-    kinds = [kind for kind in positions.kinds if kind != "unknown"]
-    name = type(model).__name__
-    leave = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) makes batches that fit it"
-    if "sinusoidal" in kinds:
-        tables = ", ".join(table.name for table in positions.tables) or "computed for each batch"
-        return explain(f"{name} has sinusoidal positions of its own already", got=tables, fix=leave)
-    if kinds:
-        words = " and ".join(kinds)
-        return explain(
-            f"{name} has {words} positions and no table of absolute ones; sinusoids would be added to its own",
-            got=f"{words} positions",
-            fix=leave,
+def _no_table(model: Any, positions: ModelPositions) -> ValueError:
+    """Return the error for a model without learned tables; `positions` is its `find_positions` result."""
+    kinds = " and ".join(kind for kind in positions.kinds if kind != "unknown")
+    fix = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) makes batches that fit it"
+    if "sinusoidal" in positions.kinds:
+        rule = "has sinusoidal positions of its own already"
+        got = ", ".join(table.name for table in positions.tables) or "computed for each batch"
+    elif kinds:
+        rule = f"has {kinds} positions and no table of absolute ones; sinusoids would be added to its own"
+        got = f"{kinds} positions"
+    elif positions.not_reached:
+        rule = "does not read its positions one row a token, so sinusoids cannot be written into them"
+        got = ", ".join(positions.not_reached)
+    else:
+        rule, got = "has no table of positions to write into", "no positions of its own"
+        fix = (
+            "to add them to its inputs: collate = DataCollatorWithPositionalEncoding(tokenizer, "
+            "embedding=model.get_input_embeddings()), and inputs_embeds from collate.embed(batch)"
         )
-    if positions.not_reached:
-        return explain(
-            f"{name} does not read its positions one row a token, so sinusoids cannot be written into them",
-            got=", ".join(positions.not_reached),
-            fix=leave,
-        )
-    return explain(
-        f"{name} has no table of positions to write into",
-        got="no positions of its own",
-        fix="to add them to its inputs: collate = DataCollatorWithPositionalEncoding(tokenizer, "
-        "embedding=model.get_input_embeddings()), and inputs_embeds from collate.embed(batch)",
-    )
+    return value_error(f"{type(model).__name__} {rule}", got=got, fix=fix)
 
 
 # ----------------------------------------------------------------------------------------------- the recipe, the record
 
 
 def _matched(
-    formula: Formula, positions: ModelPositions, longest: int, size: float, is_normalized: bool
+    formula: Formula, positions: ModelPositions, max_positions: int, size: float, is_normalized: bool
 ) -> tuple[Formula, float]:
     """Return `formula` with the base and scale of the recipe "matched", and the factor for the token embeddings."""
     base, convention, multiply = formula.base, formula.convention, 1.0
     aligns = any(table.counts == "decoder_input_ids" for table in positions.tables)
     if base is None and convention == replace(convention, base=USUAL_BASE, bases=None, wavelengths=None):
+        longest = max(max_positions, *(table.max_length for table in positions.tables))
         base = max(2.0, min(round(longest / math.pi), math.inf if positions.is_causal else _LARGEST_BASE))
         base = _BASE_OF_ALIGNMENT if aligns else base
     if aligns:
@@ -334,7 +322,18 @@ def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | 
     return formula, float(getattr(model.config, CONFIG_KEY).get("token_factor", 1.0))
 
 
-# -------------------------------------------------------------------------------------------------------- verification
+# ---------------------------------------------------------------------------------------------------------- afterwards
+
+
+def _trained(
+    tables: tuple[PositionTable, ...], parameters: dict[str, nn.Parameter]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the frozen tables, and those of trainable adapters of tables."""
+    trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
+    suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
+    adapted = tuple(table.name.removesuffix(suffix) for table in tables if table.name.endswith(f".{suffix}"))
+    frozen = tuple(table.name for table in tables if table.name not in trained)
+    return frozen, tuple(name for name in trained if name.startswith(adapted))
 
 
 def _check_lookups(model: Any, tables: tuple[PositionTable, ...], formula: Formula) -> None:

@@ -1,7 +1,7 @@
-"""Plots of encodings, batches, masks, attention and embeddings; each function returns matplotlib `Axes`.
+"""Plots of encodings, batches, masks, attention and embeddings; each function returns a matplotlib `Figure`.
 
-Functions that draw several panels return a `Figure`. The axes hold the plotted data, and `save` writes a file.
-Importing this package does not import matplotlib.
+With `ax=`, it draws into these axes, and returns their figure. The axes hold the plotted data, and `save` writes a
+file. Importing this package does not import matplotlib.
 """
 
 from .attention_maps import attention, attention_weights

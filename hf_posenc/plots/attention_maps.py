@@ -66,7 +66,7 @@ def attention(
     decoder_tokens: Sequence[Sequence[str]] | None = None,
     span: tuple[int, int] | None = None,
     ax: Axes | None = None,
-) -> Axes | Figure:
+) -> Figure:
     r"""Draw the attention weights of a model as heat maps, with query tokens down and key tokens across.
 
     There is one panel for each chosen kind of attention, layer and head. The weights of a query sum to 1, or to less in
@@ -95,9 +95,9 @@ def attention(
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw a single panel into. By default those of a new figure.
 
     Returns:
-        `matplotlib.axes.Axes` of a single panel, or `matplotlib.figure.Figure` of several. Panels that do not fit at a
-        readable size are left out; a note gives their number. `images[0].get_array()` of each axes holds the drawn
-        weights, `(queries, keys)` float64.
+        `matplotlib.figure.Figure` with axes for each panel. Panels that do not fit at a readable size are left out; a
+        note gives their number. `images[0].get_array()` of each axes holds the drawn weights, `(queries, keys)`
+        float64.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -111,7 +111,7 @@ def attention(
     Example:
         >>> import torch
         >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
-        >>> attention(layer, torch.ones(1, 3, 8), head=1).images[0].get_array().shape
+        >>> attention(layer, torch.ones(1, 3, 8), head=1).axes[0].images[0].get_array().shape
         (3, 3)
     """
     if (model is None) == (weights is None):
@@ -186,16 +186,16 @@ def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
     return image
 
 
-def _single(panel: _Panel, ax: Axes | None) -> Axes:
-    """Draw a panel into `ax` or a new figure, with a color bar, and return its axes."""
+def _single(panel: _Panel, ax: Axes | None) -> Figure:
+    """Draw a panel into `ax` or a new figure, with a color bar, and return the figure."""
     # Inches of a token: 0.36 if there are few, and never less than 0.122, because a rotated label is 0.104 inches wide.
     width, height = (min(max(count * 0.36, 2.6), max(count * 0.122, 6.0)) for count in panel.weights.shape[::-1])
-    cells = new_axes(ax, width + inches_of(panel.queries.labels) + 1.2, height + 1.4)
+    figure, cells = new_axes(ax, width + inches_of(panel.queries.labels) + 1.2, height + 1.4)
     cell = (width if ax is None else width_of(cells)) / len(panel.keys.labels)
     image = _draw(cells, panel, float(panel.weights.max()), cell)
     label(cells, _title(panel), "key", "query", note=panel.title)
     color_bar(cells, image, "weight", shrink=0.8)
-    return cells
+    return figure
 
 
 def _grid(panels: Sequence[_Panel]) -> Figure:

@@ -81,10 +81,9 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
             shows all panels.
 
     Returns:
-        `matplotlib.figure.Figure`; with `ax`, the figure that contains it. The image of a panel holds the numbers that
-        it shows as colors; the image of the tokens holds the padding mask, that of the look-ahead mask the numbers of
-        `masks`. The colors of embeddings end at the 99th percentile of their absolute values, so that outliers do not
-        make all others pale.
+        `matplotlib.figure.Figure`. The image of a panel holds the numbers that it shows as colors; the image of the
+        tokens holds the padding mask, that of the look-ahead mask the numbers of `masks`. The colors of embeddings end
+        at the 99th percentile of their absolute values, so that outliers do not make all others pale.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -110,8 +109,9 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         title = f"tokens {part.start} to {part.stop - 1} of {length}"
         drawn += f"; tokens {part.start} to {part.stop - 1} are drawn"
     if ax is not None:
-        _draw_words(new_axes(ax), title, words, is_real, part.start)
-        return figure_of(ax)
+        figure, ax = new_axes(ax)
+        _draw_words(ax, title, words, is_real, part.start)
+        return figure
 
     strips = [*(["attention_mask"] if "attention_mask" in entries else []), *contents.numbers]
     squares = [name for name in _SQUARES if name in entries]
@@ -152,7 +152,7 @@ def masks(
     look_ahead: bool | None = None,
     decoder: bool = False,
     ax: Axes | None = None,
-) -> Axes | Figure:
+) -> Figure:
     r"""Draw the attention masks of one row of a batch as matrices of query and key tokens.
 
     A blue cell means that its query (down) may attend to its key (across). Pale blue means that the query is padding,
@@ -179,9 +179,9 @@ def masks(
             with masks for several kinds of layer, that of the last kind. By default a new figure shows everything.
 
     Returns:
-        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds a number for each cell. It is 0 if
-        the query may attend to the key, and 5 if the query is padding. In hidden cells it is 1 for padding, 2 for a
-        later key, 3 for a key in another document, and 4 for another reason.
+        `matplotlib.figure.Figure`. The image of a matrix holds a number for each cell. It is 0 if the query may
+        attend to the key, and 5 if the query is padding. In hidden cells it is 1 for padding, 2 for a later key, 3 for
+        a key in another document, and 4 for another reason.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -205,10 +205,11 @@ def masks(
     matrices, title = contents.matrices(index, part, look_ahead)
     if ax is not None:
         name, cells = matrices.popitem()
-        _draw_matrix(new_axes(ax), "", cells, words, is_real, width_of(ax) / len(words))
+        figure, ax = new_axes(ax)
+        _draw_matrix(ax, "", cells, words, is_real, width_of(ax) / len(words))
         label(ax, title, *_KEYS, note=name)
         ax.set_aspect("equal")
-        return ax
+        return figure
 
     rows = min(count, _MOST_ROWS)
     cell = min(0.3, max(0.12, 1.8 / len(words)))  # inches

@@ -12,10 +12,11 @@ import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from numpy.typing import NDArray
 
+from .._common.calls import answers_tutorials
 from .._common.errors import explain, pip_install, type_error
 from .._common.files import check_suffix, write_output
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _Arguments = ParamSpec("_Arguments")
-_Picture = TypeVar("_Picture", bound="Axes | Figure")
 
 # Okabe and Ito 2008, "Color Universal Design": distinct with any kind of color vision.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -58,33 +58,34 @@ _CHARACTERS_PER_INCH = 13  # in a title
 _ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings are global to the process
 
 
-def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Picture]:
-    r"""Decorate a plot function, so that its picture gets the fonts and font sizes of this package.
+def picture(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
+    r"""Decorate a plot function, so that its figure gets the fonts and font sizes of this package.
 
     The colors of texts and of the background are those of the current matplotlib style. Without `ax`, a notebook
-    displays the returned axes or figure as an image.
+    displays the returned figure as an image. With `ax`, the function draws into these axes and returns their figure.
 
     Example:
-        >>> picture(lambda: new_axes()).__name__
+        >>> picture(lambda: new_figure(4, 3)).__name__
         '<lambda>'
     """
 
+    draw = answers_tutorials(draw)
+
     @functools.wraps(draw)
-    def styled(*args: _Arguments.args, **settings: _Arguments.kwargs) -> _Picture:
+    def styled(*args: _Arguments.args, **settings: _Arguments.kwargs) -> Figure:
         need_matplotlib()
         from matplotlib import style
 
         theirs = settings.get("ax") is not None
         ours = _STYLE | {"font.family": list(fonts())}
         with _ONE_AT_A_TIME, style.context(ours):
-            drawing = draw(*args, **settings)
+            figure = draw(*args, **settings)
             if not theirs:
-                for artist in (drawing, figure_of(drawing)):  # notebooks display both without `pyplot`
-                    artist._repr_png_ = functools.partial(png, artist)  # type: ignore[union-attr]
-                for ax in figure_of(drawing).axes:
+                figure._repr_png_ = functools.partial(png, figure)  # type: ignore[attr-defined]  # without `pyplot`
+                for ax in figure.axes:
                     for axis in [axis for panel in (ax, *ax.child_axes) for axis in (panel.xaxis, panel.yaxis)]:
                         axis.get_major_ticks(1), axis.get_minor_ticks(1)  # ticks get the style when they are created
-        return drawing
+        return figure
 
     return styled
 
@@ -129,20 +130,22 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
-    r"""Return `ax` if it is given, else the axes of a new figure of `width` by `height` inches.
+def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> tuple[Figure, Axes]:
+    r"""Return `ax` and its figure if it is given, else a new figure of `width` by `height` inches and its axes.
 
     Example:
-        >>> new_axes(width=4, height=3).figure.get_size_inches()
+        >>> figure, ax = new_axes(width=4, height=3)
+        >>> figure.get_size_inches()
         array([4., 3.])
     """
     if ax is None:
-        return new_figure(width, height).add_subplot()
+        figure = new_figure(width, height)
+        return figure, figure.add_subplot()
     if not hasattr(ax, "imshow"):
         raise type_error(
             "ax must be matplotlib axes", got=type(ax).__name__, fix="ax=figure.add_subplot(), or leave it out"
         )
-    return ax
+    return figure_of(ax), ax
 
 
 def ink() -> str:
@@ -293,7 +296,8 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
         `pathlib.Path` of the file.
 
     Raises:
-        ValueError: if the suffix is not .png or .svg, or the file cannot be written.
+        ValueError: if the suffix is not .png or .svg.
+        OSError: if the file cannot be written.
 
     Example:
         >>> import tempfile
@@ -311,10 +315,10 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def png(picture: Figure | Axes) -> bytes:
-    """Return a picture as the bytes of the PNG file that `save` would write; for axes, their whole figure."""
+def png(figure: Figure) -> bytes:
+    """Return a figure as the bytes of the PNG file that `save` would write."""
     file = io.BytesIO()
-    figure_of(picture).savefig(file, format="png", facecolor=figure_of(picture).get_facecolor())
+    figure.savefig(file, format="png", facecolor=figure.get_facecolor())
     return file.getvalue()
 
 

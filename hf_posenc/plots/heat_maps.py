@@ -15,6 +15,7 @@ from .sinusoids import Sinusoids, falls
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _MOST_DISTANCES = 500  # rows and dimensions of the matrix
 _MOST_NUMBERS = 10  # rows of a matrix whose cells have room for their numbers
@@ -30,7 +31,7 @@ def encoding(
     base: float | None = None,
     in_order: bool = False,
     ax: Axes | None = None,
-) -> Axes:
+) -> Figure:
     r"""Draw the encoding as two heat maps side by side, its sines and its cosines: one row for each position.
 
     Sines and cosines in turn, as a row stores them, blur to one color in a wide encoding. `in_order=True` draws them
@@ -47,22 +48,22 @@ def encoding(
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
-        `matplotlib.axes.Axes` with two images, the sines and the cosines of the encoding. Both are float64, and
-        `(length, dimensions)` if no positions are averaged. Without cosines, as with `d_model=1`, or with `in_order`,
-        there is one image.
+        `matplotlib.figure.Figure`. Its axes have two images, the sines and the cosines of the encoding. Both are
+        float64, and `(length, dimensions)` if no positions are averaged. Without cosines, as with `d_model=1`, or with
+        `in_order`, there is one image.
 
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if `d_model` or `length` is not positive.
 
     Example:
-        >>> [image.get_array().shape for image in encoding(5, 100).images]
+        >>> [image.get_array().shape for image in encoding(5, 100).axes[0].images]
         [(100, 3), (100, 2)]
     """
     count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
     values, step = table.mean_rows(count)
     halves = {name: kind for name, kind in (("sines", table.sines), ("cosines", table.cosines)) if len(kind)}
-    ax = new_axes(ax, 6.5, 4.0)
+    figure, ax = new_axes(ax, 6.5, 4.0)
     title = "Sines and cosines along the positions"
     if all(falls(table.frequency[half]) and (np.diff(half) > 0).all() for half in halves.values() if len(half) > 1):
         title = "Dimensions oscillate more slowly from left to right"
@@ -89,7 +90,7 @@ def encoding(
     ax.set_xlim(0, stop)
     ax.set_xticks(list(ticks), list(ticks.values()))
     color_bar(ax, ax.images[0], "value")
-    return ax
+    return figure
 
 
 @picture
@@ -100,7 +101,7 @@ def distances(
     convention: str | Convention = "vaswani",
     base: float | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Figure:
     r"""Draw the Euclidean distances between the encodings of all pairs of positions.
 
     Args:
@@ -110,22 +111,23 @@ def distances(
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes`. `ax.images[0].get_array()` holds the distances of the drawn positions, float64. Its
-        shape is `(length, length)` if no positions are skipped. The cells of up to ten positions have their numbers.
+        `matplotlib.figure.Figure`. `axes[0].images[0].get_array()` holds the distances of the drawn positions, float64.
+        Its shape is `(length, length)` if no positions are skipped. The cells of up to ten positions have their
+        numbers.
 
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if `d_model` or `length` is not positive.
 
     Example:
-        >>> distances(64, 50).images[0].get_array().shape
+        >>> distances(64, 50).axes[0].images[0].get_array().shape
         (50, 50)
     """
     count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
     step = -(-count // _MOST_DISTANCES)
     rows = torch.from_numpy(table.rows(np.arange(0, count, step)))
     apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # matmul errs in the eighth digit
-    ax = new_axes(ax, 5.2, 4.4)
+    figure, ax = new_axes(ax, 5.2, 4.4)
     title = "Distances between the encodings of positions"
     further = apart[tuple(torch.triu_indices(len(rows), len(rows), 2, device="cpu"))]
     if len(further) and bool(apart.diagonal(1).max() < further.min()):
@@ -138,4 +140,4 @@ def distances(
             red, green, blue, _ = image.to_rgba(value)
             color = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.5 else "black"
             ax.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=SMALL)
-    return ax
+    return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from .canvas import (
     FADED,
     LINES,
     ORANGE,
-    figure_of,
     headline,
     ink,
     label,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from ..tokenization.loading import AnyTokenizer
 
+_Sentences = list[tuple[list[str], torch.Tensor]]  # the tokens of each, and their vectors (1, T, D)
 _NO_LIMIT = int(1e30)  # no warning of transformers about long texts, because no model is run
 
 
@@ -57,7 +57,7 @@ def embeddings(
     add_special_tokens: bool = False,
     title: str | None = None,
     ax: Axes | None = None,
-) -> Axes | Figure:
+) -> Figure:
     r"""Draw a sentence's token embeddings before and after adding positions, in one plane of largest variance (PCA).
 
     In the first panel, without positions, a repeated word is one point, and word order is invisible. In the second, a
@@ -90,7 +90,7 @@ def embeddings(
             figure shows all.
 
     Returns:
-        `matplotlib.figure.Figure` with the axes of all panels; `ax` if it is given. In axes with positions,
+        `matplotlib.figure.Figure` with the axes of all panels. In axes with positions,
         `lines[0].get_xydata()` is the point of every drawn token, `(T, 2)`; each sentence has a line. In all,
         `collections[0].get_offsets()` is each distinct point once.
 
@@ -113,73 +113,94 @@ def embeddings(
         [3, 5]
         >>> figure = embeddings(vectors=torch.rand(3, 50), tokens=["king", "and", "queen"])
     """
-    tokenizer, embedding, text = _of_collator(tokenizer, embedding, text)
-    of_words = vectors is not None or tokens is not None
-    if of_words == any(argument is not None for argument in (tokenizer, embedding, text)):
-        raise type_error(
-            "a picture of embeddings needs a tokenizer, its table and a text, or vectors= and tokens=",
-            got="both" if of_words else "neither",
-            fix="plots.embeddings(tokenizer, table, text), or plots.embeddings(vectors=vectors, tokens=words)",
-        )
-    scales: list[Any] = list(scale) if isinstance(scale, list | tuple) else [scale]
-    texts: Sequence[Any] = text if isinstance(text, list | tuple) and text else [text]
+    sentences: _Sentences = []
+    texts: list[Any] = [text]
     table: Any = embedding
-    if of_words:
-        rows = [_words(vectors, tokens)]
-        table = nn.Embedding.from_pretrained(rows[0][1][0])  # type: ignore[no-untyped-call]
+    if vectors is None and tokens is None:
+        tokenizer, table, text = _checked("plots.embeddings", tokenizer, embedding, text)
+        texts = list(text) if isinstance(text, list | tuple) and text else [text]
+    elif (tokenizer, embedding, text) == (None, None, None):
+        sentences = [_words(vectors, tokens)]
+        table = nn.Embedding.from_pretrained(sentences[0][1][0])  # type: ignore[no-untyped-call]
+    else:
+        rule = "vectors= and tokens= take the place of a tokenizer, its table and a text"
+        raise type_error(rule, got="both", fix="plots.embeddings(vectors=vectors, tokens=words)")
+    scales: list[Any] = list(scale) if isinstance(scale, list | tuple) else [scale]
     if isinstance(table, PositionalEmbedding):
         scales, modules = [None], [table]
     else:
         modules = [PositionalEmbedding(table, convention=convention, base=base, scale=factor) for factor in scales]
-    if not of_words:
-        rows = [_vectors(tokenizer, modules[0], one, add_special_tokens=add_special_tokens) for one in texts]
-    sums = [np.concatenate([_sums(module.encoding, values) for _, values in rows]) for module in modules]
+    if not sentences:
+        sentences = [_vectors(tokenizer, modules[0], one, add_special_tokens=add_special_tokens) for one in texts]
+    drawn = _in_one_plane(sentences, modules, words)
+    return _draw(drawn, scales, texts, title, ax)
+
+
+class _Drawn(NamedTuple):
+    """The drawn tokens of all sentences, N together, and their points in the plane, `(N, 2)` for each panel."""
+
+    words: list[str]
+    rows: list[int]  # sentence of each token
+    positions: list[int]  # in its sentence
+    panels: list[NDArray[np.float64]]
+    share: NDArray[np.float64]  # of the variance, for each direction of the plane
+
+
+def _in_one_plane(sentences: _Sentences, modules: list[PositionalEmbedding], words: Sequence[str] | None) -> _Drawn:
+    """Return the points of the tokens without and with positions, or with those of each of several modules."""
+    sums = [np.concatenate([_sums(module.encoding, values) for _, values in sentences]) for module in modules]
     if len(sums) == 1:  # the first panel has the same scaled embeddings without positions
         factor = modules[0].encoding.factor
-        sums.insert(0, np.concatenate([factor * as_finite(values[0], "embeddings") for _, values in rows]))
-    every = [(name, row, place) for row, (each, _) in enumerate(rows) for place, name in enumerate(each)]
+        sums.insert(0, np.concatenate([factor * as_finite(values[0], "embeddings") for _, values in sentences]))
+    every = [(name, row, place) for row, (names, _) in enumerate(sentences) for place, name in enumerate(names)]
     places = _places([name for name, *_ in every], words)
-    names, row_of, positions = zip(*(every[place] for place in places), strict=True)
     # Centered, because the step from one panel to the other would be the first component.
     centered = [points[places] - points[places].mean(axis=0) for points in sums]
     plane, share = principal_components(np.concatenate(centered))
-    panels = np.split(plane, len(sums))
-    titles = _titles(scales, names, panels[-1])
-    ranges = panels if len(scales) == 1 else [plane] * len(panels)
+    names, rows, positions = (list(each) for each in zip(*(every[place] for place in places), strict=True))
+    return _Drawn(names, rows, positions, np.split(plane, len(sums)), share)
+
+
+def _draw(drawn: _Drawn, scales: list[Scale], texts: Sequence[Any], title: str | None, ax: Axes | None) -> Figure:
+    """Draw all panels into a new figure, or the last one into `ax`, and return the figure."""
+    panels, beside = drawn.panels, len(drawn.words) <= 16
+    titles = _titles(scales, drawn.words, panels[-1])
+    ranges = panels if len(scales) == 1 else [np.concatenate(panels)] * len(panels)
     if ax is not None:
-        panels, titles, ranges, cells = panels[-1:], titles[-1:], ranges[-1:], [new_axes(ax)]
+        figure, ax = new_axes(ax)
+        panels, titles, ranges, cells = panels[-1:], titles[-1:], ranges[-1:], [ax]
     else:
-        count, beside = len(panels), len(names) <= 16
+        count = len(panels)
         figure = new_figure(4.0 * count if beside else 8.0, 4.4 if beside else 6.0 * count)
         if title is not None:
             headline(figure, title)
         cells = figure.subplots(*((1, count) if beside else (count, 1))).tolist()
-    parts = [f"component {i + 1}: {share[i]:.0%} of the variance" for i in range(2)]
-    for cell, name, points, drawn in zip(cells, titles, ranges, panels, strict=True):
+    parts = [f"component {i + 1}: {drawn.share[i]:.0%} of the variance" for i in range(2)]
+    for cell, name, points, panel in zip(cells, titles, ranges, panels, strict=True):
         if len(scales) > 1 or cell is cells[-1]:
-            _draw_lines(cell, drawn, row_of, texts)
+            _draw_lines(cell, panel, drawn.rows, texts)
         label(cell, name, *parts, note=_factor(scales[0]) if len(scales) == 1 else "", grid=True)
         margin = 0.16 * np.ptp(points, axis=0)  # for the words beside the points
         margin[margin == 0] = 1.0
         limits = np.stack([points.min(axis=0) - margin, points.max(axis=0) + margin])
         cell.set(xlim=limits[:, 0], ylim=limits[:, 1])
-    figure_of(cells[0]).draw_without_rendering()  # words are placed for the final size of the axes
-    for cell, points in zip(cells, panels, strict=True):
-        _draw_points(cell, points, [readable(name) for name in names], row_of, positions)
-    return figure_of(cells[0]) if ax is None else ax
+    figure.draw_without_rendering()  # words are placed for the final size of the axes
+    for cell, panel in zip(cells, panels, strict=True):
+        _draw_points(cell, panel, [readable(word) for word in drawn.words], drawn.rows, drawn.positions)
+    return figure
 
 
 @picture
 def crowding(
-    tokenizer: AnyTokenizer | DataCollatorWithPositionalEncoding,
-    embedding: nn.Embedding | PositionalEmbedding | str,
+    tokenizer: AnyTokenizer | DataCollatorWithPositionalEncoding | None = None,
+    embedding: nn.Embedding | PositionalEmbedding | str | None = None,
     text: str | None = None,
     *,
     convention: str | Convention = "vaswani",
     base: float | None = None,
     add_special_tokens: bool = False,
     ax: Axes | None = None,
-) -> Axes:
+) -> Figure:
     r"""Draw the norm of each position's encoding relative to the norm of its token's embedding, as bars.
 
     A token has two bars. The height of the first is |p| / (|p| + |e|), with the encoding p of the token's position and
@@ -191,7 +212,8 @@ def crowding(
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
-        `matplotlib.axes.Axes`. `ax.patches` are the bars: first those of all tokens without √d, then those with √d.
+        `matplotlib.figure.Figure`. `axes[0].patches` are the bars: first those of all tokens without √d, then those
+        with √d.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -206,11 +228,11 @@ def crowding(
         >>> import torch
         >>> from tokenizers import Tokenizer, models
         >>> raw = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-        >>> axes = crowding(raw, torch.nn.Embedding.from_pretrained(torch.full((1, 4), 0.5)), "a")
-        >>> [round(float(bar.get_height()), 3) for bar in axes.patches]
+        >>> figure = crowding(raw, torch.nn.Embedding.from_pretrained(torch.full((1, 4), 0.5)), "a")
+        >>> [round(float(bar.get_height()), 3) for bar in figure.axes[0].patches]
         [0.586, 0.414]
     """
-    tokenizer, module, text = _of_collator(tokenizer, embedding, text)
+    tokenizer, module, text = _checked("plots.crowding", tokenizer, embedding, text)
     if not isinstance(module, PositionalEmbedding):
         module = PositionalEmbedding(module, convention=convention, base=base)
     tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
@@ -220,7 +242,7 @@ def crowding(
     position_norms = np.linalg.norm(as_finite(positions[0], "positions"), axis=1)
 
     count = len(tokens)
-    ax = new_axes(ax, width=min(max(0.3 * count + 1.5, 6.5), 8.0), height=3.6)
+    figure, ax = new_axes(ax, width=min(max(0.3 * count + 1.5, 6.5), 8.0), height=3.6)
     root = float(module.d_model) ** 0.5
     bars = ((1.0, -0.2, ORANGE, "token embedding unscaled"), (root, 0.2, BLUE, "token embedding × √d"))
     outweigh = []
@@ -242,19 +264,23 @@ def crowding(
     label(ax, title, "", "|p| / (|p| + |e|), p: position, e: token")
     label_columns(ax, [readable(token) for token in tokens], width_of(ax) / (count + 0.2))
     ax.legend(loc="upper left", ncols=2)
-    return ax
+    return figure
 
 
-def _of_collator(tokenizer: Any, embedding: Any, text: Any) -> tuple[Any, Any, Any]:
+def _checked(picture: str, tokenizer: Any, embedding: Any, text: Any) -> tuple[Any, Any, Any]:
     """Return a tokenizer, its table and a text; a collator, followed by the text, has the first two."""
+    whole = (tokenizer, embedding, text)
     if isinstance(tokenizer, DataCollatorWithPositionalEncoding):
-        return tokenizer.tokenizer, tokenizer._config.embedder.ready(), embedding if text is None else text
-    if isinstance(embedding, int):
-        rule = "embedding must be a table; of a width, the collator makes one"
+        whole = (tokenizer.tokenizer, tokenizer._config.embedder.ready(), embedding if text is None else text)
+    wrong = isinstance(embedding, int | DataCollatorWithPositionalEncoding)
+    if wrong or isinstance(tokenizer, list | torch.Tensor | np.ndarray) or any(each is None for each in whole):
         raise type_error(
-            rule, got=embedding, fix="the collator in place of both, as in plots.embeddings(collate, text)"
+            "a picture of embeddings needs a tokenizer, its table and a text",
+            got=f"tokenizer={shorten(tokenizer, 30)}, embedding={shorten(embedding, 30)}, text={shorten(text, 30)}",
+            fix=f"{picture}(tokenizer, table, text), or {picture}(collate, text)"
+            + (", or plots.embeddings(vectors=vectors, tokens=words)" if picture == "plots.embeddings" else ""),
         )
-    return tokenizer, embedding, text
+    return whole
 
 
 def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -309,7 +335,9 @@ def _places(names: Sequence[str], words: Sequence[str] | None) -> list[int]:
     missing = [word for word in words or () if word not in names]
     if missing:
         known = list(dict.fromkeys(names))
-        raise value_error("words must be tokens of the text", got=shorten(missing), fix=f"some of {shorten(known)}")
+        raise value_error(
+            "words must be tokens of the text", got=shorten(missing), fix=f"words={known[:1]}, of {shorten(known)}"
+        )
     return [place for place, name in enumerate(names) if not words or name in words]
 
 

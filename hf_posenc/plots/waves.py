@@ -35,6 +35,7 @@ from .sinusoids import MOST_POINTS, Sinusoids, line_points, turn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _MOST_LINES, _MOST_BANDS, _MOST_STARTS = 64, 12, 6
 _MOST_PAIRS, _MOST_POSITIONS = 16, 32  # of clock hands
@@ -50,7 +51,7 @@ def curves(
     convention: str | Convention = "vaswani",
     base: float | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Figure:
     r"""Draw dimensions of the encoding as waves along the positions.
 
     Args:
@@ -62,7 +63,7 @@ def curves(
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes` with one line per dimension: x the positions, y the values.
+        `matplotlib.figure.Figure`. Its axes have one line per dimension: x the positions, y the values.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -70,7 +71,7 @@ def curves(
             dimensions to draw.
 
     Example:
-        >>> [line.get_label() for line in curves(20, 100, dimensions=[4, 5]).lines]
+        >>> [line.get_label() for line in curves(20, 100, dimensions=[4, 5]).axes[0].lines]
         ['dimension 4, sine, 39.6 positions a turn', 'dimension 5, cosine, 39.6 positions a turn']
     """
     from matplotlib.cm import ScalarMappable
@@ -81,7 +82,7 @@ def curves(
     check_count("dimensions", len(chosen), _MOST_LINES, "dimensions=[0, 1]")
     angles = np.outer(np.arange(count), table.frequency[chosen])  # (P, C); float64 errs by 1e-11 at 100,000
     positions, values, step = line_points(np.sin(angles + table.phase[chosen]))
-    ax = new_axes(ax, 6.5, 3.6)
+    figure, ax = new_axes(ax, 6.5, 3.6)
     many = ScalarMappable(Normalize(0, d_model - 1), SEQUENTIAL) if len(chosen) > len(LINES) else None
     for i, column in enumerate(chosen.tolist()):
         with np.errstate(divide="ignore"):
@@ -107,7 +108,7 @@ def curves(
         title = f"{which}: {'' if least == most else f'{least.split()[0]} to '}{most}"
     thinned = f"; lowest and highest value of every {2 * step:,} positions drawn" if step > 1 else ""
     label(ax, title, "position", "value", note=f"{counted(count, 'position')}, {table}{thinned}", grid=True)
-    return ax
+    return figure
 
 
 @picture
@@ -118,7 +119,7 @@ def oscillation(
     convention: str | Convention = "vaswani",
     base: float | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Figure:
     r"""Draw the encodings of several positions as waves over the dimensions: one band per position, below each other.
 
     Args:
@@ -127,15 +128,15 @@ def oscillation(
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes` with two lines per position, its sine dimensions and its cosine dimensions. The lines of
-        `positions[i]` are shifted down by 3 · i.
+        `matplotlib.figure.Figure`. Its axes have two lines per position, its sine dimensions and its cosine dimensions.
+        The lines of `positions[i]` are shifted down by 3 · i.
 
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if `d_model` is not positive, a position is negative, or there are more than twelve positions.
 
     Example:
-        >>> [text.get_text() for text in oscillation(64, [0, 10]).get_yticklabels()]
+        >>> [text.get_text() for text in oscillation(64, [0, 10]).axes[0].get_yticklabels()]
         ['0', '10']
     """
     where = as_integers(positions, "positions", "[1, 10, 100]")
@@ -143,7 +144,7 @@ def oscillation(
     table = Sinusoids(d_model, convention, base)
     table.check_waves()
     rows = table.rows(where)
-    ax = new_axes(ax, 6.5, 1.4 + 0.7 * len(where))
+    figure, ax = new_axes(ax, 6.5, 1.4 + 0.7 * len(where))
     for i, row in enumerate(rows):
         ax.axhspan(-3 * i - 1, -3 * i + 1, color=PALE, alpha=0.4, linewidth=0)
         kinds = (("sine dimensions", table.sines, BLUE, "-"), ("cosine dimensions", table.cosines, ORANGE, "--"))
@@ -165,7 +166,7 @@ def oscillation(
     if 1 < len(where) == len(np.unique(rows.round(4), axis=0)):
         title = "Each position has a pattern of its own"
     label(ax, title, "dimension", "position", note=f"{table}; each band is from -1 to 1")
-    return ax
+    return figure
 
 
 @picture
@@ -178,7 +179,7 @@ def similarity(
     convention: str | Convention = "vaswani",
     base: float | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Figure:
     r"""Draw the dot product of the encodings of two positions over their distance, one line per starting position.
 
     The lines coincide: the product is the sum of cos(distance · frequency) over the pairs of dimensions, which
@@ -193,7 +194,7 @@ def similarity(
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes` with one line per start: x the distances, y the dot products or cosines.
+        `matplotlib.figure.Figure`. Its axes have one line per start: x the distances, y the dot products or cosines.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -201,7 +202,7 @@ def similarity(
             more than six starts.
 
     Example:
-        >>> [line.get_label() for line in similarity(64, 50).lines]
+        >>> [line.get_label() for line in similarity(64, 50).axes[0].lines]
         ['from position 0', 'from position 10', 'from position 100']
     """
     require_one_of("measure", measure, get_args(Measure))
@@ -211,7 +212,7 @@ def similarity(
     step = -(-count // MOST_POINTS)
     apart = np.arange(0, count, step)
     lines = [_similarities(table, start, apart, measure) for start in where]
-    ax = new_axes(ax, 6.5, 3.4)
+    figure, ax = new_axes(ax, 6.5, 3.4)
     colors = (SKY, ink(), ORANGE, BLUE, VERMILLION, GREEN)  # lines coincide, so consecutive colors differ strongly
     for i, (start, values) in enumerate(zip(where, lines, strict=True)):
         # The first line is broad and pale; the lines on top are thinner and dashed, so that all are visible.
@@ -233,7 +234,7 @@ def similarity(
         title = f"{'Near positions' if step > 1 else 'Neighbors'} are alike: the {name} falls with distance"
     thinned = f"; one of every {step:,} distances drawn" if step > 1 else ""
     label(ax, title, "distance in positions", name, note=f"{table}{thinned}", grid=True)
-    return ax
+    return figure
 
 
 def _similarities(table: Sinusoids, start: int, apart: NDArray[np.int64], measure: Measure) -> NDArray[np.float64]:
@@ -254,7 +255,7 @@ def dials(
     convention: str | Convention = "vaswani",
     base: float | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Figure:
     r"""Draw the angle of each pair of dimensions at each position as a clock with one hand.
 
     A hand points right at angle 0 and turns counterclockwise from position to position. The height of its tip is the
@@ -266,15 +267,15 @@ def dials(
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes`. The last collection holds the hands, pair by pair: for position p and pair i from the
-        point (p, -i) to that point plus 0.4 times (cosine, sine).
+        `matplotlib.figure.Figure`. The last collection of its axes holds the hands, pair by pair: for position p and
+        pair i from the point (p, -i) to that point plus 0.4 times (cosine, sine).
 
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if `d_model` or `positions` is not positive, or larger than 32.
 
     Example:
-        >>> [text.get_text() for text in dials(4, 3).get_yticklabels()]
+        >>> [text.get_text() for text in dials(4, 3).axes[0].get_yticklabels()]
         ['dimensions 0, 1\n6.28 positions a turn', 'dimensions 2, 3\n628 positions a turn']
     """
     from matplotlib.collections import LineCollection
@@ -285,7 +286,7 @@ def dials(
     count = len(table.rates)
     check_count("pairs of dimensions", count, _MOST_PAIRS, f"d_model={2 * _MOST_PAIRS}")
     size = min(0.5, 5.0 / length)
-    ax = new_axes(ax, max(2.0 + size * length, 4.2), 1.0 + size * count)
+    figure, ax = new_axes(ax, max(2.0 + size * length, 4.2), 1.0 + size * count)
     centers = np.stack(np.meshgrid(np.arange(length), -np.arange(count)), axis=-1).reshape(-1, 2)
     around = np.linspace(0, 2 * np.pi, 49)
     rims = 0.44 * np.stack([np.cos(around), np.sin(around)], axis=-1)  # (49, 2)
@@ -313,7 +314,7 @@ def dials(
     ax.set_yticks(-np.arange(count), names)
     ax.set_xticks(range(0, length, 1 if length <= 16 else 2))
     ax.tick_params(length=0)
-    return ax
+    return figure
 
 
 def _visible_dimensions(table: Sinusoids, length: int) -> NDArray[np.int64]:

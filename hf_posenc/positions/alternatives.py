@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .._common.calls import answers_tutorials, wrong_call
 from .._common.errors import require_one_of, shorten, type_error, value_error
 from .arguments import USUAL_BASE, check_base, check_number
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
@@ -32,6 +33,7 @@ class NoPositionalEncoding(PositionalEncoding):
 class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
     """Sinusoids times one learned number `alpha`, as espnet's `ScaledPositionalEncoding` and x-transformers' class."""
 
+    @answers_tutorials
     def __init__(self, d_model: int, *, start: float = 1.0, **settings: Any) -> None:
         super().__init__(d_model, **settings)
         self.start = check_number(start, "start", fix="start=1.0, or d_model**-0.5")
@@ -62,6 +64,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
     float32. A call raises for a negative position; compiled code does not check it.
     """
 
+    @answers_tutorials
     def __init__(self, d_model: int, *, base: float = USUAL_BASE, **settings: Any) -> None:
         super().__init__(d_model, **settings)
         self.base = check_base(base)
@@ -102,6 +105,7 @@ KINDS: Mapping[str, type[PositionalEncoding]] = MappingProxyType(
 )
 
 
+@answers_tutorials
 def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> PositionalEncoding:
     r"""Return a new positional encoding of the given kind, as a module.
 
@@ -149,13 +153,8 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
         exponential (1, 3, 4) 0
         none        (1, 3, 4) 0
     """
-    if isinstance(kind, int):  # positional_encoding(length, d_model) of many tutorials
-        raise type_error(
-            "positional_encoding(kind, d_model) makes a module; it takes no length",
-            got=f"positional_encoding({kind}, {d_model})",
-            fix=f"sinusoidal_encoding(torch.arange({kind}), {d_model}) for the table, frequencies({d_model}) for its "
-            "division term",
-        )
+    if isinstance(kind, int):
+        raise wrong_call(positional_encoding, (kind, d_model), settings, "the kind of a module is first, not a length")
     require_one_of("kind", kind, KINDS)
     return KINDS[kind](d_model, **settings)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from .._common.errors import require_one_of, shorten, type_error, value_error
+from .._common.errors import one_of, require_one_of, shorten, type_error, value_error
 from .arguments import USUAL_BASE, check_base, check_bases, check_special_position, check_wavelengths
 
 Layout = Literal["interleaved", "halves"]
@@ -251,6 +251,22 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
         )
     }
 )
+# Families of models in transformers that use a convention, as `audit.identify` prints them.
+FAMILIES = {
+    "vaswani": "DistilBERT, XLM, FlauBERT, VideoMAE",
+    "marian": "Marian, Pegasus, RoFormer, CTRL, Informer, Autoformer",
+    "whisper": "Whisper, Qwen2.5-Omni",
+    "m2m100": "M2M100, NLLB, NLLB-MoE, XGLM, Speech2Text, SpeechT5, FSMT, TrOCR, Kosmos-2, SeamlessM4T",
+    "musicgen": "MusicGen, MusicGen Melody",
+}
+# Other names, in lower case. TensorFlow's tutorial has all sines first; PyTorch's, as the paper, has them in turn.
+_ELSEWHERE = {
+    **{family: name for name, families in FAMILIES.items() for family in families.lower().split(", ")},
+    **dict.fromkeys(("keras", "tensorflow", "tf", "concat", "concatenated", "concatenate", "halves"), "marian"),
+    **dict.fromkeys(("pytorch", "torch", "paper", "original", "attention", "interleaved", "sinusoidal"), "vaswani"),
+    **dict.fromkeys(("annotated", "annotated transformer", "d2l", "default", "standard"), "vaswani"),
+    "t2t": "tensor2tensor",
+}
 
 
 def fixed_bases(*bases: float) -> Convention:
@@ -286,5 +302,8 @@ def resolve_convention(convention: str | Convention) -> Convention:
             got=shorten(convention),
             fix="convention='vaswani', or convention=fixed_bases(4, 5, 7)",
         )
-    require_one_of("convention", convention, CONVENTIONS)
+    if convention not in CONVENTIONS:
+        message = one_of("convention", _ELSEWHERE.get(convention.lower(), convention.lower()), CONVENTIONS)
+        fix = f"{message.fix}; audit.identify(table) finds the convention of a table"
+        raise value_error(message.rule, got=repr(convention), fix=fix)
     return CONVENTIONS[convention]

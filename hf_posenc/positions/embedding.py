@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from .._common.calls import answers_tutorials
 from .._common.compat import has_forward_hooks, version_of
 from .._common.errors import shorten, type_error, value_error, warn
 from .alternatives import Kind, resolve_encoding
@@ -78,6 +79,7 @@ class PositionalEmbedding(nn.Module):
         ['embedding.weight', 'encoding.weight']
     """
 
+    @answers_tutorials
     def __init__(
         self,
         embedding: nn.Embedding,
@@ -328,9 +330,10 @@ def _check_embedding(embedding: object) -> nn.Embedding:
         )
     if not isinstance(embedding, nn.Embedding):
         width = embedding if isinstance(embedding, int) else 512
-        raise type_error(
-            "embedding must be an nn.Embedding or a subclass of it",
-            got=shorten(embedding),
-            fix=f"PositionalEmbedding(nn.Embedding(len(tokenizer), {width}))",
-        )
+        fix = f"PositionalEmbedding(nn.Embedding(len(tokenizer), {width}))"
+        if isinstance(embedding, torch.Tensor | np.ndarray | list) and getattr(embedding, "ndim", 2) == 2:
+            vectors = "vectors" if isinstance(embedding, torch.Tensor) else "torch.tensor(vectors, dtype=torch.float32)"
+            fix = f"nn.Embedding.from_pretrained({vectors}), with freeze=False to train it"
+            fix += "; in place of table.weight, the table itself" if isinstance(embedding, nn.Parameter) else ""
+        raise type_error("embedding must be an nn.Embedding or a subclass of it", got=shorten(embedding), fix=fix)
     return embedding

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from .._common.calls import answers_tutorials
 from .._common.errors import one_of, value_error
 from .arguments import DTYPES, as_positions, check_width, without_values
 from .cache import Encoding, compute, rows_at
@@ -20,6 +21,7 @@ from .conventions import Convention, resolve_convention
 from .exact import DIGITS, TWO_PI, exact_frequencies, waves
 
 
+@answers_tutorials
 def sinusoidal_encoding(
     positions: torch.Tensor | NDArray[Any] | Sequence[float],
     d_model: int,
@@ -78,6 +80,7 @@ def sinusoidal_encoding(
     return rows if device is None else rows.to(device)
 
 
+@answers_tutorials
 def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base: float | None = None) -> torch.Tensor:
     r"""Return the frequency of each pair of columns in radians per position: the 1/10000^(2i/d) term of the formula.
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .._common.calls import answers_tutorials
 from .._common.errors import type_error, value_error
 from .._common.integers import as_integer
 from .arguments import Scale, as_index, check_length, check_number, check_std
@@ -53,6 +54,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
           fix: max_length=17, or a kind that has a row for every position, such as 'sinusoidal'
     """
 
+    @answers_tutorials
     def __init__(
         self,
         d_model: int,
@@ -105,6 +107,7 @@ class FourierPositionalEncoding(PositionalEncoding):
     of the paper, are not supported.
     """
 
+    @answers_tutorials
     def __init__(
         self,
         d_model: int,

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .._common.calls import answers_tutorials
 from .._common.errors import explain, value_error
 from .arguments import (
     Scale,
@@ -60,6 +61,7 @@ class PositionalEncoding(nn.Module):
     # True if rows of float64 positions differ from those of float32 ones; such positions may stay on the CPU.
     needs_float64_positions = False
 
+    @answers_tutorials
     def __init__(
         self, d_model: int, *, scale: Scale = None, dropout: float = 0.0, max_length: int | None = None
     ) -> None:
@@ -265,6 +267,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     needs_float64_positions = True
 
+    @answers_tutorials
     def __init__(
         self,
         d_model: int,

@@ -18,17 +18,9 @@ from numpy.typing import NDArray
 
 from .._common.errors import shorten, type_error, value_error
 from .arguments import DTYPES, USUAL_BASE
-from .conventions import CONVENTIONS, Convention, Layout, Spacing, resolve_convention
+from .conventions import CONVENTIONS, FAMILIES, Convention, Layout, Spacing, resolve_convention
 from .exact import exact_rows, round_once, waves
 
-# Model families of transformers by the convention whose formula they use.
-_FAMILIES = {
-    "vaswani": "DistilBERT, XLM, FlauBERT, VideoMAE",
-    "marian": "Marian, Pegasus, RoFormer, CTRL, Informer, Autoformer",
-    "whisper": "Whisper, Qwen2.5-Omni",
-    "m2m100": "M2M100, NLLB, NLLB-MoE, XGLM, Speech2Text, SpeechT5, FSMT, TrOCR, Kosmos-2, SeamlessM4T",
-    "musicgen": "MusicGen, MusicGen Melody",
-}
 _TABLE_NAMES = ("weight", "weights", "positional_embedding")  # attributes of modules that hold a table
 _FIRST_POSITIONS = (0, 1, 2)  # tried for row 0 and for the first row that is not zero: RoBERTa's tokens begin at row 2
 _SAMPLE = 64  # rows that choose the formula; the whole table is compared with that one only
@@ -274,7 +266,7 @@ def _users(formula: Convention, has_zero_rows: bool) -> tuple[str, ...]:
     """Return the names of presets with this formula, those that also fit `has_zero_rows` first, then of families."""
     names = [name for name, convention in CONVENTIONS.items() if convention.formula == formula]
     names.sort(key=lambda name: (CONVENTIONS[name].padding_position is not None) != has_zero_rows)
-    families = [family for name in names for family in _FAMILIES.get(name, "").split(", ") if family]
+    families = [family for name in names for family in FAMILIES.get(name, "").split(", ") if family]
     return (*names, *families)
 
 

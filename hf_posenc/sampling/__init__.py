@@ -5,6 +5,7 @@
 
 from .arrow_batches import with_arrow_batches as with_arrow_batches
 from .lengths import lengths_of as lengths_of
+from .mixed import mix_datasets as mix_datasets
 from .packed import pack_dataset as pack_dataset
 from .pad_to_shapes import PadToShapes as PadToShapes
 from .sampler import TokenBudgetBatchSampler as TokenBudgetBatchSampler

@@ -32,10 +32,9 @@ from ..documents import (
     read_documents,
     refuse_foreign_names,
 )
+from ..packing import TooLong
 from ..ragged import Ragged
 from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, require_rows
-
-TooLong = Literal["error", "truncate", "split"]
 
 # Columns of packed rows, in their order.
 _NUMBERS = [name for name, column in PER_TOKEN.items() if column.packed and not column.is_vector]
@@ -70,7 +69,7 @@ def pack_dataset(
 
     - `default_data_collator` leaves columns of texts out.
     - A collator that pads with a tokenizer would add a mask of ones. Because of the text, it raises an error that names
-      `attention_mask`.
+      `attention_mask` and "excessive nesting".
     - For a collator of your own, remove the column with `.remove_columns("attention_mask")`.
 
     Args:

@@ -47,7 +47,7 @@ def test_batches_and_labels_count_their_rows(word_level: Any, monkeypatch: pytes
         def update(self, rows: int) -> None:
             self.rows += rows
 
-    monkeypatch.setattr("hf_posenc.collator.inference.progress_bar", Bar)
+    monkeypatch.setattr("hf_posenc.collator.batches.progress_bar", Bar)
     monkeypatch.setattr(sys.modules["hf_posenc.audit.labels"], "progress_bar", Bar)  # `audit.labels` is a function
     collate = DataCollatorWithPositionalEncoding(word_level)
     list(collate.batches(["a b", "c", "d e f"], token_budget=8, window=2))

@@ -203,6 +203,7 @@ def test_stored_embeddings_of_half_width_are_stored(wordpiece) -> None:
         assert columns["inputs_embeds"][0].shape == (4, 8)
 
 
+@pytest.mark.workers
 def test_with_transform_then_a_data_loader(wordpiece, rows) -> None:
     collate = C(wordpiece)
     lazy = rows.with_transform(collate)
@@ -214,6 +215,7 @@ def test_with_transform_then_a_data_loader(wordpiece, rows) -> None:
     _same(from_worker, collate(TEXTS))
 
 
+@pytest.mark.workers
 @pytest.mark.parametrize("form", [None, "arrow", "pandas", "numpy", "torch"])
 def test_a_stream_is_mapped_and_collated(wordpiece, rows, form: str | None) -> None:
     collate = C(wordpiece)
@@ -233,6 +235,7 @@ def test_a_stream_is_mapped_and_collated(wordpiece, rows, form: str | None) -> N
         assert sum(len(batch["input_ids"]) for batch in batches) == 4
 
 
+@pytest.mark.workers
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_workers_give_the_batches_of_the_main_process(wordpiece, sentences, workers: int) -> None:
     collate = C(wordpiece, max_length=128)
@@ -246,6 +249,7 @@ def test_workers_give_the_batches_of_the_main_process(wordpiece, sentences, work
         _same(one, other, other.keys())
 
 
+@pytest.mark.workers
 def test_one_matrix_crosses_a_workers_pipe_not_one_for_each_row(wordpiece) -> None:
     (batch,) = DataLoader(TEXTS, batch_size=4, collate_fn=C(wordpiece), num_workers=1)
     mask = batch["look_ahead_mask"]
@@ -253,6 +257,7 @@ def test_one_matrix_crosses_a_workers_pipe_not_one_for_each_row(wordpiece) -> No
     assert mask.untyped_storage().nbytes() == mask.shape[-1] ** 2
 
 
+@pytest.mark.workers
 def test_an_error_in_a_worker_arrives_with_its_words(wordpiece) -> None:
     with pytest.raises(TypeError, match="row 1 of column 'text' is NoneType, expected str") as refused:
         list(DataLoader(["a", None], batch_size=2, collate_fn=C(wordpiece), num_workers=1))
@@ -260,7 +265,7 @@ def test_an_error_in_a_worker_arrives_with_its_words(wordpiece) -> None:
 
 
 _EVERYTHING = r"""
-import os, sys, warnings
+import multiprocess, multiprocessing, os, sys, warnings
 import torch, datasets
 from torch.utils.data import DataLoader
 from tokenizers import Tokenizer
@@ -275,6 +280,9 @@ class Both:
         return [collate(texts)["input_ids"].tolist() for collate in self.collators]
 
 if __name__ == "__main__":
+    for library in (multiprocess, multiprocessing):
+        library.set_start_method(sys.argv[2])
+        library.set_forkserver_preload(["hf_posenc.collator", "transformers"])
     os.environ.pop("TOKENIZERS_PARALLELISM", None)
     datasets.disable_progress_bars()
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=sys.argv[1], pad_token="[PAD]", mask_token="[MASK]")
@@ -294,7 +302,7 @@ if __name__ == "__main__":
                 mapped = rows.map(one, batched=True, batch_size=50, num_proc=processes, load_from_cache_file=False)
                 assert mapped["input_ids"][:] == want
     both = Both(collate, masked)
-    batches = list(DataLoader(texts, batch_size=50, collate_fn=both, num_workers=2, multiprocessing_context="fork"))
+    batches = list(DataLoader(texts, batch_size=50, collate_fn=both, num_workers=2))
     assert [row for ids, _ in batches for row in ids] == want
     assert sum(len(ids) for _, ids in batches) == 200
     assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
@@ -303,14 +311,15 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
 def test_processes_after_threads_finish_without_a_word_and_leave_the_environment_alone(
-    raw_wordpiece, tmp_path: Path
+    raw_wordpiece, tmp_path: Path, start_method: str
 ) -> None:
     """Used in the parent first: by torch's threads, which do not survive a fork, and by Rust's, which warn of it."""
     raw_wordpiece.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "everything.py").write_text(_EVERYTHING, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "everything.py"), str(tmp_path / "tokenizer.json")],
+        [sys.executable, str(tmp_path / "everything.py"), str(tmp_path / "tokenizer.json"), start_method],
         capture_output=True,
         text=True,
         timeout=150,

@@ -378,6 +378,7 @@ def test_small_embeddings_that_positions_drown_are_warned_of_once(wordpiece) -> 
     collate(TEXTS)
 
 
+@pytest.mark.workers
 @pytest.mark.parametrize("table", [8, "frozen", "trainable"])
 def test_embedding_in_a_worker_raises_in_the_main_process_at_once(wordpiece, table: Any) -> None:
     table = {"frozen": _frozen(), "trainable": nn.Embedding(1200, 8)}.get(table, table)

@@ -129,6 +129,7 @@ def test_map_removes_the_columns_in_remove_columns(wordpiece, rows, form: Any, s
             assert ids == wordpiece(TEXTS)["input_ids"]
 
 
+@pytest.mark.workers
 def test_map_removes_columns_in_processes_in_splits_and_behind_a_function(wordpiece, rows) -> None:
     collate = C(wordpiece)
     names = rows.column_names

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from looping import for_each, slow
@@ -186,6 +188,7 @@ def test_a_tokenizer_that_draws_at_random_is_refused(byte_bpe: Any, rows: datase
         encode(rows, byte_bpe, tmp_path, **SETTINGS)
 
 
+@pytest.mark.workers
 def test_a_run_goes_on_where_another_ended_and_the_bytes_are_equal(
     wordpiece: Any, rows: datasets.Dataset, tmp_path: Path
 ) -> None:
@@ -223,7 +226,7 @@ def test_another_job_in_the_same_output_is_refused_naming_what_differs(
     encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS)
     for given, settings, differs in (
         (rows, {"max_length": 16}, "max_length: 32 before, 16 now"),
-        (rows, {"max_length": 32, "columns": ["n"]}, "columns:  before, n now"),
+        (rows, {"max_length": 32, "columns": ["n"]}, "columns: '' before, 'n' now"),
         (rows, {"max_length": 32, "shards": 3}, "shards: 4 before, 3 now"),
         (rows.select(range(50)), {"max_length": 32}, r"rows of the input: \d+ before, 50 now"),
         (rows.map(lambda row: {"text": row["text"] + "!"}), {"max_length": 32}, "fingerprint of the input"),
@@ -247,8 +250,13 @@ def test_parts_of_a_job_are_written_apart_and_the_last_one_finishes_it(
     wordpiece: Any, rows: datasets.Dataset, tmp_path: Path
 ) -> None:
     encode(rows, wordpiece, tmp_path / "whole", **SETTINGS)
-    reports = [encode(rows, wordpiece, tmp_path / "parts", part=f"{k}/3", **SETTINGS) for k in (2, 3, 1)]
-    assert [(len(report.shards), report.finished) for report in reports] == [(1, False), (2, False), (4, True)]
+    for k, count, left in ((2, 1, ["1/3", "3/3"]), (3, 2, ["1/3"]), (1, 4, [])):
+        report = encode(rows, wordpiece, tmp_path / "parts", part=f"{k}/3", **SETTINGS)
+        assert (len(report.shards), report.finished) == (count, not left)
+        if left:
+            with pytest.raises(ValueError, match="are missing") as raised:
+                verify(tmp_path / "parts")
+            assert re.findall(r'part="(.*?)"', str(raised.value)) == left
     assert sums(tmp_path / "parts") == sums(tmp_path / "whole")
     assert verify(tmp_path / "parts") == []
     with pytest.raises(FileNotFoundError, match="there is no file or folder"):
@@ -256,48 +264,42 @@ def test_parts_of_a_job_are_written_apart_and_the_last_one_finishes_it(
 
 
 SCRIPT = """\
-import datasets, sys
+import datasets, multiprocessing, sys
 from hf_posenc.corpus import encode
 rows = datasets.load_from_disk(sys.argv[1])
 if __name__ == "__main__":
+    multiprocessing.set_start_method(sys.argv[5], force=True)
     encode(rows, sys.argv[2], sys.argv[3], workers=int(sys.argv[4]), shards=40, progress=False)
 """
 
 
-def _alive(parent: int) -> list[int]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (folder / "stat").exists():
-            state, above = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:2]
-            found += [int(folder.name)] if int(above) == parent and state != "Z" else []
-    return found
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("victim", ["the run", "a worker"])
+@pytest.mark.skipif(sys.platform != "linux", reason="needs fork")
+@pytest.mark.parametrize(
+    ("victim", "start_method"),
+    [("the run", "fork"), ("the run, by SIGTERM", "fork"), ("a worker", "fork"), ("the run", "forkserver")],
+)
 def test_a_killed_run_leaves_whole_shards_and_no_worker_and_goes_on(
-    victim: str, wordpiece: Any, sentences: list[str], tmp_path: Path
+    victim: str, start_method: str, wordpiece: Any, sentences: list[str], tmp_path: Path
 ) -> None:
     rows = datasets.Dataset.from_dict({"text": sentences * 300})
     rows.save_to_disk(tmp_path / "rows")
     wordpiece.save_pretrained(tmp_path / "tokenizer")
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "rows"), str(tmp_path / "tokenizer"), str(tmp_path / "out")]
-    run = subprocess.Popen([*command, "2"], stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen([*command, "2", start_method], stderr=subprocess.PIPE, text=True)
     while len(sums(tmp_path / "out")) < 3 and run.poll() is None:
         time.sleep(0.01)
-    workers = _alive(run.pid)
-    os.kill(run.pid if victim == "the run" else workers[0], signal.SIGKILL)
+    below = psutil.Process(run.pid).children(recursive=True)
+    workers = [each for each in below if not each.children() and "resource_tracker" not in str(each.cmdline())]
+    how = signal.SIGTERM if "SIGTERM" in victim else signal.SIGKILL
+    os.kill(workers[0].pid if victim == "a worker" else run.pid, how)
     _, errors = run.communicate(timeout=60)
     finished = sums(tmp_path / "out")
     assert 3 <= len(finished) < 40
     if victim == "a worker":
         assert "a worker process died" in errors
-    deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers)
-    subprocess.run([*command, "0"], check=True)
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    subprocess.run([*command, "0", start_method], check=True)
     encode(
         datasets.load_from_disk(tmp_path / "rows"),
         str(tmp_path / "tokenizer"),
@@ -332,11 +334,19 @@ def test_a_full_disk_stops_the_run_which_goes_on_later(
         whole(self, *args)
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(
+        OSError, match=r"(?s)cannot be read or written.*No space left on device; 2 shards are written.*continues"
+    ):
         encode(rows, wordpiece, tmp_path, **SETTINGS)
     assert len(sums(tmp_path)) == 2
+    with pytest.raises(ValueError, match="2 of 4 shards are missing\n  fix: the same encode "):
+        verify(tmp_path)
     assert not list((tmp_path / "data").glob(".*"))
     assert encode(rows, wordpiece, tmp_path, **SETTINGS).finished
+    (tmp_path / "a.txt").write_text("I ride bike\n")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "a.txt" / "cache")
+    with pytest.raises(OSError, match=r"(?s)into its cache.*a\.txt/cache: Not a directory.*HF_DATASETS_CACHE"):
+        encode(tmp_path / "a.txt", wordpiece, tmp_path / "b", **SETTINGS)
 
 
 def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this_machine(
@@ -347,6 +357,10 @@ def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this
     loaded = datasets.load_dataset(str(out), split="train")
     assert loaded.column_names == ["input_ids", "length", "n"]
     assert C(str(out / "tokenizer")).batch(loaded[:2])["input_ids"].shape[0] == 2
+    with pytest.raises(ValueError, match=r"fix: '/.*out/tokenizer'$"):
+        C(str(out))
+    with pytest.raises(ValueError, match="out/tokenizer holds a tokenizer"):
+        encode(rows, bert_folder, out / "tokenizer", **SETTINGS)
     card, job = (out / "README.md").read_text(), json.loads((out / "job.json").read_text())
     assert f"{report.totals['tokens']:,} token ids of {len(rows):,} documents" in card
     assert job["tokenizer"] == bert_folder.name

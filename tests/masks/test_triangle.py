@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,19 +148,20 @@ def test_saved_copied_and_moved_batches_hold_one_matrix(length: int) -> None:
         assert _is_right(bare[0, 0])
 
 
+@pytest.mark.workers
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
-def test_forked_workers_send_right_masks_and_change_none_of_their_parent(unigram: Any) -> None:
+def test_workers_send_right_masks_and_change_none_of_their_parent(unigram: Any) -> None:
     collate = DataCollatorWithPositionalEncoding(unigram, max_length=30_000)
     mask, rows = _mapped(MAPPED), [{"input_ids": [5] * MAPPED}] * 12
-
-    def written(rows: list[Any]) -> Batch:
-        collate(rows)["look_ahead_mask"][0].fill_(False)
-        return collate(rows)
-
-    batches = list(DataLoader(rows, 1, num_workers=2, collate_fn=written, multiprocessing_context="fork"))  # type: ignore[arg-type]
+    batches = list(DataLoader(rows, 1, num_workers=2, collate_fn=partial(_overwritten, collate)))  # type: ignore[arg-type]
     assert len(batches) == 12
     assert all(_is_right(batch["look_ahead_mask"][0, 0]) for batch in batches)
     assert _is_right(mask)
+
+
+def _overwritten(collate: DataCollatorWithPositionalEncoding, rows: list[Any]) -> Batch:
+    collate(rows)["look_ahead_mask"][0].fill_(False)
+    return collate(rows)
 
 
 def test_threads_get_right_masks_of_several_lengths() -> None:

@@ -235,8 +235,9 @@ def test_masks_of_models_with_pools_and_windows(
 
 @for_each("decoy", DECOYS)
 def test_a_table_that_is_not_read_one_row_per_token_does_not_limit_the_length(decoy: str) -> None:
-    assert ModelSpec.of(own_model(decoy)).max_length is None
-    assert ModelSpec.of(own_model("positions", decoy)).max_length == ROOM
+    """A prompt makes the outputs longer than the row; they still have a value for each token."""
+    for spec, room in ((ModelSpec.of(own_model(decoy)), None), (ModelSpec.of(own_model("positions", decoy)), ROOM)):
+        assert (spec.max_length, spec.one_output_per_row) == (room, False)
 
 
 @pytest.mark.parametrize("form", UNTOLD)

@@ -304,9 +304,9 @@ def test_a_picture_has_the_colors_of_the_matplotlib_style(style: str, tmp_path: 
             page = image.imread(plots.save(picture, tmp_path / "page.png"))
             assert np.allclose(page[0, :, :3], to_rgba(rcParams["figure.facecolor"])[:3])
         own = Figure(layout="constrained").subplots()
-        assert plots.curves(8, 20, ax=own).get_facecolor() == own.get_facecolor() != (1.0, 1.0, 1.0, 1.0)
+        assert plots.curves(8, 20, ax=own).axes[0].get_facecolor() != (1.0, 1.0, 1.0, 1.0)
         assert dict(rcParams) == chosen
-    for axes in (*figure.axes, curves):
+    for axes in (*figure.axes, *curves.axes):
         assert axes.title.get_color() == chosen["text.color"]
         assert {word.get_color() for word in axes.get_yticklabels()} <= {chosen["ytick.color"], GRAY}
 
@@ -333,7 +333,7 @@ def labels(axes: Axes) -> tuple[list[str], list[str]]:
 
 def allowed(batch: Any, row: int = 0, **settings: Any) -> np.ndarray:
     """Return the matrix `(T, T)` of a row: True where the query, padding or not, may attend to the key."""
-    return codes(plots.masks(batch, row=row, ax=Figure().subplots(), **settings)) % FROM_PADDING == 0
+    return codes(plots.masks(batch, row=row, ax=Figure().subplots(), **settings).axes[0]) % FROM_PADDING == 0
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -343,7 +343,7 @@ def test_a_query_may_attend_to_real_tokens_that_are_not_later(side: str, look_ah
     real = batch["attention_mask"].numpy() == 1
     for row in range(3):
         order = np.tri(4, dtype=bool) if look_ahead else np.ones((4, 4), dtype=bool)
-        mask = codes(plots.masks(batch, row=row, ax=Figure().subplots()))
+        mask = codes(plots.masks(batch, row=row, ax=Figure().subplots()).axes[0])
         assert np.array_equal((mask == ALLOWED)[real[row]], (order & real[row])[real[row]])
         assert (mask[~real[row]] == np.where(real[row], FROM_PADDING, PADDING)).all()
     assert np.array_equal(drawn(panel(plots.masks(batch), "padding mask of every row")), real)
@@ -401,7 +401,7 @@ def test_masks_for_several_kinds_of_layers_are_all_drawn() -> None:
         drawn = codes(panel(figure, f"mask of {kind}"))
         assert np.array_equal(drawn == ALLOWED, mask)
         assert np.array_equal(drawn == LATER, ~order)
-    axes = plots.masks(batch | {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, ax=Figure().subplots())
+    axes = plots.masks(batch | {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, ax=Figure().subplots()).axes[0]
     assert note(axes) == "mask of sliding_attention"
     assert np.array_equal(codes(axes) == OTHER, np.array([[0, 0, 1, 1, 1]] * 2 + [[1, 1, 0, 0, 0]] * 3))
     kinds["full_attention"] = torch.ones(1, 1, 5, 5, dtype=torch.bool)
@@ -453,7 +453,7 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
 def test_colors_of_masks_differ_in_lightness_without_green_receptors() -> None:
     """The cells of a mask are distinguishable with deuteranopia: Machado, Oliveira and Fernandes 2009, table 1."""
     seen = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]])
-    axes = plots.masks(padded(), ax=Figure().subplots())
+    axes = plots.masks(padded(), ax=Figure().subplots()).axes[0]
     colors = axes.images[0].get_cmap()(range(6))[:, :3]
     linear = np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
     for image in (np.eye(3), seen):
@@ -535,8 +535,8 @@ def test_a_batch_shows_its_tokens_and_another_mapping_its_ids(word_level: Any) -
 
 
 def test_given_axes_show_the_combined_mask() -> None:
-    left, right = Figure().subplots(1, 2)
-    assert plots.masks(padded(), row=0, ax=right) is right
+    left, right = (figure := Figure()).subplots(1, 2)
+    assert plots.masks(padded(), row=0, ax=right) is figure
     assert (codes(right) == ALLOWED).tolist() == np.tri(4, dtype=bool).tolist()
     assert not left.images
 
@@ -552,7 +552,7 @@ def test_a_span_of_a_long_text_is_drawn_and_is_in_the_title() -> None:
 
 def test_a_span_of_a_very_long_text_needs_little_memory() -> None:
     batch = {"input_ids": np.zeros((2, 200_000), dtype=int), "attention_mask": np.ones((2, 200_000), dtype=int)}
-    axes = plots.masks(batch, span=(150_000, 150_003), look_ahead=True, ax=Figure().subplots())
+    axes = plots.masks(batch, span=(150_000, 150_003), look_ahead=True, ax=Figure().subplots()).axes[0]
     assert (codes(axes) == ALLOWED).tolist() == np.tri(3, dtype=bool).tolist()
 
 

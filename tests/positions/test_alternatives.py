@@ -18,7 +18,7 @@ from looping import for_each
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from hf_posenc import SinusoidalPositionalEncoding, frequencies, positional_encoding, sinusoidal_encoding
+from hf_posenc import SinusoidalPositionalEncoding, positional_encoding, sinusoidal_encoding
 from hf_posenc.positions import KINDS, LearnedPositionalEncoding, PositionalEncoding
 
 EVERY = list(KINDS)
@@ -444,15 +444,6 @@ def test_two_dimensions_are_the_tokens_of_one_row(kind: str) -> None:
         encode(x, out=torch.empty(1, 5, 8))
 
 
-def test_the_signature_of_tutorials_gets_their_table_and_division_term() -> None:
-    with pytest.raises(TypeError) as caught:
-        positional_encoding(100, 512)
-    fix = str(caught.value).partition("fix: ")[2]
-    assert fix == "sinusoidal_encoding(torch.arange(100), 512) for the table, frequencies(512) for its division term"
-    expected = torch.exp(torch.arange(0, 512, 2).double() * (-math.log(10000.0) / 512))
-    assert torch.allclose(frequencies(512), expected, rtol=1e-6)
-
-
 X = torch.zeros(2, 5, 8)
 
 
@@ -467,7 +458,7 @@ X = torch.zeros(2, 5, 8)
         (lambda k: positional_encoding(k, 8, dropout=1.5), ValueError, r"between 0 and 1[\s\S]*1\.5"),
         (lambda k: positional_encoding(k, 8, max_length=0), ValueError, "max_length must be positive"),
         (lambda k: positional_encoding(k, 8, max_length="9"), TypeError, r"max_length must be an integer[\s\S]*'9'"),
-        (lambda k: positional_encoding(k, 8, max_lenght=9), TypeError, "unexpected keyword argument 'max_lenght'"),
+        (lambda k: positional_encoding(k, 8, max_lenght=9), TypeError, "fix: max_length=9"),
         (
             lambda k: made(k)(X[0, 0]),
             ValueError,
@@ -509,7 +500,7 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
     [
         (lambda: positional_encoding("lernt", 8), ValueError, r"must be one of 'sinusoidal'[\s\S]*kind='learned'"),
         (lambda: positional_encoding(3.5, 8), ValueError, r"kind must be one of[\s\S]*got: 3.5"),
-        (lambda: positional_encoding("none", 8, base=100), TypeError, "unexpected keyword argument 'base'"),
+        (lambda: positional_encoding("none", 8, base=100), TypeError, "there is no argument 'base'"),
         *(
             (lambda k=kind, b=base: positional_encoding(k, 8, base=b), ValueError, "larger than 1")
             for kind in ("sinusoidal", "scaled", "exponential")

@@ -462,7 +462,7 @@ def test_a_row_of_two_tokens_may_have_padding_on_the_left() -> None:
         (
             lambda: PositionalEmbedding(table(), encoding="fourier", convention="fairseq"),
             TypeError,
-            "unexpected keyword argument 'convention'",
+            "there is no argument 'convention'",
         ),
         (call([[1, 2]]), TypeError, r"torch\.tensor\(ids\)"),
         (call(IDS[0]), ValueError, r"input_ids\[None\]"),

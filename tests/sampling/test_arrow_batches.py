@@ -289,6 +289,7 @@ def test_a_format_or_transform_that_is_set_afterwards_is_applied(wordpiece) -> N
     assert isinstance(with_arrow_batches(rows()).with_format("torch").__getitems__([0])[0]["input_ids"], torch.Tensor)
 
 
+@pytest.mark.workers
 def test_workers_give_the_batches_of_the_main_process(wordpiece) -> None:
     data, collate = with_arrow_batches(rows().shuffle(seed=0)), C(wordpiece)
     assert_same(batches(data, collate, num_workers=2), batches(rows().shuffle(seed=0), collate))

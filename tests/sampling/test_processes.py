@@ -19,13 +19,14 @@ from two_processes import skip_without_gloo, two_processes
 from hf_posenc.positions import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
 
 
-def test_a_forked_and_a_spawned_process_have_the_same_rows() -> None:
-    """Forked with tables at hand, and spawned without; the second length is longer than any of them."""
+@pytest.mark.workers
+def test_another_process_has_the_same_rows() -> None:
+    """Forked with tables at hand, or started without; the second length is longer than any of them."""
     modules = [SinusoidalPositionalEncoding(widths(each)[0], convention=each) for each in ALL]
     for module in modules:
         module(torch.zeros(1, 300, module.d_model))
     expected = [module(torch.zeros(1, 700, module.d_model)).tolist() for module in modules]
-    for how in ("fork", "spawn"):
+    for how in (None, "spawn"):
         with torch.multiprocessing.get_context(how).Pool(1) as pool:
             assert pool.apply_async(rows_elsewhere, (modules, 700)).get(timeout=100) == expected
 

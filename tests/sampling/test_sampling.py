@@ -151,6 +151,7 @@ def as_list(rows: list[dict[str, list[int]]]) -> list[list[int]]:
     return [row["input_ids"] for row in rows]
 
 
+@pytest.mark.workers
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_gives_every_row_once_an_epoch_within_the_budget(workers: int) -> None:
     rows = documents()

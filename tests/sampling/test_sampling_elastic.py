@@ -12,6 +12,7 @@ import torch
 from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given
 from hypothesis import strategies as st
+from test_sampling_resume import mixed
 from test_sampling_trainer import COUNT, Watched, build, flat, rows, run
 from two_processes import skip_without_gloo, two_processes
 
@@ -97,7 +98,7 @@ def test_rows_of_an_iterator_that_do_not_fill_the_batches_of_a_step_are_named(tm
 
 ENDS = (70, 130, 200)  # last steps of the three parts of a run
 DATA: dict[str, Any] = {
-    "map-style": rows,
+    "mixture": mixed,
     "shuffled stream": lambda: rows().to_iterable_dataset(num_shards=3).shuffle(seed=3, buffer_size=16),
 }
 

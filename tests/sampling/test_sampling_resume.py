@@ -19,7 +19,7 @@ import torch
 from test_sampling_trainer import COUNT, Watched, made, rows
 from transformers import TrainerCallback
 
-from hf_posenc import TokenBudgetMixin
+from hf_posenc import TokenBudgetMixin, mix_datasets
 
 SAVED = 3  # steps between checkpoints
 
@@ -46,6 +46,11 @@ def stream() -> datasets.IterableDataset:
     return rows().to_iterable_dataset(num_shards=3)
 
 
+def mixed() -> datasets.Dataset:
+    """Forty short documents, and twenty that are repeated."""
+    return mix_datasets([rows().select(range(40)), rows().select(range(40, COUNT))], [1, 2], 700)
+
+
 class Forgetful(torch.utils.data.IterableDataset[Any]):
     """A stream that is shuffled without a seed."""
 
@@ -58,6 +63,8 @@ DATA: dict[str, Any] = {
     "stream": stream,
     "shuffled stream": lambda: stream().shuffle(seed=3, buffer_size=16),
     "generator": lambda: iter(list(rows())),
+    "mixture": mixed,
+    "stream of a mixture": lambda: mixed().to_iterable_dataset(),
 }
 
 
@@ -92,7 +99,7 @@ CASES: list[Any] = [
     ("map-style", {"num_train_epochs": 3, **WORKERS}, 19, 20),
     ("stream", {"max_steps": 14, **WORKERS}, 11, 13),
     ("stream", {"max_steps": 6, "gradient_accumulation_steps": 3}, 4, 5),
-    ("stream", {"max_steps": 26}, 20, 23),
+    ("stream of a mixture", {"max_steps": 26}, 20, 23),
     ("shuffled stream", {"max_steps": 26}, 17, 17),
     ("generator", {"max_steps": 8}, 4, 5),
 ]
@@ -119,7 +126,7 @@ def _train_until_the_process_is_killed(folder: Path, name: str, step: int, setti
 
 
 @pytest.mark.slow  # a process that imports torch and transformers
-@pytest.mark.parametrize(("name", "settings"), [("map-style", {}), ("stream", WORKERS)])
+@pytest.mark.parametrize(("name", "settings"), [("mixture", {}), ("stream of a mixture", WORKERS)])
 def test_a_run_whose_process_is_killed_resumes_with_the_very_rows_that_were_left(
     tmp_path: Path, name: str, settings: dict[str, Any]
 ) -> None:

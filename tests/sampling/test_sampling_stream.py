@@ -62,11 +62,12 @@ def test_every_row_is_in_one_batch_within_the_budget_and_near_its_place(kind: st
     assert batches == numbers(stream_batches(ROWS, BUDGET, window=WINDOW))
 
 
+@pytest.mark.workers
 @pytest.mark.parametrize(
     ("kind", "context"),
-    [("torch", "fork"), ("datasets", "fork"), pytest.param("torch", "spawn", marks=pytest.mark.slow)],
+    [("torch", None), ("datasets", None), pytest.param("torch", "spawn", marks=pytest.mark.slow)],
 )
-def test_workers_collate_the_same_batches(kind: str, context: str) -> None:
+def test_workers_collate_the_same_batches(kind: str, context: str | None) -> None:
     loader = stream_batches(
         STREAMS[kind](), BUDGET, numbers_of, window=WINDOW, num_workers=2, multiprocessing_context=context
     )

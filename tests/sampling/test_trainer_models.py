@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import signal
 import traceback
 from collections.abc import Iterator
@@ -460,10 +459,13 @@ def within_seconds(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_a_trainable_table_in_a_worker_raises_and_does_not_hang(tmp_path: Path, wordpiece: Any, context: str) -> None:
+@pytest.mark.workers
+@pytest.mark.parametrize("context", [None, pytest.param("spawn", marks=pytest.mark.slow)])
+def test_a_trainable_table_in_a_worker_raises_and_does_not_hang(
+    tmp_path: Path, wordpiece: Any, context: str | None
+) -> None:
     name, reader = "dataloader_multiprocessing_context", Reader(WIDTH)
-    if name not in ARGUMENTS and context != multiprocessing.get_start_method():
+    if name not in ARGUMENTS and context is not None:
         pytest.skip(f"this version of transformers has no {name}")
     trainer = Trainer(
         model=reader,

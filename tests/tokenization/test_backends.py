@@ -223,7 +223,9 @@ def test_a_difference_stops_a_job_that_skips_bad_rows(wordpiece, wrong_ids, tmp_
     assert made.totals["documents"] == 9_000
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a forked worker has the wrong library of this process")
+@pytest.mark.skipif(
+    multiprocessing.get_start_method() != "fork", reason="a forked worker has the wrong library of this process"
+)
 def test_a_difference_in_a_worker_stops_the_command_and_leaves_no_shard(
     wordpiece, wrong_ids, tmp_path: Path, capsys
 ) -> None:

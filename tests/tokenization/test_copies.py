@@ -157,6 +157,7 @@ def test_another_process_gives_the_same_ids(shared: tuple[str, Path, str], other
     assert other_process.submit(collate, [text]).result()["input_ids"][0].tolist() == ids_of(collate, text)
 
 
+@pytest.mark.workers
 def test_a_corpus_of_a_tokenizer_with_shared_ids_holds_its_ids(shared: tuple[str, Path, str], tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

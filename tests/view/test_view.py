@@ -105,7 +105,7 @@ def test_a_batch_of_100_000_tokens_is_a_small_page_that_names_the_part_it_shows(
 def test_masks_have_the_colors_of_the_pictures() -> None:
     ids, documents = torch.tensor([[5, 6, 7, 0]]), torch.tensor([[0, 0, 1, -1]])
     batch = Batch({"input_ids": ids, "document_ids": documents, "look_ahead_mask": torch.ones(4, 4).tril().bool()})
-    patches = plots.masks(batch).figure.legends[0].legend_handles
+    patches = plots.masks(batch).legends[0].legend_handles
     meanings = {
         "yes": "may attend",
         "padding": "padding",

@@ -6,7 +6,7 @@ The texts are tokenized once, in parts of `window` texts, and only the batch in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from .batch import Batch
 from .inputs import as_list, is_arrow, is_columns
 
 if TYPE_CHECKING:
-    from .config import Config
+    from .collator import DataCollatorWithPositionalEncoding
 
 
 class Batches:
@@ -34,32 +34,32 @@ class Batches:
     is possible. After a loop, `in_order` puts the results of the batches in the order of the texts.
 
     Args:
+        collate (`DataCollatorWithPositionalEncoding`): the collator that makes the batches.
         texts: rows, columns or an iterable of rows, as `collate.batches` accepts them.
         token_budget (`int`): maximal number of tokens in a batch, padding included.
         window (`int`): number of texts that are tokenized and sorted by length together.
-        config (`Config`): the configuration of the collator.
-        tokenize (callable): method of the collator that converts rows or columns to `Documents`.
-        batch (callable): method of the collator that converts `Documents` to a `Batch`.
     """
 
-    def __init__(
-        self,
-        texts: Any,
-        token_budget: int,
-        window: int,
-        *,
-        config: Config,
-        tokenize: Callable[[Any], Documents],
-        batch: Callable[[Documents], Batch],
-    ) -> None:
-        _check_rows_are_kept(config)
+    def __init__(self, collate: DataCollatorWithPositionalEncoding, texts: Any, token_budget: int, window: int) -> None:
+        if collate.packing:
+            raise value_error(
+                "packing puts several documents into one row, so that a document has no result of its own",
+                got=f"packing={collate.packing!r}",
+                fix="collate.replace(packing=False).batches(...)",
+            )
+        if collate.on_no_labels == "skip":
+            raise value_error(
+                "a row that is left out of its batch has no result",
+                got='on_no_labels="skip"',
+                fix='collate.replace(on_no_labels="keep").batches(...)',
+            )
         require_one_split(texts)
         self._texts = [texts] if isinstance(texts, str) else texts
         if not (is_columns(texts) or isinstance(texts, Iterable)) or isinstance(texts, bytes | set | frozenset):
             as_list(texts)  # raises
         self._budget = as_integer(token_budget, "token_budget", minimum=1, example=16_384)
         self._window = as_integer(window, "window", minimum=1, example=20_000)
-        self._config, self._tokenize, self._batch = config, tokenize, batch
+        self._collate = collate
         self._begun = self._complete = False  # True if an iteration has begun, and if one has reached its end
         self._rows: list[NDArray[np.int64]] = []  # the rows of each batch that was yielded
         self._texts_of_rows: list[NDArray[np.int64]] = []  # the text of each row, for each window
@@ -93,7 +93,7 @@ class Batches:
                         self._rows.append(first_row + rows)
                     number += 1
                     try:
-                        batch = self._batch(tokenized.take(rows))
+                        batch = self._collate.batch(tokenized.take(rows))
                     except (TypeError, ValueError) as error:
                         numbers = tokenized.sample[rows].tolist()
                         error.add_note(f"  the rows of this batch are rows {shorten(numbers)} of the input")
@@ -106,7 +106,7 @@ class Batches:
     def _tokenized(self, window: Any, first_text: int) -> Documents:
         """Tokenize one window, a part of the texts."""
         try:
-            tokenized = self._tokenize(window)
+            tokenized = self._collate._to_documents(window)
         except (TypeError, ValueError) as error:
             if first_text:
                 error.add_note(f"  row 0 of this message is row {first_text} of the input")
@@ -115,10 +115,10 @@ class Batches:
 
     def _plan(self, tokenized: Documents) -> BatchPlan:
         """Divide the rows of a tokenized window into batches within the token budget."""
-        config, multiple = self._config, self._config.settings.pad_to_multiple_of
+        multiple, fixed = self._collate.pad_to_multiple_of, self._collate._config.fixed_length
         lengths = np.maximum(tokenized.ids.lengths, 1)  # a row without tokens is padded to one
-        if config.fixed_length is not None:
-            lengths = np.full_like(lengths, config.fixed_length)
+        if fixed is not None:
+            lengths = np.full_like(lengths, fixed)
         longest = int(lengths.max(initial=0))
         if (width := round_up(longest, multiple)) > self._budget:
             with_padding = "" if width == longest else f", {width} with padding"
@@ -176,7 +176,7 @@ class Batches:
                 fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
             )
         if not parts:
-            return np.empty(0) if self._config.settings.return_tensors == "np" else torch.empty(0, device="cpu")
+            return np.empty(0) if self._collate.return_tensors == "np" else torch.empty(0, device="cpu")
         first, count = parts[0], sum(sizes)
         out: Any = [None] * count
         if not isinstance(first, list):
@@ -199,22 +199,6 @@ class Batches:
                 got=f"a loop that ended after {len(self._rows)} batches" if self._begun else "no loop over them",
                 fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
             )
-
-
-def _check_rows_are_kept(config: Config) -> None:
-    """Raise a `ValueError` for `packing`, and for `on_no_labels="skip"`: a document may then have no row of its own."""
-    if config.settings.packing:
-        raise value_error(
-            "packing puts several documents into one row, so that a document has no result of its own",
-            got=f"packing={config.settings.packing!r}",
-            fix="collate.replace(packing=False).batches(...)",
-        )
-    if config.settings.on_no_labels == "skip":
-        raise value_error(
-            "a row that is left out of its batch has no result",
-            got='on_no_labels="skip"',
-            fix='collate.replace(on_no_labels="keep").batches(...)',
-        )
 
 
 def _count(texts: Any) -> int | None:
