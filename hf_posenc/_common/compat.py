@@ -217,6 +217,11 @@ def is_fake(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the number of writes to the memory of a tensor; 0 for one made in inference mode, which counts none."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def has_forward_hooks(module: nn.Module) -> bool:
     """Return True if a hook runs before or after the forward of a module, also one for all modules."""
     from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks

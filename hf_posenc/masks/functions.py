@@ -58,6 +58,7 @@ def padding_mask(
 
     Raises:
         ValueError: if a length is negative or larger than `max_length`, or if `padding_side` is not "left" or "right".
+            On an accelerator lengths are checked only without `max_length`, where the call waits for them anyway.
         TypeError: if `lengths` are not integers.
 
     Example:
@@ -78,10 +79,15 @@ def padding_mask(
                   [ True, False, False]]]])
     """
     require_one_of("padding_side", padding_side, ("left", "right"))
-    array = as_integers(lengths, "lengths", minimum=0, fix="lengths=[3, 1]; of ids, padding_mask_from_ids")
-    width = row_length(array, max_length)
-    device = lengths.device if isinstance(lengths, torch.Tensor) else torch.device("cpu")
-    counts, columns = torch.from_numpy(array).to(device), torch.arange(width, device=device)  # (B,), (T,)
+    fix = "lengths=[3, 1]; of ids, padding_mask_from_ids"
+    if isinstance(lengths, torch.Tensor) and lengths.device.type != "cpu" and max_length is not None:
+        counts = as_integer_tensor(lengths, "lengths", dims=1, example=fix)
+        width = as_integer(max_length, "max_length", minimum=0, example=512)
+    else:
+        array = as_integers(lengths, "lengths", minimum=0, fix=fix)
+        width, counts = row_length(array, max_length), torch.from_numpy(array)
+        counts = counts.to(lengths.device) if isinstance(lengths, torch.Tensor) else counts  # (B,)
+    columns = torch.arange(width, device=counts.device)  # (T,)
     if padding_side == "left":
         return columns >= width - counts[:, None]
     return columns < counts[:, None]
