@@ -22,10 +22,11 @@ from ..documents import OFFSETS
 from ..ragged import lock_free_cache
 from .document_numbers import READ, check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
 from .flex import block_mask
-from .functions import additive_mask, additive_value, as_integer_tensor, check_matrix, padding_mask
+from .functions import additive_mask, additive_value, as_integer_tensor, padding_mask
 from .hugging_face import mask_for_model
 from .matrix import BOOL, NO_MATRIX, Logic, matrix_of
 from .structure import Layout, Numbers, any_layout, band, layout_of, small_numbers, visible_keys
+from .triangle import check_matrix
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask

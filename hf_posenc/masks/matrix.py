@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from .._common.errors import shorten, type_error, value_error
-from .functions import check_matrix
 from .structure import band, queries_without_keys, visible_keys
+from .triangle import check_matrix
 
 if TYPE_CHECKING:
     from .attention_mask import AttentionMask
