@@ -19,8 +19,8 @@ from .config import Config
 from .conversations import tokenize_conversations
 from .inputs import Messages, label_names, parse_input
 from .other_columns import other_columns, refuse_token_indices
-from .packed_batches import flat_row, packed_rows
 from .prompts import tokenize_prompts
+from .several_documents import flat_row, packed_rows
 from .targets import pad_targets, read_targets, with_labels
 from .token_ids import read_ids
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from .._common.errors import bad_data_error, message_of, shorten, value_error
 from ..collator.columns import to_columns, to_table
-from ..collator.packed_batches import packed_rows
 from ..collator.pipeline import to_documents
+from ..collator.several_documents import packed_rows
 from ..collator.targets import with_labels
 from ..ragged import Ragged
 from .output import RECORD, SHARD, Output
