@@ -64,7 +64,7 @@ if TYPE_CHECKING:  # loaded on first use: the process of pytest that only starts
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 # No tests: `python -m tests.programs.benchmarks`, for example, runs one.
-collect_ignore = ["programs"]
+collect_ignore = ["programs", "simulated_device.py", "device_cases.py"]  # `test_device.py` runs the last one
 
 # --------------------------------------------------------------------------------------------------------- no network
 

@@ -320,7 +320,12 @@ OBJECTS: dict[str, type] = {
         "text": str,
         "names": list,
     },
-    **{"model": transformers.GPT2LMHeadModel, "df": pandas.DataFrame, "df.columns": pandas.Index},
+    **{
+        "model": transformers.GPT2LMHeadModel,
+        "df": pandas.DataFrame,
+        "df.columns": pandas.Index,
+        "series": pandas.Series,
+    },
 }
 _OF_TRANSFORMERS = ("AutoConfig", "AutoModel", "AutoProcessor", "AutoTokenizer", "TrainingArguments")
 KNOWN: dict[str, Any] = {
@@ -339,7 +344,17 @@ OTHERS = {
     *("VALUE", "forward", "model", "table", "length", "rows", "self.positions", "main", "rgba", "weight"),
     *("block_mask", "dense", "varlen", "from_pretrained", "mask.bool", "text.decode", "table.rename_columns"),
     *("frame.to_dict", "frame.to_dicts", "accelerator.prepare", "trainer.get_train_dataloader", "ray.shutdown"),
-    *("frame.drop_nulls", "frame.cast", "table.filter", "hf_posenc.plots.batch", "collate.tokenizer"),
+    *(
+        "_",
+        "frame.drop_nulls",
+        "frame.cast",
+        "frame.collect",
+        "series.drop_nulls",
+        "series.cast",
+        "table.filter",
+        "hf_posenc.plots.batch",
+        "collate.tokenizer",
+    ),
     *("figure.add_subplot", "glob.escape", "document.querySelectorAll", "AutoModel.from_config", "AddedToken"),
     *("ParallelismConfig", "TemplateProcessing"),
 }

@@ -208,6 +208,27 @@ def check_devices(package: Path) -> list[str]:
     return found
 
 
+# Names of a tokenizer of tokenizers, and of the attributes of transformers' tokenizers that hold one.
+_OF_RUST = {
+    *("backend_tokenizer", "_tokenizer", "normalizer", "pre_tokenizer", "post_processor", "to_str", "token_to_id"),
+    *("id_to_token", "encode_batch_fast", "get_vocab_size", "get_added_tokens_decoder", "no_padding", "no_truncation"),
+}
+_SEAM = {Path("tokenization/rust.py"), Path("_common/compat.py")}  # the second replaces `_tokenizer`, a private name
+
+
+def check_seam(package: Path) -> list[str]:
+    """Only `_SEAM` uses attributes of tokenizers' objects, also by `getattr`."""
+    found = []
+    for inside, tree in modules(package):
+        for node in nodes(tree) if inside not in _SEAM else ():
+            name = getattr(node, "attr", None)
+            if isinstance(node, ast.Call) and written(node.func) in {"getattr", "hasattr", "setattr"}:
+                name = written(node.args[1]).strip("'")
+            if name in _OF_RUST and written(node) != "self._tokenizer":
+                found.append(f"{inside}:{node.lineno} uses {name}")
+    return found
+
+
 @functools.cache
 def found_on_import(package: Path) -> tuple[list[str], list[str]]:
     """Return the findings of `_QUIET` and of `_DOCUMENTED` in a process of their own, which imports `package`."""
@@ -353,6 +374,10 @@ def test_every_new_tensor_names_its_device() -> None:
     assert check_devices(REPO / "hf_posenc") == []
 
 
+def test_one_module_uses_the_objects_of_tokenizers() -> None:
+    assert check_seam(REPO / "hf_posenc") == []
+
+
 @pytest.mark.skipif(
     f"transformers=={importlib.metadata.version('transformers')}" not in (REPO / "constraints.txt").read_text(),
     reason="other versions than those of constraints.txt need other libraries",
@@ -406,6 +431,12 @@ _FAULTS = [  # tool, file, lines, and words that the tool prints
     (LINT, "ragged.py", "from hf_posenc import Batch", "hf_posenc.ragged is not allowed to import hf_posenc:"),
     (LINT, "packing/shapes.py", "def f():\n    import torch", "hf_posenc.packing is not allowed to import torch"),
     (LINT, "collator/targets.py", "from .pipeline import tokenize", "No cycles are allowed in hf_posenc.collator"),
+    (
+        LINT,
+        "view/lab.py",
+        "def f():\n    import tokenizers",
+        "hf_posenc is not allowed to import tokenizers",
+    ),
     (LINT, "surprise.py", "", "hf_posenc.surprise"),
     (
         DEPTRY,
@@ -479,6 +510,12 @@ def test_meta_a_tensor_without_a_device_is_seen(copy: Path) -> None:
     add(copy / "hf_posenc" / "masks" / "reasons.py", "_ONES = torch.ones(3)")
     add(copy / "hf_posenc" / "ragged.py", "_ONES = torch.ones(3, device='cpu')")
     assert [line.partition(":")[0] for line in check_devices(copy / "hf_posenc")] == ["masks/reasons.py"]
+
+
+def test_meta_an_object_of_tokenizers_in_another_module_is_seen(copy: Path) -> None:
+    add(copy / "hf_posenc" / "ragged.py", "def f(t):\n    return self._tokenizer.backend_tokenizer")
+    add(copy / "hf_posenc" / "testing.py", "def f(t):\n    return getattr(t, 'to_str')()")
+    assert [line.split(":")[0] for line in check_seam(copy / "hf_posenc")] == ["ragged.py", "testing.py"]
 
 
 def test_meta_an_error_in_other_words_is_seen(copy: Path) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
-    from tokenizers import Tokenizer
     from torch import nn
     from transformers import PreTrainedTokenizerBase
 
@@ -94,7 +93,7 @@ def has_own_call(tokenizer: PreTrainedTokenizerBase) -> bool:
     )
 
 
-def replace_rust_part(tokenizer: PreTrainedTokenizerBase, rust: Tokenizer) -> None:
+def replace_rust_part(tokenizer: PreTrainedTokenizerBase, rust: object) -> None:
     """Replace the Rust tokenizer inside a fast tokenizer."""
     tokenizer._tokenizer = rust
 
@@ -216,6 +215,11 @@ def is_fake(tensor: torch.Tensor) -> bool:
     from torch._subclasses.fake_tensor import FakeTensor
 
     return isinstance(tensor, FakeTensor) or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the number of writes to the memory of a tensor; 0 for one made in inference mode, which counts none."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def has_forward_hooks(module: nn.Module) -> bool:

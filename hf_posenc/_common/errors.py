@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rich.filesize import decimal
 
-_Error = TypeVar("_Error", ValueError, TypeError, RuntimeError)
+_Error = TypeVar("_Error", bound=Exception)
 
 
 class Message(str):
@@ -22,6 +22,10 @@ class Message(str):
     rule: str
     got: str | None
     fix: str | None
+
+
+class BadDataError(ValueError):
+    """`ValueError` for a row or a file that is wrong, whatever the settings."""
 
 
 class MissingKeyError(KeyError):
@@ -78,6 +82,11 @@ def _error(kind: type[_Error], rule: str, got: object, fix: str | None) -> _Erro
 def value_error(rule: str, *, got: object = None, fix: str | None = None) -> ValueError:
     """Return a `ValueError` with the message of `explain`; its attributes `rule`, `got` and `fix` are the parts."""
     return _error(ValueError, rule, got, fix)
+
+
+def bad_data_error(rule: str, *, got: object = None, fix: str | None = None) -> BadDataError:
+    """Return a `BadDataError` with the message of `explain`; its attributes `rule`, `got` and `fix` are the parts."""
+    return _error(BadDataError, rule, got, fix)
 
 
 def type_error(rule: str, *, got: object = None, fix: str | None = None) -> TypeError:

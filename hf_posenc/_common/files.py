@@ -45,13 +45,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def write_output(path: Path) -> Iterator[Path]:
-    """Do as `atomic_write`; an error of the system becomes a `ValueError` with the path."""
+    """Do as `atomic_write`; an error of the system becomes an `OSError` with the path and a fix."""
     try:
         with atomic_write(path) as temporary:
             yield temporary
     except OSError as error:
         got, fix = f"{path}: {error.strerror or error}", "an existing folder with write permission"
-        raise value_error("the file cannot be written", got=got, fix=fix) from None
+        raise OSError(explain("the file cannot be written", got=got, fix=fix)) from None
 
 
 def check_suffix(path: str | os.PathLike[str], *formats: str) -> str:

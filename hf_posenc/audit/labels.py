@@ -159,7 +159,7 @@ def labels(dataset: Any, tokenizer: Any = None, *, end_token: str | None = None)
         padding, limit = mine.pad_token_id, number_of_ids(mine)
     if end_token is not None and (end := mine.get_vocab().get(end_token) if mine else None) is None:
         got = f"{end_token!r}, and {type(mine).__name__ if mine else 'no tokenizer'}"
-        fix = "labels(dataset, tokenizer, end_token=...), with one of tokenizer.get_vocab()"
+        fix = "end_token=..., one of tokenizer.get_vocab()"
         raise value_error("end_token must be one token of the tokenizer", got=got, fix=fix)
     first, parts = 0, list[tuple[_Table, _Table, dict[str, int]]]()
     with progress_bar("Checking labels", getattr(dataset, "num_rows", None)) as bar:
@@ -271,7 +271,7 @@ def _count(
     rows["end"] = _sums(trained & (values == end), offsets) > 0
     rows["unknown ids"] = _sums(trained & ((values < 0) | (values >= limit)), offsets) > 0
 
-    bounds, row_of, lengths = documents.ids.offsets, documents.sample, documents.ids.lengths
+    bounds, row_of, lengths = documents.ids.offsets, documents.given_row, documents.ids.lengths
     has = _sums(trained, bounds) > 0
     is_last = np.zeros(len(tokens), np.bool_)  # token of its document
     is_last[bounds[1:][lengths > 0] - 1] = True

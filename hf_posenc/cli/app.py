@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import re
-import shlex
+import sys
 import warnings
 import webbrowser
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .._common.errors import message_of, shorten, value_error
+from .._common.errors import BadDataError, bad_data_error, explain, message_of, shorten, value_error
 from .._common.files import check_suffix, no_such_file, write_output
-from .common import DefaultTokenizer, Tokenizer, default_tokenizer
+from .common import DefaultTokenizer, Format, Loading, Tokenizer, arguments_of, default_tokenizer, in_shell
 from .corpus import PlainHelp, encode, verify
 from .demo import demo, read_lines, show
 from .plot import pictures
@@ -34,7 +34,8 @@ _REPORTED = (
 _ROWS = 1_000  # rows that are collated at once
 
 app = typer.Typer(
-    help="Text in, position-aware model inputs out.",
+    help="Text in, position-aware model inputs out.\n\nThe exit status is 1 for bad data, and for what `labels` and "
+    "`verify` find, 2 for a wrong command or a missing input, and 75 if the same command may work later.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -83,6 +84,7 @@ def check(
 
 @app.command(epilog="Example: hf-posenc labels tokenized --tokenizer google-bert/bert-base-uncased")
 def labels(
+    command: typer.Context,
     data: Annotated[
         str,
         typer.Argument(
@@ -96,6 +98,8 @@ def labels(
         str | None, typer.Option(help="Token that ends an answer; by default the tokenizer's.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the data set, such as train.")] = None,
+    format: Format = None,
+    loading: Loading = None,
     text_column: Annotated[
         str | None, typer.Option(help="Column of texts or conversations; by default text, messages or prompt.")
     ] = None,
@@ -120,41 +124,42 @@ def labels(
 
     screen = Screen()
     try:
-        rows, _ = open_inputs(data, Reading(split=split))
+        rows, _ = open_inputs(data, Reading(split=split, format=format, arguments=arguments_of(loading)))
         if isinstance(rows, RemoteFiles):
             files = rows
             tables = [table for part in range(len(files)) for _, table in files.tables(part)]
             rows = datasets.Dataset(pa.concat_tables(tables))
         given: Any = rows
         if "input_ids" not in rows.column_names or {"labels", *SUPERVISION}.isdisjoint(rows.column_names):
-            given = _collated(rows, data, tokenizer, text_column, max_length, screen)
+            given = _collated(rows, tokenizer, text_column, max_length, screen)
         report = audit.labels(given, tokenizer, end_token=end_token)
     except ValueError as error:  # of datasets or Arrow, which read the rows now
         if message_of(error) is not None:
             raise
         fix = "a file, or a folder, of texts, conversations, or rows with input_ids and labels"
-        raise value_error(f"{data} cannot be read as rows", got=shorten(str(error)), fix=fix) from error
-    screen.say(str(report))
+        raise bad_data_error(f"{data} cannot be read as rows", got=shorten(str(error)), fix=fix) from error
+    screen.say(in_shell(explain(str(report)), command.find_root().command, ["labels"]))
     if report.problems:
         raise typer.Exit(1)
 
 
 def _collated(
-    rows: Any, data: str, tokenizer: str | None, text_column: str | None, max_length: int | None, screen: Screen
+    rows: Any, tokenizer: str | None, text_column: str | None, max_length: int | None, screen: Screen
 ) -> Iterator[dict[str, Any]]:
     """Yield batches with `labels`, or with masks of the trained tokens, and print those of the first row."""
     names = rows.column_names
-    command = f"hf-posenc labels {shlex.quote(data)} --tokenizer {shlex.quote(tokenizer or 'NAME_OR_FOLDER')}"
     if tokenizer is None:
-        raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=command)
+        fix = "--tokenizer NAME_OR_FOLDER"
+        raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=fix)
     from ..collator import DataCollatorWithPositionalEncoding
     from ..collator.formats import format_columns
+    from ..corpus.shards import placed
     from ..documents import SUPERVISION
 
     wanted = (text_column,) if text_column is not None else format_columns(names, ("text",))
     if wanted[0] not in names and "input_ids" not in names:
         texts = [name for name, kind in rows.features.items() if getattr(kind, "dtype", "") == "string"]
-        fix = f"{command} --text-column {shlex.quote((texts or names)[0])}"
+        fix = f"text_column={(texts or names)[0]!r}"
         raise value_error(f"no column {text_column or 'messages, text or prompt'}", got=f"columns {names}", fix=fix)
     settings: dict[str, Any] = {} if text_column is None else {"text_column": text_column}
     collate = DataCollatorWithPositionalEncoding(
@@ -172,12 +177,9 @@ def _collated(
         return shorten(collate.tokenizer.decode(kept), 400)
 
     for first in range(0, len(rows), _ROWS):
-        try:
-            batch = batch_of(given := rows[first : first + _ROWS])
-        except (ValueError, TypeError):
-            if first:
-                screen.complain(f"rows are numbered from row {first:,} on:")
-            raise
+        given = rows[first : first + _ROWS]
+        with placed(first, min(_ROWS, len(rows) - first)):
+            batch = batch_of(given)
         if not first:
             screen.say(f"trained on in row 0: {trained(batch)}")
             template = str(collate.tokenizer.chat_template)
@@ -277,20 +279,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Traceback (most recent call last):
         SystemExit: 2
     """
-    screen = Screen()
+    screen, program = Screen(), typer.main.get_command(app)
+
+    def said(error: BaseException) -> str:
+        return in_shell(message_of(error) or str(error), program, sys.argv[1:] if arguments is None else arguments)
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             warnings.simplefilter("ignore", DeprecationWarning)  # those of pyparsing are UserWarnings, too
-            warnings.showwarning = lambda message, *_, **__: screen.complain(f"note: {message}")
-            app(args=arguments, prog_name="hf-posenc")
+            warnings.showwarning = lambda message, *_, **__: screen.complain(f"note: {said(message)}")
+            program(args=arguments, prog_name="hf-posenc")
     except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         # Errors with messages of explain() are about the arguments. Any other error is a bug of this package and keeps
         # its traceback.
         if not isinstance(error, OSError) and message_of(error) is None:
             raise
-        screen.complain(str(error))
-        raise SystemExit(2) from None
+        screen.complain(said(error))
+        is_wrong = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
+        may_work_later = isinstance(error, OSError | RuntimeError) and not is_wrong
+        raise SystemExit(75 if may_work_later else 1 if isinstance(error, BadDataError) else 2) from None
 
 
 def _print_version(value: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
 from ..corpus.reading import check_path
+from .common import Format, Loading, arguments_of
 from .terminal import Screen
 
 
@@ -45,11 +45,11 @@ def encode(
     tokenizer: Annotated[str, _option("On the Hub, or a folder with one.", "--tokenizer", "-t")],
     output: Annotated[str, _option("Folder of the shards, or an address such as s3://...", "--output", "-o")],
     column: Annotated[list[str] | None, _option("A further column to copy; repeatable.")] = None,
-    format: Annotated[str | None, _option("text, json, csv, parquet, ...; by default by the suffixes.")] = None,
+    format: Format = None,
     config: Annotated[str | None, _option("Configuration of a data set with several.")] = None,
     split: Annotated[str | None, _option("Split of a data set; also train+test, train[:1%], or all.")] = None,
     sample_by: Annotated[_SampleBy | None, _option("Documents of a text file; by default its lines.")] = None,
-    loading: Annotated[list[str] | None, _option("Further NAME=VALUE for load_dataset; repeatable.")] = None,
+    loading: Loading = None,
     on_bad_row: Annotated[_OnBadRow, _option("Stop at a row without text or tokens, or list it.")] = "error",
     shards: Annotated[int | None, _option("Number of shards; by default they have 4 to 64 MiB of input.")] = None,
     workers: Annotated[int | None, _option("Number of processes; 0 works in this one.")] = None,
@@ -67,31 +67,30 @@ def encode(
     stride: Annotated[int, _option("Tokens that consecutive rows of a text share.")] = 0,
     add_special_tokens: Annotated[bool, _option("Add the special tokens of the tokenizer.")] = True,
     packing: Annotated[bool, _option("Put several documents into rows of --max-length.", "--packing")] = False,
-    labels: Annotated[Literal["causal_lm"] | None, _option("Store labels, too.")] = None,
+    labels: Annotated[str | None, typer.Option(metavar="[causal_lm]", help="Store labels, too.")] = None,
     on_no_labels: Annotated[_NoLabels | None, _option("A row without a label: stop, skip or keep it.")] = None,
     padding: Annotated[Literal["max_length"] | None, _option("Store rows padded to --max-length.")] = None,
     pad_token: Annotated[str | None, _option("Padding token for a tokenizer without one.")] = None,
     backend: Annotated[_Backend, _option("Library that makes the ids; all make the same.")] = "auto",
+    progress: Annotated[bool, _option("Show progress bars.", "--progress/--quiet", " /-q")] = True,
 ) -> None:
     """Encode a data set of any size to Parquet shards of token ids.
 
-    After a run was stopped or killed, the same command continues it.
+    After a run was stopped or killed, the same command continues it. The exit status is 1 for bad data, 2 for a wrong
+    command or a missing input, and 75 if the same command may work later, for example because the disk is full.
     """
-    given = {name: value for name, value in locals().items() if value is not None}
+    given = {name: value for name, value in locals().items() if value is not None and name != "loading"}
     for item in inputs:
         check_path(item)  # before slow imports
-    arguments: dict[str, Any] = {}
-    for item in given.pop("loading", ()):
-        name, _, value = item.partition("=")
-        try:
-            arguments[name] = json.loads(value)
-        except ValueError:
-            arguments[name] = value
     screen = Screen()
     try:
+        import datasets
+
         from .. import corpus
 
-        report = corpus.encode(columns=given.pop("column", ()), loading=arguments, **given)
+        if not progress:
+            datasets.disable_progress_bars()
+        report = corpus.encode(columns=given.pop("column", ()), **given, loading=arguments_of(loading))
     except KeyboardInterrupt:
         screen.complain("stopped; the same command continues where it was")
         raise typer.Exit(130) from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._common.errors import message_of, value_error
+from .._common.errors import bad_data_error, message_of
 from .._common.files import check_suffix, no_such_file, write_output
 from .common import (
     MAX_LENGTH,
@@ -148,7 +148,7 @@ def demo(
 
 
 def read_lines(files: Sequence[Path]) -> list[str]:
-    """Return the non-blank lines of all files as one list; raise `ValueError` if a file has none or is not UTF-8."""
+    """Return the non-blank lines of all files as one list; raise `BadDataError` if a file has none or is not UTF-8."""
     texts = []
     for file in files:
         try:
@@ -157,7 +157,7 @@ def read_lines(files: Sequence[Path]) -> list[str]:
             raise FileNotFoundError(no_such_file(str(file))) from None
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
-            raise value_error(
+            raise bad_data_error(
                 f"{file} is not UTF-8",
                 got=f"byte 0x{error.object[error.start]:02x} on line {line}",
                 fix=f"iconv -f WINDOWS-1252 -t UTF-8 {file} > {file.stem}_utf8{file.suffix}",
@@ -165,7 +165,7 @@ def read_lines(files: Sequence[Path]) -> list[str]:
         present = [line for line in lines if line.strip()]
         if not present:
             got = f"{len(lines)} lines, all blank"
-            raise value_error(f"{file} has no text", got=got, fix="one text per line")
+            raise bad_data_error(f"{file} has no text", got=got, fix="one text per line")
         texts += present
     return texts
 

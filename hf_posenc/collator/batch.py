@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from .._common.compat import version_of
 from .._common.errors import MissingKeyError, explain, type_error
 from ..positions import SinusoidalPositionalEncoding
 from ..view import TokensOf, batch_html, facts, page_of
@@ -71,6 +72,7 @@ class Batch(dict[str, Any]):
         encoding_note: str | None = None,
     ) -> None:
         super().__init__(data or {})
+        self._moved: dict[str, _Moved] = dict(data._moved) if isinstance(data, Batch) else {}
         self._view: dict[str, Any] = {
             "tokens_of": tokens_of,
             "special_ids": special_ids,
@@ -107,11 +109,15 @@ class Batch(dict[str, Any]):
         r"""Return a new batch with every tensor on `device`.
 
         An expanded tensor, such as `look_ahead_mask`, is stored once for all rows. Only the stored part is moved, and
-        the result is expanded again.
+        the result is expanded again. Page-locked memory is copied without waiting.
+
+        The new batch refers to the tensors `(B, T)` on the CPU, until the moved ones are written or replaced. So
+        `AttentionMask.from_batch` and `collate.embed` know the positions and documents without waiting for the device.
 
         Args:
             device (`torch.device`, `str` or `int`): the device.
-            non_blocking (`bool`, *optional*, defaults to `False`): as in `torch.Tensor.to`.
+            non_blocking (`bool`, *optional*, defaults to `False`): as in `torch.Tensor.to`; always true for tensors
+                in page-locked memory.
 
         Returns:
             `Batch` with the same keys; the original batch is not changed.
@@ -124,7 +130,27 @@ class Batch(dict[str, Any]):
             >>> Batch({"look_ahead_mask": mask}).to("cpu")["look_ahead_mask"].stride()
             (0, 9, 3, 1)
         """
-        return self._each(lambda tensor, _: tensor.to(device, non_blocking=non_blocking))
+        is_far = torch.device(device).type != "cpu"
+        moved = self._each(
+            lambda tensor, _: tensor.to(device, non_blocking=non_blocking or (is_far and tensor.is_pinned()))
+        )
+        for name, near in self._near.items() if is_far else ():
+            if isinstance(near, torch.Tensor) and near.ndim < 3:
+                here = moved[name]
+                moved._moved[name] = _Moved(here, near, (version_of(here), version_of(near)))
+        return moved
+
+    @property
+    def _near(self) -> dict[str, Any]:
+        """Values on the CPU, and values that `to` moved from there and that have not been written since."""
+        near = {}
+        for name, value in self.items():
+            moved = self._moved.get(name)
+            if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
+                near[name] = value
+            elif moved is not None and moved.fits(value):
+                near[name] = moved.near
+        return near
 
     def pin_memory(self) -> Batch:
         r"""Return a new batch in page-locked memory, for fast copies to a GPU. Called by `DataLoader(pin_memory=True)`.
@@ -177,6 +203,18 @@ class Batch(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         return self.to_html()
+
+
+class _Moved(NamedTuple):
+    """A tensor on a device and the one on the CPU that was copied to it, with the versions of both."""
+
+    here: torch.Tensor
+    near: torch.Tensor
+    versions: tuple[int, int]
+
+    def fits(self, value: torch.Tensor) -> bool:
+        """Return True if `value` is the tensor on the device, and neither tensor has been written since the copy."""
+        return value is self.here and self.versions == (version_of(value), version_of(self.near))
 
 
 def real_tokens(batch: Mapping[str, Any], padding_id: int | None = None) -> Any:

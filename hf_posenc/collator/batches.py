@@ -86,7 +86,7 @@ class Batches:
                 tokenized = self._tokenized(window, first_text)
                 plan = self._plan(tokenized)
                 if index == len(self._texts_of_rows):
-                    self._texts_of_rows.append(tokenized.sample)
+                    self._texts_of_rows.append(tokenized.given_row)
                 for place in np.argsort(-plan.widths, kind="stable").tolist():
                     rows = plan[place]
                     if number == len(self._rows):
@@ -95,7 +95,7 @@ class Batches:
                     try:
                         batch = self._collate.batch(tokenized.take(rows))
                     except (TypeError, ValueError) as error:
-                        numbers = tokenized.sample[rows].tolist()
+                        numbers = tokenized.given_row[rows].tolist()
                         error.add_note(f"  the rows of this batch are rows {shorten(numbers)} of the input")
                         raise
                     yield batch
@@ -111,7 +111,7 @@ class Batches:
             if first_text:
                 error.add_note(f"  row 0 of this message is row {first_text} of the input")
             raise
-        return tokenized.replaced(sample=tokenized.sample + first_text)
+        return tokenized.replaced(given_row=tokenized.given_row + first_text)
 
     def _plan(self, tokenized: Documents) -> BatchPlan:
         """Divide the rows of a tokenized window into batches within the token budget."""
@@ -123,7 +123,7 @@ class Batches:
         if (width := round_up(longest, multiple)) > self._budget:
             with_padding = "" if width == longest else f", {width} with padding"
             raise value_error(
-                f"row {tokenized.sample[lengths.argmax()]} has {longest} tokens{with_padding}, beyond the budget",
+                f"row {tokenized.given_row[lengths.argmax()]} has {longest} tokens{with_padding}, beyond the budget",
                 got=f"token_budget={self._budget}",
                 fix=f"token_budget={width}, or a collator with a smaller max_length",
             )

@@ -306,7 +306,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         columns = self._new_columns(tokenized)
         carried = {name: values for name, values in tokenized.per_row.items() if name not in columns}
         if is_lazy_batch(given):  # `map` adds its columns, but for those in its `remove_columns`
-            is_same = np.array_equal(tokenized.sample, np.arange(len(tokenized.sample)))
+            is_same = np.array_equal(tokenized.given_row, np.arange(len(tokenized.given_row)))
             given.update(to_mapping({} if is_same else carried))
             return to_mapping(columns)
         if isinstance(given, Mapping):
@@ -384,7 +384,8 @@ class DataCollatorWithPositionalEncoding(Settings):
 
         Args:
             given (`Batch`, or any input of `batch`): a batch of tensors, which only gets embeddings; or rows or
-                columns, which are made a batch first.
+                columns, which are made a batch first. The `position_ids` of a `dict` on an accelerator are waited for;
+                those of a `Batch` that its `to` moved there are not.
             out (`torch.Tensor` `(..., D)`, *optional*): contiguous memory for at least B·T vectors, with the dtype and
                 device of the table. `inputs_embeds` is a view of the first B·T vectors of `out`; the next call with the
                 same `out` overwrites it. Raises if gradients are recorded. Reusing memory is several times faster than
@@ -697,8 +698,8 @@ class DataCollatorWithPositionalEncoding(Settings):
             return batch
         if self._config.warning_of_ids is not None:
             self._warnings.once("ids", self._config.warning_of_ids)
-        mask = batch.get("attention_mask")
-        is_padded = self._config.side == "left" and mask is not None and not mask.all()
+        mask = batch._near.get("attention_mask") if self._config.side == "left" else None
+        is_padded = mask is not None and not mask.all()
         if is_padded and (message := left_padding_warning(model, self._config.has_targets)):
             self._warnings.once("left padding", message)
         return fit_batch(batch, model)

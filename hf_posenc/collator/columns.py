@@ -54,7 +54,7 @@ def to_columns(config: Config, rows: Documents, embedder: PositionalEmbedding | 
         is_padded = length is not None and config.target_limits.max_length is not None
         columns["labels"] = pad_targets(config, rows.targets.ids)["labels"] if is_padded else rows.targets.ids
     if config.limits.overflow:
-        columns["overflow_to_sample_mapping"] = rows.sample
+        columns["overflow_to_sample_mapping"] = rows.given_row
     if embedder is not None:
         columns["inputs_embeds"] = padded("inputs_embeds", _embed_rows(config, rows, embedder))
     for name, values in rows.per_row.items():

@@ -124,7 +124,11 @@ class Embedder:
             keep = real_tokens(moved)
         ids = moved["input_ids"]
         memory = None if out is None else _start_of(out, (len(ids), ids.shape[1], module.d_model))
-        moved["inputs_embeds"] = module(ids, attention_mask=keep, position_ids=moved.get("position_ids"), out=memory)
+        positions, near, bound = moved.get("position_ids"), moved._near.get("position_ids"), {}
+        if near is not positions and near is not None and near.numel():
+            lowest, highest = (int(position) for position in near.aminmax())
+            bound = {} if lowest < 0 else {"bound": highest + 1}  # which the device need not be waited for
+        moved["inputs_embeds"] = module(ids, attention_mask=keep, position_ids=positions, out=memory, **bound)
         return moved
 
     @property

@@ -284,7 +284,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
         ['input_ids', 'attention_mask']
     """
     if "document_ids" in batch and "attention_mask" not in batch and "document_ids" not in spec.accepts:
-        batch["attention_mask"] = _isolating(batch["document_ids"], spec)
+        batch["attention_mask"] = _isolating(batch, spec)
     labels = batch.get("labels")
     if labels is not None and labels.ndim == 2 and "decoder_input_ids" not in batch:
         # As in DataCollatorForSeq2Seq: label smoothing computes the loss outside of the model, and needs them.
@@ -315,9 +315,10 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
     return batch
 
 
-def _isolating(documents: Any, spec: ModelSpec) -> Any:
+def _isolating(batch: Batch, spec: ModelSpec) -> Any:
     """Return an additive attention mask (B, 1, T, T) that isolates the documents of packed rows."""
-    rows = documents.tolist() if spec.one_output_per_row else []
+    documents = batch["document_ids"]
+    rows = batch._near.get("document_ids", documents).tolist() if spec.one_output_per_row else []
     several = [row for row, numbers in enumerate(rows) if len({*numbers} - {-1}) > 1]
     if several:
         raise value_error(

@@ -33,7 +33,9 @@ _OF_ORIGIN = {
     ),
     "pairs": ("[pair for pair in pairs if None not in pair]", _CAST_VALUE),
     "pandas": ('df.dropna(subset=["{0}"])', 'df.astype({{"{0}": str}})'),
+    "pandas.Series": ("series.dropna()", "series.astype(str)"),
     "polars": ('frame.drop_nulls("{0}")', 'frame.cast({{"{0}": str}})'),
+    "polars.Series": ("series.drop_nulls()", "series.cast(str)"),
     "pyarrow": ('table.filter(table["{0}"].is_valid())', 'table["{0}"].cast("string")'),
 }
 _OF_DATASET = (
@@ -154,7 +156,8 @@ def parse_input(source: object, settings: Settings, padding_id: int | None = Non
                 if isinstance(row, (str, dict)):
                     raise TypeError(_mixed_rows(index, row, first))
             return Given(len(rows), columns={"input_ids": rows})
-    texts, pairs = _texts_and_pairs(rows, None, settings, "list", settings.text_column)
+    origin = f"{type(source).__module__.partition('.')[0]}.Series" if type(source).__name__ == "Series" else "list"
+    texts, pairs = _texts_and_pairs(rows, None, settings, origin, settings.text_column)
     return Given(len(texts), texts, pairs)
 
 
@@ -354,7 +357,7 @@ def _kind_of(row: object) -> str:
 
 def _wrong_text(rows: Values, column: str, origin: str) -> str:
     bad = [index for index, row in enumerate(rows) if not isinstance(row, str)]
-    first, is_column = rows[bad[0]], origin not in ("list", "pairs")
+    first, is_column = rows[bad[0]], origin not in ("list", "pairs", "pandas.Series", "polars.Series")
     if (without_missing := _without_missing(first, column, origin, "str")) is not None:
         fix = without_missing
     elif isinstance(first, bytes):
@@ -466,7 +469,9 @@ def as_list(values: Any) -> Values:
         raise type_error(
             f"{type(values).__name__} is not a batch: expected texts, rows or columns",
             got=shorten(values),
-            fix='collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
+            fix="collate(frame.collect())"
+            if hasattr(values, "collect")
+            else 'collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
         )
     return list(values)
 

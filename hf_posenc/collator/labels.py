@@ -21,6 +21,7 @@ from .._common.errors import value_error
 from ..documents import Documents
 from ..ragged import Ragged
 from ..tokenization.encoder import calls_only_rust
+from ..tokenization.rust import split_words
 from .settings import LabelName, MaskedLM, Settings
 
 if TYPE_CHECKING:
@@ -166,12 +167,7 @@ def space_inside_words(tokenizer: PreTrainedTokenizerBase, settings: Settings) -
     """Return a space as the tokens have it, if the tokenizer makes one word of a text; `None` if it separates words."""
     if settings.is_split_into_words or not calls_only_rust(tokenizer):
         return None
-    rust, parts = tokenizer.backend_tokenizer, ["a b"]
-    if rust.normalizer is not None:
-        parts = [rust.normalizer.normalize_str("a b")]
-    if rust.pre_tokenizer is not None:
-        parts = [part for part, _ in rust.pre_tokenizer.pre_tokenize_str(parts[0])]
-    return next((found[1] for part in parts if (found := re.search("a(.*)b", part))), None)
+    return next((found[1] for word in split_words(tokenizer, "a b") if (found := re.search("a(.*)b", word))), None)
 
 
 def _are_targets(documents: Documents, labels: NDArray[np.int64]) -> NDArray[np.bool_]:

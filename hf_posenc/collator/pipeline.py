@@ -19,8 +19,8 @@ from .config import Config
 from .conversations import tokenize_conversations
 from .inputs import Messages, label_names, parse_input
 from .other_columns import other_columns, refuse_token_indices
-from .packed_batches import flat_row, packed_rows
 from .prompts import tokenize_prompts
+from .several_documents import flat_row, packed_rows
 from .targets import pad_targets, read_targets, with_labels
 from .token_ids import read_ids
 
@@ -65,7 +65,7 @@ def to_documents(config: Config, rows_or_columns: object) -> tuple[Documents, Me
     else:
         source = "ids" if given.conversations is None else "conversations"
     rows = rows.replaced(per_row=columns, targets=targets, source=source, text_columns=given.text_columns)
-    return rows.with_row_values_of(rows.sample) if len(rows.sample) != given.count else rows, messages
+    return rows.with_row_values_of(rows.given_row) if len(rows.given_row) != given.count else rows, messages
 
 
 def _check_words(config: Config, texts: Sequence[Sequence[str]]) -> None:
@@ -90,13 +90,13 @@ def _check_lengths(config: Config, rows: Documents) -> None:
     if limit is not None and ids.longest > limit:
         model = config.limited_by("max_length")
         raise value_error(
-            f"row {int(rows.sample[ids.lengths.argmax()])} has {ids.longest} tokens, limit {limit}",
+            f"row {int(rows.given_row[ids.lengths.argmax()])} has {ids.longest} tokens, limit {limit}",
             got=f"truncation={config.settings.truncation!r}" + (f", and {model} takes no more" if model else ""),
             fix="truncation=True, or truncation=True, return_overflowing_tokens=True to continue it in further rows",
         )
     if config.settings.on_empty != "keep" and ids.shortest == 0 and len(ids):
         raise value_error(
-            f"row {int(rows.sample[ids.lengths.argmin()])} has no tokens",
+            f"row {int(rows.given_row[ids.lengths.argmin()])} has no tokens",
             got="an empty row, padding alone, or a text in which the tokenizer finds no token",
             fix='drop such rows first, or on_empty="keep" for a row of padding',
         )
@@ -193,7 +193,7 @@ def _padded(config: Config, rows: Documents, row_labels: NDArray[Any] | None) ->
         out["labels"] = row_labels
     # Rows that were tokenized and split before keep the mapping to their texts.
     if config.limits.overflow and (rows.source == "texts" or "overflow_to_sample_mapping" not in rows.per_row):
-        out["overflow_to_sample_mapping"] = rows.sample
+        out["overflow_to_sample_mapping"] = rows.given_row
     if not rows.per_row:
         return out
     return out | other_columns(config, rows, out, width)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..documents import Limits
 from .config import Config
 from .inputs import Given
 
@@ -30,7 +31,7 @@ def tokenize_prompts(config: Config, given: Given) -> Given:
     # Together: tokenized apart, tokenizers such as SentencePiece's put a word boundary before each completion.
     answers = [text if text.endswith(eos) else text + eos for text in completions or ()]
     whole = [prompt + answer for prompt, answer in zip(prompts, answers, strict=False)]
-    ids = list(config.encoder.without_limits().tokenize([*prompts, *whole]).ids)
+    ids = list(config.encoder.tokenize([*prompts, *whole], limits=Limits()).ids)
     rows, masks = ids[: given.count], []
     if completions is None:
         masks = [np.zeros(len(row), np.int64) for row in rows]

@@ -85,7 +85,7 @@ def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, se
     arguments = {name: value for name, value in settings.items() if name != "device"}
     with on_device(settings.get("device")):
         collate = cls(tokenizer, embedding=embedding, **arguments)
-    if tokenizer.is_fast and to_json(tokenizer.backend_tokenizer) != to_json(collate.tokenizer.backend_tokenizer):
+    if tokenizer.is_fast and to_json(tokenizer) != to_json(collate.tokenizer):
         raise value_error(
             f"this {type(tokenizer).__name__} would give other ids than the one that was pickled or saved",
             got="an attribute was set after construction, and save_pretrained of transformers does not write it",

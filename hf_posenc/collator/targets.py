@@ -42,7 +42,7 @@ def with_labels(config: Config, rows: Documents) -> tuple[Documents, NDArray[Any
         if given is None:
             given = given_labels(rows.per_row[names[0]], rows.ids, name=names[0], per=config.labels_per)
         if config.model is not None:
-            check_label_values(given, config.model, rows.sample, names[0])
+            check_label_values(given, config.model, rows.given_row, names[0])
         labels = Ragged(given.values, documents.ids.lengths) if isinstance(given, Ragged) else None
         if config.label_maker is not None or config.predicts_next is False:
             _check_given_labels(config, names[0], labels, documents)
@@ -135,7 +135,7 @@ def _kept_rows(config: Config, has_target: NDArray[np.bool_], labels: NDArray[np
     if config.has_targets or config.predicts_next is False:
         no_target = "-100"
     raise value_error(
-        f"row {rows.sample[row]} has nothing to learn: its {labels[row]} labels are all {no_target}"
+        f"row {rows.given_row[row]} has nothing to learn: its {labels[row]} labels are all {no_target}"
         if settings.on_no_labels != "skip"
         else "no row of the batch has a label other than -100, so none would be left",
         got=f"{len(is_kept) - len(kept)} such rows of {len(is_kept)}; {name}={limit}",

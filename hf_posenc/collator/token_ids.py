@@ -238,7 +238,7 @@ def _first_position(rows: Documents, is_wrong: NDArray[np.bool_]) -> str:
     """Return the place and the value of the first wrong position, for a message."""
     given, place = rows.columns["position_ids"], int(is_wrong.argmax())
     row = given.row_of(place)
-    return f"row {rows.sample[row]}, column {place - given.offsets[row]} of 'position_ids' is {given.values[place]}"
+    return f"row {rows.given_row[row]}, column {place - given.offsets[row]} of 'position_ids' is {given.values[place]}"
 
 
 def _warning_of_padding(config: Config, ids: Ragged, per_token: dict[str, Ragged]) -> Messages:

@@ -88,7 +88,7 @@ def _warn_of_stored_batch(config: Config, rows: Documents, history: Warnings) ->
 
 def _truncation(config: Config, rows: Documents, name: str) -> str:
     """Return the warning that texts or given rows were truncated to `max_length`, or targets to `max_target_length`."""
-    what, count = "texts" if rows.source == "texts" else "rows", len(np.unique(rows.sample))
+    what, count = "texts" if rows.source == "texts" else "rows", len(np.unique(rows.given_row))
     if name == "max_target_length":
         what = "targets"
     elif config.settings.packing and what == "rows":  # the documents of given rows are truncated one by one
@@ -217,7 +217,7 @@ def warn_of_source(
     `arrays` is the batch by name, and `is_training` is True if the model is in training mode.
     """
     settings, model = config.settings, config.model
-    if settings.return_overflowing_tokens and len(arrays["input_ids"]) > len(np.unique(tokenized.sample)):
+    if settings.return_overflowing_tokens and len(arrays["input_ids"]) > len(np.unique(tokenized.given_row)):
         _warn_of_pieces(config, tokenized)
     read = {*settings._text_columns, *tokenized.text_columns, *NOT_COPIED, *arrays}
     read |= {"inputs_embeds", "overflow_to_sample_mapping", "attention_mask"}

@@ -20,16 +20,17 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._common.compat import bytes_of_table
-from .._common.errors import require_one_of, shorten, type_error, value_error, warn
+from .._common.errors import bad_data_error, require_one_of, shorten, type_error, value_error, warn
 from .._common.files import no_such_file
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.settings import Settings, refuse_unknown
 from ..tokenization import to_files
 from ..tokenization.loading import SharedTokenizer, private_copy
+from ..tokenization.rust import dropout
 from .engines import run_in_processes, run_on_ray
-from .output import JOB, MANIFEST, TOKENIZER, Output, Report
-from .reading import Reading, RemoteFiles, Slices, open_inputs
+from .output import JOB, MANIFEST, SHARD, TOKENIZER, Output, Report
+from .reading import Reading, RemoteFiles, Slices, open_inputs, reached
 from .shards import Job
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def encode(
     recorded |= {f"load_dataset {name}": repr(value) for name, value in arguments.items()}
     recorded |= {f"version of {name}": number for name, number in versions.items()}
     job = Job(Output.of(output, options), collate, texts, columns, on_bad_row, versions=versions)
-    with job.output.locked("" if part is None else f"-{part}"):
+    with reached(str(job.output)), job.output.locked("" if part is None else f"-{part}"):
         return _written(job, source, recorded, part, engine, workers, address, progress=progress)
 
 
@@ -198,7 +199,7 @@ def _written(
     if report.finished:
         if not report.totals["rows"]:
             rule = "all rows were left out, and `datasets` opens no data set without rows"
-            raise value_error(rule, got=shorten(report.bad_rows[:1]), fix="check the inputs and text_column=")
+            raise bad_data_error(rule, got=shorten(report.bad_rows[:1]), fix="check the inputs and text_column=")
         for record in records.values():
             if "sha256" not in record:  # of an earlier run
                 # That of the manifest, if there is one: the file may have been damaged since.
@@ -233,10 +234,21 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
     place = Output.of(output, storage_options or {})
     if place.folder is not None and not place.folder.exists():
         raise FileNotFoundError(no_such_file(str(output)))
-    manifest = place.read_json(MANIFEST)
+    with reached(str(place)):
+        manifest = place.read_json(MANIFEST)
     if manifest is None:
-        rule = f"{output} has no {MANIFEST}: it is not the output of a finished job"
-        raise value_error(rule, fix="run the same encode again")
+        there, count = place.shards(), (place.read_json(JOB) or {}).get("shards", 0)
+        missing = {number for number in range(count) if SHARD.format(number) not in there}
+        done = {*range(count)} - missing
+        got = f"{len(missing)} of {count} shards are missing" if count else None
+        # The fewest parts of which each is complete or not begun.
+        n = next((n for n in range(1, 65) if {k % n for k in missing}.isdisjoint(k % n for k in done)), 1)
+        parts = [f'with part="{k + 1}/{n}", ' for k in sorted({k % n for k in missing})] if n > 1 else []
+        ways = "and ".join(parts) + "or " if 0 < len(parts) < 9 else ""
+        fix = "run the same encode again"
+        if missing and done:
+            fix = f"the same encode {ways}without part=, which writes all of them"
+        raise value_error(f"{output} has no {MANIFEST}: it is not the output of a finished job", got=got, fix=fix)
     from datasets import load_dataset
 
     shards, bad, features = set(place.shards()), [], None
@@ -274,6 +286,10 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
     collate: DataCollatorWithPositionalEncoding
     is_collator = isinstance(tokenizer, DataCollatorWithPositionalEncoding)
     packing = settings.pop("packing", tokenizer.packing if is_collator else False)
+    labels = settings.get("labels", tokenizer.labels if is_collator else None)
+    if labels not in (None, "causal_lm"):
+        rule = "only causal_lm labels are stored: masked labels are drawn for each batch"
+        raise value_error(rule, got=f"labels={labels!r}", fix="labels=None here; the collator of batches makes them")
     made = {**settings, "on_empty": "keep", "packing": False, "padding": "max_length" if is_padded else False}
     if is_collator:
         of_batches = {"store_embeddings": False, **({} if is_padded else dict.fromkeys(_OF_PADDING))}
@@ -289,17 +305,11 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
     if settings.get("on_no_labels") is not None and collate.label_name is None:
         rule = "on_no_labels is the treatment of rows without labels, and encode stores none"
         raise value_error(rule, got=f"on_no_labels={collate.on_no_labels!r}, labels=None", fix='labels="causal_lm"')
-    if collate.label_name == "masked_lm":
-        rule = "masked labels are drawn for each batch, and stored ones would never change"
-        raise value_error(
-            rule, got=f"labels={collate.labels!r}", fix="labels=None here; the collator of batches makes them"
-        )
     if collate.packing == "flat":
         raise value_error("stored rows have a length", got='packing="flat"', fix="packing=True, max_length=2048")
-    rust = getattr(collate.tokenizer, "backend_tokenizer", None)
-    if dropout := getattr(getattr(rust, "model", None), "dropout", None):
+    if collate.tokenizer.is_fast and (share := dropout(collate.tokenizer)):
         rule = "each run of a job makes the same shards, and this tokenizer draws tokens at random"
-        raise value_error(rule, got=f"dropout={dropout}", fix="tokenizer.backend_tokenizer.model.dropout = None")
+        raise value_error(rule, got=f"dropout={share}", fix="tokenizer.backend_tokenizer.model.dropout = None")
     return collate
 
 
@@ -308,7 +318,9 @@ def _check_columns(columns: Sequence[str], texts: Sequence[str], *, is_packed: b
     if isinstance(columns, str):
         raise type_error("columns must be a list of names", got=repr(columns), fix=f"columns=[{columns!r}]")
     if len({*texts, *columns}) < len(texts) + len(columns):
-        raise value_error("a column is copied once, and no text column is copied", got=f"columns={list(columns)}")
+        fix = f"columns={[name for name in dict.fromkeys(columns) if name not in texts]}"
+        rule = "a column is copied once, and no text column is copied"
+        raise value_error(rule, got=f"columns={list(columns)}", fix=fix if columns else "another column of the texts")
     if is_packed and columns:
         rule = "packed rows hold several documents, so no columns are copied"
         raise value_error(rule, got=f"columns={list(columns)}", fix="columns=(), or packing=False")

@@ -23,6 +23,7 @@ from .._common.files import atomic_write
 from .reading import file_system
 
 JOB, MANIFEST, CARD, TOKENIZER = "job.json", "manifest.json", "README.md", "tokenizer"
+SHARD = "data/shard-{:06d}.parquet"  # names sort in the order of the rows
 RECORD = b"hf_posenc"  # key in the footer of a shard
 _VERSION = "version of "  # beginning of keys in `job.json`
 _SUMS = ("rows", "documents", "tokens", "cut", "blank", "bad", "padded")
@@ -152,6 +153,8 @@ class Output:
     @contextmanager
     def locked(self, part: str) -> Iterator[None]:
         """Lock a local folder, so that no second run writes the same part. An address has no lock."""
+        if self.exists("tokenizer_config.json") or self.exists("tokenizer.json"):
+            raise value_error(f"the output {self} holds a tokenizer", fix="another output: a new folder")
         if self.folder is None:
             yield
             return
@@ -198,7 +201,7 @@ class Output:
         before = self.read_json(JOB) or {}
         names = [name for name in {**before, **job} if name.startswith(_VERSION) == versions]
         if differing := [name for name in names if before.get(name) != job.get(name)]:
-            got = "; ".join(f"{name}: {before.get(name)} before, {job.get(name)} now" for name in differing[:5])
+            got = "; ".join(f"{name}: {before.get(name)!r} before, {job.get(name)!r} now" for name in differing[:5])
             rule = f"the missing shards of {self} must be written by the versions that wrote the others"
             fix = "the earlier settings and inputs, or another output"
             raise value_error(rule if versions else f"{self} holds another job", got=got, fix=fix)

@@ -6,6 +6,7 @@ address such as `s3://` is a part: its task copies and reads it.
 
 from __future__ import annotations
 
+import difflib
 import glob
 import json
 import os
@@ -14,13 +15,14 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._common.compat import bytes_of_table
-from .._common.errors import explain, message_of, shorten, type_error, value_error
+from .._common.errors import bad_data_error, counted, explain, message_of, shorten, type_error, value_error
 from .._common.files import is_path, no_such_file
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _BUILDERS = {  # suffixes of files, and the builders of `datasets` that read the
     **{".parquet": "parquet", ".arrow": "arrow"},
 }
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+OTHER_ENCODING = 'loading={"encoding": "latin-1"}, if that is the encoding of the file'
+_OR_TEXTS = 'check the name; for texts themselves, datasets.Dataset.from_dict({"text": texts})'
 _NO_ROWS = "there are no rows in the inputs"
 _ROWS, _BYTES = 10_000, 8 << 20  # largest table that is tokenized at once
 
@@ -68,7 +72,7 @@ class Reading:
             settings |= {"sep": "\t"} if suffix == ".tsv" else {}
         return {**settings, **self.arguments}
 
-    def chosen(self, rows: Any, schema: pa.Schema) -> Any:
+    def chosen(self, rows: Any, schema: pa.Schema, builder: str | None) -> Any:
         """Return a table or data set with the columns to read.
 
         Raise `ValueError` for a column that is missing, and `TypeError` for a text column that does not hold texts.
@@ -81,10 +85,16 @@ class Reading:
         wanted = format_columns(schema.names, tuple(self.texts)) if self.reads_formats else self.texts
         for name in (*wanted, *self.columns):
             if name not in schema.names:
-                numbered = [self.texts[0], *(f"column_{number}" for number in range(1, len(schema.names)))]
-                fix = f"the name of a column; loading={{'column_names': {numbered}}} for a table without a header"
-                if texts and name == wanted[0] and all(map(str.isidentifier, schema.names)):  # likely no texts
+                fix = "the name of one of these columns"
+                if name in self.columns:
+                    near = difflib.get_close_matches(name, {*schema.names}.difference(wanted), n=1, cutoff=0.0)
+                    right = split if {*(split := name.split(","))} <= {*schema.names} else near
+                    fix = f"columns={[each for one in self.columns for each in (right if one == name else [one])]}"
+                elif texts and name == wanted[0] and (builder != "csv" or all(map(str.isidentifier, schema.names))):
                     fix = f"text_column={texts[0]!r}"
+                elif builder == "csv":  # the names of its columns are likely texts
+                    numbered = [self.texts[0], *(f"column_{number}" for number in range(1, len(schema.names)))]
+                    fix = f"the name of a column; loading={{'column_names': {numbered}}} for a table without a header"
                 fix = "rows are tokenized already: encode reads texts" if "input_ids" in schema.names else fix
                 raise value_error(f"there is no column {name!r}", got=f"columns {', '.join(schema.names)}", fix=fix)
             kind = schema.field(name).type
@@ -176,13 +186,14 @@ class RemoteFiles:
             # A copy of this file: `datasets` 5.2 cannot stream texts from S3, to which it passes their encoding.
             copy = str(Path(folder, re.sub(r"[?#].*", "", name.rsplit("/", 1)[-1]) or "file"))
             system, path = file_system(name, self.reading.options)
-            system.get_file(path, copy)
+            with reached(name):
+                system.get_file(path, copy)
             try:
                 stream = datasets.load_dataset(
                     builder, data_files=glob.escape(copy), split="train", streaming=True, **settings
                 )
                 for table in stream.with_format("arrow").iter(batch_size=_ROWS):
-                    yield from _small(first, self.reading.chosen(table, table.schema))
+                    yield from _small(first, self.reading.chosen(table, table.schema, builder))
                     first += len(table)
                 if not first and self.reading.columns:
                     rule = f"{name} has no rows, which would show the types of the columns to copy"
@@ -248,11 +259,11 @@ def open_inputs(inputs: Any, reading: Reading) -> tuple[Dataset | RemoteFiles, l
         settings["num_proc"] = min(reading.num_proc or 1, len(names)) if len(names) > 1 else None
         parts.append(_loaded(builder, names, settings))
     if not any(map(len, parts)):
-        raise value_error(_NO_ROWS, got=shorten(items), fix="check the paths and the split")
+        raise bad_data_error(_NO_ROWS, got=shorten(items), fix="check the paths and the split")
     ends = accumulate(len(part) for part in parts)
     is_text = [part.info.builder_name == "text" for part in parts]
     lines = [range(end - len(part), end) for part, end, each in zip(parts, ends, is_text, strict=True) if each]
-    parts = [reading.chosen(part, part.features.arrow_schema) for part in parts]
+    parts = [reading.chosen(part, part.features.arrow_schema, part.info.builder_name) for part in parts]
     parts = [part if part.features == parts[0].features else part.cast(parts[0].features) for part in parts]
     return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts), lines
 
@@ -263,12 +274,15 @@ def check_path(name: str) -> list[str]:
     Raise `FileNotFoundError` if there is no such file.
     """
     path = Path(name).expanduser()
-    if path.is_file():
-        return [str(path)]
-    if path.is_dir() or "://" in name:
-        return []
+    try:
+        if path.is_file():
+            return [str(path)]
+        if path.is_dir() or "://" in name:
+            return []
+    except OSError as error:  # a text is too long for a name
+        raise FileNotFoundError(explain("an input is no local file", got=shorten(name), fix=_OR_TEXTS)) from error
     found = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())  # noqa: PTH207
-    if not found and (is_path(name) or _suffix(name) in _BUILDERS or glob.has_magic(name)):
+    if not found and (is_path(name) or _suffix(name) in _BUILDERS or (glob.has_magic(name) and " " not in name)):
         raise FileNotFoundError(no_such_file(name))
     return found
 
@@ -301,8 +315,12 @@ def _folder_or_name(item: str, reading: Reading) -> Dataset:
             return _split_of(datasets.load_from_disk(path), reading.split)
         builder = str(datasets.load_dataset_builder(path, reading.config).info.builder_name)
     except (datasets.exceptions.DatasetsError, OSError, json.JSONDecodeError) as error:
-        rule = f"`datasets` cannot open {item}" if folder.is_dir() else f"{item} is no local file, and not found"
-        raise FileNotFoundError(explain(rule, got=shorten(str(error)), fix="check the name, and format=")) from error
+        rule, fix = f"{item} is no local file, and not found", _OR_TEXTS
+        if folder.is_dir():
+            rule, fix = f"`datasets` cannot open {item}", "check the name and format="
+        may_come = isinstance(error, ConnectionError) and not datasets.config.HF_HUB_OFFLINE
+        kind = OSError if may_come else FileNotFoundError
+        raise kind(explain(rule, got=shorten(str(error)), fix=fix)) from error
     settings = reading.settings(builder) if builder in _BUILDERS.values() else dict(reading.arguments)
     return _split_of(_loaded(path, None, {**settings, "name": reading.config}), reading.split)
 
@@ -314,7 +332,10 @@ def _split_of(loaded: Any, split: str | None) -> Dataset:
     splits = loaded if isinstance(loaded, dict) else {str(getattr(loaded, "split", None) or "train"): loaded}
     if not all(isinstance(part, datasets.Dataset) for part in splits.values()):  # a stream has no row numbers
         rule = "inputs must be paths, addresses, names on the Hub or data sets, not streams"
-        raise type_error(rule, got=shorten(loaded), fix="load_dataset(...) without streaming=True")
+        fix = (
+            "load_dataset(...) without streaming=True; datasets.Dataset.from_list(rows), .from_pandas(frame) or others"
+        )
+        raise type_error(rule, got=shorten(loaded), fix=fix)
     if any(part.format["type"] == "custom" for part in splits.values()):
         fix = "dataset.map(...) in place of the transform"
         raise type_error("shards have the stored rows, and a transform changes them when they are read", fix=fix)
@@ -325,7 +346,7 @@ def _split_of(loaded: Any, split: str | None) -> Dataset:
     try:
         rows = datasets.ReadInstruction.from_spec(spec).to_absolute(sizes)
     except ValueError as error:
-        got, fix = f"split={split!r} of {', '.join(sizes)}", f"split={next(iter(sizes))!r}, or split='all'"
+        got, fix = f"splits {', '.join(sizes)}, split={split!r}", f"split={next(iter(sizes))!r}, or split='all'"
         raise value_error("a data set of several splits is read with the name of one", got=got, fix=fix) from error
     return datasets.concatenate_datasets([splits[part.splitname].select(range(part.from_, part.to)) for part in rows])
 
@@ -341,18 +362,36 @@ def file_system(address: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         raise value_error(f"fsspec cannot open {address.partition(':')[0]}://", got=error, fix=fix) from error
 
 
+@contextmanager
+def reached(place: str) -> Iterator[None]:
+    """Raise `OSError` with an output or an address for an error of its disk, or of any class of its library."""
+    try:
+        yield
+    except Exception as error:
+        is_address = "://" in place
+        if message_of(error) is not None or not (isinstance(error, OSError) or is_address):
+            raise
+        got = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        if not is_address:
+            got += f"; {counted(len([*Path(place, 'data').glob('*.parquet')]), 'shard')} are written"
+        kind = FileNotFoundError if is_address and isinstance(error, FileNotFoundError) else OSError
+        fix = "when it can be, the same command continues"
+        raise kind(explain(f"{place} cannot be read or written", got=got, fix=fix)) from error
+
+
 def _files_at(address: str, reading: Reading) -> dict[str, int | None]:
     """Return the files that an address, a pattern or a folder names, with their bytes."""
     if address.startswith("http"):
         return {address: None}
     system, path = file_system(address, reading.options)
-    if glob.has_magic(path):
-        found = system.glob(path, detail=True)
-    elif system.isdir(path):
-        files = system.find(path, detail=True)
-        found = {name: info for name, info in files.items() if reading.format or _suffix(name) in _BUILDERS}
-    else:
-        found = {path: system.info(path)} if system.exists(path) else {}
+    with reached(address):
+        if glob.has_magic(path):
+            found = system.glob(path, detail=True)
+        elif system.isdir(path):
+            files = system.find(path, detail=True)
+            found = {name: info for name, info in files.items() if reading.format or _suffix(name) in _BUILDERS}
+        else:
+            found = {path: system.info(path)} if system.exists(path) else {}
     if not found:
         raise FileNotFoundError(explain(f"there is no file at {address}", fix="check the address and storage_options"))
     return {system.unstrip_protocol(name): info["size"] for name, info in sorted(found.items()) if info["size"]}
@@ -383,8 +422,13 @@ def _loaded(path: str, files: list[str] | None, settings: dict[str, Any]) -> Any
         return datasets.load_dataset(path, data_files=files and list(map(glob.escape, files)), **settings)
     except Exception as error:
         cause = error.__cause__ or error
-        if isinstance(cause, OSError) and cause.errno is not None:  # such as a full disk
-            raise cause from error
+        if isinstance(cause, OSError) and cause.errno is not None:
+            if cause.filename in (files or ()):
+                raise cause from error
+            rule = "`datasets` cannot copy the input into its cache"
+            got = f"{datasets.config.HF_DATASETS_CACHE}: {cause.strerror}"
+            fix = "free space, or HF_DATASETS_CACHE of the environment for another disk; the same command continues"
+            raise OSError(explain(rule, got=got, fix=fix)) from error
         raise _unreadable(path, {name: name for name in files or ()}, settings, error) from error
 
 
@@ -392,31 +436,39 @@ def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, A
     """Return the error for files that `datasets` cannot read: it names the first bad file, and its line if known."""
     import datasets
 
-    ways = {"csv": '{"on_bad_lines": "skip"}', "parquet": "{...}", "arrow": "{...}"}
-    way = ways.get(builder, '{"encoding_errors": "replace"}')
-    fix = f"mend the file, or give an argument of load_dataset: loading={way}"
+    got = f"{type(error).__name__}: {shorten(str(error.__cause__ or error))}"
+    refused = value_error("load_dataset refuses its arguments", got=got, fix="check format=, split= and loading=")
+    if type(error) in (TypeError, ConnectionError, datasets.exceptions.DatasetNotFoundError):  # no such format
+        return refused
+    fix = "mend the file"
     alone, rows = {key: value for key, value in settings.items() if key not in ("num_proc", "split")}, 0
     for path, name in files.items():
         line, cause = "", None
         try:
-            if builder in ("text", "json"):
+            if builder in ("text", "json", "csv") and "encoding" not in settings:
                 line, cause = _bad_line(path, is_json=builder == "json")
             if cause is None:
                 found = datasets.load_dataset(builder, data_files=glob.escape(path), streaming=True, **alone)
                 rows += sum(len(table) for table in found["train"].with_format("arrow").iter(10_000))
         except Exception as raised:
             cause = raised
-        if line and not isinstance(cause, UnicodeError):
+        if isinstance(cause, UnicodeDecodeError):
+            errors = '; loading={"encoding_errors": "replace"} for single wrong bytes'
+            fix = OTHER_ENCODING + errors * (builder == "text")  # the others do not read on
+        elif line:
             fix = "mend or delete this line"
+        elif builder == "csv":
+            fix = 'mend the file; loading={"on_bad_lines": "skip"} leaves lines with other numbers of fields out'
         if cause is not None:
             got = f"{type(cause).__name__}: {shorten(str(cause))}"
-            return value_error(f"{name}{line} cannot be read as {builder}", got=got, fix=fix)
+            return bad_data_error(f"{name}{line} cannot be read as {builder}", got=got, fix=fix)
     if files and not rows:
-        return value_error(_NO_ROWS, got=shorten([*files.values()]), fix="check the paths and the split")
-    got = f"{type(error).__name__}: {shorten(str(error.__cause__ or error))}"
+        return bad_data_error(_NO_ROWS, got=shorten([*files.values()]), fix="check the paths and the split")
+    if type(error) is ValueError:
+        return refused
     if len(files) > 1:  # with other columns or types
         fix = f"inputs=[load_dataset({builder!r}, data_files=name, split='train') for name in files]"
-    return value_error(f"{', '.join(files.values()) or builder} cannot be read together", got=got, fix=fix)
+    return bad_data_error(f"{', '.join(files.values()) or builder} cannot be read together", got=got, fix=fix)
 
 
 def _bad_line(path: str, *, is_json: bool) -> tuple[str, Exception | None]:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import message_of, shorten, value_error
+from .._common.errors import bad_data_error, message_of, shorten, value_error
 from ..collator.columns import to_columns, to_table
-from ..collator.packed_batches import packed_rows
 from ..collator.pipeline import to_documents
+from ..collator.several_documents import packed_rows
 from ..collator.targets import with_labels
 from ..ragged import Ragged
-from .output import RECORD, Output
+from .output import RECORD, SHARD, Output
+from .reading import OTHER_ENCODING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +58,7 @@ def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = f"data/shard-{number:06d}.parquet"  # names sort in the order of the rows
+    name = SHARD.format(number)
     record: dict[str, Any] = {"file": name, "shard": number, "job": job.digest}
     record |= {"documents": 0, "cut": 0, "blank": 0, "bad": 0, "bad_rows": []}
     lengths, writer, lines = [np.zeros(0, np.int64)], None, source.lines(number)
@@ -106,17 +107,17 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
     is_null |= is_blank
     given = table.filter(pc.invert(pa.array(is_null))) if is_null.any() else table
     numbers, config = np.flatnonzero(~is_null), job.collate._config
-    with _place(first, len(table)):
+    with placed(first, len(table)):
         rows, _ = to_documents(config, given.select(texts))
     is_empty = _is_empty(job, texts, rows.ids)
-    bad = np.union1d(np.flatnonzero(is_null), numbers[rows.sample[is_empty]])
+    bad = np.union1d(np.flatnonzero(is_null), numbers[rows.given_row[is_empty]])
     if len(bad):
         record["blank"] += int(is_blank.sum())
         _list_bad(job, first, table[texts[0]], bad[~is_blank[bad]], is_null, record)
         rows = rows.take(np.flatnonzero(~is_empty))
     record["documents"] += len(table) - len(bad)
     record["cut"] += rows.truncated + (0 if rows.targets is None else rows.targets.truncated)
-    with _place(first, len(table)):
+    with placed(first, len(table)):
         if config.label_maker is not None:
             rows, _ = with_labels(config, rows)
         columns: dict[str, Any] = (
@@ -133,7 +134,7 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
             columns[name] = _narrow(column)
     if config.settings.packing:
         columns["length"] = _narrow(columns["input_ids"].lengths)
-    sample = first + numbers[rows.sample]
+    sample = first + numbers[rows.given_row]
     if "overflow_to_sample_mapping" in columns:
         columns["overflow_to_sample_mapping"] = sample
     result = to_table(columns)
@@ -149,18 +150,18 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
 
 
 @contextmanager
-def _place(first: int, count: int) -> Iterator[None]:
+def placed(first: int, count: int) -> Iterator[None]:
     """Add the place of some rows in the input to an error of the collator, which numbers the rows of a batch."""
     try:
         yield
     except UnicodeDecodeError as error:  # Arrow reads any bytes from JSON
         where = f"a text in rows {first:,} to {first + count - 1:,} of the input is not UTF-8"
-        raise value_error(where, got=error, fix='loading={"encoding_errors": "replace"}') from error
+        raise bad_data_error(where, got=error, fix=OTHER_ENCODING) from error
     except (ValueError, TypeError) as error:
         if (message := message_of(error)) is None:
             raise
         where = f"in rows {first:,} to {first + count - 1:,} of the input, {message.rule}"
-        raise value_error(where, got=message.got, fix=message.fix) from error
+        raise bad_data_error(where, got=message.got, fix=message.fix) from error
 
 
 def _narrow(values: NDArray[Any]) -> NDArray[Any]:
@@ -186,7 +187,7 @@ def _list_bad(
         for row, text in zip(bad.tolist(), texts.take(bad).to_pylist(), strict=True)
     ]
     if listed and job.on_bad_row == "error":
-        raise value_error(
+        raise bad_data_error(
             f"row {listed[0]['row']:,} of the input has {listed[0]['reason']}",
             got=f"{listed[0]['text']}, and {len(listed) - 1} more such rows of {len(texts):,}",
             fix='on_bad_row="skip" leaves such rows out and lists them in the report',

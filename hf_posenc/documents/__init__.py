@@ -6,9 +6,10 @@ of given rows. NumPy only.
 
 from .documents import Documents as Documents
 from .documents import Limits as Limits
+from .documents import Parts as Parts
 from .documents import Truncation as Truncation
+from .documents import kept_parts as kept_parts
 from .documents import pack_rows as pack_rows
-from .documents import window_offsets as window_offsets
 from .foreign import FOREIGN as FOREIGN
 from .foreign import is_foreign_ids as is_foreign_ids
 from .foreign import refuse_foreign_names as refuse_foreign_names

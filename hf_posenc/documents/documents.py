@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ..ragged import Ragged, offsets_of, run_indices, runs
 from .names import SUPERVISION
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
+Lengths = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Documents:
 
     Args:
         columns (`dict` from `str` to `Ragged`): `"input_ids"`, and other columns of the same lengths.
-        sample (`np.ndarray` `(R,)` int64): index of the text or given row of each row; a long text may give several.
+        given_row (`np.ndarray` `(R,)` int64): index of the text or given row of each row; a long text may give several.
         truncated (`int`, *optional*, defaults to 0): number of texts, given rows or their documents that lost tokens.
         sizes (`Ragged`, *optional*): lengths of the documents in each row. A row without tokens has one of length 0.
             `None` if no column says where documents begin: each row is one document.
@@ -107,7 +108,7 @@ class Documents:
     """
 
     columns: dict[str, Ragged]
-    sample: NDArray[np.int64]
+    given_row: NDArray[np.int64]
     truncated: int = 0
     sizes: Ragged | None = None
     boundaries: tuple[str, ...] = ()
@@ -187,7 +188,7 @@ class Documents:
         """Return the rows with the given indices, in this order."""
         return self.with_row_values_of(rows).replaced(
             columns={name: column.take(rows) for name, column in self.columns.items()},
-            sample=self.sample[rows],
+            given_row=self.given_row[rows],
             sizes=None if self.sizes is None else self.sizes.take(rows),
             places=None if self.places is None else self.places.take(rows),
         )
@@ -204,7 +205,7 @@ class Documents:
         row, sizes = self.row_of_document, self.sizes.values
         return self.with_row_values_of(row).replaced(
             columns={name: Ragged(column.values, sizes) for name, column in self.columns.items()},
-            sample=self.sample[row],
+            given_row=self.given_row[row],
             sizes=None,
             places=None if self.places is None else Ragged(self.places.values, sizes),
         )
@@ -254,26 +255,22 @@ class Documents:
 
     def truncate(self, limits: Limits, *, side: str = "right") -> Documents:
         """Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`."""
-        limit, ids = limits.max_length, self.ids
-        if limit is None or not limits.truncates or ids.longest <= limit:
+        if not limits.truncates:
             return self
-        parts: list[tuple[int, int, int]] = []
-        for row, (begin, length) in enumerate(zip(ids.offsets[:-1].tolist(), ids.lengths.tolist(), strict=True)):
-            windows = window_offsets(length, limit, limits.stride, side) if length else [(0, 0)]
-            windows = windows if limits.overflow else windows[:1]
-            parts += [(row, begin + start, begin + stop) for start, stop in windows]
-        of_row, starts, stops = np.array(parts, dtype=np.int64).reshape(-1, 3).T
-        picked, lengths = run_indices(starts, stops - starts), stops - starts
-        sizes = None
+        alone = replace(limits, truncation="longest_first")  # a row has no second text
+        parts = kept_parts([self.ids.lengths], alone, side=side)
+        if not parts.starts:
+            return self
+        lengths, sizes = parts.lengths[0], None
         if self.sizes is not None:
-            document = np.repeat(np.arange(len(self.sizes.values)), self.sizes.values)[picked]
-            sizes = runs(document, lengths)
+            document = np.repeat(np.arange(len(self.sizes.values)), self.sizes.values)
+            sizes = runs(parts.of(0, Ragged(document, self.ids.lengths)), lengths)
         return self.replaced(
-            columns={name: Ragged(column.values[picked], lengths) for name, column in self.columns.items()},
-            sample=self.sample[of_row],
-            truncated=self.truncated + (0 if limits.overflow else int((ids.lengths > limit).sum())),
+            columns={name: Ragged(parts.of(0, column), lengths) for name, column in self.columns.items()},
+            given_row=self.given_row[parts.given_row],
+            truncated=self.truncated + parts.truncated,
             sizes=sizes,
-            places=None if self.places_unknown else Ragged(self.token_places.values[picked], lengths),
+            places=None if self.places_unknown else Ragged(parts.of(0, self.token_places), lengths),
         )
 
 
@@ -290,21 +287,6 @@ def repeated(values: Any, rows: NDArray[np.int64]) -> Any:
                 return values.take(rows)
         values = values.to_pylist()
     return values[rows] if isinstance(values, np.ndarray) else [values[index] for index in rows.tolist()]
-
-
-def window_offsets(length: int, window: int, stride: int, side: str) -> list[tuple[int, int]]:
-    r"""Return the start and stop of each window over a sequence. Consecutive windows share `stride` tokens.
-
-    Example:
-        >>> window_offsets(10, 4, 1, "right"), window_offsets(10, 4, 0, "left")
-        ([(0, 4), (3, 7), (6, 10)], [(6, 10), (2, 6), (0, 2)])
-    """
-    step = window - stride
-    if side == "right":
-        offsets = [(start, min(start + window, length)) for start in range(0, length, step)]
-        return offsets[: [stop for _, stop in offsets].index(length) + 1]
-    offsets = [(max(stop - window, 0), stop) for stop in range(length, 0, -step)]
-    return offsets[: [start for start, _ in offsets].index(0) + 1]
 
 
 def pack_rows(
@@ -333,3 +315,123 @@ def pack_rows(
     number = np.arange(len(plan.order)) - np.repeat(plan.row_offsets[:-1], np.diff(plan.row_offsets))
     rows["document_ids"] = Ragged(np.repeat(number, plan.lengths[plan.order]), lengths)
     return rows
+
+
+# ---------------------------------------------------------------------- truncation, of the lengths of the whole batch
+
+
+class Parts(NamedTuple):
+    """Range of tokens that each row contains of its text, or of both texts of its pair; made by `kept_parts`.
+
+    Each array has one value per row. Each list has one array for single texts, and two arrays for pairs: one for the
+    first and one for the second texts.
+
+    Args:
+        starts (list): index of the range's first token in its text. The list is empty if no text is too long.
+        lengths (list): number of tokens in the range.
+        windows (list): number of the range in its text, counted from 0. The list is empty if no text was split.
+        given_row (array): index of the row's text or pair.
+        truncated (`int`): number of texts that lost tokens.
+        in_order (`bool`): True if the rows contain each token of the texts once and in order.
+    """
+
+    starts: list[Lengths]
+    lengths: list[Lengths]
+    windows: list[Lengths]
+    given_row: Lengths
+    truncated: int
+    in_order: bool
+
+    def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
+        """Return the values of `column`, of the first or second texts, at the tokens of the rows, row after row."""
+        if self.in_order:
+            return column.values
+        starts = self.starts[text] + column.offsets[self.given_row]
+        return column.values[run_indices(starts, self.lengths[text])]
+
+
+def kept_parts(lengths: list[Lengths], limits: Limits, *, special: int = 0, side: str) -> Parts:
+    r"""Return the range of tokens that each row contains, so that no row exceeds the limit.
+
+    `lengths` are those of the texts, or of the first and of the second texts of pairs; `special` is the number of
+    special tokens in a row. Raise `ValueError` if a row cannot be truncated to the limit.
+
+    Example:
+        >>> parts = kept_parts([np.array([10, 2])], Limits(4, overflow=True, stride=1), side="right")
+        >>> parts.starts, parts.lengths, parts.given_row
+        ([array([0, 3, 6, 0])], [array([4, 4, 4, 2])], array([0, 0, 0, 1]))
+    """
+    sample = np.arange(len(lengths[0]))
+    parts = Parts([], lengths, [], sample, 0, in_order=True)
+    if limits.max_length is None or not limits.truncates:
+        return parts
+    total = lengths[0] if len(lengths) == 1 else lengths[0] + lengths[1]
+    too_long = total > limits.max_length - special
+    if not np.count_nonzero(too_long):
+        return parts
+    kept = _kept(lengths, too_long, limits, special)
+    if not limits.overflow:
+        starts = [length - part if side == "left" else 0 * part for length, part in zip(lengths, kept, strict=True)]
+        return Parts(starts, kept, [], sample, int(np.count_nonzero(too_long)), in_order=False)
+    # A text is split into windows of `kept` tokens; consecutive windows share `stride` tokens.
+    steps = [np.maximum(part - limits.stride, 1) for part in kept]
+    counts = [1 - (part - length) // step for length, part, step in zip(lengths, kept, steps, strict=True)]
+    sample, windows = _windows_of_rows(counts)
+    starts, sizes = [], []
+    for length, part, step, window in zip(lengths, kept, steps, windows, strict=False):
+        # `offset`: tokens before this window, counted from the start of the text, or from its end if side is "left".
+        offset, stop = window * step[sample], length[sample]
+        size = np.minimum(part[sample], stop - offset)
+        starts.append(stop - offset - size if side == "left" else offset)
+        sizes.append(size)
+    in_order = len(lengths) == 1 and side == "right" and not limits.stride
+    return Parts(starts, sizes, windows, sample, 0, in_order)
+
+
+def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
+    """Return for each row the index of its text or pair, and the numbers of the windows that it contains."""
+    # A pair gives one row for each combination of windows of its two texts, in the order of `tokenizers`: for 2 and 3
+    # windows (0, 0), (1, 0), (1, 1), (1, 2), (0, 1) and (0, 2).
+    second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
+    rows = counts[0] * second
+    sample = np.repeat(np.arange(len(rows)), rows)
+    rows, second = rows[sample], second[sample]
+    row = np.arange(len(sample)) - np.searchsorted(sample, sample)
+    cell = np.where(row == 0, 0, row + second - 1)
+    cell = np.where(cell < rows, cell, cell - rows + 1)
+    return sample, [cell // second, cell % second]
+
+
+def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
+    """Return the number of tokens of each text after truncation: one array (B,) for texts, two for pairs."""
+    assert limits.max_length is not None
+    limit = limits.max_length - special
+    first, second = lengths[0], lengths[-1]
+    # The longer text loses tokens first, and then both, as in `tokenizers`. Of an odd number the longer text, or the
+    # second of two equal ones, keeps one token more.
+    if limits.truncation == "longest_first" and len(lengths) == 2:
+        short, long = np.minimum(first, second), np.maximum(first, second)
+        long = np.maximum(short, limit - short)
+        halved = short + long > limit
+        short, long = np.where(halved, limit // 2, short), np.where(halved, limit - limit // 2, long)
+        kept = [np.where(first <= second, short, long), np.where(first <= second, long, short)]
+    elif limits.truncation == "only_second":
+        kept = [first, limit - first] if len(lengths) == 2 else [np.zeros_like(first)]  # raises below
+    else:
+        kept = [limit - second, second] if len(lengths) == 2 else [np.full_like(first, limit)]
+    kept = [np.where(too_long, part, length) for part, length in zip(kept, lengths, strict=True)]
+    smallest = limits.stride + 1 if limits.overflow else 0 if limits.truncation == "longest_first" else 1
+    refused = np.any([part < np.minimum(length, smallest) for part, length in zip(kept, lengths, strict=True)], axis=0)
+    if refused.any():
+        row = int(refused.argmax())
+        counts = " and ".join(str(int(length[row])) for length in lengths)
+        stride = f" and stride={limits.stride}" if limits.overflow and limits.stride else ""
+        raise value_error(
+            f"row {row} cannot be truncated to {limits.max_length} tokens with "
+            f"truncation={limits.truncation!r}{stride}",
+            got=f"{counts} tokens" + ("" if len(lengths) == 2 else " and no second text"),
+            fix="a larger max_length"
+            if limits.truncation == "longest_first"
+            else 'truncation="longest_first", or a larger max_length',
+        )
+    return kept

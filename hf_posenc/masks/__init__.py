@@ -25,10 +25,10 @@ itself if it would see none. All forms agree on every real token. At padding the
 (`is_causal`, `key_padding_mask`) cannot express this rule.
 """
 
-from .attention_mask import AttentionMask
-from .functions import additive_mask, look_ahead_mask, look_ahead_of_batch, padding_mask, padding_mask_from_ids
+from .attention_mask import AttentionMask, Varlen
+from .functions import additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
 from .reasons import reasons
-from .torch_forms import Varlen
+from .triangle import look_ahead_of_batch
 
 __all__ = [
     "AttentionMask",

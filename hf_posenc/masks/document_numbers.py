@@ -1,6 +1,6 @@
 """Document number of each token, as `AttentionMask` stores it: from a batch or from lengths. Also masks of prefixes.
 
-This module reads and checks inputs; `description`, `torch_forms` and `hugging_face` compute the masks.
+This module reads and checks inputs; `attention_mask` computes the masks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .functions import as_integer_tensor
 from .structure import rank_in_document
 
 PADDING = -1  # the document number at padding
-_READ = ("attention_mask", *NUMBERS, "position_ids", *LENGTHS, *OFFSETS)
+READ = ("attention_mask", *NUMBERS, "position_ids", *LENGTHS, *OFFSETS)
 _FROM_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]])"
 _PREFIX = "prefix=3, or one number for each row: prefix=[3, 2]"
 _PREFIX_OF_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], look_ahead=True)"
@@ -30,7 +30,8 @@ _PREFIX_OF_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]], prefix=[[2,
 def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
     """Return the document number of each token of a batch, `(B, T)` int64 in new memory, -1 at padding.
 
-    `number_tokens` finds the documents. With `attention_mask` of 0 and 1 alone, each row is one document. Raise if the
+    Where values are at hand, `number_tokens` finds the documents and checks that the keys agree. On an accelerator they
+    are computed there, without checks. With `attention_mask` of 0 and 1 alone, each row is one document. Raise if the
     batch has no key that describes them.
     """
     if not isinstance(batch, Mapping):
@@ -39,7 +40,7 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
             got=type(batch).__name__,
             fix='AttentionMask.from_batch({"attention_mask": mask}), or AttentionMask.from_lengths(lengths)',
         )
-    inputs = {name: batch[name] for name in ("input_ids", *_READ) if not _is_missing(batch.get(name))}
+    inputs = {name: batch[name] for name in ("input_ids", *READ) if not _is_missing(batch.get(name))}
     if isinstance(inputs.get("attention_mask"), list | tuple):
         inputs["attention_mask"] = np.array(inputs["attention_mask"])
     inputs, is_packed = read_mask(inputs)
@@ -72,18 +73,45 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
         device = tokens.device if isinstance(tokens, torch.Tensor) else "cpu"
         mask = torch.ones(np.shape(tokens), dtype=torch.int64, device=device)
     ids = {name: _expanded(tensor, name, mask) for name, tensor in ids.items()}
-    is_on_cpu = mask.device.type == "cpu"  # elsewhere values are not looked at, which would wait for the device
-    numbers = next((ids[name] for name in (*NUMBERS, MASK_NUMBERS) if name in ids), None)
-    if numbers is not None and not is_on_cpu:
-        return torch.where(mask != 0, numbers.clamp(min=PADDING), PADDING)
+    is_on_cpu = mask.device.type == "cpu"
     if not ids and not lengths and not (is_on_cpu and bool((mask > 1).any())):
         return mask - 1
+    if ids and mask.numel() and not is_on_cpu:
+        return _computed_numbers(mask, ids, is_packed=is_packed)
     sizes = np.full(len(mask), mask.shape[1])
     per_token = {"attention_mask": mask, **ids}
     columns = {name: Ragged(tensor.reshape(-1).cpu().numpy(), sizes) for name, tensor in per_token.items()}
     columns |= {name: _of_rows(name, values) for name, values in lengths.items()}
     of_tokens, _ = number_tokens({"input_ids": columns["attention_mask"], **columns}, is_packed=is_packed)
     return mask - 1 if of_tokens is None else torch.from_numpy(of_tokens.reshape(mask.shape)).to(mask.device)
+
+
+def _computed_numbers(mask: torch.Tensor, ids: Mapping[str, torch.Tensor], *, is_packed: bool) -> torch.Tensor:
+    """Return the document numbers that `number_tokens` finds in `(B, T)` columns, computed on their device."""
+    is_real = mask != 0
+    numbers = [ids[name] for name in (*NUMBERS, MASK_NUMBERS) if name in ids]
+    for each in numbers:
+        is_real = is_real & (each >= 0)
+    documents = numbers[0] if numbers else mask - 1
+    if not numbers and "position_ids" in ids:  # numbers above 1 in the mask are those of documents
+        documents = torch.where((mask > 1).any(), documents, _restarts(ids["position_ids"], is_real, is_packed))
+    return torch.where(is_real, documents, PADDING)
+
+
+def _restarts(position_ids: torch.Tensor, is_real: torch.Tensor, is_packed: bool) -> torch.Tensor:
+    """Return document numbers by the rules of `documents_by_positions`, for tokens that are real."""
+    order = (~is_real).long().argsort(dim=1, stable=True)  # real tokens first
+    positions, is_real = position_ids.gather(1, order), is_real.gather(1, order)
+    lowest = positions.where(is_real, torch.iinfo(torch.int64).max).amin(1, keepdim=True)
+    at_first = positions == lowest
+    inside, falls, skips = torch.zeros_like(is_real).repeat(3, 1, 1)
+    inside[:, 1:] = is_real[:, 1:]
+    falls[:, 1:] = is_real[:, 1:] & (positions[:, 1:] < positions[:, :-1])
+    skips[:, 1:] = is_real[:, 1:] & (positions[:, 1:] != positions[:, :-1] + 1)
+    begins = falls & at_first & ~(falls & ~at_first).any(1, keepdim=True)
+    may_repeat = inside & at_first & ~(skips & ~at_first).any(1, keepdim=True)
+    begins |= may_repeat if is_packed else may_repeat & begins.any(1, keepdim=True)
+    return torch.empty_like(order).scatter_(1, order, begins.cumsum(1))
 
 
 def _is_missing(values: Any) -> bool:
@@ -187,7 +215,7 @@ def prefix_tokens(
     is_real = documents >= 0
     if lengths is not None and isinstance(prefix, Sequence) and any(isinstance(row, Sequence) for row in prefix):
         counts = _prefixes_of_documents(prefix, lengths)
-        limits = torch.zeros_like(documents)
+        limits: Any = torch.zeros_like(documents)
         flat = [length for row in lengths for length in row]
         limits[is_real] = counts.repeat_interleave(torch.tensor(flat, dtype=torch.int64, device=counts.device))
     else:
@@ -207,10 +235,11 @@ def prefix_tokens(
         if not single and len(counts) != len(documents):
             got = f"{len(counts)} for {len(documents)}"
             raise value_error("prefix needs one number for each row", got=got, fix=_PREFIX)
-        limits = counts.to(documents.device)[:, None]
-    if counts.numel() and int(counts.min()) < 0:
+        limits = int(counts) if single and counts.device.type == "cpu" else counts.to(documents.device)[:, None]
+    if counts.device.type == "cpu" and counts.numel() and int(counts.min()) < 0:
         raise value_error("a prefix must not be negative", got=int(counts.min()), fix=_PREFIX)
-    return (rank_in_document(documents) < limits) & is_real
+    is_prefix: torch.Tensor = rank_in_document(documents) < limits
+    return is_prefix & is_real
 
 
 def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -229,6 +258,8 @@ def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int
 def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
     r"""Raise if a query of cross-attention has no key in its document, because its softmax would be NaN.
 
+    Masks on other devices than the CPU are not checked.
+
     Example:
         >>> check_cross(torch.tensor([[0, 0, -1]]), torch.tensor([[0, -1]]))     # document 0 has a key
     """
@@ -238,7 +269,7 @@ def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
             got=f"{len(queries)} and {len(keys)}",
             fix="describe the two sides of the same batch",
         )
-    if not queries.numel():
+    if not queries.numel() or queries.device.type != "cpu":  # a look at the values would wait for the device
         return
     sorted_keys = torch.nn.functional.pad(keys.long(), (0, 1), value=-1).sort(dim=1).values.contiguous()
     index = torch.searchsorted(sorted_keys, queries.long().contiguous()).clamp(max=sorted_keys.shape[1] - 1)

@@ -15,27 +15,10 @@ from numpy.typing import NDArray
 
 from .._common.calls import answers_tutorials
 from .._common.constants import PaddingSide
-from .._common.errors import in_bytes, require_one_of, shorten, type_error, value_error
+from .._common.errors import require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integer, as_integers
 from ..positions import row_length
-from .triangle import lower_triangle
-
-# Tokens of the longest row with a mask of T×T values. As bool it takes 4.3 GB; one of a million tokens would take 1 TB.
-LONGEST_ROW = 65_536
-
-
-def check_matrix(name: str, shape: Sequence[int], fix: str, itemsize: int = 1) -> None:
-    """Raise if a mask of `shape` `(..., Q, K)` has more than 65,536² values for each row of the batch.
-
-    The other arguments are for the message: `name` of the mask, `fix` as the proposed solution, and `itemsize`, the
-    bytes of one value, for the size of the mask in memory.
-    """
-    if shape[-2] * shape[-1] > LONGEST_ROW**2:
-        raise value_error(
-            f"{name} has T×T values, so it is made for rows of at most {LONGEST_ROW:,} tokens",
-            got=f"rows of {max(shape[-2:]):,} tokens, a mask of {in_bytes(math.prod(shape) * itemsize)}",
-            fix=fix,
-        )
+from .triangle import check_matrix
 
 
 @answers_tutorials
@@ -58,6 +41,7 @@ def padding_mask(
 
     Raises:
         ValueError: if a length is negative or larger than `max_length`, or if `padding_side` is not "left" or "right".
+            On an accelerator lengths are checked only without `max_length`, where the call waits for them anyway.
         TypeError: if `lengths` are not integers.
 
     Example:
@@ -78,10 +62,15 @@ def padding_mask(
                   [ True, False, False]]]])
     """
     require_one_of("padding_side", padding_side, ("left", "right"))
-    array = as_integers(lengths, "lengths", minimum=0, fix="lengths=[3, 1]; of ids, padding_mask_from_ids")
-    width = row_length(array, max_length)
-    device = lengths.device if isinstance(lengths, torch.Tensor) else torch.device("cpu")
-    counts, columns = torch.from_numpy(array).to(device), torch.arange(width, device=device)  # (B,), (T,)
+    fix = "lengths=[3, 1]; of ids, padding_mask_from_ids"
+    if isinstance(lengths, torch.Tensor) and lengths.device.type != "cpu" and max_length is not None:
+        counts = as_integer_tensor(lengths, "lengths", dims=1, example=fix)
+        width = as_integer(max_length, "max_length", minimum=0, example=512)
+    else:
+        array = as_integers(lengths, "lengths", minimum=0, fix=fix)
+        width, counts = row_length(array, max_length), torch.from_numpy(array)
+        counts = counts.to(lengths.device) if isinstance(lengths, torch.Tensor) else counts  # (B,)
+    columns = torch.arange(width, device=counts.device)  # (T,)
     if padding_side == "left":
         return columns >= width - counts[:, None]
     return columns < counts[:, None]
@@ -150,16 +139,6 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
     width = as_integer(length, "length", minimum=0, example=example)
     check_matrix("look_ahead_mask", (width, width), "is_causal=True of scaled_dot_product_attention, without a mask")
     return torch.ones(width, width, dtype=torch.bool, device=device).tril_()
-
-
-def look_ahead_of_batch(rows: int, length: int) -> NDArray[np.bool_]:
-    """Return the look-ahead mask `(rows, 1, length, length)` of a batch, a NumPy view of one matrix.
-
-    No operation of it uses several cores, so that a forked worker can call it.
-    """
-    fix = f"look_ahead=False, if attention is causal without a mask; or max_length={LONGEST_ROW}"
-    check_matrix("look_ahead_mask", (length, length), fix)
-    return lower_triangle(rows, 1, length, length)
 
 
 def additive_mask(

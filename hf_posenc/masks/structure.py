@@ -5,22 +5,26 @@ All arrays have a few numbers per token or per document. Only the matrix of `ban
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import sys
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+
+if TYPE_CHECKING:
+    from .attention_mask import AttentionMask
 
 
 class Layout(NamedTuple):
     """Properties of a mask, made by `layout_of`, by which the methods of `AttentionMask` choose the cheapest result.
 
-    All are plain Python values, so reading them does not wait for an accelerator. In `full` and `from_the_start`, the
-    tokens of a row without real tokens count as real.
+    All are plain Python values, so reading them does not wait for an accelerator; making them does. In `full` and
+    `from_the_start`, the tokens of a row without real tokens count as real.
 
     Args:
         full (`bool`): True if no key is padding.
         from_the_start (`bool`): True if no real key comes after padding.
         one_document (`bool`): True if no row has more than one document.
-        highest (`int`): the highest document number; -1 if all tokens are padding.
+        highest (`int`): the highest document number, or a larger one; -1 if all tokens are padding.
         look_ahead (`bool`): True if later keys are hidden.
         window (`int`, *optional*): the window of the mask; `None` if it has none, or one that hides nothing.
         prefix (`bool`): True if a prefix shows keys that look-ahead would hide.
@@ -54,25 +58,21 @@ class Layout(NamedTuple):
         )
 
 
-def layout_of(
-    documents: torch.Tensor,
-    queries: torch.Tensor | None,
-    look_ahead: bool,
-    window: int | None,
-    prefix: torch.Tensor | None,
-) -> Layout:
+def layout_of(mask: AttentionMask) -> Layout:
     r"""Return the `Layout` of a mask, its properties as plain Python values.
 
     A look-ahead, window or prefix that changes nothing for this batch is reported as `False` or `None`.
 
     Example:
-        >>> layout = layout_of(torch.tensor([[0, 0, 0, -1]]), None, True, window=9, prefix=None)
+        >>> from hf_posenc import AttentionMask
+        >>> layout = layout_of(AttentionMask.from_lengths([3], 4, look_ahead=True, window=9))
         >>> layout.full, layout.from_the_start, layout.window     # a window of 9 hides none of 4 tokens
         (False, True, None)
     """
+    documents, prefix = mask.documents, mask.prefix
     keys = visible_keys(documents)
     gap_before = keys[:, 1:] & ~keys[:, :-1]  # a real token right after padding
-    tokens = documents if queries is None else torch.cat([queries, documents], dim=1)
+    tokens = documents if mask.queries is None else torch.cat([mask.queries, documents], dim=1)
     largest = tokens.amax(dim=-1, keepdim=True) if tokens.numel() else tokens
     is_other = (tokens >= 0) & (tokens != largest)
     shows = everywhere = torch.zeros((), dtype=torch.bool, device=documents.device)
@@ -83,15 +83,28 @@ def layout_of(
     # One transfer for all values, because each transfer from an accelerator synchronizes with it.
     answers = (~keys.all(), gap_before.any(), is_other.any(), shows, everywhere, highest)
     padded, gaps, several, shown, all_visible, number = torch.stack([x.long() for x in answers]).tolist()
-    hides_later = look_ahead and not all_visible
-    return Layout(
+    hides_later = mask.look_ahead and not all_visible
+    return any_layout(mask)._replace(
         full=not padded,
         from_the_start=not gaps,
         one_document=not several,
         highest=max(number, -1),
         look_ahead=hides_later,
-        window=None if window is None or window >= documents.shape[1] else int(window),
         prefix=bool(shown) and hides_later,
+    )
+
+
+def any_layout(mask: AttentionMask) -> Layout:
+    """Return the `Layout` of a mask whose document numbers are unknown: one that fits all of them."""
+    length = mask.documents.shape[1]
+    return Layout(
+        full=False,
+        from_the_start=False,
+        one_document=False,
+        highest=sys.maxsize,
+        look_ahead=mask.look_ahead,
+        window=None if mask.window is None or mask.window >= length else int(mask.window),
+        prefix=mask.prefix is not None,
     )
 
 
@@ -165,28 +178,30 @@ class Numbers(NamedTuple):
     total: int  # exclusive upper bound of all numbers
 
 
-def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest: int) -> Numbers:
+def small_numbers(mask: AttentionMask, highest: int) -> Numbers:
     r"""Renumber documents to small integers, so that a table with one entry per document stays small.
 
     Example:
-        >>> small_numbers(torch.tensor([[7000, 7000, -1, 12]]), None, 7000)
+        >>> from hf_posenc import AttentionMask
+        >>> small_numbers(AttentionMask(torch.tensor([[7000, 7000, -1, 12]])), 7000)
         Numbers(queries=tensor([[2, 2, 0, 1]]), keys=tensor([[2, 2, 0, 1]]), total=3)
     """
-    tokens = documents if queries is None else torch.cat([queries, documents], dim=1)
+    tokens = mask.documents if mask.queries is None else torch.cat([mask.queries, mask.documents], dim=1)
     tokens = tokens.long().clamp(min=-1)
     if highest < tokens.shape[1]:
         numbers, total = tokens + 1, highest + 2
-    else:  # document numbers of a whole corpus: count those of each row
+    else:  # document numbers of a whole corpus, or unknown ones: count those of each row
         order = tokens.argsort(dim=1)
         grouped = tokens.gather(1, order)
         begins = torch.ones_like(grouped)
         begins[:, :1] = grouped[:, :1] >= 0
         begins[:, 1:] = grouped[:, 1:] != grouped[:, :-1]
         numbers = torch.empty_like(grouped).scatter_(1, order, begins.cumsum(1))
-        total = int(numbers.max()) + 1
-    if queries is None:
+        # The largest number is not worth waiting for a device.
+        total = int(numbers.max()) + 1 if tokens.device.type == "cpu" else tokens.shape[1] + 1
+    if mask.queries is None:
         return Numbers(numbers, numbers, total)
-    split = queries.shape[1]
+    split = mask.queries.shape[1]
     return Numbers(numbers[:, :split], numbers[:, split:], total)
 
 
@@ -222,51 +237,3 @@ def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
         after[:, 0] = torch.where(keys, columns + 1, 0).amax(1)
         count[:, 0] = keys.sum(1)
     return Spans(first, after, (count == 0) | (after - first == count))
-
-
-class KeyRanges(NamedTuple):
-    """Visible keys of each query, from `key_ranges`: query i of row b sees the keys `begin[b, i] <= j < stop[b, i]`.
-
-    Both tensors are `(B, Q)` int64. No range is empty.
-    """
-
-    begin: torch.Tensor
-    stop: torch.Tensor
-
-
-def key_ranges(
-    documents: torch.Tensor, queries: torch.Tensor | None, prefix: torch.Tensor | None, layout: Layout
-) -> KeyRanges | None:
-    r"""Return the range of keys that each query sees; `None` if the keys of a query may have gaps.
-
-    Gaps come only from interleaved documents, padding between real tokens, and prefixes that are not at the beginning
-    of their document.
-
-    Example:
-        >>> documents = torch.tensor([[0, 0, 1, 1, -1]])     # the last query is padding, and sees all real keys
-        >>> layout = Layout(False, True, False, 1, look_ahead=True, window=None, prefix=False)
-        >>> key_ranges(documents, None, None, layout)
-        KeyRanges(begin=tensor([[0, 0, 2, 2, 0]]), stop=tensor([[1, 2, 3, 4, 4]]))
-    """
-    numbers = small_numbers(documents, queries, layout.highest)
-    length = documents.shape[1]
-    spans = spans_of(numbers, documents >= 0)
-    are_ranges = spans.whole.all()
-    begin, stop = spans.first.gather(1, numbers.queries), spans.after.gather(1, numbers.queries)  # (B, Q)
-    empty_row = (documents < 0).all(dim=1, keepdim=True)  # counts as real throughout
-    begin, stop = begin.masked_fill_(empty_row, 0), stop.masked_fill_(empty_row, length)
-    columns = torch.arange(begin.shape[1], device=documents.device)
-    if layout.look_ahead:
-        later = (columns + 1).expand_as(stop)
-        if layout.prefix and prefix is not None:
-            prefixes = spans_of(numbers, prefix)
-            at_begin = (prefixes.first == spans.first) | (prefixes.after == 0)
-            are_ranges = are_ranges & (at_begin & prefixes.whole)[:, 1:].all()
-            later = torch.where(numbers.queries > 0, later.maximum(prefixes.after.gather(1, numbers.queries)), later)
-        stop = stop.minimum(later)
-    if layout.window is not None:
-        begin, stop = begin.maximum(columns - layout.window + 1), stop.minimum(columns + layout.window)
-    if queries is None:
-        alone = stop <= begin  # a query that sees nothing sees itself
-        begin, stop = torch.where(alone, columns, begin), torch.where(alone, columns + 1, stop)
-    return KeyRanges(begin, stop) if bool(are_ranges) else None

@@ -5,7 +5,9 @@ A write to a matrix reaches no other one, by whatever way it is written: the sys
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,6 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._common.errors import in_bytes, value_error
+
+# Tokens of the longest row with a mask of T×T values. As bool it takes 4.3 GB; one of a million tokens would take 1 TB.
+LONGEST_ROW = 65_536
 # Bytes of the smallest matrix that is mapped. A map takes 20 µs, but each 64 kB of it that is read cost a page fault:
 # below this size, a copy is made and read in less time.
 _LEAST_MAPPED = 2**22
@@ -54,6 +60,20 @@ class _File:
         return None
 
 
+def check_matrix(name: str, shape: Sequence[int], fix: str, itemsize: int = 1) -> None:
+    """Raise if a mask of `shape` `(..., Q, K)` has more than 65,536² values for each row of the batch.
+
+    The other arguments are for the message: `name` of the mask, `fix` as the proposed solution, and `itemsize`, the
+    bytes of one value, for the size of the mask in memory.
+    """
+    if shape[-2] * shape[-1] > LONGEST_ROW**2:
+        raise value_error(
+            f"{name} has T×T values, so it is made for rows of at most {LONGEST_ROW:,} tokens",
+            got=f"rows of {max(shape[-2:]):,} tokens, a mask of {in_bytes(math.prod(shape) * itemsize)}",
+            fix=fix,
+        )
+
+
 @dataclass
 class _Kept:
     """The one file of a process, that of its longest rows, and the number of longer matrices that were copied since.
@@ -70,14 +90,15 @@ class _Kept:
 _kept = _Kept()
 
 
-def lower_triangle(*shape: int) -> NDArray[np.bool_]:
-    """Return one matrix `(..., T, T)` that is True at j <= i, in memory that nothing else writes to.
+def look_ahead_of_batch(rows: int, length: int) -> NDArray[np.bool_]:
+    """Return the look-ahead mask `(rows, 1, T, T)` of a batch: one matrix, in memory that nothing else writes to.
 
-    The dimensions before the last two have stride 0. The rows of a mapped matrix are less than 2T bytes apart. The file
-    takes up to 1.27 T**2 bytes of memory for the longest rows of the process, 340 MB at 16,385 tokens, which containers
-    count as shared memory.
+    The first two dimensions have stride 0. The rows of a mapped matrix are less than 2T bytes apart. The file takes up
+    to 1.27 T**2 bytes of memory for the longest rows of the process, 340 MB at 16,385 tokens, which containers count as
+    shared memory. No operation uses several cores, so that a forked worker can call it.
     """
-    length = shape[-1]
+    fix = f"look_ahead=False, if attention is causal without a mask; or max_length={LONGEST_ROW}"
+    check_matrix("look_ahead_mask", (length, length), fix)
     memory, stride = None, length
     if length**2 >= _LEAST_MAPPED:
         if _kept.may_grow and (_kept.file is None or _kept.file.side < length):
@@ -91,7 +112,7 @@ def lower_triangle(*shape: int) -> NDArray[np.bool_]:
             memory, stride = file.map(length), file.side
     if memory is None:
         memory, stride = _rows(length).copy(), length  # faster than np.tri
-    return np.ndarray(shape, np.bool_, memory, strides=(*(0,) * (len(shape) - 2), stride, 1))
+    return np.ndarray((rows, 1, length, length), np.bool_, memory, strides=(0, 0, stride, 1))
 
 
 def _rows(length: int) -> NDArray[np.bool_]:

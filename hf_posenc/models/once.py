@@ -339,10 +339,11 @@ class ComputedOnce:
         mask = torch.ones_like(ids) if mask is None else mask
         if not isinstance(mask, torch.Tensor) or mask.shape != ids.shape:
             raise _AsBefore("an attention_mask that is not (B, T)")
-        mask = mask.cpu()
-        if not torch.equal(mask == 1, mask != 0) or not mask.any():
+        # One copy, because each waits for an accelerator.
+        token_ids, is_one, is_set = torch.stack([ids.long(), (mask == 1).long(), (mask != 0).long()]).cpu().numpy()
+        if not np.array_equal(is_one, is_set) or not is_one.any():
             raise _AsBefore("an attention_mask of other values than 0 and 1, or without a token")
-        return ids.cpu().numpy().astype(np.int64), (mask == 1).numpy()
+        return token_ids, is_one == 1
 
     def _checked(self, mask: Any, position_ids: Any) -> Any:
         """Return `(B,)` bool: rows whose loss reads the output of the padding before their first token."""

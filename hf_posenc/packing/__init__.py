@@ -5,9 +5,9 @@ NumPy only, so that a plan is the same in a forked worker and on every rank.
 
 from .batch_plan import BatchPlan as BatchPlan
 from .document_lengths import checked_lengths as checked_lengths
-from .packed_rows import PackingPlan as PackingPlan
-from .packed_rows import TooLong as TooLong
-from .packed_rows import pack as pack
+from .packing_plan import PackingPlan as PackingPlan
+from .packing_plan import TooLong as TooLong
+from .packing_plan import pack as pack
 from .shapes import Cost as Cost
 from .shapes import best_shapes as best_shapes
 from .shapes import padded as padded

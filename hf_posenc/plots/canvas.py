@@ -296,7 +296,8 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
         `pathlib.Path` of the file.
 
     Raises:
-        ValueError: if the suffix is not .png or .svg, or the file cannot be written.
+        ValueError: if the suffix is not .png or .svg.
+        OSError: if the file cannot be written.
 
     Example:
         >>> import tempfile

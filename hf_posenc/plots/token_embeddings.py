@@ -335,7 +335,9 @@ def _places(names: Sequence[str], words: Sequence[str] | None) -> list[int]:
     missing = [word for word in words or () if word not in names]
     if missing:
         known = list(dict.fromkeys(names))
-        raise value_error("words must be tokens of the text", got=shorten(missing), fix=f"some of {shorten(known)}")
+        raise value_error(
+            "words must be tokens of the text", got=shorten(missing), fix=f"words={known[:1]}, of {shorten(known)}"
+        )
     return [place for place, name in enumerate(names) if not words or name in words]
 
 

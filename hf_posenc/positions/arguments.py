@@ -120,6 +120,11 @@ def without_values(tensor: torch.Tensor) -> bool:
     return torch.compiler.is_compiling() or tensor.is_meta or is_fake(tensor)
 
 
+def can_check_values(values: torch.Tensor) -> bool:
+    """Return True if the values can be read without waiting: a tensor on the CPU, and not in compiled code."""
+    return values.device.type == "cpu" and not without_values(values)
+
+
 def check_range(positions: NDArray[Any], name: str) -> None:
     """Raise if a number is infinite, NaN, or beyond 2**53 on either side, where float64 lacks some integers."""
     wrong = ~((positions >= -LARGEST_POSITION) & (positions <= LARGEST_POSITION)).astype(bool)
@@ -136,10 +141,10 @@ def check_range(positions: NDArray[Any], name: str) -> None:
 
 
 def check_tensor_range(positions: torch.Tensor, name: str) -> None:
-    """Raise as `check_range`, for a tensor. The values are copied to the CPU, so the call waits for an accelerator."""
+    """Raise as `check_range`, for a tensor on the CPU."""
     # Integers are compared as integers, since float64 would round them. uint64 beyond int64 becomes negative.
     is_real = positions.is_floating_point()
-    values = positions.to("cpu", torch.float64 if is_real else torch.int64)
+    values = positions.to(torch.float64 if is_real else torch.int64)
     smallest = 0 if positions.dtype == torch.uint64 else -LARGEST_POSITION
     if not bool(((values >= smallest) & (values <= LARGEST_POSITION)).all()):
         check_range(np.array(positions.tolist(), dtype=np.float64 if is_real else object), name)
@@ -169,9 +174,7 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
             got=f"{name} with requires_grad=True",
             fix=f"{name}.detach()",
         )
-    is_on_cpu = positions.device.type == "cpu"
-    if not without_values(positions) and (is_on_cpu or positions.dtype in (torch.uint64, *DTYPES)):
-        # Other integers on an accelerator are checked when their rows are computed, which saves one synchronization.
+    if can_check_values(positions):  # others are checked when their rows are computed, which reads them anyway
         check_tensor_range(positions, name)
     if positions.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch has few operations for them
         positions = positions.long()

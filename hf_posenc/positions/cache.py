@@ -99,7 +99,7 @@ def _table(
         positions = torch.arange(present, rows, dtype=torch.float64, device="cpu")
         new = exact_rows(positions, encoding.waves, dtype).to(device)
         table = new if cached is None else torch.cat([cached, new])
-    if type(table) is torch.Tensor:  # not a fake tensor
+    if not without_values(table):  # as a fake tensor is
         other_tables = [(other_key, rows) for other_key, rows in _tables[0].items() if other_key != key]
         _tables[0] = dict([*other_tables[-(_MAX_TABLES - 1) :], (key, table)])
     return table
@@ -115,7 +115,8 @@ def rows_at(
 
     Give `bound` if all positions are from 0 to `bound` - 1; otherwise (-1) their range is computed, which waits for an
     accelerator. `limit` is the first position that is not allowed, -1 if all are. Raise `ValueError` if a position is
-    not below `limit`, is not finite, or is beyond 2**53 in absolute value.
+    not below `limit`, is not finite, or is beyond 2**53 in absolute value. On an accelerator, a table of `limit` rows
+    is used without a look at the positions, if it is not much larger than their number.
     """
     if without_values(positions):
         return _traced_rows(positions, encoding, dtype, bound, limit, -1)
@@ -139,9 +140,9 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
 
 def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> torch.Tensor:
     """Compute the encodings `(..., D)` of any `positions` `(...)`, on their device, without the cache."""
-    check_tensor_range(positions, "positions")
-    exact = positions.detach().to("cpu", torch.float64)
-    return exact_rows(exact, encoding.waves, dtype).to(positions.device)
+    near = positions.detach().to("cpu")
+    check_tensor_range(near, "positions")
+    return exact_rows(near.double(), encoding.waves, dtype).to(positions.device)
 
 
 def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
@@ -166,6 +167,11 @@ def _table_for(
     """Return a cached table with the rows of all `positions`, or `None` if they should be computed without a table."""
     is_integer = not positions.is_floating_point()
     lowest, highest = 0.0, bound - 1.0
+    if is_integer and bound < 0 <= limit and positions.device.type != "cpu":
+        # Looking at the values would wait for the device. torch itself refuses an index that this table does not have.
+        table = _table(encoding, limit, dtype, positions.device, count=positions.numel())
+        if table is not None:
+            return table[:limit]
     if positions.numel() and (not is_integer or bound < 0):
         lowest, highest = torch.stack(positions.aminmax()).tolist()  # one synchronization, not two
     if 0 <= limit <= highest:

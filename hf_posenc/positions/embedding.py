@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import MutableMapping
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from .._common.calls import answers_tutorials
-from .._common.compat import has_forward_hooks
+from .._common.compat import has_forward_hooks, version_of
 from .._common.errors import shorten, type_error, value_error, warn
 from .alternatives import Kind, resolve_encoding
-from .arguments import Scale, check_out, without_values
+from .arguments import Scale, can_check_values, check_out, without_values
 from .conventions import Convention
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
 from .position_ids import check_mask, unchecked_position_ids
@@ -25,6 +27,8 @@ from .position_ids import check_mask, unchecked_position_ids
 # Warn above this ratio of the encoding's standard deviation to the embedding's, and of the embedding's to the
 # encoding's. At 5, the smaller one contributes 1/26 of a vector's variance.
 MAX_SPREAD = 5.0
+# Version of a table's weights, and the standard deviation of its embeddings, which an accelerator is waited for once.
+_spreads: MutableMapping[torch.Tensor, tuple[int, float]] = WeakTensorKeyDictionary()
 
 
 class PositionalEmbedding(nn.Module):
@@ -126,6 +130,7 @@ class PositionalEmbedding(nn.Module):
         *,
         position_ids: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
+        bound: int | None = None,
     ) -> torch.Tensor:
         r"""Return the embeddings of `input_ids` plus the encodings of their positions.
 
@@ -137,6 +142,7 @@ class PositionalEmbedding(nn.Module):
                 tokens of each row are counted from `encoding.first_position`.
             out (`torch.Tensor` `(B, T, D)`, *optional*): contiguous memory for the result, with the dtype and device of
                 the embedding. Not allowed if gradients are recorded.
+            bound (`int`, *optional*): a number larger than all `position_ids`, as in `SinusoidalPositionalEncoding`.
 
         Returns:
             `torch.Tensor` `(B, T, D)`, dtype and device of the embedding: `out` if it was given, otherwise new memory.
@@ -148,7 +154,7 @@ class PositionalEmbedding(nn.Module):
             TypeError: if the ids are not integers.
         """
         ids = self._checked_ids(input_ids)
-        keep, bound = None, None
+        keep = None
         if attention_mask is not None:
             keep = _checked_keep(attention_mask, ids)
             if position_ids is None:
@@ -170,7 +176,7 @@ class PositionalEmbedding(nn.Module):
             # Vectors at padding would leak into a mean over tokens (sentence-transformers #2569).
             # Overwrite instead of multiplying: 0 times infinity is NaN.
             is_plain = not result.requires_grad and result.is_contiguous()
-            if not (is_plain and _can_check_values(keep) and _can_check_values(result)):
+            if not (is_plain and can_check_values(keep) and can_check_values(result)):
                 return result.masked_fill_(~keep.unsqueeze(-1), 0.0)
             result.view(torch.uint8).numpy()[~keep.numpy()] = 0
         elif zero_row:
@@ -204,7 +210,7 @@ class PositionalEmbedding(nn.Module):
             )
         ids = input_ids if input_ids.dtype in (torch.int32, torch.int64) else input_ids.long()
         rows = self.num_embeddings
-        if _can_check_values(ids) and ids.numel() and (ids.numpy().min() < 0 or ids.numpy().max() >= rows):
+        if can_check_values(ids) and ids.numel() and (ids.numpy().min() < 0 or ids.numpy().max() >= rows):
             bad = (ids < 0) | (ids >= rows)
             row, column = bad.nonzero()[0].tolist()
             fix = f"an embedding of max(tokenizer.get_vocab().values()) + 1 rows, at least {int(ids.max()) + 1}"
@@ -229,7 +235,9 @@ class PositionalEmbedding(nn.Module):
         """Return True if all real tokens of a column have the position that the encoding counts for that column."""
         # One vector for each column is then added to all rows, and padding, which gets it too, is set to 0 afterwards.
         encoding = self.encoding
-        if not (_can_check_values(keep) and _can_check_values(position_ids) and self.zero_padding):
+        # NumPy reads the values: beside another program on the same cores, each small operation of torch takes
+        # milliseconds, until the threads of OpenMP have met.
+        if not (can_check_values(keep) and can_check_values(position_ids) and self.zero_padding):
             return False
         if type(encoding) is not SinusoidalPositionalEncoding or has_forward_hooks(encoding):
             return False
@@ -253,11 +261,19 @@ class PositionalEmbedding(nn.Module):
         # The constructor does not compare them, because a checkpoint may be loaded later.
         if without_values(embedded) or self._spread_seen:  # in this order: compiled graphs must not read the attribute
             return
-        vectors = embedded.detach() if keep is None else embedded.detach()[keep]
-        if vectors.numel() < 2:
+        weight = self.embedding.weight
+        version, spread = _spreads.get(weight, (-1, math.nan))
+        if version != version_of(weight):
+            x = embedded.detach().float()
+            real = torch.ones_like(x, dtype=torch.bool) if keep is None else keep.unsqueeze(-1).expand_as(x)
+            count = real.sum()
+            x = x - torch.where(real, x, 0.0).sum() / count
+            spread = float((torch.where(real, x, 0.0).square().sum() / (count - 1)).sqrt())
+        if math.isnan(spread):  # fewer than two numbers
             return
+        _spreads[weight] = version_of(weight), spread
         self._spread_seen = True
-        encoding, tokens = self.encoding.spread(), float(vectors.float().std()) * abs(self.encoding.factor)
+        encoding, tokens = self.encoding.spread(), spread * abs(self.encoding.factor)
         if encoding > MAX_SPREAD * tokens:
             warn(
                 f"the encoding's spread is over {MAX_SPREAD:g} times the embedding's: positions drown the tokens",
@@ -273,24 +289,17 @@ class PositionalEmbedding(nn.Module):
             )
 
 
-def _can_check_values(values: torch.Tensor) -> bool:
-    """Return True if the values can be read without waiting: a tensor on the CPU, and not in compiled code."""
-    # NumPy reads them: beside another program on the same cores, each small operation of torch takes milliseconds,
-    # until the threads of OpenMP have met.
-    return values.device.type == "cpu" and not without_values(values)
-
-
 def _counted(keep: torch.Tensor, first: int) -> torch.Tensor:
     """Return the position ids that count the tokens of `keep` `(B, T)` from `first`."""
-    if _can_check_values(keep):
+    if can_check_values(keep):
         return torch.from_numpy(unchecked_position_ids(keep.numpy(), first))
     return unchecked_position_ids(keep, first)
 
 
 def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """Return `attention_mask` as bool on the device of `ids`; raise if it is invalid or not of the shape of `ids`."""
-    values = isinstance(attention_mask, torch.Tensor) and _can_check_values(attention_mask)
-    keep: torch.Tensor = check_mask(attention_mask, values=values)
+    values = isinstance(attention_mask, torch.Tensor) and can_check_values(attention_mask)
+    keep: torch.Tensor = check_mask(attention_mask)
     if keep.shape != ids.shape:
         raise value_error(
             "attention_mask must have the shape of input_ids",

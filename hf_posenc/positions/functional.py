@@ -38,7 +38,8 @@ def sinusoidal_encoding(
     convention, such as 2 in "fairseq", is not added to them.
 
     The values are computed on the CPU for every device, so that all devices get the same bits and none needs float64.
-    The modules cache the rows that they have computed; this function does not.
+    So positions on an accelerator are waited for and copied, and the rows are copied back. The modules cache the rows
+    that they have computed; this function does not.
 
     Args:
         positions (`torch.Tensor` of any shape `(...)`, integer or float; also an array or a sequence): need not be

@@ -149,8 +149,9 @@ class PositionalEncoding(nn.Module):
 
         Raises:
             ValueError: if a shape does not fit, a position is beyond `max_length`, or T is larger than `max_length` and
-                no `position_ids` are given. In compiled code, only sinusoids and learned tables check `position_ids`,
-                and a learned table raises `IndexError`.
+                no `position_ids` are given. In compiled code and on an accelerator, only sinusoids and learned tables
+                check `position_ids`, and torch raises its own error for an index that a table does not have. There,
+                sinusoids with `max_length` may also refuse negative positions.
             TypeError: if `x` is not floating point.
         """
         check_input(x, self.d_model, type(self).__name__)
@@ -198,8 +199,8 @@ class PositionalEncoding(nn.Module):
             return -1
         if bound >= 0 and (limit < 0 or bound <= limit):
             return bound
-        is_free = is_integer and positions.device.type == "cpu"
-        if negative and limit < 0 and not is_free:
+        # On an accelerator, reading the values would wait for it; the tables of torch check indices there.
+        if positions.device.type != "cpu" or (negative and limit < 0 and not is_integer):
             return -1
         lowest, highest = torch.stack(positions.aminmax()).tolist()
         if lowest < 0 and not negative:

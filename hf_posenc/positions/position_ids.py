@@ -16,6 +16,7 @@ from .._common.constants import PaddingSide
 from .._common.errors import require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integer, as_integers
 from ..ragged import Ragged, run_indices
+from .arguments import can_check_values
 
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
 
@@ -33,7 +34,8 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
         padding and none.
 
     Raises:
-        ValueError: if the mask is not two-dimensional, or contains a value other than 0 and 1.
+        ValueError: if the mask is not two-dimensional, or contains a value other than 0 and 1. Values are checked on
+            the CPU only, because on an accelerator the check would wait for the device.
         TypeError: if it is neither a tensor nor an array.
 
     Example:
@@ -47,10 +49,10 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
     return unchecked_position_ids(keep, as_integer(start, "start", example=0))
 
 
-def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
+def check_mask(attention_mask: Any) -> Any:
     """Return `attention_mask`, a tensor or array `(B, T)`, as bool, True at real tokens; raise for any other.
 
-    `values=False` skips the check that all values are 0 or 1, because on an accelerator it would wait for the device.
+    Values other than 0 and 1 raise on the CPU only, because on an accelerator the check would wait for the device.
     """
     if not isinstance(attention_mask, (torch.Tensor, np.ndarray)):
         raise type_error(
@@ -68,11 +70,11 @@ def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
         )
     if attention_mask.dtype in (torch.bool, np.bool_):
         return attention_mask
-    if not values or torch.compiler.is_compiling():
-        return attention_mask == 1
     numbers = attention_mask
     if isinstance(attention_mask, torch.Tensor):
-        numbers = attention_mask.detach().cpu()
+        if not can_check_values(attention_mask):
+            return attention_mask == 1
+        numbers = attention_mask.detach()
         numbers = (numbers.float() if numbers.is_floating_point() else numbers).numpy()
     keep = numbers == 1
     wrong = ~(keep | (numbers == 0))
@@ -83,7 +85,7 @@ def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
             got=f"{numbers[row, column].item()} in row {row}, column {column}",
             fix="attention_mask == 0 for an additive mask, where 0 means a real token",
         )
-    return torch.from_numpy(keep).to(attention_mask.device) if isinstance(attention_mask, torch.Tensor) else keep
+    return torch.from_numpy(keep) if isinstance(attention_mask, torch.Tensor) else keep
 
 
 def position_ids_from_lengths(

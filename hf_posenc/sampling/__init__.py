@@ -6,7 +6,7 @@
 from .arrow_batches import with_arrow_batches as with_arrow_batches
 from .lengths import lengths_of as lengths_of
 from .mixed import mix_datasets as mix_datasets
-from .packed import pack_dataset as pack_dataset
+from .packed_dataset import pack_dataset as pack_dataset
 from .pad_to_shapes import PadToShapes as PadToShapes
 from .sampler import TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from .stream import stream_batches as stream_batches

@@ -31,9 +31,8 @@ from .fast_support import (
     probes,
     probes_of_neighbors,
     supported_model,
-    types_in,
 )
-from .rust import TokenizersBackend, is_from_rust
+from .rust import TokenizersBackend, is_from_rust, normalize, steps_in
 
 BackendName = Literal["auto", "tokenizers", "nanotoken", "gigatoken"]
 
@@ -41,8 +40,8 @@ BackendName = Literal["auto", "tokenizers", "nanotoken", "gigatoken"]
 _LONGEST_COMPARED = 100_000
 # Number of texts after which the share of those that were encoded with `tokenizers` is logged.
 _LOGGED_AFTER = 10_000
-# Normalizers that only change the case of printable ASCII characters; the others are parts of a dict, or none.
-_LOWERS = {"BertNormalizer", "Lowercase", "NFC", "NFD", "StripAccents", "Sequence", "None"}
+# Normalizers that only change the case of printable ASCII characters.
+_LOWERS = {"BertNormalizer", "Lowercase", "NFC", "NFD", "StripAccents"}
 
 _log = logging.getLogger(__name__)
 
@@ -75,15 +74,14 @@ class FastBackend:
         self.rust = self._reference.rust
         tokens = content["added_tokens"]
         contents = {token["content"] for token in tokens}
-        contents |= {self._normalize(token["content"]) for token in tokens if token["normalized"]}
+        contents |= {normalize(self.rust, token["content"]) for token in tokens if token["normalized"]}
         if "" in contents:  # nanotoken would find it without end; `tokenizers` panics
             raise Unsupported("an added token that its normalizer makes empty")
         pattern = "|".join(map(re.escape, sorted(contents)))
         self._added = re.compile(pattern) if pattern else None
         self._is_bpe = content["model"]["type"] == "BPE"
-        self._has_nfc = self._is_bpe and "NFC" in types_in(content["normalizer"])
-        # True if the normalizer only changes the case of ASCII characters, and maybe replaces line feeds by spaces.
-        self._only_lowers = _LOWERS.issuperset(types_in(content["normalizer"]))
+        self._normalizers = {step["type"] for step in steps_in(content["normalizer"])}
+        self._has_nfc = self._is_bpe and "NFC" in self._normalizers
         # `_slow` finds texts that `tokenizers` encodes, because the fast library would return other ids.
         self._slow = None
         if self._has_nfc and not all(unicodedata.is_normalized("NFC", form) for form in contents):
@@ -165,20 +163,16 @@ class FastBackend:
                 return True
             # gigatoken composes characters before it searches for added tokens; `tokenizers` also searches before.
             if self._has_nfc and self._added and not unicodedata.is_normalized("NFC", text):
-                return any(map(self._added.search, (text, self._normalize(text))))
+                return any(map(self._added.search, (text, normalize(self.rust, text))))
         if self._slow is None:
             return False
         forms = {text}
-        if self._reference.rust.normalizer is not None:
+        if self._normalizers:
             lowered = text.lower()
-            line = lowered.replace("\n", " ")
-            is_known = self._only_lowers and text.isascii() and line.isprintable()
-            forms |= {lowered, line} if is_known else {self._normalize(text)}  # the normalizer itself is slow
+            line = lowered.replace("\n", " ")  # as BERT's normalizer replaces it
+            is_known = self._normalizers <= _LOWERS and text.isascii() and line.isprintable()
+            forms |= {lowered, line} if is_known else {normalize(self.rust, text)}  # the normalizer itself is slow
         return any(map(self._slow.search, forms))
-
-    def _normalize(self, text: str) -> str:
-        normalizer = self._reference.rust.normalizer
-        return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def _start(self) -> None:
         self._encode = self._load(self._text)

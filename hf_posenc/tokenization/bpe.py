@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._common.errors import require_one_of, shorten, type_error, value_error
 from .._common.integers import as_integer
-from .merges import checked_texts, pre_tokenizer
+from . import rust
+from .merges import checked_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -73,7 +74,6 @@ def train_bpe(
         >>> tokenizer.decode(tokenizer("Ünsäglich 🚲")["input_ids"], skip_special_tokens=True)
         'Ünsäglich 🚲'
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     roles = _checked_roles(special_tokens, byte_level)
@@ -81,26 +81,30 @@ def train_bpe(
     rows = checked_texts(texts)
     as_integer(vocab_size, "vocab_size", minimum=1, example=8_000)
     as_integer(min_frequency, "min_frequency", minimum=1, example=2)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if byte_level else []
-    _check_room(vocab_size, len(reserved), len(alphabet), "bytes")
-
-    rust = Tokenizer(models.BPE(unk_token=roles.get("unk_token")))
-    rust.pre_tokenizer = pre_tokenizer(byte_level)
-    rust.decoder = decoders.ByteLevel() if byte_level else decoders.Metaspace()
-    trainer = trainers.BpeTrainer(
+    _check_room(vocab_size, len(reserved), 256 if byte_level else 0, "bytes")
+    raw = rust.untrained_bpe(byte_level, roles.get("unk_token"))
+    rust.train(
+        raw,
+        rows,
+        len(texts) if isinstance(texts, Sized) else None,
+        byte_level=byte_level,
         vocab_size=vocab_size,
         min_frequency=min_frequency,
         special_tokens=reserved,
-        initial_alphabet=alphabet,
         show_progress=sys.stderr is not None and sys.stderr.isatty() if progress is None else progress,
     )
-    rust.train_from_iterator(rows, trainer, length=len(texts) if isinstance(texts, Sized) else None)
     if not byte_level:  # the trainer keeps every character, even if vocab_size is smaller
-        characters = sum(len(token) == 1 for token in set(rust.get_vocab()).difference(reserved))
+        characters = sum(len(token) == 1 for token in rust.vocabulary_of(raw).keys() - {*reserved})
         _check_room(vocab_size, len(reserved), characters, "characters")
-    rust.post_processor = _template(rust, roles)
+    opening = roles.get("cls_token") or roles.get("bos_token")
+    closing = roles.get("sep_token") or roles.get("eos_token")
+    second = 1 if "sep_token" in roles else 0
+    if around := list(filter(None, dict.fromkeys((opening, closing)))):
+        single = [opening, "$A:0", closing]
+        pair = [*single, f"$B:{second}", closing and f"{closing}:{second}"]
+        rust.add_template(raw, list(filter(None, single)), list(filter(None, pair)), around)
     return PreTrainedTokenizerFast(
-        tokenizer_object=rust,
+        tokenizer_object=raw,
         model_input_names=["input_ids", *["token_type_ids"] * ("sep_token" in roles), "attention_mask"],
         clean_up_tokenization_spaces=False,  # it would remove the space from "a ."
         **({} if model_max_length is None else {"model_max_length": model_max_length}),
@@ -155,22 +159,3 @@ def _check_room(vocab_size: int, reserved: int, alphabet: int, of_what: str) -> 
     if vocab_size < minimum:
         rule = f"vocab_size must be enough for {reserved} special tokens and {alphabet} {of_what}, {minimum} in all"
         raise value_error(rule, got=vocab_size, fix=f"vocab_size={max(8_000, 2 * minimum)}")
-
-
-def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
-    """Return the post-processor that adds special tokens to a text, for a tokenizer `rust` that contains them."""
-    from tokenizers import processors
-
-    opening = roles.get("cls_token") or roles.get("bos_token")
-    closing = roles.get("sep_token") or roles.get("eos_token")
-    around = [token for token in (opening, closing) if token is not None]
-    if not around:
-        return None
-    second = 1 if "sep_token" in roles else 0
-    single = [opening, "$A:0", closing]
-    pair = [opening, "$A:0", closing, f"$B:{second}", closing and f"{closing}:{second}"]
-    return processors.TemplateProcessing(
-        single=[piece for piece in single if piece is not None],
-        pair=[piece for piece in pair if piece is not None],
-        special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys(around)],
-    )

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from .._common.errors import lone_surrogate, shorten, value_error
-from ..documents import Documents, Limits, window_offsets
+from ..documents import Documents, Limits
 from .rust import ragged_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Text = str | Sequence[str]
+_Row: TypeAlias = dict[str, list[int]]
 
 
 class CallEncoder:
@@ -32,14 +34,12 @@ class CallEncoder:
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        limits: Limits,
         special: int,
         add_special_tokens: bool,
         is_split_into_words: bool,
         targets: bool,
     ) -> None:
         self.tokenizer = tokenizer
-        self.limits = limits
         self.special = special
         self.add_special_tokens = add_special_tokens
         self.is_split_into_words = is_split_into_words
@@ -47,10 +47,9 @@ class CallEncoder:
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self._lock = threading.Lock()  # a call sets attributes of the tokenizer
 
-    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> Documents:
+    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None, limits: Limits) -> Documents:
         """Tokenize a batch of texts or pairs with one call of the tokenizer for each, and return `Documents`."""
-        ids: list[list[int]] = []
-        types: list[list[int]] = []
+        made: list[_Row] = []
         sample: list[int] = []
         truncated = 0
         # With four threads and no lock, 292 of 1,200 batches had other lengths.
@@ -58,21 +57,18 @@ class CallEncoder:
             for index, text in enumerate(texts):
                 pair = None if pairs is None else pairs[index]
                 check_surrogates(index, (text, pair))
-                rows = [self._call(text, pair, truncation="do_not_truncate", max_length=None)]
-                limit, whole = self.limits.max_length, len(rows[0]["input_ids"])
-                if limit is not None and self.limits.truncates and whole > limit:
-                    if not self.limits.overflow:
-                        rows = [self._call(text, pair, truncation=self.limits.truncation, max_length=limit)]
-                        truncated += 1
-                    elif self.tokenizer.is_fast:
-                        rows = self._overflowing_rows(text, pair)
+                rows = self._call(text, pair, Limits())
+                limit, whole = limits.max_length, len(rows[0]["input_ids"])
+                if limit is not None and limits.truncates and whole > limit:
+                    truncated += not limits.overflow
+                    if limits.overflow and not self.tokenizer.is_fast:
+                        rows = self._windows(index, text, pair, replace(limits, max_length=limit - self.special))
                     else:
-                        rows = self._windows(index, text, pair, limit - self.special)
+                        rows = self._call(text, pair, limits)
                     longest = max(len(row["input_ids"]) for row in rows)
                     if longest == whole:
                         raise value_error(
-                            f"row {index} cannot be truncated to {limit} tokens with "
-                            f"truncation={self.limits.truncation!r}",
+                            f"row {index} cannot be truncated to {limit} tokens with truncation={limits.truncation!r}",
                             got=f"{whole} tokens" + (" and no second text" if pair is None else ""),
                             fix='truncation="longest_first", or a larger max_length',
                         )
@@ -83,17 +79,17 @@ class CallEncoder:
                             fix="tokenizer.backend_tokenizer.post_processor = TemplateProcessing(...), a single one "
                             "with all special tokens",
                         )
-                for row in rows:
-                    ids.append(list(row["input_ids"]))
-                    types.append(list(row.get("token_type_ids") or [0] * len(row["input_ids"])))
-                    sample.append(index)
-        columns = {"input_ids": ragged_ids(ids)}
+                made += rows
+                sample += [index] * len(rows)
+        columns = {"input_ids": ragged_ids([row["input_ids"] for row in made])}
         if self._has_types:
+            types = [row.get("token_type_ids") or [0] * len(row["input_ids"]) for row in made]
             columns["token_type_ids"] = ragged_ids(types)
         is_cut = truncated > 0 or len(sample) > len(texts)
         return Documents(columns, np.asarray(sample, dtype=np.int64), truncated, places_unknown=is_cut)
 
-    def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
+    def _call(self, text: Text, pair: Text | None, limits: Limits) -> list[_Row]:
+        """Call the tokenizer on a text or pair, and return its row, or several of one that is too long."""
         # An empty list of words is no text for a slow tokenizer; an empty word has no tokens.
         arguments: list[Any] = [
             part if part is None or not self.is_split_into_words else list(part) or [""] for part in (text, pair)
@@ -107,30 +103,20 @@ class CallEncoder:
             **dict(zip(names, arguments, strict=True)),
             add_special_tokens=self.add_special_tokens,
             is_split_into_words=self.is_split_into_words,
+            truncation=limits.truncation if limits.truncates else "do_not_truncate",
+            max_length=limits.max_length,
+            stride=limits.stride,
+            return_overflowing_tokens=limits.overflow,
             return_attention_mask=False,
             return_token_type_ids=self._has_types,
             verbose=False,
-            **settings,
         )
-        if is_batch and not settings.get("return_overflowing_tokens"):
-            return {name: rows[0] for name, rows in row.items()}
-        return dict(row)
+        columns = {name: row[name] for name in ("input_ids", "token_type_ids") if name in row}
+        if not is_batch and not limits.overflow:
+            return [columns]
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
-    def _overflowing_rows(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
-        """Call a fast tokenizer to split a text or pair that is too long for one row."""
-        limits = self.limits
-        several = self._call(
-            text,
-            pair,
-            truncation=limits.truncation,
-            max_length=limits.max_length,
-            stride=limits.stride,
-            return_overflowing_tokens=True,
-        )
-        names = [name for name in ("input_ids", "token_type_ids") if name in several]
-        return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
-
-    def _windows(self, index: int, text: Text, pair: Text | None, window: int) -> list[dict[str, list[int]]]:
+    def _windows(self, index: int, text: Text, pair: Text | None, limits: Limits) -> list[_Row]:
         """Split a text that is too long for one row, because a slow tokenizer does not split texts."""
         if pair is not None:
             raise value_error(
@@ -144,16 +130,17 @@ class CallEncoder:
             is_split_into_words=self.is_split_into_words,
             verbose=False,
         )["input_ids"]
-        rows = []
-        for start, stop in window_offsets(len(bare), window, self.limits.stride, self.tokenizer.truncation_side):
-            row = {"input_ids": bare[start:stop]}
-            if self.add_special_tokens:
-                row = {
-                    "input_ids": self.tokenizer.build_inputs_with_special_tokens(bare[start:stop]),
-                    "token_type_ids": self.tokenizer.create_token_type_ids_from_sequences(bare[start:stop]),
-                }
-            rows.append(row)
-        return rows
+        whole = Documents({"input_ids": ragged_ids([bare])}, np.zeros(1, np.int64))
+        rows = [ids.tolist() for ids in whole.truncate(limits, side=self.tokenizer.truncation_side).ids]
+        if not self.add_special_tokens:
+            return [{"input_ids": ids} for ids in rows]
+        return [
+            {
+                "input_ids": self.tokenizer.build_inputs_with_special_tokens(ids),
+                "token_type_ids": self.tokenizer.create_token_type_ids_from_sequences(ids),
+            }
+            for ids in rows
+        ]
 
 
 def check_surrogates(index: int, value: object) -> None:

@@ -6,22 +6,21 @@ tokens. For other tokenizers see `call_encoder`.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.compat import has_own_call, switch_mode
+from .._common.compat import switch_mode
 from .._common.errors import value_error
-from ..documents import Documents, Limits
+from ..documents import Documents, Limits, Parts, kept_parts
 from ..ragged import Ragged, lock_free_cache, run_indices
 from .backends import Backend, BackendName, DifferentIds, choose_backend
 from .call_encoder import CallEncoder, Text, check_surrogates
 from .pieces import LONG_TEXT, Pieces
 from .rust import TokenizersBackend, is_from_rust, to_json
-from .template import Template, has_template, post_processor
+from .template import Template, templates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -76,18 +75,15 @@ class Encoder:
             switch_mode(tokenizer, targets=True)
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.backend: Backend | None = None
-        if calls_only_rust(tokenizer):
+        self._templates = templates(tokenizer, add_special_tokens=add_special_tokens)
+        if self._templates:
             self.backend = choose_backend(
-                to_json(tokenizer.backend_tokenizer),
+                to_json(tokenizer),
                 backend,
                 split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),
                 is_split_into_words=is_split_into_words,
                 word_ids=word_ids,
             )
-            processor = post_processor(self.backend.rust)
-            self._templates = [
-                Template.of(processor, pair=pair, add_special_tokens=add_special_tokens) for pair in (False, True)
-            ]
             self._special = [template.special for template in self._templates]
         else:
             reason = f"{type(tokenizer).__name__}(...) takes steps of its own, in Python"
@@ -100,33 +96,24 @@ class Encoder:
                 int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0
                 for pair in (False, True)
             ]
-            self._calls = CallEncoder(
-                tokenizer, self.limits, self._special[False], add_special_tokens, is_split_into_words, targets
-            )
+            self._calls = CallEncoder(tokenizer, self._special[False], add_special_tokens, is_split_into_words, targets)
 
-    def tokenize(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> Documents:
-        r"""Tokenize and truncate a batch of texts or pairs, and return `Documents`."""
-        self.limits.check_special_tokens(self._special[pairs is not None])
+    def tokenize(
+        self, texts: Sequence[Text], pairs: Sequence[Text] | None = None, *, limits: Limits | None = None
+    ) -> Documents:
+        r"""Tokenize and truncate a batch of texts or pairs, and return `Documents`; `limits` replace the encoder's."""
+        limits = limits or self.limits
+        limits.check_special_tokens(self._special[pairs is not None])
         if self.backend is None:
-            return self._calls.tokenize(texts, pairs)
+            return self._calls.tokenize(texts, pairs, limits)
         sources = [texts] if pairs is None else [texts, pairs]
-        columns = [self._columns(self.backend, source, shorten=pairs is None) for source in sources]
+        columns = [self._columns(self.backend, source, limits, shorten=pairs is None) for source in sources]
         template, side = self._templates[pairs is not None], self.tokenizer.truncation_side
-        return make_rows(columns, template, self.limits, side=side, types=self._has_types)
+        return make_rows(columns, template, limits, side=side, types=self._has_types)
 
-    def without_limits(self) -> Encoder:
-        """Return an encoder of the same texts that does not truncate."""
-        encoder = copy.copy(self)
-        encoder.limits = Limits()
-        if self.backend is None:
-            encoder._calls = copy.copy(self._calls)
-            encoder._calls.limits = Limits()
-        return encoder
-
-    def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
+    def _columns(self, backend: Backend, texts: Sequence[Text], limits: Limits, *, shorten: bool) -> dict[str, Ragged]:
         """Return the column `input_ids` of texts, without special tokens, and the column `word_ids` if it is needed."""
         # If `shorten` is True, the end of a very long text may be left out, because truncation would remove its tokens.
-        limits = self.limits
         is_cut = shorten and limits.truncates and not limits.overflow and self.tokenizer.truncation_side == "right"
         try:
             is_long = max(map(len, texts), default=0) > LONG_TEXT and self._pieces.reason is None
@@ -157,12 +144,10 @@ class Encoder:
 
 def calls_only_rust(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return True if calling `tokenizer` only runs its Rust tokenizer; a few model families add steps in Python."""
-    return bool(tokenizer.is_fast) and not has_own_call(tokenizer) and has_template(tokenizer.backend_tokenizer)
+    return bool(templates(tokenizer))
 
 
-# ------------------------------------------------------- truncation and special tokens, for the whole batch in NumPy
-
-Lengths = NDArray[np.int64]
+# ---------------------------------------------------------------------- special tokens, for the whole batch in NumPy
 
 
 def make_rows(
@@ -186,13 +171,13 @@ def make_rows(
         array([[101,   7,   8, 102],
                [101,   5, 102,   0]])
     """
-    parts = _truncate([text["input_ids"].lengths for text in texts], limits, template.special, side)
+    parts = kept_parts([text["input_ids"].lengths for text in texts], limits, special=template.special, side=side)
     row_lengths = sum(parts.lengths[1:], parts.lengths[0] + template.special)
     if len(template.ids) == 1:  # rows are texts, without special tokens
         piece_lengths = row_lengths
         columns = {name: Ragged(parts.of(0, column), row_lengths) for name, column in texts[0].items()}
     else:
-        tokens, lengths = np.empty((2, len(parts.sample), len(template.ids)), np.int64)
+        tokens, lengths = np.empty((2, len(parts.given_row), len(template.ids)), np.int64)
         tokens[:], lengths[:] = template.ids, 1
         for piece, of_text in zip(template.texts, parts.lengths, strict=True):
             lengths[:, piece] = of_text
@@ -210,131 +195,23 @@ def make_rows(
         columns["token_type_ids"] = Ragged(_token_types(template, parts, piece_lengths, count), row_lengths)
     places = None
     if parts.starts:  # of each piece: its tokens before truncation, and the place of the first that is left
-        whole, starts = np.ones((2, len(parts.sample), len(template.ids)), np.int64)
+        whole, starts = np.ones((2, len(parts.given_row), len(template.ids)), np.int64)
         starts[:] = 0
         for text, piece in enumerate(template.texts):
-            whole[:, piece] = texts[text]["input_ids"].lengths[parts.sample]
+            whole[:, piece] = texts[text]["input_ids"].lengths[parts.given_row]
             starts[:, piece] = parts.starts[text]
         begins = np.cumsum(whole, axis=1) - whole + starts
         places = Ragged(run_indices(begins.ravel(), piece_lengths), row_lengths)
-    return Documents(columns, parts.sample, parts.truncated, places=places)
+    return Documents(columns, parts.given_row, parts.truncated, places=places)
 
 
-def _token_types(template: Template, parts: _Parts, lengths: Lengths, count: int) -> NDArray[np.int64]:
+def _token_types(template: Template, parts: Parts, lengths: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Return the token types of `count` tokens; `lengths` are those of the pieces of all rows."""
     later_windows = parts.windows and not template.types_windows
     if not later_windows and not np.count_nonzero(template.types):
         return np.zeros(count, np.int64)
-    kinds = np.empty((len(parts.sample), len(template.types)), np.int64)
+    kinds = np.empty((len(parts.given_row), len(template.types)), np.int64)
     kinds[:] = template.types
     for text, piece in enumerate(template.texts if later_windows else ()):
         kinds[parts.windows[text] > 0, piece] = text
     return kinds.ravel().repeat(lengths)
-
-
-class _Parts(NamedTuple):
-    """Range of tokens that each row contains of its text, or of both texts of its pair; made by `_truncate`.
-
-    Each array has one value per row. Each list has one array for single texts, and two arrays for pairs: one for the
-    first and one for the second texts.
-
-    Args:
-        starts (list): index of the range's first token in its text. The list is empty if no text is too long.
-        lengths (list): number of tokens in the range.
-        windows (list): number of the range in its text, counted from 0. The list is empty if no text was split.
-        sample (array): index of the row's text or pair.
-        truncated (`int`): number of texts that lost tokens.
-        in_order (`bool`): True if the rows contain each token of the texts once and in order.
-    """
-
-    starts: list[Lengths]
-    lengths: list[Lengths]
-    windows: list[Lengths]
-    sample: Lengths
-    truncated: int
-    in_order: bool
-
-    def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
-        """Return the values of `column`, of the first or second texts, at the tokens of the rows, row after row."""
-        if self.in_order:
-            return column.values
-        starts = self.starts[text] + column.offsets[self.sample]
-        return column.values[run_indices(starts, self.lengths[text])]
-
-
-def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
-    """Return the range of tokens that each row contains, so that no row exceeds the limit."""
-    sample = np.arange(len(lengths[0]))
-    parts = _Parts([], lengths, [], sample, 0, in_order=True)
-    if limits.max_length is None or not limits.truncates:
-        return parts
-    total = lengths[0] if len(lengths) == 1 else lengths[0] + lengths[1]
-    too_long = total > limits.max_length - special
-    if not np.count_nonzero(too_long):
-        return parts
-    kept = _kept(lengths, too_long, limits, special)
-    if not limits.overflow:
-        starts = [length - part if side == "left" else 0 * part for length, part in zip(lengths, kept, strict=True)]
-        return _Parts(starts, kept, [], sample, int(np.count_nonzero(too_long)), in_order=False)
-    # A text is split into windows of `kept` tokens; consecutive windows share `stride` tokens.
-    steps = [np.maximum(part - limits.stride, 1) for part in kept]
-    counts = [1 - (part - length) // step for length, part, step in zip(lengths, kept, steps, strict=True)]
-    sample, windows = _windows_of_rows(counts)
-    starts, sizes = [], []
-    for length, part, step, window in zip(lengths, kept, steps, windows, strict=False):
-        # `offset`: tokens before this window, counted from the start of the text, or from its end if side is "left".
-        offset, stop = window * step[sample], length[sample]
-        size = np.minimum(part[sample], stop - offset)
-        starts.append(stop - offset - size if side == "left" else offset)
-        sizes.append(size)
-    in_order = len(lengths) == 1 and side == "right" and not limits.stride
-    return _Parts(starts, sizes, windows, sample, 0, in_order)
-
-
-def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
-    """Return for each row the index of its text or pair, and the numbers of the windows that it contains."""
-    # A pair gives one row for each combination of windows of its two texts, in the order of `tokenizers`: for 2 and 3
-    # windows (0, 0), (1, 0), (1, 1), (1, 2), (0, 1) and (0, 2).
-    second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
-    rows = counts[0] * second
-    sample = np.repeat(np.arange(len(rows)), rows)
-    rows, second = rows[sample], second[sample]
-    row = np.arange(len(sample)) - np.searchsorted(sample, sample)
-    cell = np.where(row == 0, 0, row + second - 1)
-    cell = np.where(cell < rows, cell, cell - rows + 1)
-    return sample, [cell // second, cell % second]
-
-
-def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
-    """Return the number of tokens of each text after truncation: one array (B,) for texts, two for pairs."""
-    assert limits.max_length is not None
-    limit = limits.max_length - special
-    first, second = lengths[0], lengths[-1]
-    # The longer text loses tokens first, and then both, as in `tokenizers`. Of an odd number the longer text, or the
-    # second of two equal ones, keeps one token more.
-    if limits.truncation == "longest_first" and len(lengths) == 2:
-        short, long = np.minimum(first, second), np.maximum(first, second)
-        long = np.maximum(short, limit - short)
-        halved = short + long > limit
-        short, long = np.where(halved, limit // 2, short), np.where(halved, limit - limit // 2, long)
-        kept = [np.where(first <= second, short, long), np.where(first <= second, long, short)]
-    elif limits.truncation == "only_second":
-        kept = [first, limit - first] if len(lengths) == 2 else [np.zeros_like(first)]  # raises below
-    else:
-        kept = [limit - second, second] if len(lengths) == 2 else [np.full_like(first, limit)]
-    kept = [np.where(too_long, part, length) for part, length in zip(kept, lengths, strict=True)]
-    smallest = limits.stride + 1 if limits.overflow else 0 if limits.truncation == "longest_first" else 1
-    refused = np.any([part < np.minimum(length, smallest) for part, length in zip(kept, lengths, strict=True)], axis=0)
-    if refused.any():
-        row = int(refused.argmax())
-        counts = " and ".join(str(int(length[row])) for length in lengths)
-        stride = f" and stride={limits.stride}" if limits.overflow and limits.stride else ""
-        raise value_error(
-            f"row {row} cannot be truncated to {limits.max_length} tokens with "
-            f"truncation={limits.truncation!r}{stride}",
-            got=f"{counts} tokens" + ("" if len(lengths) == 2 else " and no second text"),
-            fix="a larger max_length"
-            if limits.truncation == "longest_first"
-            else 'truncation="longest_first", or a larger max_length',
-        )
-    return kept

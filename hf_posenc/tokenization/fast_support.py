@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .rust import sharing_tokens
+from .rust import sharing_tokens, steps_in
 
 # Characters, and ranges of them, that gigatoken and `tokenizers` treat by different versions of Unicode: those of
 # Unicode 17, which `tokenizers` counts as unassigned, and marks that NFC reorders or composes in gigatoken only.
@@ -51,7 +51,7 @@ def supported_model(content: dict[str, Any]) -> str:
         raise Unsupported(f"a {kind} model")
     if model.get("dropout"):
         raise Unsupported(f"dropout={model['dropout']}")
-    normalizers = _COMPATIBILITY & set(types_in(content["normalizer"]))
+    normalizers = _COMPATIBILITY & {step["type"] for step in steps_in(content["normalizer"])}
     if normalizers:
         raise Unsupported(f"a normalizer of type {normalizers.pop()}")
     if kind == "BPE":
@@ -88,17 +88,6 @@ def compete_for_spaces(tokens: Sequence[Mapping[str, Any]], contents: Iterable[s
     left, right = any(token["lstrip"] for token in tokens), any(token["rstrip"] for token in tokens)
     starts, ends = (any(content[at].isspace() for content in contents) for at in (0, -1))
     return (left and (right or ends)) or (right and starts)
-
-
-def types_in(part: Any) -> Iterator[str]:
-    """Yield the type of a component of a `tokenizer.json`, such as a normalizer, and of all parts inside it."""
-    if isinstance(part, dict):
-        yield str(part.get("type"))
-        for value in part.values():
-            yield from types_in(value)
-    elif isinstance(part, list):
-        for value in part:
-            yield from types_in(value)
 
 
 _HOSTILE = (

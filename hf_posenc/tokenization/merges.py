@@ -10,16 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._common.errors import require_one_split, shorten, type_error, value_error
 from .._common.integers import as_integer
+from . import rust
 from .call_encoder import check_surrogates
-from .rust import copy_of, to_json
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerBase
 
 Symbols = tuple[str, ...]
 Pair = tuple[str, str]
@@ -98,8 +94,8 @@ def bpe_merges(
            after   low ×1   Ġ low ×2   Ġ low e r ×1
     """
     num_merges = as_integer(num_merges, "num_merges", minimum=0, example=10)
-    cut = pre_tokenizer(byte_level)
-    counts = Counter(word for text in checked_texts(texts) for word, _ in cut.pre_tokenize_str(text))
+    splitter = rust.untrained_bpe(byte_level)
+    counts = Counter(word for text in checked_texts(texts) for word in rust.split_words(splitter, text))
     return _rounds(counts, num_merges, min_frequency)
 
 
@@ -121,7 +117,7 @@ def _rounds(counts: Counter[str], num_merges: int, min_frequency: int) -> Iterat
         yield MergeStep(number, pair, count, token, tuple(ranked[:_MOST_SHOWN]), tuple(before), tuple(words))
 
 
-def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> list[list[Symbols]]:
+def bpe_stages(tokenizer: rust.FastTokenizer, text: str) -> list[list[Symbols]]:
     r"""Return the stages of encoding each word of a text: first its characters, then its symbols after each merge.
 
     Example:
@@ -132,10 +128,8 @@ def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> lis
         s l o w → s lo w → s low
         Ġ l o w e r → Ġ lo w e r → Ġ low e r
     """
-    rust: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    model: dict[str, Any] = (
-        json.loads(to_json(copy_of(rust, rust.get_vocab())))["model"] if hasattr(rust, "to_str") else {}
-    )
+    is_rust = isinstance(rust.part_of(tokenizer), rust.RustTokenizer)
+    model: dict[str, Any] = json.loads(rust.to_json(rust.copy_of(tokenizer)))["model"] if is_rust else {}
     if model.get("type") != "BPE":
         raise type_error(
             "only a BPE has merges",
@@ -145,11 +139,7 @@ def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> lis
     # Older files write a merge as one string with a space between the halves.
     halves = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
     rank: dict[Pair, int] = {(left, right): i for i, (left, right) in enumerate(halves)}
-    text = rust.normalizer.normalize_str(text) if rust.normalizer is not None else text
-    words = (
-        [word for word, _ in rust.pre_tokenizer.pre_tokenize_str(text)] if rust.pre_tokenizer is not None else [text]
-    )
-    return [list(_stages(tuple(word), rank)) for word in words]
+    return [list(_stages(tuple(word), rank)) for word in rust.split_words(tokenizer, text)]
 
 
 def _stages(symbols: Symbols, rank: Mapping[Pair, int]) -> Iterator[Symbols]:
@@ -169,17 +159,6 @@ def _merged(symbols: Symbols, pair: Pair) -> Symbols:
         else:
             out.append(symbol)
     return tuple(out)
-
-
-def pre_tokenizer(byte_level: bool) -> Any:
-    """Return the pre-tokenizer of `train_bpe`, which splits a text into words; merges never cross a word boundary.
-
-    With `byte_level` it splits like the pre-tokenizer of GPT-2, otherwise at spaces.
-    """
-    from tokenizers import pre_tokenizers
-
-    # add_prefix_space=True would add a space before the text that decoding does not remove.
-    return pre_tokenizers.ByteLevel(add_prefix_space=False) if byte_level else pre_tokenizers.Metaspace()
 
 
 def checked_texts(texts: Iterable[str]) -> Iterator[str]:

@@ -7,17 +7,14 @@ tried on the characters around it: their tokens must be the same with and withou
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..ragged import Ragged
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as RustTokenizer
+from . import rust
 
 # A longer text is tokenized in pieces of at least so many characters.
 LONG_TEXT = 1 << 16
@@ -46,7 +43,6 @@ _NORMALIZERS = {"BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nm
 _NORMALIZERS |= {"Strip", "StripAccents"}
 _PRE_TOKENIZERS = {"BertPreTokenizer", "CharDelimiterSplit", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"}
 _REWRITE_SPACES = {"ByteLevel", "Metaspace"}  # pre-tokenizers, too, but regular expressions must not come after them
-_MODELS = {"BPE", "Unigram", "WordLevel", "WordPiece"}
 # Regular expressions of GPT-2, GPT-4, GPT-4o, Qwen, DeepSeek and CLIP. No alternative matches across one of the cuts,
 # whatever surrounds them: in a match, letters and digits come after spaces and punctuation, and line feeds come last.
 _CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
@@ -73,7 +69,7 @@ class Pieces:
     characters, this is the one before "said".
 
     Args:
-        rust (`tokenizers.Tokenizer`): the tokenizer, without truncation and padding.
+        tokenizer (`PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): fast, without truncation and padding.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -85,12 +81,12 @@ class Pieces:
         ['I ride bike, she', ' said']
     """
 
-    def __init__(self, rust: RustTokenizer) -> None:
-        self._rust = rust
-        self.reason = _reason(rust)
-        tokens = rust.get_added_tokens_decoder().values()
-        self._added = {token.content for token in tokens}
-        self._normalized = {self._normalize(token.content) for token in tokens if token.normalized}
+    def __init__(self, tokenizer: rust.FastTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.reason = _reason(tokenizer)
+        added = rust.added_tokens(tokenizer)
+        self._added = {content for _, content, _ in added}
+        self._normalized = {rust.normalize(tokenizer, content) for _, content, is_normalized in added if is_normalized}
         self._longest = max(map(len, self._added | self._normalized), default=0)
         self._reach = _AROUND + 2 * self._longest
 
@@ -147,22 +143,15 @@ class Pieces:
         # An added token near the cut could reach across it, or include the spaces beside it.
         if self._longest and min(len(_SOLID.findall(half)) for half in (left, right)) <= self._longest:
             return False
-        around = self._normalize(left + right)
+        around = rust.normalize(self._tokenizer, left + right)
         if any(token in left + right for token in self._added) or any(token in around for token in self._normalized):
             return False
-        whole, first, second = (
-            self._rust.encode(part, add_special_tokens=False) for part in (left + right, left, right)
-        )
-        if not (first.ids and second.ids) or whole.ids != first.ids + second.ids:
+        ids, words, spans = rust.encode_text(self._tokenizer, left + right)
+        first, second = rust.encode_text(self._tokenizer, left)[0], rust.encode_text(self._tokenizer, right)[0]
+        if not (first and second) or ids != first + second:
             return False
-        before, after = len(first.ids) - 1, len(first.ids)
-        return (
-            whole.word_ids[before] != whole.word_ids[after]
-            and whole.offsets[before][1] <= len(left) <= whole.offsets[after][0]
-        )
-
-    def _normalize(self, text: str) -> str:
-        return text if self._rust.normalizer is None else str(self._rust.normalizer.normalize_str(text))
+        after = len(first)
+        return words[after - 1] != words[after] and spans[after - 1][1] <= len(left) <= spans[after][0]
 
 
 def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
@@ -176,39 +165,24 @@ def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
     return batch
 
 
-def _reason(rust: RustTokenizer) -> str | None:
+def _reason(tokenizer: rust.FastTokenizer) -> str | None:
     """Return the reason why the texts of a tokenizer cannot be cut into pieces; `None` if they can."""
-    if rust.pre_tokenizer is None:
+    splitters = rust.steps(tokenizer, "pre_tokenizer")
+    if not splitters:
         return "it has no pre-tokenizer"
-    model = type(rust.model).__name__
-    if model not in _MODELS:
-        return f"its model {model} is not known"
-    if getattr(rust.model, "dropout", None) or getattr(rust.model, "alpha", None):
+    if rust.dropout(tokenizer):
         return "its tokens are drawn at random"
-    normalizers = list(_parts(rust.normalizer))
-    for part in normalizers:
+    for part in rust.steps(tokenizer, "normalizer"):
         replaces_runs = part["type"] == "Replace" and part["content"] and _is_run(part["pattern"])
         if part["type"] not in _NORMALIZERS and not replaces_runs:
             return f"its normalizer {part['type']} may look far"
     is_rewritten = False
-    for part in _parts(rust.pre_tokenizer):
+    for part in splitters:
         is_known = part["type"] == "Split" and not is_rewritten and (_is_run(part["pattern"]) or _is_known(part))
         if part["type"] not in _PRE_TOKENIZERS | _REWRITE_SPACES and not is_known:
             return f"its pre-tokenizer {part['type']} may look far"
         is_rewritten = is_rewritten or part["type"] in _REWRITE_SPACES
     return None
-
-
-def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the dict of a normalizer or pre-tokenizer; for a `Sequence`, that of each part."""
-    waiting = [] if component is None else [json.loads(component.__getstate__())]
-    while waiting:
-        part = waiting.pop(0)
-        inside = part.get("normalizers") or part.get("pretokenizers")
-        if part["type"] == "Sequence":
-            waiting = [*(inside or ()), *waiting]
-        else:
-            yield part
 
 
 def _is_run(pattern: Mapping[str, str]) -> bool:

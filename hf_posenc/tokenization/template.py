@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,10 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.compat import has_own_call
 from .._common.errors import shorten, value_error
+from .rust import steps
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+_POST_PROCESSORS = {"TemplateProcessing", "BertProcessing", "RobertaProcessing"}
 
 
 @dataclass(frozen=True)
@@ -45,36 +48,36 @@ class Template:
     SECOND: ClassVar = -2
 
     @classmethod
-    def of(cls, processor: Mapping[str, Any] | None, *, pair: bool, add_special_tokens: bool = True) -> Template:
+    def of(cls, step: Mapping[str, Any] | None, *, pair: bool, add_special_tokens: bool = True) -> Template:
         """Return the template of rows with a single text, or with a pair of texts if `pair` is True.
 
-        `processor` is the post-processor of a tokenizer as a dict, as in `tokenizer.json`; `None` adds no special
-        tokens.
+        `step` is the only one of a tokenizer's post-processor, as in `tokenizer.json`; `None` adds no special tokens.
         """
-        pieces: list[tuple[int, int]] = [(cls.FIRST, 0), (cls.SECOND, 1)] if pair else [(cls.FIRST, 0)]
-        for step in _steps(processor):
-            if step["type"] == "TemplateProcessing":
-                pieces = []
-                for ((kind, entry),) in map(dict.items, step["pair" if pair else "single"]):
-                    text = [cls.FIRST if entry["id"] == "A" else cls.SECOND]
-                    if kind == "SpecialToken" and entry["id"] not in step["special_tokens"]:
+        kind = None if step is None else step["type"]
+        pieces: list[tuple[int, int]] = []
+        if step is None:
+            pieces = [(cls.FIRST, 0), (cls.SECOND, 1)] if pair else [(cls.FIRST, 0)]
+        elif kind == "TemplateProcessing":
+            for ((of, entry),) in map(dict.items, step["pair" if pair else "single"]):
+                tokens = [cls.FIRST if entry["id"] == "A" else cls.SECOND]
+                if of == "SpecialToken":
+                    if entry["id"] not in step["special_tokens"]:
                         raise value_error(
                             f"the post-processor uses the special token {entry['id']!r} without giving its id",
                             got=shorten(list(step["special_tokens"])),
                             fix="list it in special_tokens of the post-processor in tokenizer.json",
                         )
-                    tokens = step["special_tokens"][entry["id"]]["ids"] if kind == "SpecialToken" else text
-                    pieces += [(token, entry["type_id"]) for token in tokens]
-                continue
+                    tokens = step["special_tokens"][entry["id"]]["ids"]
+                pieces += [(token, entry["type_id"]) for token in tokens]
+        else:
             start, end = step["cls"][1], step["sep"][1]
             pieces = [(start, 0), (cls.FIRST, 0), (end, 0)]
-            if pair and step["type"] == "BertProcessing":
+            if pair and kind == "BertProcessing":
                 pieces += [(cls.SECOND, 1), (end, 1)]
             elif pair:
                 pieces += [(end, 0), (cls.SECOND, 0), (end, 0)]
-        roberta = any(step["type"] == "RobertaProcessing" for step in _steps(processor))
         added = tuple(piece for piece in pieces if piece[0] < 0 or add_special_tokens)
-        return cls(added, types_windows=roberta and add_special_tokens)
+        return cls(added, types_windows=kind == "RobertaProcessing" and add_special_tokens)
 
     def __post_init__(self) -> None:
         ids, types = np.array(self.pieces, dtype=np.int64).reshape(-1, 2).T.copy()
@@ -84,34 +87,18 @@ class Template:
             object.__setattr__(self, name, value)
 
 
-def has_template(rust: Tokenizer) -> bool:
-    """Return True if `Template` can describe the tokenizer's post-processor.
+def templates(tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool = True) -> list[Template]:
+    """Return the templates of rows with one text and with two; an empty list if a call takes steps of its own.
 
-    This needs at most one step that adds special tokens, and rows that contain each text once and in order.
+    That is so for slow tokenizers, for families that add steps in Python, and for post-processors with several steps
+    that add special tokens, or without each text once and in order.
     """
-    processor = post_processor(rust)
-    kinds = [step["type"] for step in _steps(processor)]
-    if len(kinds) > 1 or not {"TemplateProcessing", "BertProcessing", "RobertaProcessing"}.issuperset(kinds):
-        return False
-    templates = [Template.of(processor, pair=pair, add_special_tokens=False) for pair in (False, True)]
-    return [[text for text, _ in template.pieces] for template in templates] == [
-        [Template.FIRST],
-        [Template.FIRST, Template.SECOND],
-    ]
-
-
-def post_processor(rust: Tokenizer) -> dict[str, Any] | None:
-    """Return the post-processor of a tokenizer as a dict, as in `tokenizer.json`; `None` if it has none."""
-    if rust.post_processor is None:
-        return None
-    content: dict[str, Any] = json.loads(rust.post_processor.__getstate__())
-    return content
-
-
-def _steps(processor: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """Return the steps of a post-processor that add special tokens or set token types."""
-    if processor is None or processor["type"] == "ByteLevel":
+    if not tokenizer.is_fast or has_own_call(tokenizer):
         return []
-    if processor["type"] == "Sequence":
-        return [step for part in processor["processors"] for step in _steps(part)]
-    return [processor]
+    found = [step for step in steps(tokenizer, "post_processor") if step["type"] != "ByteLevel"]
+    if len(found) > 1 or any(step["type"] not in _POST_PROCESSORS for step in found):
+        return []
+    step = found[0] if found else None
+    both = [Template.of(step, pair=pair, add_special_tokens=add_special_tokens) for pair in (False, True)]
+    texts = [[token for token, _ in template.pieces if token < 0] for template in both]
+    return both if texts == [[Template.FIRST], [Template.FIRST, Template.SECOND]] else []

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from .._common.compat import stored_special_tokens
 from .._common.errors import shorten
 from .loading import SharedTokenizer
+from .rust import number_of_tokens
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
+
+    from .rust import RustTokenizer
 
 _STORED = ("model_max_length", "padding_side", "truncation_side", "split_special_tokens")
 _stored_values = operator.itemgetter(*_STORED)
@@ -35,20 +37,20 @@ class WatchedTokenizer:
     uses instead of the tokenizer's; a change to one of these needs no notice.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase | Tokenizer, in_use: Mapping[str, Any]) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | RustTokenizer, in_use: Mapping[str, Any]) -> None:
         self._in_use = in_use
         try:
             self._tokenizer: Callable[[], Any] = weakref.ref(tokenizer)
         except TypeError:  # tokenizers.Tokenizer before 0.23
             self._tokenizer = lambda: tokenizer
         self._before = self._settings()
-        number, stored, tokens = _values(tokenizer)
-        self._values = number, stored, None if tokens is None else dict(tokens)
+        values = _values(tokenizer)
+        self._values = values and (*values[:2], dict(values[2]))
 
     def changes(self) -> list[str]:
         """Return the settings that differ now, as text."""
         tokenizer = self._tokenizer()
-        if tokenizer is None or (self._values[2] is not None and _values(tokenizer) == self._values):
+        if tokenizer is None or (self._values is not None and _values(tokenizer) == self._values):
             return []
         now = self._settings() or self._before
         return [
@@ -61,18 +63,16 @@ class WatchedTokenizer:
         tokenizer = self._tokenizer()
         if tokenizer is None:  # deleted
             return {}
-        if not hasattr(tokenizer, "padding_side"):
-            return {"vocabulary size": tokenizer.get_vocab_size()}
-        return {"vocabulary size": len(tokenizer), **{name: getattr(tokenizer, name) for name in _WATCHED}}
+        has = {name: getattr(tokenizer, name) for name in _WATCHED if hasattr(tokenizer, name)}
+        return {"vocabulary size": number_of_tokens(tokenizer), **has}
 
 
-def _values(tokenizer: Any) -> tuple[int, tuple[Any, ...], dict[str, Any] | None]:
-    """Return the values from which the settings are read: number of tokens, attributes, special tokens (or `None`)."""
+def _values(tokenizer: Any) -> tuple[int, tuple[Any, ...], dict[str, Any]] | None:
+    """Return the values from which the settings are read: number of tokens, attributes, special tokens."""
     # They are compared in each call: reading the settings takes ten times as long.
-    if not hasattr(tokenizer, "padding_side"):  # of tokenizers
-        return tokenizer.get_vocab_size(), (), {}
     stored = vars(tokenizer)
+    tokens = stored_special_tokens(stored)
     try:
-        return len(tokenizer), _stored_values(stored), stored_special_tokens(stored)
+        return None if tokens is None else (len(tokenizer), _stored_values(stored), tokens)
     except KeyError:  # a setting that a class computes
-        return len(tokenizer), (), None
+        return None

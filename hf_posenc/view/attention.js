@@ -52,7 +52,6 @@ function once(name, make) {
   if (!remembered.has(name)) remembered.set(name, make());
   return remembered.get(name);
 }
-const embeddingOf = (token, d) => once(`${d} ${token}`, () => normals(token, d));
 const matrixOf = (name, d) => once(`${d} matrix ${name}`, () =>
   Array.from({ length: d }, (_, row) => normals(`${name} ${row}`, d).map((value) => value / Math.sqrt(d))));
 // The masked score of a hidden key. In float32, score − 1e9 is −1e9.
@@ -65,6 +64,7 @@ function dot(a, b) { // a loop, because `reduce` is ten times as slow
 const added = (a, b) => a.map((value, index) => value + b[index]);
 // Return a vector scaled to a mean square of 1, as LayerNorm scales it, so that products have the variance d.
 const ofVarianceOne = (vector, root = Math.sqrt(dot(vector, vector) / vector.length || 1)) => vector.map((value) => value / root);
+const embeddingOf = (token, d) => once(`${d} ${token}`, () => ofVarianceOne(normals(token, d)));
 // Return the softmax of scores; of no finite score, NaN.
 function softmax(scores) {
   const most = Math.max(...scores), powers = scores.map((score) => Math.exp(score - most));
@@ -77,10 +77,13 @@ function attend(row, settings, encoding) {
   const share = settings.share ?? 1; // of the positions
   const sinusoids = row.positions.map((position) =>
     (settings.positions === "none" ? nothing : encodingOf(position ?? 0, encoding).map((value) => share * value)));
-  const inputs = sinusoids.map((vector, index) => added(embeddingOf(row.tokens[index], width), vector));
-  const read = { positions: sinusoids, both: inputs, random: inputs.map((vector) => ofVarianceOne(vector)) }[settings.head];
+  const wordOf = (token) => (settings.trained ? token.replace(/^Ġ/, "") : token); // it was trained on words
+  const inputs = sinusoids.map((vector, index) => added(embeddingOf(wordOf(row.tokens[index]), width), vector));
+  const scaled = settings.trained ? inputs : inputs.map((vector) => ofVarianceOne(vector));
+  const read = { positions: sinusoids, both: inputs, random: scaled }[settings.head];
   const times = (name) => {
-    const matrix = matrixOf(`${name}${settings.number || ""}`, width); // each number is another head
+    const other = `${name}${settings.number || ""}`; // each number is another head
+    const matrix = settings.trained?.[name].values ?? matrixOf(other, width);
     return read.map((vector) => Float64Array.from(matrix, (line) => dot(line, vector)));
   };
   const [turned, keys] = settings.head === "random" ? [times("query"), times("key")]

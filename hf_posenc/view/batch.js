@@ -44,7 +44,7 @@ function showBatch(host, data, style) {
     ...data.masks.map((name) => make("option", {}, name)));
   const choices = [[pages, "Rows "], [masks, "Mask of the layers of kind "]].filter(([select]) => select.length > 1);
   const lines = [["name", "shape", "dtype", "device"], ...data.facts];
-  const table = make("table", { class: "facts" }, ...lines.map((facts, index) =>
+  const table = make("table", { class: "facts", "aria-label": "Entries of the batch" }, ...lines.map((facts, index) =>
     make("tr", {}, ...facts.map((fact) => make(index ? "td" : "th", {}, fact)))));
   host.attachShadow({ mode: "open" }).append(make("style", {}, style), make("div", { class: "lab" },
     make("p", {}, make("b", {}, whole + (isPart ? part : ""))), make("div", { class: "keys" }, table),

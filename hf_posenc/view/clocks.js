@@ -7,10 +7,13 @@ const chordOf = (angle) => 2 * Math.abs(Math.sin(angle / 2)), rounded = (number)
 // Return a dial with the hands of p and p + n, and their chord.
 function chordDial(radius, angles, name) {
   const [[x1, y1], [x2, y2]] = angles.map((angle) => [radius * Math.cos(angle), -radius * Math.sin(angle)]);
-  const far = (radius + 12) / radius, end = (x, y, words) => label(far * x, far * y + 4, words, { class: "small" });
+  const far = (radius + 12) / radius;
+  const end = (x, y, words, kind = "") => label(far * x, far * y + 4, words, { class: `small ${kind}` });
   const chord = tag("line", { class: "chord", x1: x1.toFixed(1), y1: y1.toFixed(1), x2: x2.toFixed(1), y2: y2.toFixed(1) });
   const hands = [[angles[0], "first"], [angles[1], "second"]], length = chordOf(angles[1] - angles[0]).toFixed(2);
-  const more = chord + (name ? end(x1, y1, "p") + end(x2, y2, "p + n") : "");
+  const isNear = Math.hypot(x2 - x1, y2 - y1) < 24; // the labels would overlap
+  const names = isNear ? end(x1, y1, "p, p + n", x1 < 0 ? "end" : "begin") : end(x1, y1, "p") + end(x2, y2, "p + n");
+  const more = chord + (name ? names : "");
   return dial(`${name || "dial"}: chord ${length}`, hands, radius, radius + (name ? 22 : 3), more);
 }
 function mapOf({ place, offset, pair, d }, encoding) {
@@ -37,6 +40,8 @@ function drawClock({ picture, says, strips }, { state, encoding, update }) {
   dials.innerHTML = frequencies.slice(0, MOST_DIALS).map((frequency, index) => tag("figure",
     { class: index === pair ? "chosen" : "", "data-set": "pair", "data-value": index }, chordDial(28, anglesOf(frequency)),
     tag("figcaption", {}, `pair ${index}<br>${chordOf(offset * frequency).toFixed(2)}`))).join("");
+  const more = frequencies.length - MOST_DIALS;
+  if (more > 0) dials.append(make("p", { class: "note" }, `and ${more} slower pairs, without a dial`));
   picture.replaceChildren(make("div", { class: "beside" }, mapOf(state, encoding), large), dials);
   makeDraggable(large, omega, place, update);
   const squares = frequencies.map((frequency) => chordOf(offset * frequency) ** 2), sum = squares.reduce((a, b) => a + b);
@@ -103,16 +108,21 @@ function drawBase({ picture, says, strips }, { state }) {
     point.map((number) => number.toFixed(1)).join(",")).join(" ") });
   picture.innerHTML = tag("h3", {}, `Positions that a turn of each hand takes, d = ${d}`) + ruler +
     tag("h3", {}, `Match of two positions by their offset: base ${counted(base)}${base > 10 ? ", and gray base 10" : ""}`) +
-    svg(width, 140, "Match of two positions by their offset", ...[0, 0.5, 1].map((at) =>
+    svg(width, 140, `Match of two positions by their offset, base ${counted(base)}: ${[1, length].map((offset) =>
+      `${matchOf(offset, paperEncoding(d, base)).toFixed(2)} at ${counted(offset)}`).join(", ")}`, ...[0, 0.5, 1].map((at) =>
       tag("line", { class: "axis", x1: 30, x2: width, y1: y(at), y2: y(at) }) +
       label(24, y(at) + 4, at, { class: "small end" })), line(10, "narrow"), line(base, "wide"),
     ...[1, 10, 100, 1000, length].filter((at) => at === length || 3 * at < length).map((at) =>
       label(30 + (width - 34) * Math.log(at) / Math.log(length), 136, counted(at),
         { class: `small ${at === 1 ? "begin" : at === length ? "end" : ""}` })));
-  says.textContent = `Base ${counted(base)}: ${counts[0]} of ${turns.length} hands come round within the text, ${counts[1]} ` +
-    `turn in part, ${counts[2]} hardly move (less than 10°). A turn of the slowest takes ${counted(rounded(slowest))} ` +
-    (slowest <= length ? "positions: it comes round within the text." : "positions: it does not come round within the text.");
   const far = (one) => once(`far ${one} ${length}`, () => farOf(length, paperEncoding(d, one)));
+  const reach = far(base), value = reach.toFixed(2);
+  says.textContent = `Base ${counted(base)}: ${counts[0]} of ${turns.length} hands come round within the text, ${counts[1]} ` +
+    `turn in part, ${counts[2]} hardly move (less than 10°). With d = ${d}, a turn of the slowest takes ` +
+    `${counted(rounded(slowest))} positions: ` +
+    (slowest > length ? `it does not come round within the text. That is enough to tell far positions: far ${value}.`
+      : `it comes round within the text, ${reach > 0.5 ? `and still far is ${value}: not coming round is enough, not needed.`
+        : `and far is only ${value}.`}`);
   const bar = (share, words) => tag("i", { class: "bar", style: `width: ${(60 * share).toFixed(0)}px` }) + words;
   const lines = [...new Set([...BASES, base])].sort((a, b) => a - b).map((one) => {
     const near = 1 - matchOf(1, paperEncoding(d, one));
@@ -120,5 +130,5 @@ function drawBase({ picture, says, strips }, { state }) {
       bar(near / 0.12, `${(100 * near).toFixed(1)} %`), bar(far(one), far(one).toFixed(2))];
   });
   strips.innerHTML = plainTable(["base", "positions of the slowest turn", "near: match falls from a position to the next by",
-    `far: the hands follow offsets 0 to ${counted(length)}`], lines);
+    `far: the hands follow offsets 0 to ${counted(length)}`], lines, "Near and far positions by base");
 }

@@ -1,4 +1,4 @@
-"""The page of `hf-posenc explore` and of the documentation: nine scenes and a sandbox about a model's inputs.
+"""The page of `hf-posenc explore` and of the documentation: ten scenes and a sandbox about a model's inputs.
 
 WordPiece and byte-level BPE run in the page's script; texts of other tokenizers are tokenized beforehand.
 """
@@ -10,10 +10,12 @@ import html
 import json
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.metadata import metadata
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from .._common.errors import value_error
+from ..tokenization.rust import to_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -81,7 +83,8 @@ def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = N
             got=f"{type(tokenizer).__name__}, and no texts",
             fix="texts=[...] (--text FILE): the page shows them, tokenized beforehand",
         )
-    chosen = list(TEXTS if texts is None else texts)[:8]
+    every = list(TEXTS if texts is None else texts)
+    chosen = every[:8]
     if not chosen:
         raise value_error("texts must be a list of at least one text", got=repr(texts), fix=repr([TEXTS[0]]))
     padding = tokenizer.pad_token or tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
@@ -89,16 +92,33 @@ def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = N
     data = {
         "tokenizer": in_page,
         "texts": chosen,
+        "count": len(every),
         "lists": None if in_page else [_tokens(tokenizer, text) for text in chosen],
         "why": in_page is None and f"The texts were tokenized beforehand and cannot be changed here: {why}.",
         "words": {
             word: [round(number * vectors["unit"], 4) for number in row] for word, row in vectors["words"].items()
         },
         "two": _TWO,
+        "gpt2": in_page and in_page["kind"] == "wordpiece" and json.loads(source("gpt2.json"))["tokens"],
         "padding": {"token": padding, "id": tokenizer.convert_tokens_to_ids(padding)},
         "mask": tokenizer.mask_token and {"token": tokenizer.mask_token, "id": tokenizer.mask_token_id},
     }
-    return with_script("showLab", data, _SOURCES, source("lab.html"))
+    return with_script("showLab", data, _SOURCES, source("lab.html").replace("<!-- about -->", _about()))
+
+
+def _about() -> str:
+    """Return the authors, version, license and address of the package as HTML, and a BibTeX entry."""
+    package = metadata("hf-posenc")
+    version, license, address = package["Version"], package["License-Expression"], package["Project-URL"].split(", ")[1]
+    fields = {"author": "{The hf_posenc developers}", "title": "hf_posenc: The Input Lab"}
+    fields |= {"version": version, "url": address, "license": license}
+    entry = ",\n".join(["@software{hf_posenc", *(f"  {name} = {{{value}}}" for name, value in fields.items())])
+    return (
+        f"<p>The Input Lab of hf_posenc {version}, by the hf_posenc developers, {license}: "
+        f'<a href="{address}" target="_blank" rel="noreferrer">{address}</a>. '
+        "Word vectors: all-MiniLM-L6-v2 (Apache-2.0). Merges: GPT-2 (MIT).</p>"
+        f"<details><summary>BibTeX</summary><pre>{entry}\n}}</pre></details>"
+    )
 
 
 def with_script(show: str, data: dict[str, Any], sources: Sequence[str], fallback: str) -> str:
@@ -171,7 +191,7 @@ def _in_page(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, Any] | None,
     ids = tokenizer.get_vocab()
     if len(set(ids.values())) < len(ids):
         return None, "several of its tokens have the same id"
-    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts = json.loads(to_json(tokenizer))
     model, normalizer, splitter = parts["model"], parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
     if len(ids) > _MOST_TOKENS:
         return None, f"it has {len(ids):,} tokens, and the page takes at most {_MOST_TOKENS:,}"

@@ -4,13 +4,15 @@ const MOST_TEXTS = 8, MOST_LETTERS = 1000, MOST_TOKENS = 32, MOST_IN_URL = 1500;
 const FIRST = { // the settings of scenes, then those of masks and of the sandbox
   word: "unsurprisingly", picked: 1, addPositions: false, shuffle: 0, headNumber: 257, asked: 1,
   names: "dog man cat girl fox king", most: "3", first: 0, second: 1, question: "who?", before: 0,
+  maskLater: true, maskPadding: true, maskTexts: true, shift: "1", trained: false,
   place: 4, offset: 3, pair: 2, power: 40, length: "512", factor: 10,
   side: "right", paddingMask: true, lookAhead: true, packed: "", labels: "", hide: "infinity", positions: "text",
   head: "positions", back: 1, gain: 12, divide: true, d: 32, base: 10000, row: 0, query: 2, key: 1,
 };
 const OF_BATCH = ["texts", "side", "positions", "packed", "labels"]; // settings that change the batch
-const OF_MASKS = [...OF_BATCH, "paddingMask", "lookAhead", "d", "hide"], OF_CELL = ["row", "query", "key"];
+const OF_MASKS = [...OF_BATCH, "paddingMask", "lookAhead", "d", "hide", "trained"], OF_CELL = ["row", "query", "key"];
 const OF_HEAD = [...OF_MASKS, "head", "back", "gain", "divide", "base"];
+const SENTENCES_OF_WRITER = "dog bites man who dog.\nnow fox sees girl whom girl.";
 const SHOWN = { tenths: (value) => (value / 10).toFixed(1), base: (value) => counted(baseOf(value)) }; // values of sliders
 // Replace some tokens by [MASK], as a masked language model is trained: every fourth one that is not special.
 function maskSome(list, mask) {
@@ -31,8 +33,10 @@ function readTexts(page, data, state, firstTexts) {
   const cut = (all) => all.map((list) => list.slice(0, MOST_TOKENS));
   const whole = tokenizer ? texts.map(tokenizer.tokenize) : data.lists;
   const lists = whole.map((list) => (isMasked ? maskSome(list, data.mask) : list));
-  if (typed.length > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${typed.length} texts.`);
-  if (texts.some((text, index) => text !== typed[index])) notes.push(`It reads ${MOST_LETTERS} letters of a text.`);
+  const count = state.texts === firstTexts ? data.count : typed.length;
+  if (count > MOST_TEXTS) notes.push(`The page shows the first ${MOST_TEXTS} of ${count} texts.`);
+  const long = typed.find((text) => text.length > MOST_LETTERS);
+  if (long) notes.push(`It reads the first ${MOST_LETTERS} of ${long.length} letters of a text.`);
   const joined = packed ? [lists.flatMap((list, document) => list.map((token) => ({ ...token, document })))] : lists;
   const longest = Math.max(0, ...joined.map((list) => list.length));
   if (longest > MOST_TOKENS) notes.push(`The page shows the first ${MOST_TOKENS} of up to ${longest} tokens.`);
@@ -41,7 +45,8 @@ function readTexts(page, data, state, firstTexts) {
   }
   const rows = batchOf(cut(joined), { ...state, together: packed === "together" }, data.padding);
   for (const row of state.labels ? rows : []) Object.assign(row, { labels: labelsOf(row, state), isShifted: !isMasked });
-  Object.assign(page, { texts, lists: cut(whole), rows });
+  const counts = whole.map((list) => list.filter(({ special }) => !special).length);
+  Object.assign(page, { texts, lists: cut(whole), counts, rows });
   return notes.join(" ");
 }
 // Show the answer to a question after a click on one of its buttons.
@@ -70,6 +75,14 @@ function writeControls(root, fields, state, isMarked) {
     if (isChanged && isMarked) field.parentElement.animate([{ background: "var(--changed)" }, {}], 1000);
   }
 }
+// Return {settings, encoding} of the head of scenes 8 and 9, and of the sandbox: one that the reader has trained, if chosen.
+function headNow(page, own, encoding) {
+  const trained = page.state.trained && page.trained || undefined;
+  return { settings: { ...page.state, ...own, ...(trained && { head: "random", gain: 1 }), trained },
+    encoding: trained ? paperEncoding(WRITE.width, 10000) : encoding };
+}
+const headOfScenes = (page) => headNow(page, HEAD_OF_SCENES, page.encoding);
+const headOfSandbox = (page) => headNow(page, {}, paperEncoding(page.state.d, page.state.base));
 // Make the page's text ready: answers are hidden, headings get a link, and controls that the tokenizer cannot use are off.
 function prepare(root, { tokenizer, mask }, fields) {
   root.querySelector(".vocabulary").textContent = tokenizer ? ` (here ${counted(tokenizer.vocabulary.length)} entries)` : "";
@@ -77,14 +90,33 @@ function prepare(root, { tokenizer, mask }, fields) {
   if (!mask) for (const option of root.querySelectorAll("[name=labels] [value=masked]")) option.remove();
   for (const answer of root.querySelectorAll(".answer")) answer.hidden = true;
   for (const heading of root.querySelectorAll("section > h2")) {
-    const title = "Copy a link to this scene with its settings";
-    heading.append(" ", make("button", { type: "button", class: "link", title }, "Copy link"));
+    const words = `Copy link<span class="spoken"> to scene ${heading.textContent.split(".")[0]} with its settings</span>`;
+    heading.insertAdjacentHTML("afterend", tag("p", { class: "tools" }, tag("button", { type: "button", class: "link" }, words)));
+    const code = make("details", { class: "python sixth" }, make("summary", {}, "Python for this number"), make("pre"));
+    (heading.parentElement.querySelector(".figure") ?? heading.parentElement.lastElementChild).append(code);
   }
+}
+// Train heads on a click, and show the trained head on its sentences in other scenes. `redraw` takes names of settings.
+function listenToTraining(root, page, fields, redraw) {
+  for (const button of root.querySelectorAll(".train")) button.addEventListener("click", () => {
+    const isWriter = button.closest("#price");
+    train(page, isWriter ? "writer" : "course", () => {
+      for (const field of fields) if (field.name === "trained") field.disabled = !page.trained;
+      redraw(isWriter ? ["maskLater", "trained"] : ["most"]);
+    });
+  });
+  root.querySelector(".sentences").addEventListener("click", () => {
+    const { maskLater, maskPadding } = page.state, query = page.special + 3; // "who", whose answer is the word after it
+    page.update({ texts: SENTENCES_OF_WRITER, trained: Boolean(page.trained), lookAhead: maskLater, paddingMask: maskPadding,
+      packed: "", row: 0, query, key: query - 3 });
+  });
 }
 function showLab(host, data, style) {
   const html = host.innerHTML, root = host.attachShadow({ mode: "open" }), isEncoder = data.tokenizer?.kind === "wordpiece";
   const first = { ...FIRST, lookAhead: !isEncoder, texts: data.texts.join("\n") };
-  const { words, two } = data, page = { update, words, two, vocabulary: data.tokenizer?.vocabulary, firstRow: 0, firstToken: 0 };
+  const { words, two, gpt2 } = data, kind = isEncoder ? "WordPiece" : "BPE";
+  const page = { update, words, two, gpt2, kind, vocabulary: data.tokenizer?.vocabulary, firstRow: 0, firstToken: 0,
+    runs: { course: -1, writer: -1 }, prices: new Map(), special: data.tokenizer?.before.length ?? 0 };
   let state = { ...first }, scene = ""; // the scene that the address names
   host.replaceChildren(); // its ids are in the shadow root now
   root.innerHTML = `<style>${style}</style><div class="lab">${html}</div>`;
@@ -93,12 +125,12 @@ function showLab(host, data, style) {
   prepare(root, data, fields);
   const [masks, views] = ["masks", "sandbox"].map((id) => makeViews(update, id === "masks"));
   for (const [id, { node }] of [["masks", masks], ["sandbox", views]]) at(id).querySelector(".picture").append(node);
-  const drawMasks = () => masks.draw({ ...page, settings: { ...page.state, ...HEAD_OF_SCENES, hide: state.hide } }, state);
-  const drawSandbox = () => views.draw({ ...page, encoding: paperEncoding(state.d, state.base), settings: page.state }, state);
+  const drawMasks = () => masks.draw({ ...page, ...headOfScenes(page) }, state);
+  const drawSandbox = () => views.draw({ ...page, ...headOfSandbox(page) }, state);
   function drawCost() {
-    const lines = page.rows.length ? testLines(page.rows, page.state, paperEncoding(state.d, state.base)) : [];
+    const { settings, encoding } = headOfSandbox(page), lines = page.rows.length ? testLines(page.rows, settings, encoding) : [];
     const item = ([name, holds, , words]) => tag("li", {}, `${name}: ${tag("b", {}, holds)} (${words})`);
-    at("cost").innerHTML = lines.map(item).join("") || "Type a text.";
+    at("cost").innerHTML = lines.map(item).join("") || tag("li", {}, "Type a text.");
   }
   const ofTraining = ["names", "most", "first", "second", "question"];
   const figures = [
@@ -108,6 +140,7 @@ function showLab(host, data, style) {
     ["beyond", drawBeyond, [...ofTraining, "before"]],
     ["adding", drawAdding, ["texts", "side", "positions", "packed", "labels", "d", "row", "factor"]],
     ["masks", drawMasks, [...OF_MASKS, ...OF_CELL]], ["tests", drawTests, OF_MASKS],
+    ["price", drawWriter, ["names", "maskLater", "maskPadding", "maskTexts", "shift"]],
     ["cost", drawCost, OF_HEAD], ["sandbox", drawSandbox, [...OF_HEAD, ...OF_CELL]],
   ].map(([id, draw, reads]) => {
     const node = at(id), parts = ["picture", "says", "strips"].map((name) => [name, node.querySelector(`.${name}`)]);
@@ -115,6 +148,8 @@ function showLab(host, data, style) {
     return { id, node, reads, draw() {
       const { name, value } = root.activeElement ?? {};
       draw(nodes, page);
+      const python = node.querySelector(".python pre"); // also of the sandbox
+      if (python) python.textContent = pythonOf(page)[id].join("\n");
       if (value && !root.activeElement) node.querySelector(`[name="${name}"][value="${value}"]`)?.focus(); // it was drawn anew
     } };
   });
@@ -165,8 +200,10 @@ function showLab(host, data, style) {
     if (kind in read) update({ [name]: read[kind]() });
   });
   root.querySelector("[name=reset]").addEventListener("click", () => update({ ...first, texts: state.texts }));
-  const show = () => { drawAll(({ id }) => id === "train" || id === "beyond"); drawInView(); };
-  for (const button of root.querySelectorAll(".train")) button.addEventListener("click", () => trainHeads(page, show));
+  listenToTraining(root, page, fields, (names) => {
+    drawAll(({ reads }) => names.some((name) => reads.includes(name)));
+    drawInView();
+  });
   const swap = ([second, first] = chosenNames(page)) => update({ first, second });
   root.querySelector(".swap").addEventListener("click", () => swap());
   root.addEventListener("click", async ({ target }) => {
@@ -179,7 +216,7 @@ function showLab(host, data, style) {
     scene = link.closest("section").id;
     writeAddress();
     const done = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
-    link.textContent = done ? "Copied" : "The link is in the address bar";
+    link.firstChild.textContent = done ? "Copied" : "The link is in the address bar";
   });
   // Take the state from the address: a scene to go to, and settings. What does not fit stays as it was at first.
   function readAddress() {

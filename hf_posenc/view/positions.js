@@ -53,7 +53,7 @@ function farOf(most, encoding, noise = 1e-3) {
   }
   const weights = system.map((line, j) => line[d] / line[j]);
   const errors = rows.map((row, number) => wanted[number] - dot(row, weights));
-  return 1 - dot(errors, errors) / dot(wanted, wanted);
+  return 1 - (dot(errors, errors) + noise * count * dot(weights, weights)) / dot(wanted, wanted); // on numbers with that error
 }
 const cosine = (a, b) => dot(a, b) / lengthOf(a) / lengthOf(b);
 // Return vectors less their mean.

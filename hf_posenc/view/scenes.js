@@ -1,15 +1,15 @@
 // The figures of the scenes about ids, order, adding and tests. Each function draws into {picture, says, strips}, nodes of
 // its scene, from the page's {state, rows, lists, texts, encoding, tokenizer, words}.
 
-const HEAD_OF_SCENES = { head: "random", gain: 1, divide: true, hide: "infinity" };
+const HEAD_OF_SCENES = { head: "random", gain: 1, divide: true };
 const SENTENCE = { queen: 1, woman: 4, king: 7, man: 10 }; // positions in "a queen is a woman, a king is a man"
-const MOST_RIBBONS = 8;
-const table = (lines, kind) => tag("div", { class: "scroll" }, tag("table", { class: kind }, ...lines));
+const MOST_RIBBONS = 8, MOST_LINES = 8, MOST_LETTERS_OF_WORD = 60;
+const table = (lines, kind, name) => tag("div", { class: "scroll" }, tag("table", { class: kind, "aria-label": name }, ...lines));
 const headed = (names) => tag("tr", {}, ...names.map((name) => tag("th", { scope: "col" }, name)));
 const svg = (width, height, label, ...content) =>
   tag("svg", { viewBox: `0 0 ${width} ${height}`, style: `max-width: ${width}px`, role: "img", "aria-label": label }, ...content);
-const plainTable = (heads, lines) => table([headed(heads), ...lines.map(([name, ...cells]) =>
-  tag("tr", {}, tag("th", { scope: "row" }, name), ...cells.map((words) => tag("td", {}, words))))], "plain");
+const plainTable = (heads, lines, name) => table([headed(heads), ...lines.map(([first, ...cells]) =>
+  tag("tr", {}, tag("th", { scope: "row" }, first), ...cells.map((words) => tag("td", {}, words))))], "plain", name);
 const label = (x, y, words, more = {}) => tag("text", { x: x.toFixed(1), y: y.toFixed(1), ...more }, words);
 const percent = (share) => `${Math.round(100 * share)} %`;
 const widthOf = (node) => between(node.clientWidth, 260, 640);
@@ -44,44 +44,62 @@ const radio = (name, value, chosen) =>
 function drawIds({ picture, strips }, page) {
   const { state, lists, tokenizer, vocabulary, two } = page;
   const chip = (token, id, kind = "") =>
-    tag("span", { class: `chip ${kind}` }, escaped(token), id === undefined ? "" : tag("small", {}, id));
-  const steps = (tokenizer?.steps(state.word) ?? []).map(({ tokens, last, rest }) => tag("li", {},
-    ...tokens.map((token, index) => chip(token, undefined, index === last ? "new" : "")),
-    rest && tag("span", { class: "rest" }, escaped(rest))));
+    tag("span", { class: `chip ${kind}` }, bdi(token), id === undefined ? "" : tag("small", {}, id));
+  const word = [...state.word], text = word.slice(0, MOST_LETTERS_OF_WORD).join("");
+  const part = word.length > MOST_LETTERS_OF_WORD ? ` (the first ${MOST_LETTERS_OF_WORD} of ${word.length} letters)` : "";
+  const both = tokenizer ? [[page.kind, tokenizer, ""]] : [];
+  if (page.gpt2) both.push(["GPT-2", once("gpt2", () => gpt2Of(page.gpt2)), "at most "]);
+  const ways = both.map(([name, { steps, notes }, most]) => {
+    const found = steps(text), number = found.at(-1)?.tokens.length ?? 0;
+    const lines = found.map(({ tokens, last, rest }) => tag("li", {},
+      tokens.map((token, index) => chip(token, undefined, index === last ? "new" : "")).join(" "),
+      rest && tag("span", { class: "rest" }, bdi(rest))));
+    return tag("div", { class: "way" }, tag("h3", {}, `${name}: ${most}${number} ${number === 1 ? "token" : "tokens"}`),
+      ...notes(text).map((note) => tag("p", { class: "note" }, bdi(note))), tag("ol", {}, ...lines),
+      most && tag("p", { class: "note" }, "The page has the first 6,000 of its 50,000 merges: GPT-2 may join more."));
+  });
   const all = lists.flat(), picked = between(state.picked, 0, all.length - 1);
   let number = 0;
   const rows = lists.map((list) => tag("p", { class: "chips" }, ...list.map(({ token, id, special }) => tag("label",
-    { class: `chip ${special ? "special" : ""}` }, radio("picked", number++, picked), escaped(token), tag("small", {}, id)))));
-  const title = tokenizer ? tag("h3", {}, `“${escaped(state.word)}”, step by step`) : "";
-  picture.innerHTML = title + tag("ol", {}, ...steps) + tag("h3", {}, "Your texts: choose a token") + rows.join("");
+    { class: `chip ${special ? "special" : ""}` }, radio("picked", number++, picked), bdi(token), tag("small", {}, id)))));
+  const sample = Object.entries(two.tokens).map(([name, tokens]) => tag("p", {}, tag("b", {}, `${name} `),
+    ...tokens.map(([one, number]) => chip(one, number, one.startsWith("[") ? "special" : ""))));
+  strips.innerHTML = (tokenizer ? tag("h3", {}, `“${bdi(text)}”${part}, step by step`) : "") +
+    tag("div", { class: "panels" }, ...ways) + tag("h3", {}, `“${two.text}” by BERT and by GPT-2`) + sample.join("") +
+    plainTable(["mark", "BERT", "GPT-2"], two.marks.map((line) => line.map(escaped)), "Marks in the tokens of BERT and GPT-2");
   const { token, id } = all[picked] ?? {}, isKnown = (row) => row === id || vocabulary?.[row] !== undefined;
   const near = [-1, 0, 1].map((step) => id + step).filter((row) => row >= 0 && isKnown(row));
   const nameOf = (row) => (row === id ? token : vocabulary[row]);
-  const cells = (name) => tag("td", {}, escaped(name)) + stripCell(embeddingOf(name, state.d));
+  const cells = (name) => tag("td", {}, bdi(name)) + stripCell(embeddingOf(name, state.d));
   const lines = near.map((row) => tag("tr", { class: row === id ? "chosen" : "" },
     tag("th", { scope: "row" }, tag("span", {}, row)), cells(nameOf(row))));
-  const both = Object.entries(two.tokens).map(([name, tokens]) => tag("p", {}, tag("b", {}, `${name} `),
-    ...tokens.map(([one, number]) => chip(one, number, one.startsWith("[") ? "special" : ""))));
-  strips.innerHTML = (token === undefined ? "" : tag("h3", {}, `Row ${id} of the table: the vector of “${escaped(token)}”`) +
-    table([headed(["id", "token", `vector, d = ${state.d}`]), ...lines], "strips rows")) +
-    tag("h3", {}, `“${two.text}” by BERT and by GPT-2`) + both.join("") +
-    plainTable(["", "BERT", "GPT-2"], two.marks.map((line) => line.map(escaped)));
+  picture.innerHTML = tag("h3", {}, "Your texts: choose a token") + rows.join("") + (token === undefined ? ""
+    : tag("h3", {}, `Row ${id} of the table: the vector of “${bdi(token)}”`) +
+      table([headed(["id", "token", `vector, d = ${state.d}`]), ...lines], "strips rows", "Vectors of neighboring ids"));
   const moved = page.picked !== undefined && page.picked !== picked && !calm.matches;
   page.picked = picked;
-  const [from, to] = [picture.querySelector("input:checked ~ small"), strips.querySelector(".chosen span")];
+  const [from, to] = [picture.querySelector("input:checked ~ small"), picture.querySelector(".chosen span")];
   if (!moved || !from || !to) return;
   const [begin, end] = [from, to].map((node) => node.getBoundingClientRect());
   to.animate([{ transform: `translate(${begin.left - end.left}px, ${begin.top - end.top}px)` }, {}], 500);
 }
-// Return an order of tokens in which the words of their text are reversed, or shuffled; pieces of a word stay together.
-function wordsReordered(list, text, shuffle) {
-  const words = [];
+// Return an order of tokens that differs from theirs, if there is one: words reversed, or shuffled, pieces of a word together;
+// where that changes nothing, as with one long word, tokens by themselves.
+function reordered(list, text, shuffle) {
+  const words = [], uniform = uniformOf(`order ${shuffle}`);
   list.forEach(({ begin }, index) => {
     if (!index || /\s/.test(text.slice(begin - 1, begin + 1))) words.push([]);
     words.at(-1).push(index);
   });
-  const uniform = uniformOf(`order ${shuffle}`), keyed = words.reverse().map((word) => [shuffle && uniform(), word]);
-  return keyed.sort(([one], [other]) => one - other).flatMap(([, word]) => word);
+  const isOther = (order) => order.some((from, to) => list[from].token !== list[to].token);
+  for (const parts of [words, list.map((_, index) => [index])]) {
+    for (let number = 0; number < 9; number++) {
+      const keyed = [...parts].reverse().map((part) => [shuffle || number ? uniform() : 0, part]);
+      const order = keyed.sort(([one], [other]) => one - other).flatMap(([, part]) => part);
+      if (isOther(order)) return order;
+    }
+  }
+  return list.map((_, index) => index);
 }
 // Return tokens in a row and a ribbon from each to a node, as wide as its weight. Side by side, all are `size` wide there.
 function ribbons({ tokens, weights, colors, width, from, to, size, query }) {
@@ -101,13 +119,14 @@ function ribbons({ tokens, weights, colors, width, from, to, size, query }) {
 }
 const HUES = ["var(--yes)", "var(--later)", "var(--key)", "var(--other)", "var(--mark)", "var(--pad)"];
 function drawOrder({ picture, says, strips }, page) {
-  const { state, lists, texts, encoding } = page, settings = { ...HEAD_OF_SCENES, positions: "text", number: state.headNumber };
+  const { state, lists, texts, encoding } = page;
+  const settings = { ...HEAD_OF_SCENES, hide: "infinity", positions: "text", number: state.headNumber };
   const whole = (lists[0] ?? []).filter(({ special }) => !special), list = whole.slice(0, MOST_RIBBONS);
-  const order = wordsReordered(list, texts[0] ?? "", state.shuffle), asked = between(state.asked, 0, list.length - 1);
+  const order = reordered(list, texts[0] ?? "", state.shuffle), asked = between(state.asked, 0, list.length - 1);
   const tokens = list.map(({ token }) => token), same = order.every((from, to) => tokens[from] === tokens[to]);
-  const part = whole.length > MOST_RIBBONS ? ` (the first ${MOST_RIBBONS} tokens of the text)` : "";
+  const part = page.counts[0] > MOST_RIBBONS ? ` (the first ${MOST_RIBBONS} of ${page.counts[0]} tokens of the text)` : "";
   strips.innerHTML = tag("p", { class: "chips" }, `Query${part}: `, ...tokens.map((token, index) => tag("label", { class: "chip" },
-    radio("asked", index, asked), escaped(token))));
+    radio("asked", index, asked), bdi(token))));
   if (!list.length) { picture.innerHTML = ""; says.textContent = "Type a first text."; return; }
   const rows = batchOf([list, order.map((index) => list[index])], { side: "right", positions: "text", together: true }, null);
   const width = widthOf(picture), size = 84, wide = Math.min(width - 20, 400), left = (width - wide) / 2;
@@ -132,8 +151,9 @@ function drawOrder({ picture, says, strips }, page) {
       ribbons({ ...given, tokens: rows[1].tokens, weights: below, colors: order.map((index) => colors[index]),
         from: 314, to: 230, query: places[1] }),
       label(left, 209, "output below", { class: "small begin" }));
-    const pairs = tokens.map((token, index) => `${token} ${percent(above[index])} and ${percent(below[order.indexOf(index)])}`);
-    says.textContent = same ? "Both orders are the same: type a first text of two different words, or press “Another order”."
+    const pairs = tokens.map((token, index) =>
+      `${bdi(token)} ${percent(above[index])} and ${percent(below[order.indexOf(index)])}`);
+    says.innerHTML = same ? "Both orders are the same, because all tokens are: type a first text of two different words."
       : `Weights above and below: ${pairs.join("; ")}. ` + (most < 1e-12 ? "The outputs are equal."
         : `The outputs differ by up to ${most.toFixed(2)}.`);
   });
@@ -155,29 +175,31 @@ function drawAdding({ picture, says, strips }, { state, rows, encoding, words })
   const drawn = names.map((name, index) => {
     const [x, y] = points[index], way = ways.map((one) => one[index].map((value) => value.toFixed(1)).join(","));
     return tag("polyline", { class: "limit", points: way.join(" ") }) + tag("circle", { cx: x, cy: y, r: 6 }) +
-      label(x + 9, y + 5, name);
+      (x < 200 ? label(x - 9, y + 5, name, { class: "end" }) : label(x + 9, y + 5, name));
   });
   picture.innerHTML = svg(400, 220, `Plane of ${names.join(", ")}`, ...drawn);
-  const [queen, woman, king] = ["queen", "woman", "king"].map((name) => names.indexOf(name));
-  const alone = (a, b) => cosine(words[names[a]], words[names[b]]).toFixed(2);
-  const now = (a, b) => cosine(here[a], here[b]).toFixed(2);
-  says.textContent = `Cosine of queen and woman: ${now(queen, woman)} (without positions ${alone(queen, woman)}). ` +
-    `Queen and king: ${now(queen, king)} (without ${alone(queen, king)}).`;
+  const pairs = [["queen", "woman"], ["queen", "king"], ["man", "woman"]].map(([one, other]) => {
+    const now = cosine(...[one, other].map((name) => here[names.indexOf(name)])), alone = cosine(words[one], words[other]);
+    return `${one} and ${other}: ${now.toFixed(2)} (without positions ${alone.toFixed(2)})`;
+  });
+  says.textContent = `Cosine of ${pairs.join("; ")}.`;
   const row = rows[state.row], size = lengthOf(words.queen) / root; // of a number
-  const lines = (row ? placesOf(row).slice(0, 8) : []).map((index) => {
+  const places = row ? placesOf(row) : [];
+  const part = places.length > MOST_LINES ? `the first ${MOST_LINES} of ${places.length} tokens, ` : "";
+  const lines = places.slice(0, MOST_LINES).map((index) => {
     const token = row.tokens[index], vector = embeddingOf(token, state.d).map((value) => size * factor * value);
     const position = encodingOf(row.positions[index] ?? 0, encoding);
-    return tag("tr", {}, tag("th", { scope: "row" }, escaped(token)), ...[vector, position, added(vector, position)].map(
+    return tag("tr", {}, tag("th", { scope: "row" }, bdi(token)), ...[vector, position, added(vector, position)].map(
       (one) => stripCell(one)));
   });
-  strips.innerHTML = tag("h3", {}, `Row ${state.row} of your texts, d = ${state.d}, tokens as small as BERT's`) +
-    table([headed(["", `${factor.toFixed(1)} · token`, "+ position", "= input"]), ...lines], "strips");
+  strips.innerHTML = tag("h3", {}, `Row ${state.row} of your texts, ${part}d = ${state.d}, tokens as small as BERT's`) +
+    table([headed(["token", `${factor.toFixed(1)} · token`, "+ position", "= input"]), ...lines], "strips", "Input as a sum");
 }
 // Return the lines of the three tests of a batch: [name, if it holds, what is right, largest difference and where].
 function testLines(rows, settings, encoding) {
   const { alone, later, order, hasOrder } = testsOf(rows, settings, encoding), isReal = ({ difference }) => difference >= 5e-5;
-  const written = (test) => escaped(isReal(test) ? `${test.difference.toFixed(test.difference < 0.1 ? 4 : 2)}, at ` +
-    `“${rows[test.row].tokens[test.index]}” of row ${test.row}` : "0");
+  const written = (test) => (isReal(test) ? `${test.difference.toFixed(test.difference < 0.1 ? 4 : 2)}, at ` +
+    `“${bdi(rows[test.row].tokens[test.index])}” of row ${test.row}` : "0");
   const made = MISTAKES.filter(([name, wrong]) => settings[name] === wrong).map(([, , words]) => words).join(", ");
   const { row, index, position } = alone, here = isReal(alone) ? rows[row].positions[index] : position;
   const moved = here !== position ? `; it stands at position ${here}, and alone at ${position}` : "";
@@ -189,7 +211,44 @@ function testLines(rows, settings, encoding) {
     ["Order matters", hasOrder ? must(isReal(order)) : "not tested", "true",
       hasOrder ? written(order) : "each text is the same in reverse"]];
 }
-function drawTests({ picture }, { state, rows, encoding }) {
+function drawTests({ picture }, page) {
+  const { settings, encoding } = headOfScenes(page);
   picture.innerHTML = plainTable(["test", "now", "should be", "largest difference of outputs"],
-    testLines(rows, { ...state, ...HEAD_OF_SCENES, hide: state.hide }, encoding));
+    testLines(page.rows, settings, encoding), "Three tests");
+}
+// Return three lines of Python for the number of each figure; `tokenizer` is that of the page.
+function pythonOf({ state, texts }) {
+  const { d, place, offset, length, before, factor, side, lookAhead, paddingMask, packed, labels, question } = state;
+  const quoted = (text) => JSON.stringify(text), base = baseOf(state.power), truth = (value) => (value ? "True" : "False");
+  const kind = { next: ', labels="causal_lm"', masked: ', labels="masked_lm"' }[labels] ?? "";
+  const packing = packed ? ", packing=True, max_length=512" : `, padding_side=${quoted(side)}`;
+  const settings = `tokenizer${packing}${kind}, look_ahead=${truth(lookAhead)}`;
+  const mask = `AttentionMask.from_batch(batch, look_ahead=${truth(lookAhead)}).dense()[0, 0].int()`;
+  const batch = ["from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding",
+    `batch = DataCollatorWithPositionalEncoding(${settings})([${texts.map(quoted).join(", ")}])`];
+  const swap = "x = torch.randn(4, 48, dtype=torch.float64); swapped = x[[2, 1, 0, 3]]  # dog bites man who?";
+  const read = (name) => `(${name}[-1] @ ${name}.T / 48**0.5).softmax(-1) @ ${name}`;
+  return {
+    ids: [`ids = tokenizer(${quoted(texts[0] ?? "")})["input_ids"]`, `table = torch.nn.Embedding(len(tokenizer), ${d})`,
+      "table(torch.tensor(ids)).shape"],
+    order: [swap, `torch.dist(${read("x")}, ${read("swapped")})  # 0: the order is lost`],
+    train: [swap, `torch.dist(${read("x")}, ${read("swapped")})  # 0, but the answer to ${question} is another`],
+    clock: ["from hf_posenc import sinusoidal_encoding",
+      `p, q = sinusoidal_encoding(torch.tensor([${place}, ${place + offset}]), ${d})`, "torch.dist(p, q)"],
+    base: ["from hf_posenc import frequencies",
+      `turns = 2 * torch.pi / frequencies(${WIDTH_OF_RULER}, base=${base})`, `turns[-1], (turns <= ${length}).sum()`],
+    beyond: ["from hf_posenc import frequencies; x = torch.randn(48, dtype=torch.float64)",
+      "turn = lambda p: torch.view_as_complex(x.view(-1, 2)) * torch.exp(1j * p * frequencies(48))",
+      `[(turn(p + 3) * turn(p).conj()).sum().real for p in (0, ${before})]  # equal: only the offset 3 counts`],
+    adding: ["from hf_posenc import sinusoidal_encoding", "position = sinusoidal_encoding(torch.tensor(1), 384).norm()",
+      `position, ${(factor / 10).toFixed(1)} * 1.3  # lengths of position and word`],
+    masks: [...batch, paddingMask && packed !== "together" ? mask : `${mask}  # with the masks that you left out`],
+    tests: ["from torch.nn.functional import scaled_dot_product_attention as attend",
+      "x = torch.randn(5, 32); y = x.clone(); y[-1] = 0  # another last token",
+      "torch.dist(*[attend(z, z, z, is_causal=True)[:-1] for z in (x, y)])  # 0: later tokens change nothing"],
+    price: ["from torch.nn.functional import cross_entropy  # which leaves out labels of -100",
+      "logits, labels = torch.randn(2, 6, 20), torch.randint(20, (2, 6))  # of a model, and of the collator",
+      `cross_entropy(logits[:, :${-state.shift || "None"}].flatten(0, 1), labels[:, ${state.shift}:].flatten())`],
+    sandbox: [...batch, 'batch["position_ids"]'],
+  };
 }

@@ -1,7 +1,8 @@
 // Tokens as Hugging Face's `tokenizers` makes them: WordPiece of BERT and byte-level BPE of GPT-2.
 
-// Return {tokenize, steps}. `tokenize` returns the tokens of a text, each with its id and the part of the text that it
+// Return {tokenize, steps, notes}. `tokenize` returns the tokens of a text, each with its id and the part of the text that it
 // came from. `steps` returns how some words become tokens: for each step the tokens, the index of the new one, and the rest.
+// `notes` returns what happens before: normalized words, characters without a token, bytes of characters.
 function tokenizerOf(data) {
   const ids = new Map(data.vocabulary.map((token, id) => [token, id]));
   const escaped = data.added.map((token) => token.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
@@ -18,7 +19,7 @@ function tokenizerOf(data) {
     }
     return [...data.before.map((token) => special(token, 0)), ...found, ...data.after.map((token) => special(token, at))];
   };
-  return { tokenize, steps: model.steps };
+  return { tokenize, steps: model.steps, notes: model.notes };
 }
 // Characters that browsers take for marks, format characters or punctuation, but tokenizers' older tables of Unicode for
 // letters: differences between ranges, in base 36, "begin" or "begin.length - 1".
@@ -91,7 +92,21 @@ function wordPiece(data, ids) {
       return { tokens: found.slice(0, last + 1).map(({ token }) => token), last, rest: rest.filter(Boolean).join(" ") };
     });
   }
-  return { tokenize: (text) => wordsOf(text, data).flatMap(tokensOf), steps };
+  function notes(text) {
+    const lettersOf = (word) => word.map(([letter]) => letter).join("");
+    return wordsOf(text, data).flatMap((word) => {
+      const given = text.slice(word[0][1], word.at(-1)[2]), plain = lettersOf(word), found = [...pieces(word)];
+      const said = given === plain ? [] : [`Normalized: “${given}” becomes “${plain}”.`];
+      if (word.length > data.longest) said.push(`${data.unknown}: “${plain}” has more than ${data.longest} letters.`);
+      else if (!found.at(-1)) {
+        const at = found.at(-2)?.end ?? 0, left = lettersOf(word.filter(([, begin]) => begin >= at));
+        const rest = (at ? data.prefix : "") + left;
+        said.push(`${data.unknown}: no token of the vocabulary begins “${rest}”, so the whole word is unknown.`);
+      }
+      return said;
+    });
+  }
+  return { tokenize: (text) => wordsOf(text, data).flatMap(tokensOf), steps, notes };
 }
 // The 256 letters that stand for bytes: printable bytes for themselves, the others by letters from 256 on.
 const LETTERS = (() => {
@@ -102,7 +117,7 @@ const LETTERS = (() => {
 const CHUNKS = new RegExp("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\p{White_Space}\\p{L}\\p{N}]+" +
   "|\\p{White_Space}+(?!\\P{White_Space})|\\p{White_Space}+", "gu");
 function byteLevelBpe(data, ids) {
-  const merges = new Map(data.merges.map(([left, right, merged], rank) => [left * 65536 + right, [rank, merged]]));
+  const merges = new Map(data.merges?.map(([left, right, merged], rank) => [left * 65536 + right, [rank, merged]]));
   function merged(parts, note) { // [id, begin, end] of each part, in bytes
     for (;;) {
       let best = Infinity, pair = -1, id = -1;
@@ -122,6 +137,12 @@ function byteLevelBpe(data, ids) {
       }
       parts = joined;
       note?.(parts, last);
+    }
+  }
+  if (!data.merges) { // each token joins the two parts that those before it make of its bytes
+    for (let id = 256; id < data.vocabulary.length; id++) {
+      const [[left], [right]] = merged(Array.from(data.vocabulary[id], (letter) => [ids.get(letter)]));
+      merges.set(left * 65536 + right, [id, id]);
     }
   }
   const encoder = new TextEncoder();
@@ -154,5 +175,17 @@ function byteLevelBpe(data, ids) {
     return found;
   }
   const tokensOf = (parts) => merged(parts).map(([id, begin, end]) => ({ token: data.vocabulary[id], id, begin, end }));
-  return { tokenize: (text) => chunksOf(text).flatMap(tokensOf), steps };
+  function notes(text) {
+    return [...new Set(text)].filter((letter) => letter > "~").map((letter) => {
+      const bytes = [...encoder.encode(letter)], hex = bytes.map((byte) => byte.toString(16).toUpperCase()).join(" ");
+      return `“${letter}” is ${bytes.length} bytes: ${hex}, written ${bytes.map((byte) => LETTERS[byte]).join(" ")}.`;
+    });
+  }
+  return { tokenize: (text) => chunksOf(text).flatMap(tokensOf), steps, notes };
+}
+// Return the first merges of GPT-2, from its tokens in the order of their ids: first those of single bytes.
+function gpt2Of(tokens) {
+  const [plain, other] = [true, false].map((isPlain) => LETTERS.filter((letter) => letter < "\u0100" === isPlain));
+  const vocabulary = [...plain, ...other, ...tokens.split(" ")];
+  return tokenizerOf({ kind: "bpe", vocabulary, added: [], before: [], after: [] });
 }

@@ -6,12 +6,13 @@ const REASONS = [ // class, word in a cell, sentence
   ["later", "later", "the key comes later (look-ahead mask)"],
   ["other", "other document", "the key belongs to another document"],
   ["hidden", "mask", "the mask of the batch hides the key"],
-  ["unused", "query is padding", "the query is padding, and its output is not used"],
+  ["unused", "query is padding", "the query is padding: exempt from the masks, and its output is not used"],
 ];
 // Numbers that are added to the scores of keys: to which the query may attend, and of hidden ones.
 const ADDED = { infinity: ["0", "−∞"], billion: ["0", "−1e9"], ones: ["1", "0"] };
 const MOST_DIALS = 16, RADIUS = 28, MOST_NUMBERS = 12; // tokens, in the small matrix
 const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
+const bdi = (text) => tag("bdi", {}, escaped(text)); // keeps right-to-left text from its neighbors
 const minus = (text) => text.replace(/^-(?=[0.]+$)/, "").replace("-", "−"); // no −0.0
 const fixed = (value, digits) => minus(Math.abs(value) < 1e5 ? value.toFixed(digits) : value.toExponential(1));
 const radians = (angle) => minus(angle && Math.abs(angle) < 0.01 ? String(Number(angle.toPrecision(2))) : angle.toFixed(2));
@@ -44,8 +45,9 @@ function dial(label, hands, radius, edge = radius + 2, more = "") {
 // The functions below draw what is `shown`: {batch, state, row, result, packed, isSmall}. The chosen row has the `result`:
 // reasons and, with an encoding, products, scores and weights.
 const placed = ({ row: { tokens, positions } }, index) =>
-  `“${tokens[index]}”${positions[index] === null ? "" : ` at position ${positions[index]}`}`;
-function factsOf({ batch }, of, index) {
+  `“${bdi(tokens[index])}”${positions[index] === null ? "" : ` at position ${positions[index]}`}`;
+// Return the facts about a token as HTML; with `String` as `name`, as text.
+function factsOf({ batch }, of, index, name = bdi) {
   const facts = [`column ${batch.firstToken + index}`], position = of.positions[index];
   if (of.ids) facts.push(`id ${of.ids[index]}`);
   facts.push(of.real[index] ? (position === null ? "no position" : `position ${position}`) : "padding");
@@ -55,8 +57,8 @@ function factsOf({ batch }, of, index) {
   const label = of.labels?.[index], isFirst = of.documents[index] !== of.documents[index - 1];
   const isSeen = batch.settings?.lookAhead === false ? ", which can read it without a look-ahead mask" : "";
   const shift = !of.isShifted ? "" : isFirst ? ", which no token predicts" : `, to be predicted by the token before it${isSeen}`;
-  if (of.labels) facts.push(label === null ? "label −100: not counted" : `label “${label}”${shift}`);
-  return `“${of.tokens[index]}”: ${facts.join(", ")}.`;
+  if (of.labels) facts.push(label === null ? "label −100: not counted" : `label “${name(label)}”${shift}`);
+  return `“${name(of.tokens[index])}”: ${facts.join(", ")}.`;
 }
 function sentenceOf(shown, query, key) {
   const { batch, result } = shown, reason = result.reasons[query][key];
@@ -69,10 +71,12 @@ function sentenceOf(shown, query, key) {
   const kept = Number.isNaN(weight) ? "no key is left for the softmax" : `weight ${weight.toFixed(3)}`;
   return `${first} q·k = ${fixed(result.products[query][key], 2)}${divided}; ${kept}.`;
 }
-// True if a query reads padding, another document, or a hidden key. Outputs of padding are not used: no leak.
-function leaks({ row, result }, query, key, weight) {
+// True if a query reads padding, another document, a hidden key, or a later one although it is to predict the next token.
+// Outputs of padding are not used: no leak.
+function leaks({ batch, row, result }, query, key, weight) {
   const isOther = row.documents[query] !== row.documents[key];
-  return row.real[query] && weight > 0 && (isOther || result.reasons[query][key] !== ALLOWED);
+  const isAnswer = row.isShifted && batch.settings?.lookAhead === false && key > query;
+  return row.real[query] && weight > 0 && (isOther || isAnswer || result.reasons[query][key] !== ALLOWED);
 }
 const columnsOf = ({ tokens }) => tokens.map((_, index) => index);
 function cell({ state }, kind, query, key, content, more = {}) {
@@ -81,7 +85,7 @@ function cell({ state }, kind, query, key, content, more = {}) {
 }
 const headCell = ({ row, state }, index, kind) => tag("th", {
   scope: kind === "key" ? "col" : "row", class: state[kind] === index ? kind : "", title: row.tokens[index],
-}, escaped(row.tokens[index]));
+}, bdi(row.tokens[index]));
 const line = (name, cells) => tag("tr", {}, tag("th", { scope: "row" }, name), ...cells);
 const tableOf = (label, lines) => tag("table", { role: "grid", "aria-label": label }, ...lines);
 function gridOf(shown) {
@@ -96,11 +100,11 @@ function gridOf(shown) {
     const below = `${each.positions[index] ?? "–"}${packed && isReal ? ` · ${document}` : ""}`;
     const attributes = {
       class: Object.keys(kinds).filter((kind) => kinds[kind]).join(" "), tabindex: isQuery ? 0 : -1,
-      "data-row": number, "data-token": index, title: each.tokens[index], "aria-label": factsOf(shown, each, index),
+      "data-row": number, "data-token": index, title: each.tokens[index], "aria-description": factsOf(shown, each, index, String),
     };
-    const lines = [each.ids?.[index], below, each.labels && escaped(each.labels[index] ?? "−100")]
+    const lines = [each.ids?.[index], below, each.labels && bdi(each.labels[index] ?? "−100")]
       .filter((one) => one || one === 0);
-    return tag("td", attributes, tag("span", {}, escaped(each.tokens[index])), ...lines.map((one) => tag("small", {}, one)));
+    return tag("td", attributes, tag("span", {}, bdi(each.tokens[index])), ...lines.map((one) => tag("small", {}, one)));
   }
   const nameOf = (each, number) => `row ${number}` + [each.ids && "id", packed ? "position · doc" : "position",
     each.labels && "label", each.label != null && `label ${each.label}`]
@@ -169,6 +173,7 @@ function makeViews(choose, isSmall) {
   const [grid, one, all] = tables, dials = make("div", { class: "dials" });
   const [text, legend, oneNote, allNote, dialNote] =
     ["text", "legend", "note", "note", "note"].map((name) => make("p", { class: name }));
+  const counts = make("p", { class: "note counts" });
   const sentence = make("p", { class: "sentence", role: "status", "aria-live": "polite" });
   const allTitle = make("h3");
   const section = (name, ...children) => make("section", { class: `${name}-view` }, ...children);
@@ -176,7 +181,7 @@ function makeViews(choose, isSmall) {
     section("one", make("h3", {}, "2. One query, every key"), oneNote, one),
     section("dials", make("h3", {}, "4. The dials of two positions"), dialNote, dials)];
   const node = make("div", { class: isSmall ? "views small" : "views" },
-    section("batch", make("h3", {}, "1. The batch is a rectangle"), grid, text, sentence), scored[0],
+    section("batch", make("h3", {}, "1. The batch is a rectangle"), grid, counts, text, sentence), scored[0],
     section("all", allTitle, allNote, all, legend), ...(isSmall ? [] : [scored[1]]));
   const numbersOf = (target) => {
     const found = target.closest?.("[data-token], [data-query]");
@@ -186,7 +191,7 @@ function makeViews(choose, isSmall) {
   const chosen = ({ row, token, ...cell }) => (token === undefined ? cell
     : { row, query: token, key: row === shown.state.row ? shown.state.key : token });
   const say = ({ query, key } = shown.state) => {
-    sentence.textContent = `${factsOf(shown, shown.row, query)} ${sentenceOf(shown, query, key)}`;
+    sentence.innerHTML = `${factsOf(shown, shown.row, query)} ${sentenceOf(shown, query, key)}`;
   };
   node.addEventListener("click", ({ target }) => {
     const numbers = numbersOf(target);
@@ -195,8 +200,8 @@ function makeViews(choose, isSmall) {
   node.addEventListener("mouseover", ({ target }) => { // a preview, in words only
     const numbers = numbersOf(target), { state } = shown;
     if (!numbers || (numbers.row === state.row && numbers.token === state.query)) say();
-    else if (numbers.token === undefined) sentence.textContent = sentenceOf(shown, numbers.query, numbers.key);
-    else sentence.textContent = factsOf(shown, shown.batch.rows[numbers.row], numbers.token);
+    else if (numbers.token === undefined) sentence.innerHTML = sentenceOf(shown, numbers.query, numbers.key);
+    else sentence.innerHTML = factsOf(shown, shown.batch.rows[numbers.row], numbers.token);
   });
   node.addEventListener("mouseleave", () => say());
   for (const table of tables) { // their columns are tokens, so they scroll together
@@ -232,8 +237,12 @@ function makeViews(choose, isSmall) {
     grid.innerHTML = gridOf(shown);
     const number = packed ? row.documents[state.query] : state.row, source = batch.texts?.[number] ?? "";
     const [begin, end] = row.spans?.[state.query] ?? [0, 0], marked = make("mark", {}, source.slice(begin, end));
-    text.replaceChildren(`Text ${number}: `, source.slice(0, begin), marked, source.slice(end));
+    text.replaceChildren(`Text ${number}: `, make("bdi", {}, source.slice(0, begin), marked, source.slice(end)));
     text.hidden = !source;
+    const labels = batch.rows.flatMap((each) => (each.labels ?? []).filter((one, at) =>
+      one !== null && !(each.isShifted && each.documents[at] !== each.documents[at - 1])));
+    counts.textContent = row.labels ? `The loss is the mean over ${labels.length} of ${batch.rows.length * row.tokens.length} ` +
+      `places of the batch: those with a label that ${row.isShifted ? "a token before it predicts" : "is not −100"}.` : "";
     all.innerHTML = allOf(shown);
     legend.innerHTML = [...REASONS, ["leak", "leak: should be hidden"]].filter(
       ([kind]) => all.querySelector(`td.${kind}`) || kind === "yes").map(
@@ -245,7 +254,7 @@ function makeViews(choose, isSmall) {
     for (const section of scored) section.hidden = !batch.encoding;
     if (batch.encoding) {
       one.innerHTML = oneOf(shown);
-      oneNote.textContent = `Query: ${placed(shown, state.query)}. ${headFormula(batch.settings, batch.encoding)}`;
+      oneNote.innerHTML = `Query: ${placed(shown, state.query)}. ${headFormula(batch.settings, batch.encoding)}`;
     }
     if (batch.encoding && !isSmall) [dialNote.textContent, dials.innerHTML] = dialsOf(shown);
     say();
@@ -260,7 +269,8 @@ function makeViews(choose, isSmall) {
   return { node, draw };
 }
 // Return the sentences that state how queries and keys are made, with every factor.
-function headFormula({ head, back, gain }, { width }) {
+function headFormula({ head, back, gain, trained }, { width }) {
+  if (trained) return "The head that you trained in scene 10: q = Wq·x, k = Wk·x, x = token + position. Values are x.";
   const turned = `turned back by ${back} ${back === 1 ? "position" : "positions"} and multiplied by ${gain}`;
   return {
     random: `q = ${gain} · Wq·x and k = Wk·x, with x = token + position, scaled to variance 1, and random matrices ` +

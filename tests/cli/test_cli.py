@@ -340,25 +340,25 @@ def test_labels_reads_a_file_with_brackets_in_its_name(tmp_path: Path, capsys: p
     assert capsys.readouterr().out.startswith("1 row, 1 label")
 
 
+def test_labels_names_the_option_of_an_end_token(wordpiece: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    wordpiece.save_pretrained("tokenizer")
+    ids = [7, 8, wordpiece.cls_token_id]
+    datasets.Dataset.from_dict({"input_ids": [ids] * 20, "labels": [ids] * 20}).to_json("rows.jsonl")
+    run("labels", "rows.jsonl", "-t", "tokenizer")
+    advice = re.search(r"--end-token \S+ if that is meant", capsys.readouterr().out)
+    assert advice is not None
+    assert run("labels", "rows.jsonl", "-t", "tokenizer", *shlex.split(advice[0])[:2]) == 0
+
+
 def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cut.jsonl").write_text('{"input_ids": [5], "labels": [5]}\n{"input_ids": [5')
-    assert run("labels", tmp_path / "cut.jsonl") == 2
+    assert run("labels", tmp_path / "cut.jsonl") == 1
     refused(capsys, "cut.jsonl, line 2 cannot be read as json", "  got: ", "  fix: mend or delete this line")
     assert run("labels", "nobody/no-such-data") == 2
     refused(capsys, "nobody/no-such-data is no local file, and not found", "  got: ", "  fix: check the name")
-    datasets.DatasetDict(
-        {name: datasets.Dataset.from_dict({"text": ["a"]}) for name in ("train", "test")}
-    ).save_to_disk(tmp_path / "saved")
-    assert run("labels", tmp_path / "saved") == 2
-    refused(capsys, "several splits is read with the name of one", " of train, test", "  fix: split='train'")
-    assert run("labels", tmp_path / "saved", "--split", "test") == 2
-    refused(
-        capsys,
-        "rows without labels need a tokenizer",
-        "got: columns text",
-        "fix: hf-posenc labels ",
-        " --tokenizer NAME_OR",
-    )
+    (tmp_path / "texts.txt").write_text("I ride bike\n")
+    assert run("labels", tmp_path / "texts.txt") == 2
+    refused(capsys, "rows without labels need a tokenizer", "got: columns text", "fix: --tokenizer NAME_OR")
 
 
 CHAT = [{"role": "user", "content": "I ride"}, {"role": "assistant", "content": "bike"}]
@@ -412,25 +412,19 @@ def test_labels_shows_where_marks_of_the_template_differ_from_the_messages(
     )
 
 
-def test_labels_names_the_column_of_texts_and_the_row_of_an_error(
+def test_labels_truncates_and_names_the_row_of_an_error(
     wordpiece: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     wordpiece.chat_template = "{% for m in messages %}[CLS] {{ m.content }} [SEP] {% endfor %}"
     wordpiece.save_pretrained("tokenizer")
     Path("the texts.csv").write_text("review,stars\nI ride bike,5\nshe said,4\n")
-    assert run("labels", "the texts.csv", "-t", "tokenizer") == 2
-    fix = capsys.readouterr().err.partition("fix: ")[2]
-    program, *arguments = shlex.split(fix)
-    assert program == "hf-posenc"
-    assert run(*arguments) == 0
-    assert capsys.readouterr().out.endswith("no row has a problem\n")
     assert run("labels", "the texts.csv", "-t", "tokenizer", "--text-column", "review", "--max-length", "3") == 0
     assert "trained on in row 0: '[CLS] i [SEP]'" in capsys.readouterr().out
     rows = [{"messages": CHAT}] * 1000 + [{"messages": [{"role": "gpt", "content": "bike"}]}]
     datasets.Dataset.from_list(rows).to_json("chats.jsonl")
-    assert run("labels", "chats.jsonl", "-t", "tokenizer") == 2
-    refused(capsys, "rows are numbered from row 1,000 on:\nrow 0: message 0, of role 'gpt'", "  got: ", "  fix: ")
+    assert run("labels", "chats.jsonl", "-t", "tokenizer") == 1
+    refused(capsys, "in rows 1,000 to 1,000 of the input, row 0: message 0, of role 'gpt'", "  got: ", "  fix: ")
 
 
 def test_a_missing_path_is_named_before_slow_imports_with_the_folder_above_it(tmp_path: Path) -> None:
@@ -626,22 +620,18 @@ def test_a_refused_picture_writes_no_file_and_explains_in_three_lines(
     bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = {*tmp_path.iterdir()}
-    wrong: list[tuple[list[object], tuple[str, ...]]] = [
-        (["encoding", "-o", "x.pdf"], ("must end in .png or .svg", "got: 'x.pdf'", "fix: 'x.png'")),
-        (["encoding", "-o", "no/x.png"], ("the file cannot be written", "got: no/x.png", "  fix: ")),
-        (["encoding", "--convention", "mine"], ("convention must be one of", "got: 'mine'")),
-        (["dials", "-d", "99"], ("pairs of dimensions", "  got: ", "fix: ")),
+    wrong: list[tuple[list[object], int, tuple[str, ...]]] = [
+        (["encoding", "-o", "x.pdf"], 2, ("must end in .png or .svg", "got: 'x.pdf'", "fix: 'x.png'")),
+        (["encoding", "-o", "no/x.png"], 75, ("the file cannot be written", "got: no/x.png", "  fix: ")),
         (
             ["masks", "word " * 99, "-t", bert_folder],
-            ("a picture can label at most 64 tokens", "got: 101", "span=(0, 64)"),
+            2,
+            ("a picture can label at most 64 tokens", "got: 101", "fix: --span 0 64"),
         ),
-        (["attention", "--layer", "9"], ("layer must be an integer from 0 to 5", "got: 9", "fix: layer=5")),
-        (["embeddings", "--scale", "large"], ("scale must be one of", "got: 'large'", "fix: scale='sqrt_d'")),
-        (["embeddings", "a b", "--word", "c"], ("words must be tokens", "got: ['c']", "some of ['a', 'b']")),
-        (["attention", "-m", "nowhere"], ("nowhere cannot be loaded as a model", "  got: ", "  fix: ")),
+        (["attention", "-m", "nowhere"], 2, ("nowhere cannot be loaded as a model", "  got: ", "  fix: ")),
     ]
-    for command, phrases in wrong:
-        assert run("plot", *command) == 2
+    for command, status, phrases in wrong:
+        assert run("plot", *command) == status
         refused(capsys, *phrases)
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
@@ -663,9 +653,9 @@ def test_unusable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "latin.txt").write_bytes("good\nGröße\n".encode("latin-1"))
     assert run("demo", tmp_path / "absent.txt") == 2
     refused(capsys, "there is no file", "absent.txt", "has ", "fix: ")
-    assert run("demo", file, tmp_path / "empty.txt") == 2
+    assert run("demo", file, tmp_path / "empty.txt") == 1
     refused(capsys, "empty.txt has no text", "got: 2 lines, all blank")
-    assert run("demo", tmp_path / "latin.txt") == 2
+    assert run("demo", tmp_path / "latin.txt") == 1
     refused(capsys, "latin.txt is not UTF-8", "got: byte 0xf6 on line 2", "fix: iconv")
     assert run("demo", tmp_path) == 2
     refused(capsys, str(tmp_path))
@@ -676,18 +666,14 @@ def test_wrong_settings_are_reported_in_three_lines(
 ) -> None:
     assert run("show", "a", "-t", tmp_path / "nowhere") == 2
     refused(capsys, "nowhere", "  got: ", "  fix: ")
-    assert run("show", "a", "-t", bert_folder, "--padding-side", "up") == 2
-    refused(capsys, "padding_side must be one of", "got: 'up'")
-    assert run("demo", file, "--vocab-size", 10) == 2
-    refused(capsys, "vocab_size must be enough for", "got: 10")
-    assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "no" / "x.png") == 2
+    assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "no" / "x.png") == 75
     refused(capsys, "the file cannot be written", "x.png", "fix: an existing folder")
     assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "x.nothing") == 2
     refused(capsys, "must end in .png or .svg", "x.nothing", "fix: ")
     for command in (["show", "a", "-t", bert_folder, "--html"], ["explore", "--no-browser", "-t", bert_folder, "-o"]):
         assert run(*command, tmp_path / "page") == 2
         refused(capsys, "must end in .html or .htm", "got: 'page'", "page.html'")
-        assert run(*command, tmp_path / "no" / "page.html") == 2
+        assert run(*command, tmp_path / "no" / "page.html") == 75
         refused(capsys, "the file cannot be written", "page.html", "fix: an existing folder")
     assert run("show", "a", "-t", bert_folder, "--merges") == 2
     refused(capsys, "only a BPE", "WordPiece")

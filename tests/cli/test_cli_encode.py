@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import fsspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -30,6 +31,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+class Broken(fsspec.AbstractFileSystem):
+    """A file system whose library fails with an error of any class."""
+
+    protocol = "broken"
+
+    def info(self, *_: Any, **__: Any) -> Any:
+        raise KeyError("no answer")
+
+
+fsspec.register_implementation("broken", Broken, clobber=True)
 
 
 @pytest.fixture
@@ -52,7 +65,7 @@ def test_options_are_the_arguments_of_encode_with_their_defaults() -> None:
     arguments = {setting.name: setting.default for setting in dataclasses.fields(Settings)}
     arguments |= {name: parameter.default for name, parameter in parameters.items()}
     options = inspect.signature(command).parameters
-    assert {*parameters} - {*options} == {"columns", "storage_options", "progress", "settings"}
+    assert {*parameters} - {*options} == {"columns", "storage_options", "settings"}
     assert {*options} - {*arguments} == {"column"}
     for name in {*options} & {*arguments}:
         assert options[name].default in (arguments[name], None), name
@@ -102,33 +115,51 @@ def test_parts_splits_and_arguments_of_load_dataset_are_passed_on(
     assert run("encode", "a.txt", "-t", bert_folder, "-o", "out", *options, "--part", "2/2") == 0
     assert NOT_READ_BACK in capsys.readouterr().out
     assert run("verify", "out") == 2
+    assert (
+        "1 of 2 shards are missing\n  fix: the same encode with --part 1/2, or without --part"
+        in capsys.readouterr().err
+    )
     assert run("encode", "a.txt", "-t", bert_folder, "-o", "out", *options, "--part", "1/2") == 0
     assert NOT_READ_BACK not in capsys.readouterr().out
     assert pq.read_table("out/data")["input_ids"].to_pylist() == bert(["Größe", "rot"])["input_ids"]
 
 
-def test_errors_are_printed_without_a_traceback_and_end_with_2(
-    corpus: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str]
+def test_errors_are_printed_without_a_traceback_and_their_kind_is_the_exit_status(
+    corpus: Path, bert_folder: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for options, phrases in (
-        ([], ("row 2 of the input has no tokens", 'fix: on_bad_row="skip"')),
-        (["--max-length", 0], ("max_length must be positive", "fix: max_length=512")),
-        (["--text-column", "body"], ("no column 'body'", "fix: text_column='text'")),
-        (["--loading", "a=1"], ("corpus.jsonl cannot be read as json",)),
-        (["--part", "3/2"], ("part must be k/n", 'fix: part="3/8"')),
-        (["--engine", "local"], ("--engine",)),
+    """1 is bad data, 2 a wrong command or a missing input, and 75 what may work later."""
+    bert = ("-t", bert_folder)
+    for options, status, phrase in (
+        ([corpus, *bert, "-o", "out"], 1, "row 2 of the input has no tokens"),
+        (
+            [corpus, *bert, "-o", "out", "--loading", "a=1"],
+            2,
+            "keyword argument 'a'\"\n  fix: check --format, --split and",
+        ),
+        ([corpus, *bert, "-o", "out", "--format", "none"], 2, "load_dataset refuses its arguments"),
+        ([corpus, *bert, "-o", "out", "--engine", "local"], 2, "--engine"),
+        ([corpus, *bert, "-o", bert_folder], 2, "holds a tokenizer"),
+        ([corpus, *bert, "-o", corpus / "out"], 2, "must be a folder"),
+        ([corpus, *bert, "-o", "/proc/none/out"], 75, "/proc/none/out cannot be read or written\n  got: No such file"),
+        ([corpus, *bert, "-o", "broken://out"], 75, "broken://out cannot be read or written\n  got: KeyError: "),
+        (["broken://a.txt", *bert, "-o", "out"], 75, "broken://a.txt cannot be read or written\n  got: KeyError: "),
+        (["a text", *bert, "-o", "out"], 2, 'in Python datasets.Dataset.from_dict({"text": texts})'),
+        ([corpus, "-t", "encoded", "-o", "out"], 2, "fix: 'encoded/tokenizer'"),
     ):
-        assert run("encode", corpus, "-t", bert_folder, "-o", "out", "--workers", 0, *options) == 2
+        (here / "encoded/tokenizer").mkdir(parents=True, exist_ok=True)
+        assert run("encode", *options, "--workers", 0, "--quiet") == status, options
         errors = capsys.readouterr().err
         assert "Traceback" not in errors
-        for phrase in phrases:
-            assert phrase in errors
+        assert phrase in errors
     for output, phrase in (
         ("out", "is not the output of a finished job"),
-        ("outt", "there is no file or folder outt\n  got: the current folder has corpus.jsonl, out\n  fix: out\n"),
+        (
+            "outt",
+            "there is no file or folder outt\n  got: the current folder has corpus.jsonl, encoded, out\n  fix: out\n",
+        ),
         ("nowhere://bucket", "fsspec cannot open nowhere://"),
     ):
-        assert run("verify", output) == 2
+        assert run("verify", output) == 2, output
         assert phrase in capsys.readouterr().err
 
 

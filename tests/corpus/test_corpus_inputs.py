@@ -145,7 +145,7 @@ def test_shuffled_and_chosen_rows_of_a_data_set_are_read_in_their_order() -> Non
     ("payload", "kind", "line", "way"),
     [
         ('{"text": "a"}\n{"text":\n{"text": "b"}\n', "jsonl", ", line 2 ", "delete this line"),
-        ('{"text": "a"}\n{"text": "\\ud800"}\n', "jsonl", ", line 2 ", "encoding_errors"),
+        ('{"text": "a"}\n{"text": "\\ud800"}\n', "jsonl", ", line 2 ", "delete this line"),
         (
             '{"text": "a"}\n{"text": "b", "n": {"m": 1, "m": 2}, "text": "c"}\n',
             "jsonl",
@@ -154,10 +154,11 @@ def test_shuffled_and_chosen_rows_of_a_data_set_are_read_in_their_order() -> Non
         ),
         (b"ab\n\xff\xfe\ncd\n", "txt", ", line 2 ", "encoding_errors"),
         ("text,n\na,1\nb,2,3\n", "csv", r"[\s\S]*line 3", "on_bad_lines"),
-        (gzip.compress(b"a\n" * 9999)[:-20], "txt.gz", " ", "encoding_errors"),
-        (b"PAR1 no parquet PAR1", "parquet", " ", "loading="),
+        (gzip.compress(b"a\n" * 9999)[:-20], "txt.gz", " ", "mend the file"),
+        (b"PAR1 no parquet PAR1", "parquet", " ", "mend the file"),
+        ("text\nGröße\n".encode("latin-1"), "csv", ", line 2 ", 'fix: loading={"encoding": "latin-1"}, if'),
     ],
-    ids=["json", "surrogate", "key twice", "utf8", "csv", "gz", "parquet"],
+    ids=["json", "surrogate", "key twice", "utf8", "csv", "gz", "parquet", "latin"],
 )
 @PLACES
 def test_a_malformed_file_stops_the_job_with_its_name_line_and_a_way_out(
@@ -191,10 +192,12 @@ def test_further_arguments_of_load_dataset_are_passed_on() -> None:
     assert found == ["How many, really?", "I ride"]
     with pytest.raises(ValueError, match="encoding_error"):
         content("ab\n", loading={"encoding_error": "replace"})
+    with pytest.raises(ValueError, match="check format=, split= and loading="):
+        content("ab\n", split="tain")
 
 
 def test_a_text_that_is_not_utf_8_is_refused_with_its_place() -> None:
-    with pytest.raises(ValueError, match=r"(?s)rows 0 to 1 of the input is not UTF-8.*encoding_errors"):
+    with pytest.raises(ValueError, match=r"(?s)rows 0 to 1 of the input is not UTF-8.*latin-1"):
         content(b'{"text": "a"}\n{"text": "\xff"}\n', "jsonl")
 
 
@@ -241,8 +244,12 @@ def test_missing_inputs_and_columns_are_named(here: Path) -> None:
         read("memory://nothing.txt")
     with pytest.raises(ValueError, match=r"(?s)no column 'body'.*text_column='text'"):
         read("a.jsonl", text_column="body")
-    with pytest.raises(ValueError, match=r"(?s)no column 'label'.*text, n"):
-        read("a.jsonl", columns=["label"])
+    for columns, fix in ((["label"], "columns=['n']"), (["n,text"], "columns=['n', 'text']")):
+        with pytest.raises(ValueError, match=rf"(?s)no column '{columns[0]}'.*text, n\n  fix: {re.escape(fix)}$"):
+            read("a.jsonl", columns=columns)
+    for text in ("I ride bike", "Is it? " * 99, "one\ntwo"):
+        with pytest.raises(FileNotFoundError, match=r"Dataset\.from_dict"):
+            read([text])
     Path("a.dat").write_text("x")
     with pytest.raises(ValueError, match=r"format of a\.dat is not known"):
         read("a.dat")

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -225,7 +226,7 @@ def test_another_job_in_the_same_output_is_refused_naming_what_differs(
     encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS)
     for given, settings, differs in (
         (rows, {"max_length": 16}, "max_length: 32 before, 16 now"),
-        (rows, {"max_length": 32, "columns": ["n"]}, "columns:  before, n now"),
+        (rows, {"max_length": 32, "columns": ["n"]}, "columns: '' before, 'n' now"),
         (rows, {"max_length": 32, "shards": 3}, "shards: 4 before, 3 now"),
         (rows.select(range(50)), {"max_length": 32}, r"rows of the input: \d+ before, 50 now"),
         (rows.map(lambda row: {"text": row["text"] + "!"}), {"max_length": 32}, "fingerprint of the input"),
@@ -249,8 +250,13 @@ def test_parts_of_a_job_are_written_apart_and_the_last_one_finishes_it(
     wordpiece: Any, rows: datasets.Dataset, tmp_path: Path
 ) -> None:
     encode(rows, wordpiece, tmp_path / "whole", **SETTINGS)
-    reports = [encode(rows, wordpiece, tmp_path / "parts", part=f"{k}/3", **SETTINGS) for k in (2, 3, 1)]
-    assert [(len(report.shards), report.finished) for report in reports] == [(1, False), (2, False), (4, True)]
+    for k, count, left in ((2, 1, ["1/3", "3/3"]), (3, 2, ["1/3"]), (1, 4, [])):
+        report = encode(rows, wordpiece, tmp_path / "parts", part=f"{k}/3", **SETTINGS)
+        assert (len(report.shards), report.finished) == (count, not left)
+        if left:
+            with pytest.raises(ValueError, match="are missing") as raised:
+                verify(tmp_path / "parts")
+            assert re.findall(r'part="(.*?)"', str(raised.value)) == left
     assert sums(tmp_path / "parts") == sums(tmp_path / "whole")
     assert verify(tmp_path / "parts") == []
     with pytest.raises(FileNotFoundError, match="there is no file or folder"):
@@ -270,7 +276,8 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork")
 @pytest.mark.parametrize(
-    ("victim", "start_method"), [("the run", "fork"), ("a worker", "fork"), ("the run", "forkserver")]
+    ("victim", "start_method"),
+    [("the run", "fork"), ("the run, by SIGTERM", "fork"), ("a worker", "fork"), ("the run", "forkserver")],
 )
 def test_a_killed_run_leaves_whole_shards_and_no_worker_and_goes_on(
     victim: str, start_method: str, wordpiece: Any, sentences: list[str], tmp_path: Path
@@ -284,7 +291,8 @@ def test_a_killed_run_leaves_whole_shards_and_no_worker_and_goes_on(
         time.sleep(0.01)
     below = psutil.Process(run.pid).children(recursive=True)
     workers = [each for each in below if not each.children() and "resource_tracker" not in str(each.cmdline())]
-    os.kill(run.pid if victim == "the run" else workers[0].pid, signal.SIGKILL)
+    how = signal.SIGTERM if "SIGTERM" in victim else signal.SIGKILL
+    os.kill(workers[0].pid if victim == "a worker" else run.pid, how)
     _, errors = run.communicate(timeout=60)
     finished = sums(tmp_path / "out")
     assert 3 <= len(finished) < 40
@@ -326,11 +334,19 @@ def test_a_full_disk_stops_the_run_which_goes_on_later(
         whole(self, *args)
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(
+        OSError, match=r"(?s)cannot be read or written.*No space left on device; 2 shards are written.*continues"
+    ):
         encode(rows, wordpiece, tmp_path, **SETTINGS)
     assert len(sums(tmp_path)) == 2
+    with pytest.raises(ValueError, match="2 of 4 shards are missing\n  fix: the same encode "):
+        verify(tmp_path)
     assert not list((tmp_path / "data").glob(".*"))
     assert encode(rows, wordpiece, tmp_path, **SETTINGS).finished
+    (tmp_path / "a.txt").write_text("I ride bike\n")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "a.txt" / "cache")
+    with pytest.raises(OSError, match=r"(?s)into its cache.*a\.txt/cache: Not a directory.*HF_DATASETS_CACHE"):
+        encode(tmp_path / "a.txt", wordpiece, tmp_path / "b", **SETTINGS)
 
 
 def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this_machine(
@@ -341,6 +357,10 @@ def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this
     loaded = datasets.load_dataset(str(out), split="train")
     assert loaded.column_names == ["input_ids", "length", "n"]
     assert C(str(out / "tokenizer")).batch(loaded[:2])["input_ids"].shape[0] == 2
+    with pytest.raises(ValueError, match=r"fix: '/.*out/tokenizer'$"):
+        C(str(out))
+    with pytest.raises(ValueError, match="out/tokenizer holds a tokenizer"):
+        encode(rows, bert_folder, out / "tokenizer", **SETTINGS)
     card, job = (out / "README.md").read_text(), json.loads((out / "job.json").read_text())
     assert f"{report.totals['tokens']:,} token ids of {len(rows):,} documents" in card
     assert job["tokenizer"] == bert_folder.name

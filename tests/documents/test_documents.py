@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc._common.constants import IGNORED
-from hf_posenc.documents import Documents, Limits, is_no_mask, no_mask, pack_rows, read_documents, window_offsets
+from hf_posenc.documents import Documents, Limits, is_no_mask, no_mask, pack_rows, read_documents
 from hf_posenc.ragged import Ragged
 from hf_posenc.tokenization import Encoder
 
@@ -21,7 +22,7 @@ SIDES = ["left", "right"]
 DOCUMENTS = st.lists(st.lists(st.integers(1, 99), max_size=12), min_size=1, max_size=20)
 
 
-def token_rows(rows: list[list[int]], **columns: list[list[int]]) -> Documents:
+def token_rows(rows: list[Any], **columns: list[Any]) -> Documents:
     ragged = {name: Ragged.from_rows(values, name=name) for name, values in {"input_ids": rows, **columns}.items()}
     return Documents(ragged, np.arange(len(rows)))
 
@@ -34,22 +35,17 @@ def lists(rows: Ragged) -> list[list[int]]:
 def test_windows_cover_everything_overlap_by_stride_and_stop(
     length: int, window: int, data: st.DataObject, side: str
 ) -> None:
+    """The rows of one text, each token its own index, are compared with the rules of `stride`, in all columns."""
     stride = data.draw(st.integers(0, window - 1))
-    offsets = window_offsets(length, window, stride, side)
-    if side == "left":
-        offsets = offsets[::-1]
+    tokens = np.arange(length)
+    given = token_rows([tokens], token_type_ids=[tokens + 100])
+    rows = given.truncate(Limits(window, overflow=True, stride=stride), side=side)
+    assert (rows.columns["token_type_ids"].values == rows.ids.values + 100).all()
+    offsets = [(row[0], row[-1] + 1) for row in lists(rows.ids)][:: 1 if side == "right" else -1]
     assert offsets[0][0] == 0
     assert offsets[-1][1] == length
     assert all(1 <= stop - start <= window for start, stop in offsets)
     assert all(before[1] - after[0] == stride for before, after in itertools.pairwise(offsets))
-
-
-@given(rows=DOCUMENTS, limit=st.integers(1, 5), side=st.sampled_from(SIDES))
-def test_truncation_keeps_one_end_of_each_row_and_counts_the_rows(rows: list[list[int]], limit: int, side: str) -> None:
-    made = token_rows(rows).truncate(Limits(limit), side=side)
-    want = [row[:limit] if side == "right" else row[max(len(row) - limit, 0) :] for row in rows]
-    assert lists(made.ids) == want
-    assert made.truncated == sum(len(row) > limit for row in rows)
 
 
 def test_rows_that_need_no_truncation_are_returned_themselves() -> None:
@@ -61,19 +57,7 @@ def test_rows_that_need_no_truncation_are_returned_themselves() -> None:
 def test_rows_are_taken_with_the_index_of_their_text() -> None:
     rows = token_rows([[5, 6, 7], [8], [9, 4]]).take(np.array([2, 0]))
     assert lists(rows.ids) == [[9, 4], [5, 6, 7]]
-    assert rows.sample.tolist() == [2, 0]
-
-
-@given(rows=DOCUMENTS, limit=st.integers(1, 5))
-def test_overflowing_rows_keep_every_token_with_the_values_of_all_columns(rows: list[list[int]], limit: int) -> None:
-    types = [[token + 100 for token in row] for row in rows]
-    made = token_rows(rows, token_type_ids=types).truncate(Limits(limit, overflow=True))
-    joined: list[list[int]] = [[] for _ in rows]
-    for row, sample in zip(lists(made.ids), made.sample.tolist(), strict=True):
-        joined[sample] += row
-    assert joined == rows
-    assert made.truncated == 0
-    assert made.columns["token_type_ids"].values.tolist() == (made.ids.values + 100).tolist()
+    assert rows.given_row.tolist() == [2, 0]
 
 
 def test_rows_of_several_documents_are_split_at_restarting_positions_without_padding() -> None:
@@ -88,7 +72,7 @@ def test_rows_of_several_documents_are_split_at_restarting_positions_without_pad
     assert rows.boundaries == ("attention_mask",)
     rows = rows.split()
     assert lists(rows.ids) == [[5, 6], [7], [8, 9, 4, 3]]
-    assert rows.sample.tolist() == [0, 0, 1]
+    assert rows.given_row.tolist() == [0, 0, 1]
     assert "attention_mask" not in rows.columns
 
 
@@ -137,12 +121,12 @@ def test_truncated_rows_know_their_documents_and_the_places_of_their_tokens(
         ]
     )
     ids = Ragged.from_rows(rows)
-    whole = Documents({"input_ids": ids}, np.arange(len(rows)), sizes=sizes)
-    overflow = data.draw(st.booleans())
-    made = whole.truncate(Limits(limit, overflow=overflow), side=side)
+    whole = Documents({"input_ids": ids}, np.arange(len(rows)) + 5, truncated=1, sizes=sizes)
+    overflow, strategy = data.draw(st.booleans()), data.draw(st.sampled_from(["longest_first", "only_second"]))
+    made = whole.truncate(Limits(limit, strategy, overflow=overflow), side=side)
     numbers, places = lists(whole.document_ids), lists(whole.token_places)
     start = np.zeros(len(rows), int)
-    got = zip(lists(made.ids), lists(made.token_places), lists(made.document_ids), made.sample.tolist(), strict=True)
+    got = zip(lists(made.ids), lists(made.token_places), lists(made.document_ids), made.given_row - 5, strict=True)
     for tokens, place, document, row in got:
         begin = start[row] if overflow or side == "right" else max(len(rows[row]) - limit, 0)
         if overflow and side == "left":
@@ -153,6 +137,7 @@ def test_truncated_rows_know_their_documents_and_the_places_of_their_tokens(
         assert document == [number - first for number in numbers[row][begin : begin + len(tokens)]]
         start[row] += len(tokens)
     assert start.tolist() == [len(row) if overflow else min(len(row), limit) for row in rows]
+    assert made.truncated == 1 + (0 if overflow else sum(len(row) > limit for row in rows))
 
 
 @given(rows=DOCUMENTS, capacity=st.integers(12, 20), seed=st.none() | st.integers(0, 3), first=st.integers(0, 2))
@@ -294,7 +279,7 @@ def test_special_tokens_truncation_and_overflow_are_those_of_tokenizers(
     assert lists(got.ids) == ids
     assert got.columns.get("token_type_ids") is not None
     assert lists(got.columns.get("token_type_ids")) == types
-    assert got.sample.tolist() == sample
+    assert got.given_row.tolist() == sample
     whole = Encoder(wrapped, add_special_tokens=add).tokenize(first, second).ids.lengths
     assert got.truncated == (0 if stride is not None else int((whole > max_length).sum()))
 
@@ -339,9 +324,10 @@ def test_a_slow_tokenizer_splits_long_lists_of_words(slow: PreTrainedTokenizerBa
     got = encoder.tokenize([words, kind(["a"])])
     want = [[*bare[start : start + size], *end] for start in range(0, len(bare), size)]
     assert lists(got.ids) == [*want, [*bare[:1], *end]]
-    assert got.sample.tolist() == [0] * len(want) + [1]
+    assert got.given_row.tolist() == [0] * len(want) + [1]
     assert got.columns.get("token_type_ids") is not None
     assert not got.columns.get("token_type_ids").values.any()
+    assert got.truncated == 0
 
 
 def test_a_slow_tokenizer_refuses_long_pairs_with_overflow_and_lone_surrogates(slow: PreTrainedTokenizerBase) -> None:
@@ -424,7 +410,7 @@ def test_places_of_truncated_texts_are_those_in_the_whole_row(
         got = Encoder(wrapped, Limits(max_length, overflow=overflow)).tokenize(first, second)
     except ValueError:  # a pair that cannot be truncated
         assume(False)
-    for ids, places, row in zip(lists(got.ids), lists(got.token_places), got.sample.tolist(), strict=True):
+    for ids, places, row in zip(lists(got.ids), lists(got.token_places), got.given_row.tolist(), strict=True):
         assert [whole[row][place] for place in places] == ids
         assert places == sorted(set(places))
 

@@ -394,23 +394,6 @@ def test_a_mask_does_not_change_with_the_batch_it_was_made_from() -> None:
         assert torch.equal(mask.dense(), before)
 
 
-def test_masks_are_rendered_on_the_device_of_their_documents(device: torch.device) -> None:
-    lengths = torch.tensor([3, 1], device=device)
-    assert padding_mask(lengths).device.type == device.type
-    assert padding_mask_from_ids(lengths[None], 1).device.type == device.type
-    assert look_ahead_mask(3, device=device).device.type == device.type
-    for mask in (
-        AttentionMask.from_lengths(lengths, look_ahead=True, padding_side="left"),
-        AttentionMask.from_lengths([3, 1], look_ahead=True, padding_side="left", device=device),
-        AttentionMask.from_documents([[1], [1, 2]], look_ahead=True, device=device),
-        AttentionMask.from_documents([[1], [1, 2]], look_ahead=True).to(device),
-    ):
-        assert mask.dense().device.type == device.type
-        assert mask.additive().device.type == device.type
-        assert mask.for_sdpa()["attn_mask"].device.type == device.type
-        assert mask.for_multihead_attention(2)["attn_mask"].device.type == device.type
-
-
 def test_masks_are_made_on_the_given_device() -> None:
     assert look_ahead_mask(2, device="meta").device.type == "meta"
     assert AttentionMask.from_lengths([2], device="meta").documents.device.type == "meta"

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from looping import for_each
-from mask_reference import any_description, check_message, crossed, packed, padded, real_queries, reference, to_itself
+from mask_reference import any_description, check_message, crossed, real_queries, reference, to_itself
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -229,24 +229,6 @@ def test_masks_of_all_kinds_store_a_few_numbers_per_token() -> None:
     for mask in (target, across):
         tensors = [value for value in vars(mask).values() if isinstance(value, torch.Tensor)]
         assert sum(tensor.numel() for tensor in tensors) <= 2 * (2048 + 2048)
-
-
-def test_moving_a_mask_moves_all_of_its_tensors(device: torch.device) -> None:
-    mask = AttentionMask.from_documents([[3, 2]], look_ahead=True, window=2, prefix=2)
-    assert torch.equal(mask.to(device).dense().cpu(), mask.dense())
-    across = AttentionMask.cross(mask, AttentionMask.from_documents([[1, 4]]))
-    assert torch.equal(across.to(device).dense().cpu(), across.dense())
-
-
-@given(st.one_of(padded(), packed(), crossed()))
-def test_rendering_on_an_accelerator_does_not_wait_for_its_values(mask: AttentionMask) -> None:
-    there = mask.to("meta")  # where there is no number to wait for
-    assert there.dense().shape == mask.dense().shape
-    assert there.additive(torch.bfloat16).device.type == "meta"
-    assert list(there.for_sdpa()) == list(mask.for_sdpa())
-    assert list(there.for_multihead_attention(HEADS)) == list(mask.for_multihead_attention(HEADS))
-    if not mask.is_cross:
-        assert list(there.for_transformer_encoder(HEADS)) == list(mask.for_transformer_encoder(HEADS))
 
 
 _mask = AttentionMask.from_lengths([3, 2], look_ahead=True)

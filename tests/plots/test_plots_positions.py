@@ -409,7 +409,7 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(figure, "savefig", fails)
     for name in ("old.png", "new.svg"):
-        with pytest.raises(ValueError, match=r"cannot be written\n  got: .*: No space left on device\n  fix: "):
+        with pytest.raises(OSError, match=r"cannot be written\n  got: .*: No space left on device\n  fix: "):
             plots.save(figure, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["old.png"]
     assert old.read_bytes() == b"as it was"
@@ -423,7 +423,7 @@ def test_other_suffixes_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot be written\n  got: .*absent.*: No such file"):
+    with pytest.raises(OSError, match=r"cannot be written\n  got: .*absent.*: No such file"):
         plots.save(plots.dials(8), tmp_path / "absent" / "picture.png")
 
 

@@ -65,13 +65,6 @@ def test_positions_restart_at_every_document_of_a_packed_row(kind: Any) -> None:
     assert position_ids_from_documents([kind([3]), kind([1])]).tolist() == position_ids_from_lengths([3, 1]).tolist()
 
 
-def test_ids_are_on_the_device_of_the_argument(device: torch.device) -> None:
-    mask = torch.tensor([[1, 1, 0]], device=device)
-    assert position_ids_from_mask(mask).device == mask.device
-    assert position_ids_from_lengths(torch.tensor([2], device=device)).device == mask.device
-    assert position_ids_from_documents([torch.tensor([2], device=device)]).device == mask.device
-
-
 def test_an_empty_batch_has_empty_ids() -> None:
     assert position_ids_from_mask(torch.ones(0, 4)).shape == (0, 4)
     assert position_ids_from_lengths([]).shape == (0, 0)

@@ -117,28 +117,6 @@ def test_ids_and_masks_are_those_of_the_tokenizer(
     assert_same(got, theirs(any_fast, sentences[:40], **asked), any_fast)
 
 
-@for_each("truncation_side", SIDES)
-@for_each(("max_length", "stride"), [(9, 0), (16, 8), (5, 1)])
-def test_overflowing_pieces_are_those_of_the_tokenizer(
-    any_fast, sentences, truncation_side: str, max_length: int, stride: int
-) -> None:
-    any_fast.truncation_side = truncation_side
-    asked: dict[str, Any] = {"max_length": max_length, "return_overflowing_tokens": True, "stride": stride}
-    assert_same(ours(any_fast, sentences[:40], **asked), theirs(any_fast, sentences[:40], **asked), any_fast)
-
-
-@for_each("truncation", ["longest_first", "only_first", "only_second"])
-@for_each("overflow", [{}, {"return_overflowing_tokens": True, "stride": 2}])
-def test_pairs_are_those_of_the_tokenizer(any_fast, truncation: str, overflow: dict[str, Any]) -> None:
-    times = {"longest_first": (12, 8), "only_first": (20, 1), "only_second": (1, 20)}[truncation]
-    first = [f"I {'ride bike ' * times[0]} {n}" for n in range(8)]
-    second = [f"she said {'nothing ' * times[1]}" for _ in range(8)]
-    asked = {"truncation": truncation, "max_length": 40, **overflow}
-    with _any_warning():
-        got = ours(any_fast, list(zip(first, second, strict=True)), **asked)
-    assert_same(got, theirs(any_fast, first, second, **asked), any_fast)
-
-
 @for_each("pairs", [False, True])
 @for_each("overflow", [{}, {"return_overflowing_tokens": True, "stride": 1}])
 def test_split_words_are_those_of_the_tokenizer(any_fast, pairs: bool, overflow: dict[str, Any]) -> None:

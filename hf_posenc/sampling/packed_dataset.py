@@ -69,7 +69,7 @@ def pack_dataset(
 
     - `default_data_collator` leaves columns of texts out.
     - A collator that pads with a tokenizer would add a mask of ones. Because of the text, it raises an error that names
-      `attention_mask`.
+      `attention_mask` and "excessive nesting".
     - For a collator of your own, remove the column with `.remove_columns("attention_mask")`.
 
     Args:
@@ -183,7 +183,7 @@ class _PackWindow:
         first_row = indices[0] if len(indices) else 0
         rows = _read_documents(table, self.column, first_row, labels=self.labels, padding_id=self.pad_token_id)
         if not self.is_checked and rows.ids.longest > self.max_length:
-            numbers = [indices[row] for row in rows.sample.tolist()]
+            numbers = [indices[row] for row in rows.given_row.tolist()]
             _report_long(rows.ids.lengths, self.max_length, self.too_long, numbers, counted=False)
         rows = rows.truncate(Limits(self.max_length, overflow=self.too_long == "split"))
         columns = {name: rows.columns[name] for name in _COLUMNS if name in rows.columns and name != "position_ids"}
