@@ -165,7 +165,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "TokenBudgetBatchSampler": lambda _: list(hf_posenc.TokenBudgetBatchSampler(ROWS, 12)),
 }
 NO_CALL = {
-    **dict.fromkeys(("BatchPlan", "Convention", "PackingPlan", "fixed_bases", "train_bpe", "corpus"), "no tensors"),
+    **dict.fromkeys(("BatchPlan", "Convention", "PackingPlan", "fixed_bases", "mix_datasets"), "no tensors"),
+    **dict.fromkeys(("train_bpe", "corpus"), "no tensors"),
     **dict.fromkeys(("LearnedPositionalEncoding", "SinusoidalPositionalEncoding"), "see positional_encoding"),
     "look_ahead_mask": "without device= its docstring promises the default device",
     "plots": "see below, because matplotlib may be missing",

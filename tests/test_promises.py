@@ -45,6 +45,7 @@ def test_the_public_names() -> None:
         "fixed_bases",
         "frequencies",
         "look_ahead_mask",
+        "mix_datasets",
         "pack",
         "pack_dataset",
         "padding_mask",

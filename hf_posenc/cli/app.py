@@ -297,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         screen.complain(said(error))
         is_wrong = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
-        may_work_later = isinstance(error, OSError | RuntimeError) and not is_wrong
+        may_work_later = isinstance(error, OSError) and not is_wrong
         raise SystemExit(75 if may_work_later else 1 if isinstance(error, BadDataError) else 2) from None
 
 

@@ -115,7 +115,7 @@ def encode(
             another job, with what differs.
         TypeError: if a column does not hold texts, for a stream, and for an unknown keyword.
         FileNotFoundError: if an input is not found.
-        RuntimeError: if a worker dies; the same call continues.
+        ChildProcessError: if a worker dies; the same call continues.
         OSError: if the output is in use by another run, or the disk is full.
 
     Example:

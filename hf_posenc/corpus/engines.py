@@ -40,7 +40,7 @@ def run_in_processes(
             "the same call continues; fewer workers if memory ran out; on macOS, Windows, and Linux from Python 3.14, "
             'a script calls encode under `if __name__ == "__main__":`'
         )
-        raise runtime_error("a worker process died", got=str(error), fix=fix) from error
+        raise ChildProcessError(explain("a worker process died", got=str(error), fix=fix)) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -99,7 +99,8 @@ def run_on_ray(
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from error
                 except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-                    raise runtime_error("a worker of Ray died", got=error, fix="the same call continues") from error
+                    message = explain("a worker of Ray died", got=error, fix="the same call continues")
+                    raise ChildProcessError(message) from error
                 yield record
     finally:
         if is_own:

@@ -332,7 +332,7 @@ WORDS = ["king", "queen"]
         (
             {"vectors": torch.ones(2, 4), "tokens": WORDS, "words": ["man"]},
             ValueError,
-            r"words must be tokens of the text\n  got: \['man'\]\n  fix: some of \['king', 'queen'\]",
+            r"words must be tokens of the text\n  got: \['man'\]\n  fix: words=\['king'\], of \['king', 'queen'\]",
         ),
     ],
 )

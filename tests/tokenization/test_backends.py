@@ -237,7 +237,7 @@ def test_a_difference_in_a_worker_stops_the_command_and_leaves_no_shard(
     assert ended.value.code == 2
     errors = capsys.readouterr().err
     assert "returned other token ids than tokenizers" in errors
-    assert 'fix: backend="tokenizers"' in errors
+    assert "fix: --backend tokenizers" in errors
     assert not list((tmp_path / "out").rglob("*.parquet"))
 
 
