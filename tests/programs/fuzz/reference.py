@@ -211,6 +211,12 @@ class Reference:
         if truncates and self.limit < special + 1 + (self.o["stride"] if self.overflow else 0):
             wanted.refusals.append("must leave room for")
             return wanted
+        vocabulary = self.tokenizer.get_vocab() if self.o["is_split_into_words"] else {}
+        if any(
+            word in vocabulary and word[1:] and word.startswith(("Ġ", "▁", "##")) for words in texts for word in words
+        ):
+            wanted.refusals.append("is_split_into_words=True reads words")
+            return wanted
         for index, text in enumerate(texts):
             pair = None if pairs is None else pairs[index]
             try:
