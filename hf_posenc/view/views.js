@@ -265,8 +265,8 @@ function makeViews(choose, isSmall) {
       const cell = table.querySelector("td.query, td.chosen"), begin = table.querySelector("th")?.offsetWidth;
       if (!cell) continue;
       const { offsetLeft: left, offsetTop: top, offsetWidth: width, offsetHeight: height } = cell;
-      table.scrollLeft = between(table.scrollLeft, left + width - table.clientWidth, left - begin);
-      table.scrollTop = between(table.scrollTop, top + height + 6 - table.clientHeight, top); // with the padding
+      table.scrollLeft = between(table.scrollLeft, left + width + 6 - table.clientWidth, left - begin); // 6: the padding
+      table.scrollTop = between(table.scrollTop, top + height + 6 - table.clientHeight, top);
     }
   }
   return { node, draw };
