@@ -51,9 +51,9 @@ function readTexts(page, data, state, firstTexts) {
 }
 // Show the answer to a question after a click on one of its buttons.
 function answerTo(question, button) {
-  const buttons = [...question.querySelectorAll("button")], isRight = button === buttons[question.dataset.right];
-  for (const one of buttons) one.setAttribute("aria-pressed", one === button);
-  question.dataset.guess = isRight ? "right" : "wrong";
+  const guesses = [...question.querySelectorAll("button:not(.show)")], number = guesses.indexOf(button);
+  for (const one of guesses) one.setAttribute("aria-pressed", one === button);
+  question.dataset.guess = number < 0 ? "" : number === Number(question.dataset.right) ? "right" : "wrong";
   question.nextElementSibling.hidden = false;
 }
 // Return the scene and the settings of an address: "#scene", "#scene&s={...}", or "#s={...}".
@@ -87,8 +87,12 @@ const headOfSandbox = (page) => headNow(page, {}, paperEncoding(page.state.d, pa
 function prepare(root, { tokenizer, mask }, fields) {
   root.querySelector(".vocabulary").textContent = tokenizer ? ` (here ${counted(tokenizer.vocabulary.length)} entries)` : "";
   for (const field of fields.filter(({ name }) => name === "texts" || name === "word")) field.disabled = !tokenizer;
+  root.querySelector(".sentences").disabled = !tokenizer;
   if (!mask) for (const option of root.querySelectorAll("[name=labels] [value=masked]")) option.remove();
-  for (const answer of root.querySelectorAll(".answer")) answer.hidden = true;
+  for (const answer of root.querySelectorAll(".answer")) {
+    answer.hidden = true;
+    answer.previousElementSibling.append(make("button", { type: "button", class: "show" }, "Show the answer"));
+  }
   for (const heading of root.querySelectorAll("section > h2")) {
     const words = `Copy link<span class="spoken"> to scene ${heading.textContent.split(".")[0]} with its settings</span>`;
     heading.insertAdjacentHTML("afterend", tag("p", { class: "tools" }, tag("button", { type: "button", class: "link" }, words)));
@@ -96,7 +100,8 @@ function prepare(root, { tokenizer, mask }, fields) {
     (heading.parentElement.querySelector(".figure") ?? heading.parentElement.lastElementChild).append(code);
   }
 }
-// Train heads on a click, and show the trained head on its sentences in other scenes. `redraw` takes names of settings.
+// Train heads on a click, and show the trained head in other scenes, on sentences before the reader's texts. `redraw` takes
+// names of settings.
 function listenToTraining(root, page, fields, redraw) {
   for (const button of root.querySelectorAll(".train")) button.addEventListener("click", () => {
     const isWriter = button.closest("#price");
@@ -107,8 +112,10 @@ function listenToTraining(root, page, fields, redraw) {
   });
   root.querySelector(".sentences").addEventListener("click", () => {
     const { maskLater, maskPadding } = page.state, query = page.special + 3; // "who", whose answer is the word after it
-    page.update({ texts: SENTENCES_OF_WRITER, trained: Boolean(page.trained), lookAhead: maskLater, paddingMask: maskPadding,
-      packed: "", row: 0, query, key: query - 3 });
+    const { texts } = page.state, isThere = texts.startsWith(SENTENCES_OF_WRITER);
+    page.update({ texts: isThere ? texts : `${SENTENCES_OF_WRITER}\n${texts}`, trained: Boolean(page.trained),
+      lookAhead: maskLater, paddingMask: maskPadding, packed: "", row: 0, query, key: query - 3 });
+    root.getElementById("masks").scrollIntoView();
   });
 }
 function showLab(host, data, style) {

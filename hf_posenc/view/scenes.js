@@ -56,7 +56,8 @@ function drawIds({ picture, strips }, page) {
       rest && tag("span", { class: "rest" }, bdi(rest))));
     return tag("div", { class: "way" }, tag("h3", {}, `${name}: ${most}${number} ${number === 1 ? "token" : "tokens"}`),
       ...notes(text).map((note) => tag("p", { class: "note" }, bdi(note))), tag("ol", {}, ...lines),
-      most && tag("p", { class: "note" }, "The page has the first 6,000 of its 50,000 merges: GPT-2 may join more."));
+      most && tag("p", { class: "note" }, "The page has only the first 6,000 of GPT-2's 50,000 merges. With " +
+        "all of them it may join more: with a space before it, “unsurprisingly” is one token (below)."));
   });
   const all = lists.flat(), picked = between(state.picked, 0, all.length - 1);
   let number = 0;
@@ -66,6 +67,7 @@ function drawIds({ picture, strips }, page) {
     ...tokens.map(([one, number]) => chip(one, number, one.startsWith("[") ? "special" : ""))));
   strips.innerHTML = (tokenizer ? tag("h3", {}, `“${bdi(text)}”${part}, step by step`) : "") +
     tag("div", { class: "panels" }, ...ways) + tag("h3", {}, `“${two.text}” by BERT and by GPT-2`) + sample.join("") +
+    tag("p", { class: "note" }, "The last three tokens of GPT-2 are the space and the four bytes of 🚲, one character.") +
     plainTable(["mark", "BERT", "GPT-2"], two.marks.map((line) => line.map(escaped)), "Marks in the tokens of BERT and GPT-2");
   const { token, id } = all[picked] ?? {}, isKnown = (row) => row === id || vocabulary?.[row] !== undefined;
   const near = [-1, 0, 1].map((step) => id + step).filter((row) => row >= 0 && isKnown(row));
@@ -192,7 +194,8 @@ function drawAdding({ picture, says, strips }, { state, rows, encoding, words })
     return tag("tr", {}, tag("th", { scope: "row" }, bdi(token)), ...[vector, position, added(vector, position)].map(
       (one) => stripCell(one)));
   });
-  strips.innerHTML = tag("h3", {}, `Row ${state.row} of your texts, ${part}d = ${state.d}, tokens as small as BERT's`) +
+  strips.innerHTML = tag("h3", {}, `Row ${state.row} of your texts, ${part}random vectors with d = ${state.d}, ` +
+    "as small as BERT's; factor as above") +
     table([headed(["token", `${factor.toFixed(1)} · token`, "+ position", "= input"]), ...lines], "strips", "Input as a sum");
 }
 // Return the lines of the three tests of a batch: [name, if it holds, what is right, largest difference and where].

@@ -136,13 +136,13 @@ const RIGHT_SWITCHES = { lookAhead: true, paddingMask: true, packingMask: true, 
 const PRICES = [
   ["all right", {}, "The loss stops where chance begins: nobody can know which name comes next."],
   ["no look-ahead mask", { lookAhead: false }, "Loss near 0 at once, in training and in validation: too good to be true. " +
-    "Text that it generates is nonsense, because there is no next word to copy."],
+    "What it generates is a guess, because there is no next word to copy."],
   ["no padding mask", { paddingMask: false }, "Training looks right. generate() answers well for one prompt, and badly for a " +
     "batch of prompts of other lengths; transformers warns that the attention mask is not set."],
   ["no packing mask", { packingMask: false }, "No error, a loss a little too high. What a text gets depends on its " +
     "neighbors in the row."],
   ["labels not shifted", { shift: 0 }, "Loss 0 after some steps. It repeats its last word forever."],
-  ["labels shifted twice", { shift: 2 }, "A loss as good as the right one. What it writes leaves out every other word: " +
+  ["labels shifted twice", { shift: 2 }, "A loss no worse than the right one. What it writes leaves out every other word: " +
     "the labels were shifted before a model that shifts them itself."]];
 const keyOf = ({ names }, switches) => JSON.stringify([names, switches]);
 // Keep the figures of a writer that was trained, and its head for other scenes.
@@ -182,7 +182,7 @@ function drawWriter({ node, picture, says, strips }, page) {
     return [one === keyNow ? tag("b", {}, name) : name, ...cells, seen];
   });
   const inBatch = ["batch: padding (·), a neighbor (gray), the text", "it writes", "right"];
-  const costs = ["mistake (– : not trained yet)", "loss", "right", "right alone", "in a real run"];
+  const costs = ["mistake (– : not trained yet)", "loss", "right in the batch", "right, each text alone", "in a real run"];
   strips.innerHTML = plainTable(inBatch, shown, "Texts that the head continues") +
     plainTable(costs, lines, "What each mistake costs");
 }

@@ -6,7 +6,7 @@ const REASONS = [ // class, word in a cell, sentence
   ["later", "later", "the key comes later (look-ahead mask)"],
   ["other", "other document", "the key belongs to another document"],
   ["hidden", "mask", "the mask of the batch hides the key"],
-  ["unused", "query is padding", "the query is padding: exempt from the masks, and its output is not used"],
+  ["unused", "query is padding", "the query is padding: the look-ahead mask does not apply, and its output is not used"],
 ];
 // Numbers that are added to the scores of keys: to which the query may attend, and of hidden ones.
 const ADDED = { infinity: ["0", "−∞"], billion: ["0", "−1e9"], ones: ["1", "0"] };
@@ -141,7 +141,7 @@ function allOf(shown) {
     return cell(shown, leak && isSmall ? "leak" : kind, query, key, content, reason === ALLOWED ? { style } : { title: word });
   }
   const total = (query) => written(weights[query].reduce((a, b) => a + b, 0)), keys = columnsOf(row);
-  const sum = (query) => (weights ? tag("td", { class: "sum" }, total(query)) : "");
+  const sum = (query) => (weights ? tag("td", { class: "sum" }, reasons[query].includes(PADDING_QUERY) ? "" : total(query)) : "");
   return tableOf("All queries and keys. Arrow keys choose both.", [
     line("q ↓ k →", [...keys.map((key) => headCell(shown, key, "key")), weights ? '<th scope="col">sum</th>' : ""]),
     ...keys.map((query) => tag("tr", { class: query === state.query ? "query" : "" },
@@ -204,8 +204,9 @@ function makeViews(choose, isSmall) {
     else sentence.innerHTML = factsOf(shown, shown.batch.rows[numbers.row], numbers.token);
   });
   node.addEventListener("mouseleave", () => say());
-  for (const table of tables) { // their columns are tokens, so they scroll together
-    table.addEventListener("scroll", () => { for (const other of tables) other.scrollLeft = table.scrollLeft; });
+  const aligned = isSmall ? [grid, one] : tables; // their columns are equally wide, so they scroll together
+  for (const table of aligned) {
+    table.addEventListener("scroll", () => { for (const other of aligned) other.scrollLeft = table.scrollLeft; });
   }
   node.addEventListener("keydown", (event) => {
     const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -1e9], End: [0, 1e9] };
@@ -259,11 +260,13 @@ function makeViews(choose, isSmall) {
     if (batch.encoding && !isSmall) [dialNote.textContent, dials.innerHTML] = dialsOf(shown);
     say();
     focused?.querySelector("[tabindex='0']")?.focus();
-    for (const table of tables) { // the chosen cell comes into view
+    const leads = aligned.includes(focused) ? focused : grid; // the tables that scroll with it follow
+    for (const table of tables.filter((one) => one === leads || !aligned.includes(one))) { // the chosen cell comes into view
       const cell = table.querySelector("td.query, td.chosen"), begin = table.querySelector("th")?.offsetWidth;
-      if (!cell || table.scrollWidth === table.clientWidth) continue;
-      const { offsetLeft: left, offsetWidth: width } = cell;
-      table.scrollLeft = between(table.scrollLeft, left + width - table.clientWidth, left - begin);
+      if (!cell) continue;
+      const { offsetLeft: left, offsetTop: top, offsetWidth: width, offsetHeight: height } = cell;
+      table.scrollLeft = between(table.scrollLeft, left + width + 6 - table.clientWidth, left - begin); // 6: the padding
+      table.scrollTop = between(table.scrollTop, top + height + 6 - table.clientHeight, top);
     }
   }
   return { node, draw };
