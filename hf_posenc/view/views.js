@@ -127,8 +127,8 @@ function oneOf(shown) {
     divide ? line(`÷ √${batch.encoding.width}`, divided) : "",
     line("+ mask", keys.map(masked)),
     line("softmax", result.weights[query].map((weight, key) => tag("td", { class: "weight" },
-      tag("i", { style: `width:${Math.round(100 * weight) || 0}%` }), written(weight),
-      tag("small", {}, leaks(shown, query, key, weight) ? "leaks" : ""))))]);
+      tag("i", { style: `--share:${Math.round(100 * weight) || 0}%` }), written(weight),
+      leaks(shown, query, key, weight) ? tag("small", {}, "leaks") : "")))]);
 }
 function allOf(shown) {
   const { row, result: { reasons, weights }, state, isSmall } = shown, isShort = row.tokens.length <= MOST_NUMBERS;
