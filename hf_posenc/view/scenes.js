@@ -153,14 +153,16 @@ function drawOrder({ picture, says, strips }, page) {
       ribbons({ ...given, tokens: rows[1].tokens, weights: below, colors: order.map((index) => colors[index]),
         from: 314, to: 230, query: places[1] }),
       label(left, 209, "output below", { class: "small begin" }));
-    const pairs = tokens.map((token, index) =>
-      `${bdi(token)} ${percent(above[index])} and ${percent(below[order.indexOf(index)])}`);
+    const pairs = tokens.map((token, index) => {
+      const place = tokens.indexOf(token) < tokens.lastIndexOf(token) ? ` (${index + 1})` : "";
+      return `${bdi(token)}${place} ${percent(above[index])} and ${percent(below[order.indexOf(index)])}`;
+    });
     says.innerHTML = same ? "Both orders are the same, because all tokens are: type a first text of two different words."
       : `Weights above and below: ${pairs.join("; ")}. ` + (most < 1e-12 ? "The outputs are equal."
         : `The outputs differ by up to ${most.toFixed(2)}.`);
   });
 }
-function drawAdding({ picture, says, strips }, { state, rows, encoding, words }) {
+function drawAdding({ picture, strips }, { state, rows, encoding, words }) {
   const names = Object.keys(SENTENCE), wide = words[names[0]].length, root = Math.sqrt(wide), factor = state.factor / 10;
   const positions = names.map((name) => encodingOf(SENTENCE[name], paperEncoding(wide, 10000)));
   const sums = (times) => names.map((name, index) => {
@@ -173,18 +175,17 @@ function drawAdding({ picture, says, strips }, { state, rows, encoding, words })
     return [200 + 250 * x, 110 - 250 * y];
   });
   const ways = once("ways", () => [0, 0.25, 0.5, 1, 2, 3, 5, 8, 12, root].map((times) => pointsOf(sums(times))));
-  const here = sums(factor), points = pointsOf(here);
+  const points = pointsOf(sums(factor));
   const drawn = names.map((name, index) => {
     const [x, y] = points[index], way = ways.map((one) => one[index].map((value) => value.toFixed(1)).join(","));
     return tag("polyline", { class: "limit", points: way.join(" ") }) + tag("circle", { cx: x, cy: y, r: 6 }) +
       (x < 200 ? label(x - 9, y + 5, name, { class: "end" }) : label(x + 9, y + 5, name));
   });
   picture.innerHTML = svg(400, 220, `Plane of ${names.join(", ")}`, ...drawn);
-  const pairs = [["queen", "woman"], ["queen", "king"], ["man", "woman"]].map(([one, other]) => {
-    const now = cosine(...[one, other].map((name) => here[names.indexOf(name)])), alone = cosine(words[one], words[other]);
-    return `${one} and ${other}: ${now.toFixed(2)} (without positions ${alone.toFixed(2)})`;
-  });
-  says.textContent = `Cosine of ${pairs.join("; ")}.`;
+  const all = [names.map((name) => words[name]), ...[1, factor, root].map(sums)];
+  const pairs = names.flatMap((one, from) => names.slice(from + 1).map((other) => [`${one}, ${other}`,
+    SENTENCE[other] - SENTENCE[one],
+    ...all.map((vectors) => cosine(vectors[from], vectors[names.indexOf(other)]).toFixed(2))]));
   const row = rows[state.row], size = lengthOf(words.queen) / root; // of a number
   const places = row ? placesOf(row) : [];
   const part = places.length > MOST_LINES ? `the first ${MOST_LINES} of ${places.length} tokens, ` : "";
@@ -194,7 +195,10 @@ function drawAdding({ picture, says, strips }, { state, rows, encoding, words })
     return tag("tr", {}, tag("th", { scope: "row" }, bdi(token)), ...[vector, position, added(vector, position)].map(
       (one) => stripCell(one)));
   });
-  strips.innerHTML = tag("h3", {}, `Row ${state.row} of your texts, ${part}random vectors with d = ${state.d}, ` +
+  strips.innerHTML = tag("h3", {}, "Cosines of words alone, and with positions added (1: the same direction)") +
+    plainTable(["words", "places apart", "alone", "factor 1", `factor ${factor.toFixed(1)} (now)`, "factor √d"], pairs,
+      "Cosines of four words") +
+    tag("h3", {}, `Row ${state.row} of your texts, ${part}random vectors with d = ${state.d}, ` +
     "as small as BERT's; factor as above") +
     table([headed(["token", `${factor.toFixed(1)} · token`, "+ position", "= input"]), ...lines], "strips", "Input as a sum");
 }

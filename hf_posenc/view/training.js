@@ -129,7 +129,8 @@ function drawBeyond({ node, picture, says, strips }, page) {
   strips.innerHTML = panels(["added", "rotary"], side, course, pair, question, before);
   says.textContent = !reach ? "These heads are not trained yet: press “Train”."
     : `With ${before} words before, ${KINDS.slice(1).map(shareOf).join(", ")} of the answers are right. The training had ` +
-      (before > most ? "no sentence as long as this." : "such sentences.");
+      (before > most ? "no sentence as long as this." : "such sentences.") +
+      " The answer is always 3 words or 1 word back, so rotary knows its offset.";
 }
 // Mistakes of scene 10, with what they look like in a real run.
 const RIGHT_SWITCHES = { lookAhead: true, paddingMask: true, packingMask: true, shift: 1 };
@@ -142,8 +143,8 @@ const PRICES = [
   ["no packing mask", { packingMask: false }, "No error, a loss a little too high. What a text gets depends on its " +
     "neighbors in the row."],
   ["labels not shifted", { shift: 0 }, "Loss 0 after some steps. It repeats its last word forever."],
-  ["labels shifted twice", { shift: 2 }, "A loss no worse than the right one. What it writes leaves out every other word: " +
-    "the labels were shifted before a model that shifts them itself."]];
+  ["labels shifted twice", { shift: 2 }, "A loss no worse than the right one. It writes the word after the next one, here often " +
+    "only “.”: the labels were shifted before a model that shifts them itself."]];
 const keyOf = ({ names }, switches) => JSON.stringify([names, switches]);
 // Keep the figures of a writer that was trained, and its head for other scenes.
 function notePrice(page, course) {
@@ -162,7 +163,7 @@ function drawWriter({ node, picture, says, strips }, page) {
   const keyNow = keyOf(course, switches), keyOfRight = keyOf(course, RIGHT_SWITCHES), right = page.prices.get(keyOfRight);
   if (right && keyNow !== keyOfRight) curves.unshift(["limit", "all right", right.history]);
   picture.innerHTML = tag("div", { class: "panels" }, chart(width, "loss in training", curves, 2, 3, (loss) => loss.toFixed(1)),
-    chart(width, "right when it writes (50 %: a guess of two names)", curves, 1, 1, percent)) +
+    chart(width, "right when it writes (50 %: a coin)", curves, 1, 1, percent)) +
     (curves.length > 1 ? tag("p", { class: "note" }, "Dashed: all right.") : "");
   const now = page.prices.get(keyNow);
   says.innerHTML = (isTrained ? `Trained in ${(course.milliseconds / 1000).toFixed(1)} s. ${tag("b", {}, `Loss in training ` +
