@@ -58,7 +58,7 @@ _MEANINGS = (
     *("may attend", "padding", "later token (look-ahead)", "other document", "hidden by the mask"),
     "query is padding",
 )
-_HATCHES = {OTHER_DOCUMENT: "////"}
+_HATCH = "////"  # of OTHER_DOCUMENT
 
 
 @picture
@@ -136,7 +136,13 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         elif name == "look_ahead_mask":
             codes |= _draw_look_ahead(panel, batch, tokens, contents, part)
         else:
-            _draw_embeddings(panel, entries[name][0], part)
+            values = as_finite(entries[name][0][part, :_MOST_WIDTH], "inputs_embeds")
+            full, end = int(entries[name].shape[-1]), float(np.percentile(np.abs(values), 99)) or 1.0
+            extent = (-0.5, values.shape[1] - 0.5, part.start + len(values) - 0.5, part.start - 0.5)
+            heat_map(panel, values, limits=(-end, end), extent=extent, name="value")
+            limit_note = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
+            beyond = f"\ncolors end at ±{end:.2g}, the 99th percentile" if np.abs(values).max() > end else ""
+            label(panel, f"inputs_embeds of row 0{limit_note}{beyond}", "dimension", "token", size=MEDIUM)
     note = f"{counted(count, 'row')} × {counted(length, 'token')}{drawn}"
     headline(figure, contents.title(), note, _legend(codes))
     return figure
@@ -197,7 +203,10 @@ def masks(
     """
     contents = _Contents(_part_of(batch, decoder=decoder))
     count, length = contents.shape
-    index = contents.most_masked_row() if row is None else as_indices(row, count, "row")[0]
+    if row is None:
+        last = contents.numbers.get("document_ids", np.zeros(contents.shape)).max(axis=1)
+        row = int(np.lexsort((contents.real.sum(axis=1), -last))[0])
+    (index,) = as_indices(row, count, "row")
     part = span_of(span, length)
     name = "decoder_input_ids" if decoder else "input_ids"
     (words,) = token_labels(batch, tokens, contents.shape, rows=slice(index, index + 1), span=part, name=name)
@@ -270,11 +279,6 @@ class _Contents:
             mask = mask[0]
         _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
         return _allowed(mask[part, part])
-
-    def most_masked_row(self) -> int:
-        """Return the index of the row with the most documents; in a tie, with the most padding."""
-        last = self.numbers.get("document_ids", np.zeros(self.shape)).max(axis=1)
-        return int(np.lexsort((self.real.sum(axis=1), -last))[0])
 
     def title(self) -> str:
         """Return the title for the picture of the batch: a sentence on its padding or documents."""
@@ -383,7 +387,7 @@ def _part_of(batch: Any, *, decoder: bool) -> Any:
             fix=f'DataCollatorWithPositionalEncoding(tokenizer, text_target_column="..."){alone}',
         )
     inputs = {name.removeprefix("decoder_"): value for name, value in batch.items() if name.startswith("decoder_")}
-    return inputs | {name: batch[name] for name in ("look_ahead_mask",) if name in batch}
+    return {"look_ahead_mask": batch.get("look_ahead_mask"), **inputs}
 
 
 def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -479,17 +483,6 @@ def _draw_look_ahead(
     return set(cells.flatten().tolist())
 
 
-def _draw_embeddings(ax: Axes, embeddings: Any, part: slice) -> None:
-    """Draw the embeddings `(T, D)` of one row as a heat map of the tokens `part`."""
-    values = as_finite(embeddings[part, :_MOST_WIDTH], "inputs_embeds")
-    full, end = int(embeddings.shape[-1]), float(np.percentile(np.abs(values), 99)) or 1.0
-    extent = (-0.5, values.shape[1] - 0.5, part.start + len(values) - 0.5, part.start - 0.5)
-    heat_map(ax, values, limits=(-end, end), extent=extent, name="value")
-    limit_note = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
-    beyond = f"\ncolors end at ±{end:.2g}, the 99th percentile" if np.abs(values).max() > end else ""
-    label(ax, f"inputs_embeds of row 0{limit_note}{beyond}", "dimension", "token", size=MEDIUM)
-
-
 def _draw_numbers(
     ax: Axes, name: str, numbers: NDArray[Any], is_real: NDArray[np.bool_], first: int = 0, note: str = ""
 ) -> None:
@@ -515,13 +508,12 @@ def _draw_matrix(
 ) -> None:
     from matplotlib.patches import Rectangle
 
-    style: dict[str, Any] = {"fill": False, "edgecolor": "#FFFFFF", "linewidth": 0, "alpha": 0.6}
+    style: dict[str, Any] = {"fill": False, "edgecolor": "#FFFFFF", "linewidth": 0, "alpha": 0.6, "hatch": _HATCH}
     _draw_cells(ax, cells, _COLORS, title, _KEYS)
-    for code, hatch in _HATCHES.items():
-        for query, line in enumerate(cells == code):
-            ends = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0))
-            for begin, end in ends.reshape(-1, 2).tolist():
-                ax.add_patch(Rectangle((begin - 0.5, query - 0.5), end - begin, 1, hatch=hatch, **style))
+    for query, line in enumerate(cells == OTHER_DOCUMENT):
+        ends = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0))
+        for begin, end in ends.reshape(-1, 2).tolist():
+            ax.add_patch(Rectangle((begin - 0.5, query - 0.5), end - begin, 1, **style))
     side = Side(words, is_real.tolist())
     label_matrix(ax, side, side, width)
 
@@ -530,8 +522,9 @@ def _legend(codes: set[int]) -> list[Any]:
     """Return legend handles for the colors of mask cells: one for each number in `codes`, 0 to 5 as in `masks`."""
     from matplotlib.patches import Patch
 
+    hatches = {OTHER_DOCUMENT: _HATCH}
     return [
-        Patch(facecolor=_COLORS[code], edgecolor="#909090", label=_MEANINGS[code], hatch=_HATCHES.get(code))
+        Patch(facecolor=_COLORS[code], edgecolor="#909090", label=_MEANINGS[code], hatch=hatches.get(code))
         for code in sorted(codes)
     ]
 

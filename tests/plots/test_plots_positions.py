@@ -436,11 +436,6 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
             "dimensions must be integers from 0 to 511 with d_model=512\n  got: dimension 900",
         ),
         (
-            lambda: plots.curves(512, 10, dimensions=-1),
-            ValueError,
-            "dimensions must be integers from 0 to 511 with d_model=512\n  got: dimension -1",
-        ),
-        (
             lambda: plots.curves(1, 10, dimensions=1),
             ValueError,
             "dimensions must be integers from 0 to 0 with d_model=1\n  got: dimension 1",
