@@ -177,17 +177,11 @@ def test_tokens_are_shown_in_their_cells_with_padding_in_gray() -> None:
     assert colors[0] != colors[4]
 
 
-def test_there_is_a_panel_for_each_entry_of_the_batch() -> None:
-    batch = made([4, 4], 4)
-    titles = [axes.get_title() for axes in plots.batch({"input_ids": batch["input_ids"]}).figure.axes]
-    assert titles == ["tokens"]
-    figure = plots.batch({"inputs_embeds": torch.ones(2, 4, 3, dtype=torch.bfloat16, requires_grad=True)})
-    assert [axes.get_title()[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
-
-
 def test_other_entries_and_missing_values_are_ignored() -> None:
     batch = {"input_ids": np.ones((2, 3), dtype=int), "text": ["a", "b"], "position_ids": None, "inputs_embeds": None}
-    assert len(plots.batch(batch).axes) == 1
+    assert [axes.get_title() for axes in plots.batch(batch).axes] == ["tokens"]
+    figure = plots.batch({"inputs_embeds": torch.ones(2, 4, 3, dtype=torch.bfloat16, requires_grad=True)})
+    assert [axes.get_title()[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
     assert [axes.get_title() for axes in plots.masks(batch).figure.axes][-1] == "padding mask of every row"
 
 
@@ -534,13 +528,6 @@ def test_a_batch_shows_its_tokens_and_another_mapping_its_ids(word_level: Any) -
     assert labels(embedded.axes[0])[1] == ["0", "1", "2"]
 
 
-def test_given_axes_show_the_combined_mask() -> None:
-    left, right = (figure := Figure()).subplots(1, 2)
-    assert plots.masks(padded(), row=0, ax=right) is figure
-    assert (codes(right) == ALLOWED).tolist() == np.tri(4, dtype=bool).tolist()
-    assert not left.images
-
-
 def test_a_span_of_a_long_text_is_drawn_and_is_in_the_title() -> None:
     batch = {"input_ids": np.arange(200)[None], "attention_mask": np.ones((1, 200), dtype=int)}
     with pytest.raises(ValueError, match=r"a picture can label at most 64 tokens.*\n  got: 200\n  fix: span=\(0, 64\)"):
@@ -564,10 +551,12 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
     batch = {"input_ids": np.ones((2, length), dtype=int), "attention_mask": np.ones((2, length), dtype=int)}
     batch["attention_mask"][1, length // 2 + 1 :] = 0
     tokens = [[WORDS[i % len(WORDS)] for i in range(length)]] * 2
-    figure = plots.masks(batch, tokens, look_ahead=True)
-    figure.draw_without_rendering()
-    whole = figure.bbox
-    for axes in figure.axes:
+    masks = plots.masks(batch, tokens, look_ahead=True)
+    weights = plots.attention(None, batch, weights=np.full((2, 1, length, length), 1 / length), tokens=tokens)
+    for figure in (masks, weights):
+        figure.draw_without_rendering()
+        assert figure.get_size_inches()[0] <= 11
+    for axes in (*masks.axes, weights.axes[0]):
         for words in (axes.get_xticklabels(), axes.get_yticklabels()):
             # Half a pixel: the extents of matplotlib 3.10 have larger margins.
             extents = [word.get_window_extent().padded(-0.5) for word in words if word.get_text()]
@@ -575,67 +564,42 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
         extent = axes.get_tightbbox()
         assert extent is not None
         assert extent.x0 >= 0
-        assert extent.x1 <= whole.x1 + 1
-    assert figure.get_size_inches()[0] <= 11
-    assert min(word.get_fontsize() for axes in figure.axes for word in axes.get_xticklabels()) >= 7
+        assert extent.x1 <= axes.figure.bbox.x1 + 1
+        assert min(word.get_fontsize() for word in axes.get_xticklabels()) >= 7
 
 
 @for_each(
-    ("call", "kind", "words"),
+    ("call", "words"),
     [
-        (
-            lambda: plots.masks(padded(), row=3),
-            ValueError,
-            r"row must be an integer from 0 to 2\n  got: 3\n  fix: row=2",
-        ),
-        (lambda: plots.masks(padded(), row=[0, 1]), ValueError, r"row must be an integer from 0 to 2\n  got: \[0, 1\]"),
+        (lambda: plots.masks(padded(), row=3), r"row must be an integer from 0 to 2\n  got: 3\n  fix: row=2"),
         (
             lambda: plots.masks(padded(), span=(4, 9)),
-            ValueError,
             r"span contains none of the 4 tokens\n  got: \(4, 9\)\n  fix: span=\(0, 4\)",
         ),
-        (lambda: plots.masks(padded(), span=("a", "b")), ValueError, r"span must be two integers"),
-        (lambda: plots.masks(padded(), span=(0, 4, 2)), ValueError, r"span must be two integers\n  got: \(0, 4, 2\)"),
-        (
-            lambda: plots.masks(padded(), [["a"]]),
-            ValueError,
-            r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]",
-        ),
+        (lambda: plots.masks(padded(), span=(0, 4, 2)), r"span must be two integers\n  got: \(0, 4, 2\)"),
+        (lambda: plots.masks(padded(), [["a"]]), r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]"),
         (
             lambda: plots.masks(padded(), decoder=True),
-            ValueError,
             r"this batch has no decoder inputs.*\n.*\n  fix: .*text_target_column=\"...\"\)$",
         ),
         (
             lambda: plots.masks(padded() | {"labels": torch.ones(3, 4)}, decoder=True),
-            ValueError,
             r"text_target_column=\"...\"\), without model=, which leaves them to the model",
         ),
         (
             lambda: plots.masks({"labels": torch.ones(2, 2)}),
-            ValueError,
             r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]",
         ),
-        *(
-            (
-                lambda ids=ids: plots.batch({"input_ids": ids}),
-                ValueError,
-                rf"'input_ids' must have 2 dimensions, none of them 0\n  got: shape \({shape}\)",
-            )
-            for ids, shape in ((np.ones(3), "3,"), (torch.ones(2, 0), "2, 0"))
-        ),
         (
-            lambda: plots.batch(made([3, 1], 3), [["a", "b", "c"], ["a"]]),
-            ValueError,
-            r"tokens must be 2 lists of 3 tokens.*\n  got: 2 of lengths \[3, 1\]",
+            lambda: plots.batch({"input_ids": torch.ones(2, 0)}),
+            r"'input_ids' must have 2 dimensions, none of them 0\n  got: shape \(2, 0\)",
         ),
         (
             lambda: plots.masks(padded() | {"look_ahead_mask": torch.ones(3, 3)}),
-            ValueError,
             r"'look_ahead_mask' does not fit.*\n  got: shape \(3, 3\), expected \(4, 4\)",
         ),
     ],
 )
-def test_wrong_arguments_of_masks_and_batches_are_refused(call: Any, kind: type[Exception], words: str) -> None:
-    with pytest.raises(kind, match=words):
+def test_wrong_arguments_of_masks_and_batches_are_refused(call: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         call()
