@@ -20,7 +20,6 @@ from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSp
 # The numbers of a matrix: the picture's docstring.
 ALLOWED, PADDING, LATER, OTHER, HIDDEN, FROM_PADDING = range(6)
 GRAY = "#6A6A6A"  # labels of padding
-LENGTHS = [4, 2, 1]
 
 
 def made(lengths: list[int], columns: int, *, side: str = "right", width: int = 0) -> dict[str, torch.Tensor]:
@@ -112,7 +111,7 @@ def test_the_look_ahead_mask_has_the_tokens_and_the_padding_of_the_first_row() -
     tokens = [["no", "<pad>", "<pad>"], ["I", "ride", "bike"]]
     axes = panel(plots.batch(made([1, 3], 3), tokens), "look_ahead_mask of row 0")
     assert labels(axes) == (tokens[0], tokens[0])
-    assert codes(axes).tolist() == [
+    assert drawn(axes).tolist() == [
         [ALLOWED, LATER, LATER],
         [FROM_PADDING, FROM_PADDING, LATER],
         [FROM_PADDING, FROM_PADDING, FROM_PADDING],
@@ -306,19 +305,9 @@ def test_a_picture_has_the_colors_of_the_matplotlib_style(style: str, tmp_path: 
 
 
 def padded(side: str = "right", *, look_ahead: bool = True) -> dict[str, torch.Tensor]:
-    """Return rows of these lengths as the collator pads them."""
-    keep = torch.zeros(3, 4, dtype=torch.long)
-    for row, length in enumerate(LENGTHS):
-        keep[row, :length] = 1
-    keep = keep if side == "right" else keep.flip(1)
-    batch = {"input_ids": 10 * keep, "attention_mask": keep, "position_ids": (keep.cumsum(1) - 1).clamp(min=0)}
-    if look_ahead:
-        batch["look_ahead_mask"] = torch.ones(4, 4, dtype=torch.bool).tril().expand(3, 1, 4, 4)
-    return batch
-
-
-def codes(axes: Axes) -> Any:
-    return np.asarray(axes.images[0].get_array())
+    """Return three rows as the collator pads them."""
+    batch = made([4, 2, 1], 4, side=side)
+    return {name: batch[name] for name in batch if look_ahead or name != "look_ahead_mask"}
 
 
 def labels(axes: Axes) -> tuple[list[str], list[str]]:
@@ -327,7 +316,7 @@ def labels(axes: Axes) -> tuple[list[str], list[str]]:
 
 def allowed(batch: Any, row: int = 0, **settings: Any) -> np.ndarray:
     """Return the matrix `(T, T)` of a row: True where the query, padding or not, may attend to the key."""
-    return codes(plots.masks(batch, row=row, ax=Figure().subplots(), **settings).axes[0]) % FROM_PADDING == 0
+    return drawn(plots.masks(batch, row=row, ax=Figure().subplots(), **settings).axes[0]) % FROM_PADDING == 0
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -337,23 +326,14 @@ def test_a_query_may_attend_to_real_tokens_that_are_not_later(side: str, look_ah
     real = batch["attention_mask"].numpy() == 1
     for row in range(3):
         order = np.tri(4, dtype=bool) if look_ahead else np.ones((4, 4), dtype=bool)
-        mask = codes(plots.masks(batch, row=row, ax=Figure().subplots()).axes[0])
+        mask = drawn(plots.masks(batch, row=row, ax=Figure().subplots()).axes[0])
         assert np.array_equal((mask == ALLOWED)[real[row]], (order & real[row])[real[row]])
         assert (mask[~real[row]] == np.where(real[row], FROM_PADDING, PADDING)).all()
     assert np.array_equal(drawn(panel(plots.masks(batch), "padding mask of every row")), real)
 
 
-def test_packed_documents_attend_to_themselves_alone_as_in_attention_mask(word_level: Any) -> None:
-    collate = DataCollatorWithPositionalEncoding(word_level, packing=True, max_length=8, padding="max_length")
-    batch = collate(["a b c", "a b", "the a", "b c d e f"])
-    theirs = AttentionMask.from_batch(batch, look_ahead=True).dense()[:, 0].numpy()
-    real = batch["document_ids"].numpy() >= 0
-    for row in range(len(real)):
-        assert np.array_equal(allowed(batch, row)[real[row]], theirs[row][real[row]])  # queries at padding do not count
-
-
 @pytest.mark.parametrize("causal", [True, False])
-def test_the_mask_for_a_model_allows_the_same_as_the_documents(word_level: Any, causal: bool) -> None:
+def test_documents_and_the_mask_for_a_model_allow_what_attention_mask_allows(word_level: Any, causal: bool) -> None:
     names = ("input_ids", "attention_mask", "position_ids")
     spec = ModelSpec(accepts=names, positions=("learned",), is_causal=causal, takes_4d_mask=True)
     texts, settings = ["a b c", "a b", "the a"], {"packing": True, "max_length": 8, "padding": "max_length"}
@@ -361,8 +341,10 @@ def test_the_mask_for_a_model_allows_the_same_as_the_documents(word_level: Any, 
     plain = DataCollatorWithPositionalEncoding(word_level, look_ahead=causal, **settings)(texts)
     assert for_model["attention_mask"].dtype == torch.float32
     real = plain["document_ids"].numpy() >= 0
-    for row in range(len(real)):
-        assert np.array_equal(allowed(for_model, row)[real[row]], allowed(plain, row)[real[row]])
+    expected = AttentionMask.from_batch(plain, look_ahead=causal).dense()[:, 0].numpy()
+    for row in range(len(real)):  # queries at padding do not count
+        for batch in (plain, for_model):
+            assert np.array_equal(allowed(batch, row)[real[row]], expected[row][real[row]])
     ours, theirs = (drawn(panel(plots.masks(batch), "document_ids")) for batch in (for_model, plain))
     assert np.array_equal(np.ma.filled(ours, -1), np.ma.filled(theirs, -1))
 
@@ -392,12 +374,12 @@ def test_masks_for_several_kinds_of_layers_are_all_drawn() -> None:
     figure = plots.masks(batch)
     assert figure.get_suptitle() == "No token attends to a later token"
     for kind, mask in (("full_attention", order), ("sliding_attention", window)):
-        drawn = codes(panel(figure, f"mask of {kind}"))
-        assert np.array_equal(drawn == ALLOWED, mask)
-        assert np.array_equal(drawn == LATER, ~order)
+        cells_of_kind = drawn(panel(figure, f"mask of {kind}"))
+        assert np.array_equal(cells_of_kind == ALLOWED, mask)
+        assert np.array_equal(cells_of_kind == LATER, ~order)
     axes = plots.masks(batch | {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, ax=Figure().subplots()).axes[0]
     assert note(axes) == "mask of sliding_attention"
-    assert np.array_equal(codes(axes) == OTHER, np.array([[0, 0, 1, 1, 1]] * 2 + [[1, 1, 0, 0, 0]] * 3))
+    assert np.array_equal(drawn(axes) == OTHER, np.array([[0, 0, 1, 1, 1]] * 2 + [[1, 1, 0, 0, 0]] * 3))
     kinds["full_attention"] = torch.ones(1, 1, 5, 5, dtype=torch.bool)
     figure = plots.masks(batch)
     assert figure.get_suptitle() == "Which token may attend to which"
@@ -417,14 +399,14 @@ def test_each_matrix_has_its_cells_and_the_tokens_on_both_axes() -> None:
     tokens = [["I", "ride", "my", "bike"], ["a", "b", "<pad>", "<pad>"], ["x", "<pad>", "<pad>", "<pad>"]]
     figure = plots.masks(padded(), tokens, row=1)
     both = panel(figure, "padding and look-ahead")
-    assert codes(both).tolist() == [
+    assert drawn(both).tolist() == [
         [ALLOWED, LATER, PADDING, PADDING],
         [ALLOWED, ALLOWED, PADDING, PADDING],
         [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
         [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
     ]
-    assert codes(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, PADDING, PADDING]
-    assert codes(panel(figure, "look-ahead mask"))[3].tolist() == [FROM_PADDING] * 4
+    assert drawn(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, PADDING, PADDING]
+    assert drawn(panel(figure, "look-ahead mask"))[3].tolist() == [FROM_PADDING] * 4
     assert labels(both) == (tokens[1], tokens[1])
     assert [to_hex(text.get_color()).upper() == GRAY for text in both.get_yticklabels()] == [False, False, True, True]
 
@@ -434,7 +416,7 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
     batch = collate(["a b c", "a b", "the a", "b c d e f"])
     figure = plots.masks(batch, row=0)
     real = np.asarray(batch["document_ids"]) >= 0
-    assert np.array_equal(codes(panel(figure, "padding mask of every row")), real)
+    assert np.array_equal(drawn(panel(figure, "padding mask of every row")), real)
     positions = panel(figure, "position_ids: 0 to 4").images[0].get_array()
     assert np.array_equal(np.ma.getmaskarray(positions), ~real)
     assert np.array_equal(np.ma.compressed(positions), np.asarray(batch["position_ids"])[real])
@@ -484,18 +466,18 @@ def test_each_reason_has_its_color_and_a_name_in_the_legend() -> None:
     ids, mask = np.array([[0, 0, 1, -1]]), np.tri(4, dtype=bool)
     batch = {"input_ids": np.ones((1, 4)), "document_ids": ids, "look_ahead_mask": mask}
     figure = plots.masks(batch)
-    assert codes(panel(figure, "all combined")).tolist() == [
+    assert drawn(panel(figure, "all combined")).tolist() == [
         [ALLOWED, LATER, OTHER, PADDING],
         [ALLOWED, ALLOWED, OTHER, PADDING],
         [OTHER, OTHER, ALLOWED, PADDING],
         [FROM_PADDING, FROM_PADDING, FROM_PADDING, PADDING],  # as in rows that are padded, not packed
     ]
-    assert codes(panel(figure, "look-ahead mask"))[0].tolist() == [ALLOWED, LATER, LATER, LATER]
-    assert codes(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, ALLOWED, PADDING]
+    assert drawn(panel(figure, "look-ahead mask"))[0].tolist() == [ALLOWED, LATER, LATER, LATER]
+    assert drawn(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, ALLOWED, PADDING]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["may attend", "padding", "later token (look-ahead)", "other document", "query is padding"]
     window = {"input_ids": np.ones((1, 3)), "attention_mask": (np.tri(3) - np.tri(3, k=-2) > 0)[None, None]}
-    shown = codes(panel(plots.masks(window), "attention_mask of 4 dimensions")).tolist()
+    shown = drawn(panel(plots.masks(window), "attention_mask of 4 dimensions")).tolist()
     assert shown == [[ALLOWED, LATER, LATER], [ALLOWED, ALLOWED, LATER], [HIDDEN, ALLOWED, ALLOWED]]
 
 
@@ -540,7 +522,7 @@ def test_a_span_of_a_long_text_is_drawn_and_is_in_the_title() -> None:
 def test_a_span_of_a_very_long_text_needs_little_memory() -> None:
     batch = {"input_ids": np.zeros((2, 200_000), dtype=int), "attention_mask": np.ones((2, 200_000), dtype=int)}
     axes = plots.masks(batch, span=(150_000, 150_003), look_ahead=True, ax=Figure().subplots()).axes[0]
-    assert (codes(axes) == ALLOWED).tolist() == np.tri(3, dtype=bool).tolist()
+    assert (drawn(axes) == ALLOWED).tolist() == np.tri(3, dtype=bool).tolist()
 
 
 WORDS = ["Ġinternationalization", "我每天", "שלום", "أركب", "$x$", "\n", "👍🏽", "ride", "[PAD]", "##ising", "", "หมา"]

@@ -409,11 +409,6 @@ def test_other_suffixes_are_refused(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"cannot be written\n  got: .*absent.*: No such file"):
-        plots.save(plots.dials(8), tmp_path / "absent" / "picture.png")
-
-
 @for_each(
     ("call", "words"),
     [
