@@ -166,16 +166,6 @@ def _side(
     return part, Side(labels, as_numpy(mask)[row, part].astype(bool).tolist())
 
 
-def _title(panel: _Panel) -> str:
-    """Return the title of a panel, which names the key with the highest mean weight over the queries."""
-    rows = panel.weights[panel.queries.real]
-    shares = (rows if len(rows) else panel.weights).mean(axis=0)
-    first, *others = np.argsort(-shares, kind="stable").tolist()
-    if others and shares[first] < 1.1 * shares[others[0]]:
-        return "Which key each query attends to"
-    return f"“{panel.keys.labels[first]}” gets the most attention: {shares[first]:.0%} on average"
-
-
 def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
     """Draw a panel as a heat map with tokens on both axes, and return the matplotlib image."""
     image = heat_map(ax, panel.weights, limits=(0, highest or 1))
@@ -190,7 +180,13 @@ def _single(panel: _Panel, ax: Axes | None) -> Figure:
     figure, cells = new_axes(ax, width + inches_of(panel.queries.labels) + 1.2, height + 1.4)
     cell = (width if ax is None else width_of(cells)) / len(panel.keys.labels)
     image = _draw(cells, panel, float(panel.weights.max()), cell)
-    label(cells, _title(panel), "key", "query", note=panel.title)
+    rows = panel.weights[panel.queries.real]
+    shares = (rows if len(rows) else panel.weights).mean(axis=0)
+    first, *others = np.argsort(-shares, kind="stable").tolist()
+    title = f"“{panel.keys.labels[first]}” gets the most attention: {shares[first]:.0%} on average"
+    if others and shares[first] < 1.1 * shares[others[0]]:
+        title = "Which key each query attends to"
+    label(cells, title, "key", "query", note=panel.title)
     color_bar(cells, image, "weight", shrink=0.8)
     return figure
 
@@ -360,7 +356,16 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
     names, batch = forward_names(model), _moved(batch, model)
     encoder = isinstance(model, nn.MultiheadAttention | nn.TransformerEncoderLayer | nn.TransformerEncoder)
     if encoder and "inputs_embeds" in batch:
-        return _encoder_arguments(model, batch)
+        attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
+        x = batch["inputs_embeds"]
+        batch = {"attention_mask": torch.ones(x.shape[:2], device=x.device), **batch}
+        mask = AttentionMask.from_batch(batch, look_ahead="look_ahead_mask" in batch)
+        x = x if attend.batch_first else x.transpose(0, 1)
+        if isinstance(model, nn.MultiheadAttention):
+            return (x, x, x), mask.for_multihead_attention(attend.num_heads)
+        if isinstance(model, nn.TransformerEncoderLayer):
+            return (x,), mask.for_transformer_encoder_layer(attend.num_heads)
+        return (x,), mask.for_transformer_encoder(attend.num_heads)
     inputs = {name: value for name, value in batch.items() if name in names}
     if not inputs:
         mapping = f"plots.attention(model, {{{names[0] if names else 'x'!r}: ...}})"
@@ -370,20 +375,6 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
             fix="collate with embedding=, for inputs_embeds" if encoder else mapping,
         )
     return (), inputs
-
-
-def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return `(args, kwargs)` for a call of a torch encoder: the batch's embeddings, and its converted masks."""
-    attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
-    x = batch["inputs_embeds"]
-    batch = {"attention_mask": torch.ones(x.shape[:2], device=x.device), **batch}
-    mask = AttentionMask.from_batch(batch, look_ahead="look_ahead_mask" in batch)
-    x = x if attend.batch_first else x.transpose(0, 1)
-    if isinstance(model, nn.MultiheadAttention):
-        return (x, x, x), mask.for_multihead_attention(attend.num_heads)
-    if isinstance(model, nn.TransformerEncoderLayer):
-        return (x,), mask.for_transformer_encoder_layer(attend.num_heads)
-    return (x,), mask.for_transformer_encoder(attend.num_heads)
 
 
 def _moved(value: Any, model: nn.Module) -> Any:

@@ -81,16 +81,6 @@ class Sinusoids:
         return (first * np.where(is_constant, 1, series)).imag, step
 
 
-def falls(values: NDArray[np.float64]) -> bool:
-    r"""Return True if the values never rise, and the last is smaller than the first; False for fewer than two values.
-
-    Example:
-        >>> falls(np.array([3, 2, 2])), falls(np.array([2, 2])), falls(np.array([]))
-        (True, False, False)
-    """
-    return bool(len(values) > 1 and (np.diff(values) <= 0).all() and values[-1] < values[0])
-
-
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     r"""Reduce C lines to at most about 2,000 points each, because a plot has fewer pixels.
 

@@ -83,11 +83,10 @@ def curves(
         nearest = np.abs(turns[None, :] - np.log([[8], [4], [2], [1]])).argmin(axis=1)
         chosen = np.array(sorted(set(nearest.tolist()), key=lambda column: -turns[column]))
     else:
-        chosen = as_integers(dimensions, "dimensions", "[0]")
+        chosen = as_integers(dimensions, "dimensions", _MOST_LINES, "[0]")
         if chosen.max() >= d_model:
             rule = f"dimensions must be integers from 0 to {d_model - 1} with d_model={d_model}"
             raise value_error(rule, got=f"dimension {chosen.max()}", fix=f"dimensions=[{d_model - 1}]")
-        check_count("dimensions", len(chosen), _MOST_LINES, "dimensions=[0]")
     angles = np.outer(np.arange(count), table.frequency[chosen])  # (P, C); float64 errs by 1e-11 at 100,000
     positions, values, step = line_points(np.sin(angles + table.phase[chosen]))
     figure, ax = new_axes(ax, 6.5, 3.6)
@@ -147,8 +146,7 @@ def oscillation(
         >>> [text.get_text() for text in oscillation(64, [0, 10]).axes[0].get_yticklabels()]
         ['0', '10']
     """
-    where = as_integers(positions, "positions", "[1, 10, 100]")
-    check_count("positions", len(where), _MOST_BANDS, "positions=[1, 10, 100]")
+    where = as_integers(positions, "positions", _MOST_BANDS, "[1, 10, 100]")
     table = Sinusoids(d_model, convention, base)
     table.check_waves()
     rows = table.rows(where)
@@ -214,8 +212,7 @@ def similarity(
         ['from position 0', 'from position 10', 'from position 100']
     """
     require_one_of("measure", measure, get_args(Measure))
-    where = as_integers(starts, "starts", "[0, 10, 100]").tolist()
-    check_count("starts", len(where), _MOST_STARTS, "starts=[0, 10, 100]")
+    where = as_integers(starts, "starts", _MOST_STARTS, "[0, 10, 100]").tolist()
     count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
     step = -(-count // MOST_POINTS)
     apart = np.arange(0, count, step)

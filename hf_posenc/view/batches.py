@@ -128,17 +128,14 @@ class _Window:
         classes: Any = self.batch.get("labels")
         entries = {"ids": ids, "positions": positions, "documents": documents}
         entries |= {"real": is_real.long(), "types": types}
-        rows = []
+        words, rows = tokens_of or (lambda row: list(map(str, row))), []
         for index in range(len(documents)):
             row: dict[str, Any] = {
                 name: None if value is None else value[index].tolist() for name, value in entries.items()
             }
             row["special"] = None if ids is None else [int(number in special_ids) for number in row["ids"]]
-            words = tokens_of or (lambda row: list(map(str, row)))
-            if ids is None:
-                row["tokens"] = [f"[{number}]" for number in range(self.tokens.start, self.tokens.stop)]
-            else:
-                row["tokens"] = words(row["ids"])
+            places = range(self.tokens.start, self.tokens.stop)
+            row["tokens"] = [f"[{place}]" for place in places] if ids is None else words(row["ids"])
             is_class = getattr(classes, "shape", ()) == self.shape[:1]  # one label for each row
             row["label"] = round(classes[self.rows.start + index].tolist(), 4) if is_class else None
             given = (ids, index, words, bool(labels_are_ids))
