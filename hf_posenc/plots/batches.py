@@ -98,11 +98,11 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         >>> [axes.get_title() for axes in figure.axes]
         ['tokens', 'attention_mask']
     """
-    contents = _Contents(batch)
+    contents = _Contents(batch, tokens)
     entries, (count, length) = contents.entries, contents.shape
     rows = min(count, _MOST_ROWS)
     labels = as_numpy(entries["labels"][:rows]).reshape(rows, -1) if "labels" in entries else np.empty((rows, 0))
-    words, part, width = _fitting_words(batch, tokens, contents, labels, ax)
+    words, part, width = _fitting_words(contents, labels, ax)
     is_real = contents.real[:rows, part]
     title, drawn = "tokens", f"; the first {rows} rows are drawn" if rows < count else ""
     if part.stop - part.start < length:
@@ -134,7 +134,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         elif name in contents.numbers:
             _draw_numbers(panel, name, contents.numbers[name][:rows, part], is_real, part.start)
         elif name == "look_ahead_mask":
-            codes |= _draw_look_ahead(panel, batch, tokens, contents, part)
+            codes |= _draw_look_ahead(panel, contents, part)
         else:
             values = as_finite(entries[name][0][part, :_MOST_WIDTH], "inputs_embeds")
             full, end = int(entries[name].shape[-1]), float(np.percentile(np.abs(values), 99)) or 1.0
@@ -201,15 +201,14 @@ def masks(
         >>> [axes.get_title() for axes in figure.axes]
         ['padding mask', 'look-ahead mask', 'padding and look-ahead', 'padding mask of every row']
     """
-    contents = _Contents(_part_of(batch, decoder=decoder))
+    contents = _Contents(batch, tokens, decoder=decoder)
     count, length = contents.shape
     if row is None:
         last = contents.numbers.get("document_ids", np.zeros(contents.shape)).max(axis=1)
         row = int(np.lexsort((contents.real.sum(axis=1), -last))[0])
     (index,) = as_indices(row, count, "row")
     part = span_of(span, length)
-    name = "decoder_input_ids" if decoder else "input_ids"
-    (words,) = token_labels(batch, tokens, contents.shape, rows=slice(index, index + 1), span=part, name=name)
+    (words,) = contents.words(slice(index, index + 1), part)
     is_real = contents.real[index, part]
     matrices, title = contents.matrices(index, part, look_ahead)
     if ax is not None:
@@ -244,17 +243,22 @@ def masks(
 
 class _Contents:
     """Checked entries of a batch as arrays `(B, T)`: `real` is True at tokens; `numbers` has, if the batch has them,
-    `position_ids` and `document_ids`, also counted from position ids that restart.
+    `position_ids` and `document_ids`, also counted from position ids that restart. With `decoder`, True or False, they
+    are the entries of one part of an encoder-decoder.
     """
 
-    def __init__(self, batch: Mapping[str, Any]) -> None:
-        self.shape = _shape_of(batch)  # (B, T)
-        self.entries = {name: entry for name, entry in batch.items() if entry is not None}
+    def __init__(
+        self, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None, *, decoder: bool | None = None
+    ) -> None:
+        self.batch, self.tokens, self.name = batch, tokens, "decoder_input_ids" if decoder else "input_ids"
+        entries = batch if decoder is None else _part_of(batch, decoder=decoder)
+        self.shape = _shape_of(entries)  # (B, T)
+        self.entries = {name: entry for name, entry in entries.items() if entry is not None}
         masks = self.entries.get("attention_mask")
         masks = masks if isinstance(masks, Mapping) else {"": masks}  # one mask for each kind of layer, or for all
         # The 4D masks by kind of layer, each (B, 1 or T, T). A token is real if at least one query may attend to it.
         self.full = {name: mask[:, 0] for name, mask in masks.items() if mask is not None and mask.ndim == 4}
-        is_real = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(batch)
+        is_real = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(entries)
         self.real = np.ones(self.shape, dtype=bool) if is_real is None else as_numpy(is_real).astype(bool)
         _check_shape("attention_mask", self.real.shape, self.shape)
         self.numbers: dict[str, NDArray[Any]] = {}
@@ -269,6 +273,10 @@ class _Contents:
             documents = AttentionMask.from_batch({"attention_mask": self.real, **packed}).documents.numpy()
             if (documents > 0).any():
                 self.numbers["document_ids"] = documents
+
+    def words(self, rows: slice, part: slice = slice(None)) -> list[list[str]]:
+        """Return the labels of the tokens `part` in each of `rows`."""
+        return token_labels(self.batch, self.tokens, self.shape, rows=rows, span=part, name=self.name)
 
     def look_ahead_mask(self, part: slice) -> NDArray[np.bool_]:
         """Return the look-ahead mask `(N, N)` of the N tokens of `part`; all rows have the same mask."""
@@ -402,18 +410,12 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
     return values == 0 if values.dtype.kind == "f" else values.astype(bool)
 
 
-def _fitting_words(
-    batch: Mapping[str, Any],
-    tokens: Sequence[Sequence[str]] | None,
-    contents: _Contents,
-    labels: NDArray[Any],
-    ax: Axes | None,
-) -> tuple[list[list[str]], slice, float]:
+def _fitting_words(contents: _Contents, labels: NDArray[Any], ax: Axes | None) -> tuple[list[list[str]], slice, float]:
     """Return the words in the cells of the tokens that have room, the slice of these, and the figure's width."""
     entries, length, rows = contents.entries, contents.shape[1], len(labels)
     words = [[""] * length] * rows
-    if tokens is not None or "input_ids" in entries:
-        words = token_labels(batch, tokens, contents.shape, rows=slice(rows))
+    if contents.tokens is not None or "input_ids" in entries:
+        words = contents.words(slice(rows))
     ids = as_numpy(entries["input_ids"][:rows]).astype(str).tolist() if "input_ids" in entries else words
     full_width = _CELL * inches_of([word for row in (*words, *ids, *labels.astype(str).tolist()) for word in row])
     cell = min(full_width, _WIDEST_TOKEN)
@@ -463,15 +465,13 @@ def _places(
     return [height for _, height, _ in lines], places | beside
 
 
-def _draw_look_ahead(
-    ax: Axes, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None, contents: _Contents, part: slice
-) -> set[int]:
+def _draw_look_ahead(ax: Axes, contents: _Contents, part: slice) -> set[int]:
     """Draw the look-ahead mask of the first row, or of its documents, and return the numbers of its cells."""
-    name, whose = "input_ids", ""
-    if "decoder_input_ids" in batch:  # the mask is the decoder's, of another length
-        name, whose, tokens, contents = "decoder_input_ids", "decoder ", None, _Contents(_part_of(batch, decoder=True))
+    whose = ""
+    if "decoder_input_ids" in contents.batch:  # the mask is the decoder's, of another length
+        whose, contents = "decoder ", _Contents(contents.batch, None, decoder=True)
         part = slice(min(part.stop, contents.shape[1]))
-    (words,) = token_labels(batch, tokens, contents.shape, rows=slice(1), span=part, name=name)
+    (words,) = contents.words(slice(1), part)
     matrices, _ = contents.matrices(0, part, look_ahead=True)
     is_packed = "document_ids" in contents.numbers  # the mask alone would let the documents attend to each other
     cells = list(matrices.values())[-1] if is_packed else matrices["look-ahead mask"]

@@ -201,7 +201,7 @@ def _draw(drawn: _Drawn, scales: list[Scale], texts: Sequence[Any], title: str |
         cell.set(xlim=limits[:, 0], ylim=limits[:, 1])
     figure.draw_without_rendering()  # words are placed for the final size of the axes
     for cell, panel in zip(cells, panels, strict=True):
-        _draw_points(cell, panel, [readable(word) for word in drawn.words], drawn.rows, drawn.positions)
+        _draw_points(cell, panel, drawn)
     return figure
 
 
@@ -374,19 +374,18 @@ def _vectors(
         return tokens, module.embedding(torch.tensor([ids], device=module.embedding.weight.device))
 
 
-def _draw_points(
-    ax: Axes, points: NDArray[np.float64], words: Sequence[str], rows: Sequence[int], positions: Sequence[int]
-) -> None:
+def _draw_points(ax: Axes, points: NDArray[np.float64], drawn: _Drawn) -> None:
     """Draw a dot for each point `(N, 2)`, with its word beside it; points at the same place share a dot and a label."""
     near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
     groups: dict[tuple[float, ...], list[int]] = {}
     for number, place in enumerate((points / near).round().tolist()):
         groups.setdefault(tuple(place), []).append(number)
+    words = [readable(word) for word in drawn.words]
     middles = np.array([points[group].mean(axis=0) for group in groups.values()])
-    of_rows = [{rows[number] for number in group} for group in groups.values()]
+    of_rows = [{drawn.rows[number] for number in group} for group in groups.values()]
     colors = [LINES[min(each) % len(LINES)] if len(each) == 1 else FADED for each in of_rows]
     ax.scatter(middles[:, 0], middles[:, 1], s=16, c=colors, zorder=2)
-    label_points(ax, middles, [_label(group, words, positions) for group in groups.values()])
+    label_points(ax, middles, [_label(group, words, drawn.positions) for group in groups.values()])
 
 
 def _label(group: Sequence[int], words: Sequence[str], positions: Sequence[int]) -> str:
