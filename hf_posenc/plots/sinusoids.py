@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from .._common.errors import value_error
 from ..positions import Convention, frequencies, resolve_convention, sinusoidal_encoding
+from .checks import as_count
 
 MOST_POINTS = 2000  # rows of an image or points of a line: a plot has fewer pixels
 _MOST_VALUES = 2**20  # in an image; drawing more takes seconds
@@ -28,9 +29,7 @@ class Sinusoids:
     """
 
     def __init__(self, d_model: int, convention: str | Convention, base: float | None) -> None:
-        if isinstance(d_model, int) and d_model > _MOST_COLUMNS:  # the encoding raises for other wrong widths
-            rule = f"a picture shows d_model up to {_MOST_COLUMNS:,}"
-            raise value_error(rule, got=d_model, fix="d_model=512")
+        d_model = as_count(d_model, "d_model", 32, most=_MOST_COLUMNS)  # an example that `dials` can draw, too
         self.d_model, self.convention, self.base = d_model, convention, base
         self.rates: NDArray[np.float64] = frequencies(d_model, convention=convention, base=base).numpy()
         parts = resolve_convention(convention).columns(d_model)
