@@ -144,7 +144,14 @@ def demo(
         }
     )
     screen.say()
-    screen.facts({"picture": _plot(batch, tokens, output)})
+    from .. import plots
+
+    try:
+        picture = str(plots.save(plots.batch(batch, tokens), output).resolve())
+    except ImportError as error:
+        message = message_of(error)
+        picture = f"{message.rule}: {message.fix}" if message else str(error)
+    screen.facts({"picture": picture})
 
 
 def read_lines(files: Sequence[Path]) -> list[str]:
@@ -194,15 +201,3 @@ def _speed(
     total = -(-len(texts) // _BATCH_SIZE)
     part = "all" if len(starts) == total else f"{len(starts)} of {total}"
     return f"{tokens / seconds:>11,.0f} tokens per second: {tokens:,} tokens in {seconds:.3g} s, {part} batches"
-
-
-def _plot(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
-    """Write the plot of a batch, labeled with `tokens`, to `output`."""
-    from .. import plots
-
-    try:
-        figure = plots.batch(batch, tokens)
-    except ImportError as error:
-        message = message_of(error)
-        return f"{message.rule}: {message.fix}" if message else str(error)
-    return str(plots.save(figure, output).resolve())

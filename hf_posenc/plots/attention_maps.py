@@ -6,7 +6,8 @@ The model computes the weights; this module only collects and draws them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from itertools import product
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -156,27 +157,13 @@ def _side(
     """Return the slice of a row's tokens to draw, and these tokens; `shape` `(B, T)` is that of all tokens."""
     part, name = span_of(span, shape[1]), "decoder_input_ids" if decoder else "input_ids"
     (labels,) = token_labels(batch, tokens, shape, rows=slice(row, row + 1), span=part, name=name)
-    return part, Side(labels, _real(batch, shape, decoder=decoder)[row, part].tolist())
-
-
-def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:
-    """Return a bool array of `shape` `(B, T)`, True at tokens and False at padding, from the batch's padding mask."""
+    mask = None
     if isinstance(batch, Mapping):
         prefix = "decoder_" if decoder and "decoder_input_ids" in batch else ""
         mask = real_tokens({name.removeprefix(prefix): batch[name] for name in batch if name.startswith(prefix)})
-        if mask is not None and tuple(mask.shape) == shape:
-            return as_numpy(mask).astype(bool)
-    return np.ones(shape, dtype=bool)
-
-
-def _title(panel: _Panel) -> str:
-    """Return the title of a panel, which names the key with the highest mean weight over the queries."""
-    rows = panel.weights[panel.queries.real]
-    shares = (rows if len(rows) else panel.weights).mean(axis=0)
-    first, *others = np.argsort(-shares, kind="stable").tolist()
-    if others and shares[first] < 1.1 * shares[others[0]]:
-        return "Which key each query attends to"
-    return f"“{panel.keys.labels[first]}” gets the most attention: {shares[first]:.0%} on average"
+    if mask is None or tuple(mask.shape) != shape:
+        mask = np.ones(shape)
+    return part, Side(labels, as_numpy(mask)[row, part].astype(bool).tolist())
 
 
 def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
@@ -193,7 +180,13 @@ def _single(panel: _Panel, ax: Axes | None) -> Figure:
     figure, cells = new_axes(ax, width + inches_of(panel.queries.labels) + 1.2, height + 1.4)
     cell = (width if ax is None else width_of(cells)) / len(panel.keys.labels)
     image = _draw(cells, panel, float(panel.weights.max()), cell)
-    label(cells, _title(panel), "key", "query", note=panel.title)
+    rows = panel.weights[panel.queries.real]
+    shares = (rows if len(rows) else panel.weights).mean(axis=0)
+    first, *others = np.argsort(-shares, kind="stable").tolist()
+    title = f"“{panel.keys.labels[first]}” gets the most attention: {shares[first]:.0%} on average"
+    if others and shares[first] < 1.1 * shares[others[0]]:
+        title = "Which key each query attends to"
+    label(cells, title, "key", "query", note=panel.title)
     color_bar(cells, image, "weight", shrink=0.8)
     return figure
 
@@ -324,15 +317,31 @@ def _of_hugging_face(model: Any, batch: Any) -> _Weights:
 
 def _of_torch(model: nn.Module, batch: Any) -> _Weights:
     args, kwargs = _arguments(model, batch)
-    entries = _captured(model, lambda: model(*args, **kwargs))
-    if not entries:
-        inside = any(isinstance(part, nn.MultiheadAttention) for part in model.modules())
+    kinds: dict[nn.Module, str] = {}
+    for part in model.modules():
+        if isinstance(part, nn.TransformerEncoderLayer):
+            kinds[part.self_attn] = "encoder"
+        elif isinstance(part, nn.TransformerDecoderLayer):
+            kinds |= {part.self_attn: "decoder", part.multihead_attn: "cross"}
+    modules = {part: name for name, part in model.named_modules() if isinstance(part, nn.MultiheadAttention)}
+    results: dict[nn.Module, tuple[str, NDArray[Any]]] = {}
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # the fused layer computes no weights
+    try:
+        with ExitStack() as stack:
+            for module in modules:
+                for handle in _hooks(module, kinds.get(module), results):
+                    stack.callback(handle.remove)
+            model(*args, **kwargs)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    if not results:
         raise value_error(
             f"this {type(model).__name__} returns no attention weights",
-            got="its forward never calls its nn.MultiheadAttention" if inside else "no nn.MultiheadAttention in it",
+            got="no nn.MultiheadAttention that its forward calls",
             fix="a module with nn.MultiheadAttention, such as torch's layers",
         )
-    return entries
+    return [(results[module][0], name, results[module][1]) for module, name in modules.items() if module in results]
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -347,7 +356,16 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
     names, batch = forward_names(model), _moved(batch, model)
     encoder = isinstance(model, nn.MultiheadAttention | nn.TransformerEncoderLayer | nn.TransformerEncoder)
     if encoder and "inputs_embeds" in batch:
-        return _encoder_arguments(model, batch)
+        attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
+        x = batch["inputs_embeds"]
+        batch = {"attention_mask": torch.ones(x.shape[:2], device=x.device), **batch}
+        mask = AttentionMask.from_batch(batch, look_ahead="look_ahead_mask" in batch)
+        x = x if attend.batch_first else x.transpose(0, 1)
+        if isinstance(model, nn.MultiheadAttention):
+            return (x, x, x), mask.for_multihead_attention(attend.num_heads)
+        if isinstance(model, nn.TransformerEncoderLayer):
+            return (x,), mask.for_transformer_encoder_layer(attend.num_heads)
+        return (x,), mask.for_transformer_encoder(attend.num_heads)
     inputs = {name: value for name, value in batch.items() if name in names}
     if not inputs:
         mapping = f"plots.attention(model, {{{names[0] if names else 'x'!r}: ...}})"
@@ -359,20 +377,6 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
     return (), inputs
 
 
-def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return `(args, kwargs)` for a call of a torch encoder: the batch's embeddings, and its converted masks."""
-    attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
-    x = batch["inputs_embeds"]
-    batch = {"attention_mask": torch.ones(x.shape[:2], device=x.device), **batch}
-    mask = AttentionMask.from_batch(batch, look_ahead="look_ahead_mask" in batch)
-    x = x if attend.batch_first else x.transpose(0, 1)
-    if isinstance(model, nn.MultiheadAttention):
-        return (x, x, x), mask.for_multihead_attention(attend.num_heads)
-    if isinstance(model, nn.TransformerEncoderLayer):
-        return (x,), mask.for_transformer_encoder_layer(attend.num_heads)
-    return (x,), mask.for_transformer_encoder(attend.num_heads)
-
-
 def _moved(value: Any, model: nn.Module) -> Any:
     """Return an array or tensor as a tensor on the model's device, and any other value unchanged."""
     if isinstance(value, Mapping):
@@ -380,28 +384,6 @@ def _moved(value: Any, model: nn.Module) -> Any:
     value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
     device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
     return value.to(device) if isinstance(value, torch.Tensor) else value
-
-
-def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
-    """Call `run()`, which runs `model`, and return the weights that each `nn.MultiheadAttention` in it computes."""
-    kinds: dict[nn.Module, str] = {}
-    for part in model.modules():
-        if isinstance(part, nn.TransformerEncoderLayer):
-            kinds[part.self_attn] = "encoder"
-        elif isinstance(part, nn.TransformerDecoderLayer):
-            kinds |= {part.self_attn: "decoder", part.multihead_attn: "cross"}
-    modules = {part: name for name, part in model.named_modules() if isinstance(part, nn.MultiheadAttention)}
-    results: dict[nn.Module, tuple[str, NDArray[Any]]] = {}
-    handles = [handle for module in modules for handle in _hooks(module, kinds.get(module), results)]
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # the fused layer computes no weights
-    try:
-        run()
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for handle in handles:
-            handle.remove()
-    return [(results[module][0], name, results[module][1]) for module, name in modules.items() if module in results]
 
 
 def _hooks(module: nn.Module, kind: str | None, results: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
@@ -417,14 +399,10 @@ def _hooks(module: nn.Module, kind: str | None, results: dict[nn.Module, tuple[s
 
     def after(attention: nn.Module, args: tuple[Any, ...], output: tuple[Any, Any]) -> tuple[Any, Any]:
         result, weights = output
-        query, key = args[0], args[1]
         values = as_numpy(weights)
-        inferred = "self" if query is key or torch.equal(query, key) else "cross"
-        values = values if values.ndim == 4 else values[None]  # an unbatched input has no B
-        results[attention] = kind or inferred, values
+        inferred = "self" if args[0] is args[1] or torch.equal(args[0], args[1]) else "cross"
+        results[attention] = kind or inferred, values.reshape(-1, *values.shape[-3:])  # an unbatched input has no B
         needed, averaged = requested.pop()
-        if not needed:
-            return result, None
-        return result, weights.mean(dim=-3) if averaged else weights
+        return result, (weights.mean(dim=-3) if averaged else weights) if needed else None
 
     return [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]

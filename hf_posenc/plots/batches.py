@@ -58,7 +58,7 @@ _MEANINGS = (
     *("may attend", "padding", "later token (look-ahead)", "other document", "hidden by the mask"),
     "query is padding",
 )
-_HATCHES = {OTHER_DOCUMENT: "////"}
+_HATCH = "////"  # of OTHER_DOCUMENT
 
 
 @picture
@@ -98,11 +98,11 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         >>> [axes.get_title() for axes in figure.axes]
         ['tokens', 'attention_mask']
     """
-    contents = _Contents(batch)
+    contents = _Contents(batch, tokens)
     entries, (count, length) = contents.entries, contents.shape
     rows = min(count, _MOST_ROWS)
     labels = as_numpy(entries["labels"][:rows]).reshape(rows, -1) if "labels" in entries else np.empty((rows, 0))
-    words, part, width = _fitting_words(batch, tokens, contents, labels, ax)
+    words, part, width = _fitting_words(contents, labels, ax)
     is_real = contents.real[:rows, part]
     title, drawn = "tokens", f"; the first {rows} rows are drawn" if rows < count else ""
     if part.stop - part.start < length:
@@ -134,9 +134,15 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         elif name in contents.numbers:
             _draw_numbers(panel, name, contents.numbers[name][:rows, part], is_real, part.start)
         elif name == "look_ahead_mask":
-            codes |= _draw_look_ahead(panel, batch, tokens, contents, part)
+            codes |= _draw_look_ahead(panel, contents, part)
         else:
-            _draw_embeddings(panel, entries[name][0], part)
+            values = as_finite(entries[name][0][part, :_MOST_WIDTH], "inputs_embeds")
+            full, end = int(entries[name].shape[-1]), float(np.percentile(np.abs(values), 99)) or 1.0
+            extent = (-0.5, values.shape[1] - 0.5, part.start + len(values) - 0.5, part.start - 0.5)
+            heat_map(panel, values, limits=(-end, end), extent=extent, name="value")
+            limit_note = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
+            beyond = f"\ncolors end at ±{end:.2g}, the 99th percentile" if np.abs(values).max() > end else ""
+            label(panel, f"inputs_embeds of row 0{limit_note}{beyond}", "dimension", "token", size=MEDIUM)
     note = f"{counted(count, 'row')} × {counted(length, 'token')}{drawn}"
     headline(figure, contents.title(), note, _legend(codes))
     return figure
@@ -195,12 +201,14 @@ def masks(
         >>> [axes.get_title() for axes in figure.axes]
         ['padding mask', 'look-ahead mask', 'padding and look-ahead', 'padding mask of every row']
     """
-    contents = _Contents(_part_of(batch, decoder=decoder))
+    contents = _Contents(batch, tokens, decoder=decoder)
     count, length = contents.shape
-    index = contents.most_masked_row() if row is None else as_indices(row, count, "row")[0]
+    if row is None:
+        last = contents.numbers.get("document_ids", np.zeros(contents.shape)).max(axis=1)
+        row = int(np.lexsort((contents.real.sum(axis=1), -last))[0])
+    (index,) = as_indices(row, count, "row")
     part = span_of(span, length)
-    name = "decoder_input_ids" if decoder else "input_ids"
-    (words,) = token_labels(batch, tokens, contents.shape, rows=slice(index, index + 1), span=part, name=name)
+    (words,) = contents.words(slice(index, index + 1), part)
     is_real = contents.real[index, part]
     matrices, title = contents.matrices(index, part, look_ahead)
     if ax is not None:
@@ -235,17 +243,22 @@ def masks(
 
 class _Contents:
     """Checked entries of a batch as arrays `(B, T)`: `real` is True at tokens; `numbers` has, if the batch has them,
-    `position_ids` and `document_ids`, also counted from position ids that restart.
+    `position_ids` and `document_ids`, also counted from position ids that restart. With `decoder`, True or False, they
+    are the entries of one part of an encoder-decoder.
     """
 
-    def __init__(self, batch: Mapping[str, Any]) -> None:
-        self.shape = _shape_of(batch)  # (B, T)
-        self.entries = {name: entry for name, entry in batch.items() if entry is not None}
+    def __init__(
+        self, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None, *, decoder: bool | None = None
+    ) -> None:
+        self.batch, self.tokens, self.name = batch, tokens, "decoder_input_ids" if decoder else "input_ids"
+        entries = batch if decoder is None else _part_of(batch, decoder=decoder)
+        self.shape = _shape_of(entries)  # (B, T)
+        self.entries = {name: entry for name, entry in entries.items() if entry is not None}
         masks = self.entries.get("attention_mask")
         masks = masks if isinstance(masks, Mapping) else {"": masks}  # one mask for each kind of layer, or for all
         # The 4D masks by kind of layer, each (B, 1 or T, T). A token is real if at least one query may attend to it.
         self.full = {name: mask[:, 0] for name, mask in masks.items() if mask is not None and mask.ndim == 4}
-        is_real = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(batch)
+        is_real = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(entries)
         self.real = np.ones(self.shape, dtype=bool) if is_real is None else as_numpy(is_real).astype(bool)
         _check_shape("attention_mask", self.real.shape, self.shape)
         self.numbers: dict[str, NDArray[Any]] = {}
@@ -261,6 +274,10 @@ class _Contents:
             if (documents > 0).any():
                 self.numbers["document_ids"] = documents
 
+    def words(self, rows: slice, part: slice = slice(None)) -> list[list[str]]:
+        """Return the labels of the tokens `part` in each of `rows`."""
+        return token_labels(self.batch, self.tokens, self.shape, rows=rows, span=part, name=self.name)
+
     def look_ahead_mask(self, part: slice) -> NDArray[np.bool_]:
         """Return the look-ahead mask `(N, N)` of the N tokens of `part`; all rows have the same mask."""
         mask = self.entries.get("look_ahead_mask")
@@ -270,11 +287,6 @@ class _Contents:
             mask = mask[0]
         _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
         return _allowed(mask[part, part])
-
-    def most_masked_row(self) -> int:
-        """Return the index of the row with the most documents; in a tie, with the most padding."""
-        last = self.numbers.get("document_ids", np.zeros(self.shape)).max(axis=1)
-        return int(np.lexsort((self.real.sum(axis=1), -last))[0])
 
     def title(self) -> str:
         """Return the title for the picture of the batch: a sentence on its padding or documents."""
@@ -383,7 +395,7 @@ def _part_of(batch: Any, *, decoder: bool) -> Any:
             fix=f'DataCollatorWithPositionalEncoding(tokenizer, text_target_column="..."){alone}',
         )
     inputs = {name.removeprefix("decoder_"): value for name, value in batch.items() if name.startswith("decoder_")}
-    return inputs | {name: batch[name] for name in ("look_ahead_mask",) if name in batch}
+    return {"look_ahead_mask": batch.get("look_ahead_mask"), **inputs}
 
 
 def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -398,18 +410,12 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
     return values == 0 if values.dtype.kind == "f" else values.astype(bool)
 
 
-def _fitting_words(
-    batch: Mapping[str, Any],
-    tokens: Sequence[Sequence[str]] | None,
-    contents: _Contents,
-    labels: NDArray[Any],
-    ax: Axes | None,
-) -> tuple[list[list[str]], slice, float]:
+def _fitting_words(contents: _Contents, labels: NDArray[Any], ax: Axes | None) -> tuple[list[list[str]], slice, float]:
     """Return the words in the cells of the tokens that have room, the slice of these, and the figure's width."""
     entries, length, rows = contents.entries, contents.shape[1], len(labels)
     words = [[""] * length] * rows
-    if tokens is not None or "input_ids" in entries:
-        words = token_labels(batch, tokens, contents.shape, rows=slice(rows))
+    if contents.tokens is not None or "input_ids" in entries:
+        words = contents.words(slice(rows))
     ids = as_numpy(entries["input_ids"][:rows]).astype(str).tolist() if "input_ids" in entries else words
     full_width = _CELL * inches_of([word for row in (*words, *ids, *labels.astype(str).tolist()) for word in row])
     cell = min(full_width, _WIDEST_TOKEN)
@@ -459,15 +465,13 @@ def _places(
     return [height for _, height, _ in lines], places | beside
 
 
-def _draw_look_ahead(
-    ax: Axes, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None, contents: _Contents, part: slice
-) -> set[int]:
+def _draw_look_ahead(ax: Axes, contents: _Contents, part: slice) -> set[int]:
     """Draw the look-ahead mask of the first row, or of its documents, and return the numbers of its cells."""
-    name, whose = "input_ids", ""
-    if "decoder_input_ids" in batch:  # the mask is the decoder's, of another length
-        name, whose, tokens, contents = "decoder_input_ids", "decoder ", None, _Contents(_part_of(batch, decoder=True))
+    whose = ""
+    if "decoder_input_ids" in contents.batch:  # the mask is the decoder's, of another length
+        whose, contents = "decoder ", _Contents(contents.batch, None, decoder=True)
         part = slice(min(part.stop, contents.shape[1]))
-    (words,) = token_labels(batch, tokens, contents.shape, rows=slice(1), span=part, name=name)
+    (words,) = contents.words(slice(1), part)
     matrices, _ = contents.matrices(0, part, look_ahead=True)
     is_packed = "document_ids" in contents.numbers  # the mask alone would let the documents attend to each other
     cells = list(matrices.values())[-1] if is_packed else matrices["look-ahead mask"]
@@ -477,17 +481,6 @@ def _draw_look_ahead(
     _draw_matrix(ax, fill(title, int(13 * width_of(ax))), cells, words, contents.real[0, part], cell)
     ax.set_aspect("equal", anchor="N")
     return set(cells.flatten().tolist())
-
-
-def _draw_embeddings(ax: Axes, embeddings: Any, part: slice) -> None:
-    """Draw the embeddings `(T, D)` of one row as a heat map of the tokens `part`."""
-    values = as_finite(embeddings[part, :_MOST_WIDTH], "inputs_embeds")
-    full, end = int(embeddings.shape[-1]), float(np.percentile(np.abs(values), 99)) or 1.0
-    extent = (-0.5, values.shape[1] - 0.5, part.start + len(values) - 0.5, part.start - 0.5)
-    heat_map(ax, values, limits=(-end, end), extent=extent, name="value")
-    limit_note = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
-    beyond = f"\ncolors end at ±{end:.2g}, the 99th percentile" if np.abs(values).max() > end else ""
-    label(ax, f"inputs_embeds of row 0{limit_note}{beyond}", "dimension", "token", size=MEDIUM)
 
 
 def _draw_numbers(
@@ -515,13 +508,12 @@ def _draw_matrix(
 ) -> None:
     from matplotlib.patches import Rectangle
 
-    style: dict[str, Any] = {"fill": False, "edgecolor": "#FFFFFF", "linewidth": 0, "alpha": 0.6}
+    style: dict[str, Any] = {"fill": False, "edgecolor": "#FFFFFF", "linewidth": 0, "alpha": 0.6, "hatch": _HATCH}
     _draw_cells(ax, cells, _COLORS, title, _KEYS)
-    for code, hatch in _HATCHES.items():
-        for query, line in enumerate(cells == code):
-            ends = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0))
-            for begin, end in ends.reshape(-1, 2).tolist():
-                ax.add_patch(Rectangle((begin - 0.5, query - 0.5), end - begin, 1, hatch=hatch, **style))
+    for query, line in enumerate(cells == OTHER_DOCUMENT):
+        ends = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0))
+        for begin, end in ends.reshape(-1, 2).tolist():
+            ax.add_patch(Rectangle((begin - 0.5, query - 0.5), end - begin, 1, **style))
     side = Side(words, is_real.tolist())
     label_matrix(ax, side, side, width)
 
@@ -530,8 +522,9 @@ def _legend(codes: set[int]) -> list[Any]:
     """Return legend handles for the colors of mask cells: one for each number in `codes`, 0 to 5 as in `masks`."""
     from matplotlib.patches import Patch
 
+    hatches = {OTHER_DOCUMENT: _HATCH}
     return [
-        Patch(facecolor=_COLORS[code], edgecolor="#909090", label=_MEANINGS[code], hatch=_HATCHES.get(code))
+        Patch(facecolor=_COLORS[code], edgecolor="#909090", label=_MEANINGS[code], hatch=hatches.get(code))
         for code in sorted(codes)
     ]
 

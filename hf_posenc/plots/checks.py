@@ -84,19 +84,20 @@ def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) ->
     return number
 
 
-def as_integers(values: object, name: str, example: str, *, least: int = 0) -> NDArray[np.int64]:
-    r"""Return an integer, or a list, tuple, range or array of integers, as an int64 array `(N,)`.
+def as_integers(values: object, name: str, most: int, example: str) -> NDArray[np.int64]:
+    r"""Return an integer, or a list, tuple, range or array of 1 to `most` integers, as an int64 array `(N,)`.
 
     The error messages contain `name`, the argument's name, and `example`, a correct value.
 
     Example:
-        >>> as_integers(3, "columns", "[0, 1]")
+        >>> as_integers(3, "columns", 7, "[0, 1]")
         array([3])
     """
     sequence = values if isinstance(values, Sequence) or getattr(values, "ndim", None) else [values]
-    array = _as_integers(sequence, name, minimum=least, fix=f"{name}={example}")
+    array = _as_integers(sequence, name, minimum=0, fix=f"{name}={example}")
     if not len(array):
         raise value_error(f"{name} must not be empty", got=shorten(values), fix=f"{name}={example}")
+    check_count(name, len(array), most, f"{name}={example}")
     return array
 
 

@@ -11,7 +11,7 @@ from .._common.errors import counted
 from ..positions import Convention
 from .canvas import FADED, SMALL, color_bar, heat_map, label, new_axes, picture, width_of
 from .checks import as_count
-from .sinusoids import Sinusoids, falls
+from .sinusoids import Sinusoids
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,8 @@ def encoding(
     halves = {name: kind for name, kind in (("sines", table.sines), ("cosines", table.cosines)) if len(kind)}
     figure, ax = new_axes(ax, 6.5, 4.0)
     title = "Sines and cosines along the positions"
-    if all(falls(table.frequency[half]) and (np.diff(half) > 0).all() for half in halves.values() if len(half) > 1):
+    steps = [(np.diff(table.frequency[half]), np.diff(half)) for half in halves.values() if len(half) > 1]
+    if all((rates <= 0).all() and rates.any() and (columns > 0).all() for rates, columns in steps):
         title = "Dimensions oscillate more slowly from left to right"
     if in_order:
         halves, title = {"dimensions": np.arange(d_model)}, "Every row is the encoding of a position"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from .._common.errors import value_error
 from ..positions import Convention, frequencies, resolve_convention, sinusoidal_encoding
+from .checks import as_count
 
 MOST_POINTS = 2000  # rows of an image or points of a line: a plot has fewer pixels
 _MOST_VALUES = 2**20  # in an image; drawing more takes seconds
@@ -28,9 +29,7 @@ class Sinusoids:
     """
 
     def __init__(self, d_model: int, convention: str | Convention, base: float | None) -> None:
-        if isinstance(d_model, int) and d_model > _MOST_COLUMNS:  # the encoding raises for other wrong widths
-            rule = f"a picture shows d_model up to {_MOST_COLUMNS:,}"
-            raise value_error(rule, got=d_model, fix="d_model=512")
+        d_model = as_count(d_model, "d_model", 32, most=_MOST_COLUMNS)  # an example that `dials` can draw, too
         self.d_model, self.convention, self.base = d_model, convention, base
         self.rates: NDArray[np.float64] = frequencies(d_model, convention=convention, base=base).numpy()
         parts = resolve_convention(convention).columns(d_model)
@@ -79,16 +78,6 @@ class Sinusoids:
         series = (1 - turn**counts) / np.where(is_constant, 1, 1 - turn) / counts
         first = np.exp(1j * (np.outer(starts, self.frequency) + self.phase))
         return (first * np.where(is_constant, 1, series)).imag, step
-
-
-def falls(values: NDArray[np.float64]) -> bool:
-    r"""Return True if the values never rise, and the last is smaller than the first; False for fewer than two values.
-
-    Example:
-        >>> falls(np.array([3, 2, 2])), falls(np.array([2, 2])), falls(np.array([]))
-        (True, False, False)
-    """
-    return bool(len(values) > 1 and (np.diff(values) <= 0).all() and values[-1] < values[0])
 
 
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:

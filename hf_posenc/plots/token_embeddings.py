@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ..tokenization.loading import AnyTokenizer
 
 _Sentences = list[tuple[list[str], torch.Tensor]]  # the tokens of each, and their vectors (1, T, D)
-_NO_LIMIT = int(1e30)  # no warning of transformers about long texts, because no model is run
 
 
 @picture
@@ -148,12 +147,22 @@ class _Drawn(NamedTuple):
 
 def _in_one_plane(sentences: _Sentences, modules: list[PositionalEmbedding], words: Sequence[str] | None) -> _Drawn:
     """Return the points of the tokens without and with positions, or with those of each of several modules."""
-    sums = [np.concatenate([_sums(module.encoding, values) for _, values in sentences]) for module in modules]
+    every = [(name, row, place) for row, (names, _) in enumerate(sentences) for place, name in enumerate(names)]
+    check_count("tokens", len(every), MOST_TOKENS, fix="shorter texts")
+    known = list(dict.fromkeys(name for name, *_ in every))
+    missing = [word for word in words or () if word not in known]
+    if missing:
+        fix = f"words={known[:1]}, of {shorten(known)}"
+        raise value_error("words must be tokens of the text", got=shorten(missing), fix=fix)
+    places = [number for number, (name, *_) in enumerate(every) if not words or name in words]
+    sums = []
+    for module in modules:
+        with unchanged(module.encoding), torch.no_grad():
+            added = [module.encoding(values.double())[0] for _, values in sentences]
+        sums.append(as_finite(torch.cat(added), "embeddings"))
     if len(sums) == 1:  # the first panel has the same scaled embeddings without positions
         factor = modules[0].encoding.factor
         sums.insert(0, np.concatenate([factor * as_finite(values[0], "embeddings") for _, values in sentences]))
-    every = [(name, row, place) for row, (names, _) in enumerate(sentences) for place, name in enumerate(names)]
-    places = _places([name for name, *_ in every], words)
     # Centered, because the step from one panel to the other would be the first component.
     centered = [points[places] - points[places].mean(axis=0) for points in sums]
     plane, share = principal_components(np.concatenate(centered))
@@ -178,7 +187,13 @@ def _draw(drawn: _Drawn, scales: list[Scale], texts: Sequence[Any], title: str |
     parts = [f"component {i + 1}: {drawn.share[i]:.0%} of the variance" for i in range(2)]
     for cell, name, points, panel in zip(cells, titles, ranges, panels, strict=True):
         if len(scales) > 1 or cell is cells[-1]:
-            _draw_lines(cell, panel, drawn.rows, texts)
+            for row in dict.fromkeys(drawn.rows):
+                color = LINES[row % len(LINES)] if len(texts) > 1 else ORANGE
+                style: dict[str, Any] = {"color": color, "linewidth": 0.8, "alpha": 0.8 if beside else 0.3}
+                mine = panel[np.array(drawn.rows) == row]
+                cell.plot(mine[:, 0], mine[:, 1], zorder=1, label=readable(str(texts[row]), 40), **style)
+            if len(texts) > 1:
+                legend_below(cell, 4.0)
         label(cell, name, *parts, note=_factor(scales[0]) if len(scales) == 1 else "", grid=True)
         margin = 0.16 * np.ptp(points, axis=0)  # for the words beside the points
         margin[margin == 0] = 1.0
@@ -186,7 +201,7 @@ def _draw(drawn: _Drawn, scales: list[Scale], texts: Sequence[Any], title: str |
         cell.set(xlim=limits[:, 0], ylim=limits[:, 1])
     figure.draw_without_rendering()  # words are placed for the final size of the axes
     for cell, panel in zip(cells, panels, strict=True):
-        _draw_points(cell, panel, [readable(word) for word in drawn.words], drawn.rows, drawn.positions)
+        _draw_points(cell, panel, drawn)
     return figure
 
 
@@ -323,24 +338,6 @@ def _factor(scale: Scale) -> str:
     return "" if scale is None else "tokens × √d" if scale == "sqrt_d" else f"tokens × {scale:.3g}"
 
 
-def _sums(encoding: nn.Module, values: torch.Tensor) -> NDArray[np.float64]:
-    """Return the sums of vectors `(1, T, D)` and positions, `(T, D)`."""
-    with unchanged(encoding), torch.no_grad():
-        return as_finite(encoding(values.double())[0], "embeddings")
-
-
-def _places(names: Sequence[str], words: Sequence[str] | None) -> list[int]:
-    """Return the indices of the tokens to draw, of texts whose tokens are `names`."""
-    check_count("tokens", len(names), MOST_TOKENS, fix="shorter texts")
-    missing = [word for word in words or () if word not in names]
-    if missing:
-        known = list(dict.fromkeys(names))
-        raise value_error(
-            "words must be tokens of the text", got=shorten(missing), fix=f"words={known[:1]}, of {shorten(known)}"
-        )
-    return [place for place, name in enumerate(names) if not words or name in words]
-
-
 def _words(vectors: Any, tokens: Sequence[str] | None) -> tuple[list[str], torch.Tensor]:
     """Return the words of a sentence and their vectors, `(1, T, D)` float64, after a check of both."""
     rows = as_finite([] if vectors is None else vectors, "vectors")
@@ -349,7 +346,6 @@ def _words(vectors: Any, tokens: Sequence[str] | None) -> tuple[list[str], torch
         rule = "vectors must have one row (T, D) for each of the words in tokens"
         got = f"vectors of shape {rows.shape}, and {shorten(tokens)}"
         raise value_error(rule, got=got, fix="plots.embeddings(vectors=vectors, tokens=words)")
-    check_count("tokens", len(words), MOST_TOKENS, fix="a shorter sentence")
     return words, torch.from_numpy(rows)[None]
 
 
@@ -360,7 +356,7 @@ def _vectors(
     if not isinstance(text, str):
         raise type_error("text must be one sentence, a str", got=shorten(text), fix='"a king is a man"')
     mine = private_copy(tokenizer)
-    mine.model_max_length = _NO_LIMIT
+    mine.model_max_length = int(1e30)  # no warning about long texts, because no model is run
     ids = list(mine(text, add_special_tokens=add_special_tokens)["input_ids"])
     if not ids:
         raise value_error("the text has no tokens", got=shorten(text), fix='"a king is a man"')
@@ -378,30 +374,18 @@ def _vectors(
         return tokens, module.embedding(torch.tensor([ids], device=module.embedding.weight.device))
 
 
-def _draw_lines(ax: Axes, points: NDArray[np.float64], rows: Sequence[int], texts: Sequence[Any]) -> None:
-    """Draw a line through the points `(N, 2)` of each text, and a legend if there are several."""
-    for row in dict.fromkeys(rows):
-        mine = points[np.array(rows) == row]
-        style: dict[str, Any] = {"color": LINES[row % len(LINES)] if len(texts) > 1 else ORANGE, "linewidth": 0.8}
-        style |= {"alpha": 0.8 if len(points) <= 16 else 0.3, "label": readable(str(texts[row]), 40)}
-        ax.plot(mine[:, 0], mine[:, 1], zorder=1, **style)
-    if len(texts) > 1:
-        legend_below(ax, 4.0)
-
-
-def _draw_points(
-    ax: Axes, points: NDArray[np.float64], words: Sequence[str], rows: Sequence[int], positions: Sequence[int]
-) -> None:
+def _draw_points(ax: Axes, points: NDArray[np.float64], drawn: _Drawn) -> None:
     """Draw a dot for each point `(N, 2)`, with its word beside it; points at the same place share a dot and a label."""
     near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
     groups: dict[tuple[float, ...], list[int]] = {}
     for number, place in enumerate((points / near).round().tolist()):
         groups.setdefault(tuple(place), []).append(number)
+    words = [readable(word) for word in drawn.words]
     middles = np.array([points[group].mean(axis=0) for group in groups.values()])
-    of_rows = [{rows[number] for number in group} for group in groups.values()]
+    of_rows = [{drawn.rows[number] for number in group} for group in groups.values()]
     colors = [LINES[min(each) % len(LINES)] if len(each) == 1 else FADED for each in of_rows]
     ax.scatter(middles[:, 0], middles[:, 1], s=16, c=colors, zorder=2)
-    label_points(ax, middles, [_label(group, words, positions) for group in groups.values()])
+    label_points(ax, middles, [_label(group, words, drawn.positions) for group in groups.values()])
 
 
 def _label(group: Sequence[int], words: Sequence[str], positions: Sequence[int]) -> str:

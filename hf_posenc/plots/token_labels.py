@@ -169,30 +169,24 @@ def label_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str]) ->
     to_points = 72.0 / figure_of(ax).dpi
     dots = ax.transData.transform(points) * to_points
     inside = np.asarray(ax.get_window_extent().extents) * to_points
-    boxes = [np.concatenate([dot - _DOT, dot + _DOT]) for dot in dots]  # left, bottom, right, top
+    boxes = [np.concatenate([dot - _DOT, dot + _DOT]) for dot in dots]  # left, bottom, right, top, in points
+    offsets, directions = np.repeat(_OFFSETS, len(_DIRECTIONS))[:, None], np.tile(_DIRECTIONS, (len(_OFFSETS), 1))
     for dot, point, word in zip(dots, points, words, strict=True):
         note = ax.annotate(word, point, (0, 0), textcoords="offset points", ha="left", va="bottom", fontsize=SMALL)
         note.set_in_layout(False)
         note.set_path_effects([withStroke(linewidth=2, foreground=ax.get_facecolor())])  # readable on lines
-        box = _best_box(dot, np.asarray(note.get_window_extent().size) * to_points + 2 * _GAP, np.stack(boxes), inside)
+        size = np.asarray(note.get_window_extent().size) * to_points + 2 * _GAP
+        middles = dot + directions * (size / 2 + offsets)
+        candidates = np.concatenate([middles - size / 2, middles + size / 2], axis=1)  # (C, 4)
+        covered = _overlap(candidates[:, None], np.stack(boxes)).sum(axis=1)
+        covered += 4 * (size.prod() - _overlap(candidates, inside))
+        box = candidates[covered.round(6).argmin()]
         boxes.append(box)
         note.set_position(tuple(box[:2] + _GAP - dot))
         nearest = np.clip(dot, box[:2], box[2:]) - dot
         if np.abs(nearest).max() > 1.5 * _OFFSETS[0]:
             style = {"arrowstyle": "-", "color": FADED, "lw": 0.5}
             ax.annotate("", point, nearest, textcoords="offset points", arrowprops=style).set_in_layout(False)
-
-
-def _best_box(
-    dot: NDArray[np.float64], size: NDArray[np.float64], obstacles: NDArray[np.float64], inside: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the box in which to write a word of a given size beside a dot, as near as possible."""
-    # A box is (left, bottom, right, top), in points. If no place fits, the one with the least overlap is taken.
-    offsets = np.repeat(_OFFSETS, len(_DIRECTIONS))[:, None]
-    middles = dot + np.tile(_DIRECTIONS, (len(_OFFSETS), 1)) * (size / 2 + offsets)
-    boxes = np.concatenate([middles - size / 2, middles + size / 2], axis=1)  # (C, 4)
-    covered = _overlap(boxes[:, None], obstacles).sum(axis=1) + 4 * (size.prod() - _overlap(boxes, inside))
-    return boxes[covered.round(6).argmin()]  # type: ignore[no-any-return]
 
 
 def _overlap(ones: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._common.errors import counted, require_one_of, value_error
 from ..positions import Convention
@@ -78,8 +77,16 @@ def curves(
     from matplotlib.colors import Normalize
 
     table, count = Sinusoids(d_model, convention, base), as_count(length, "length", 100)
-    chosen = _visible_dimensions(table, count) if dimensions is None else _checked_dimensions(dimensions, d_model)
-    check_count("dimensions", len(chosen), _MOST_LINES, "dimensions=[0, 1]")
+    if dimensions is None:  # fastest first, with about 8, 4, 2 and 1 turns
+        with np.errstate(divide="ignore"):
+            turns = np.log(table.frequency * count / (2 * np.pi))
+        nearest = np.abs(turns[None, :] - np.log([[8], [4], [2], [1]])).argmin(axis=1)
+        chosen = np.array(sorted(set(nearest.tolist()), key=lambda column: -turns[column]))
+    else:
+        chosen = as_integers(dimensions, "dimensions", _MOST_LINES, "[0]")
+        if chosen.max() >= d_model:
+            rule = f"dimensions must be integers from 0 to {d_model - 1} with d_model={d_model}"
+            raise value_error(rule, got=f"dimension {chosen.max()}", fix=f"dimensions=[{d_model - 1}]")
     angles = np.outer(np.arange(count), table.frequency[chosen])  # (P, C); float64 errs by 1e-11 at 100,000
     positions, values, step = line_points(np.sin(angles + table.phase[chosen]))
     figure, ax = new_axes(ax, 6.5, 3.6)
@@ -139,8 +146,7 @@ def oscillation(
         >>> [text.get_text() for text in oscillation(64, [0, 10]).axes[0].get_yticklabels()]
         ['0', '10']
     """
-    where = as_integers(positions, "positions", "[1, 10, 100]")
-    check_count("positions", len(where), _MOST_BANDS, "positions=[1, 10, 100]")
+    where = as_integers(positions, "positions", _MOST_BANDS, "[1, 10, 100]")
     table = Sinusoids(d_model, convention, base)
     table.check_waves()
     rows = table.rows(where)
@@ -206,12 +212,18 @@ def similarity(
         ['from position 0', 'from position 10', 'from position 100']
     """
     require_one_of("measure", measure, get_args(Measure))
-    where = as_integers(starts, "starts", "[0, 10, 100]").tolist()
-    check_count("starts", len(where), _MOST_STARTS, "starts=[0, 10, 100]")
+    where = as_integers(starts, "starts", _MOST_STARTS, "[0, 10, 100]").tolist()
     count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
     step = -(-count // MOST_POINTS)
     apart = np.arange(0, count, step)
-    lines = [_similarities(table, start, apart, measure) for start in where]
+    lines = []
+    for start in where:
+        row, rows = table.rows(np.array([start]))[0], table.rows(start + apart)  # (D,), (K, D)
+        values = rows @ row
+        if measure == "cosine":
+            sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(row)
+            values /= np.where(sizes > 0, sizes, 1)  # with width 1, the encoding of position 0 is zero
+        lines.append(values)
     figure, ax = new_axes(ax, 6.5, 3.4)
     colors = (SKY, ink(), ORANGE, BLUE, VERMILLION, GREEN)  # lines coincide, so consecutive colors differ strongly
     for i, (start, values) in enumerate(zip(where, lines, strict=True)):
@@ -235,16 +247,6 @@ def similarity(
     thinned = f"; one of every {step:,} distances drawn" if step > 1 else ""
     label(ax, title, "distance in positions", name, note=f"{table}{thinned}", grid=True)
     return figure
-
-
-def _similarities(table: Sinusoids, start: int, apart: NDArray[np.int64], measure: Measure) -> NDArray[np.float64]:
-    row, rows = table.rows(np.array([start]))[0], table.rows(start + apart)  # (D,), (K, D)
-    dots: NDArray[np.float64] = rows @ row
-    if measure == "dot":
-        return dots
-    sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(row)
-    # With width 1, the encoding of position 0 is zero.
-    return np.asarray(np.divide(dots, sizes, out=np.zeros_like(dots), where=sizes > 0))
 
 
 @picture
@@ -315,23 +317,3 @@ def dials(
     ax.set_xticks(range(0, length, 1 if length <= 16 else 2))
     ax.tick_params(length=0)
     return figure
-
-
-def _visible_dimensions(table: Sinusoids, length: int) -> NDArray[np.int64]:
-    """Return up to four dimensions, fastest first, with about 8, 4, 2 and 1 turns over `length` positions."""
-    with np.errstate(divide="ignore"):
-        turns = np.log(table.frequency * length / (2 * np.pi))
-    nearest = np.abs(turns[None, :] - np.log([[8], [4], [2], [1]])).argmin(axis=1)
-    return np.array(sorted(set(nearest.tolist()), key=lambda column: -turns[column]))
-
-
-def _checked_dimensions(columns: object, d_model: int) -> NDArray[np.int64]:
-    """Return the argument `dimensions` of `curves`, one or several indices, as an int64 array `(C,)`."""
-    last = d_model - 1
-    chosen = as_integers(columns, "dimensions", f"[0, {last}]" if last else "[0]", least=-d_model)
-    for column in chosen.tolist():
-        if not 0 <= column <= last:
-            nearest = min(max(column, 0), last)
-            rule = f"dimensions must be integers from 0 to {last} with d_model={d_model}"
-            raise value_error(rule, got=f"dimension {column}", fix=f"dimensions=[{nearest}]")
-    return chosen

@@ -80,20 +80,13 @@ def batch_html(
         encoding = SinusoidalPositionalEncoding(_WIDTH)
         encoding_note = f"The encoding is an example, not part of the batch: sinusoids of width {_WIDTH}."
     data = window.data(tokens_of, frozenset(special_ids), labels_are_ids)
-    data |= {"note": encoding_note, "encoding": None if encoding is None else _formula(encoding)}
+    data |= {"note": encoding_note, "encoding": None}
+    if encoding is not None:  # in the form of `paperEncoding` in tokens.js
+        width, convention = encoding.d_model, encoding.convention
+        rates = frequencies(width, convention=convention, base=encoding.base).tolist()
+        sines, cosines = ([columns.start, columns.step] for columns in convention.columns(width))
+        data["encoding"] = {"width": width, "frequencies": rates, "sines": sines, "cosines": cosines}
     return with_script("showBatch", data, _SOURCES, _plain_tables(data))
-
-
-def _formula(encoding: SinusoidalPositionalEncoding) -> dict[str, Any]:
-    """Return an encoding in the form of `paperEncoding` in tokens.js."""
-    width, convention = encoding.d_model, encoding.convention
-    sines, cosines = convention.columns(width)
-    return {
-        "width": width,
-        "frequencies": frequencies(width, convention=convention, base=encoding.base).tolist(),
-        "sines": [sines.start, sines.step],
-        "cosines": [cosines.start, cosines.step],
-    }
 
 
 class _Window:
@@ -135,17 +128,14 @@ class _Window:
         classes: Any = self.batch.get("labels")
         entries = {"ids": ids, "positions": positions, "documents": documents}
         entries |= {"real": is_real.long(), "types": types}
-        rows = []
+        words, rows = tokens_of or (lambda row: list(map(str, row))), []
         for index in range(len(documents)):
             row: dict[str, Any] = {
                 name: None if value is None else value[index].tolist() for name, value in entries.items()
             }
             row["special"] = None if ids is None else [int(number in special_ids) for number in row["ids"]]
-            words = tokens_of or (lambda row: list(map(str, row)))
-            if ids is None:
-                row["tokens"] = [f"[{number}]" for number in range(self.tokens.start, self.tokens.stop)]
-            else:
-                row["tokens"] = words(row["ids"])
+            places = range(self.tokens.start, self.tokens.stop)
+            row["tokens"] = [f"[{place}]" for place in places] if ids is None else words(row["ids"])
             is_class = getattr(classes, "shape", ()) == self.shape[:1]  # one label for each row
             row["label"] = round(classes[self.rows.start + index].tolist(), 4) if is_class else None
             given = (ids, index, words, bool(labels_are_ids))
@@ -173,10 +163,15 @@ class _Window:
         mask = AttentionMask.from_batch(rows, look_ahead="look_ahead_mask" in self.batch)
         documents = mask.documents[:, self.tokens]
         if first is not None and "attention_mask" not in rows and "document_ids" not in rows:
-            is_real = first.any(1) & first.diagonal(dim1=1, dim2=2)  # no query attends to padding
-            documents = torch.where(is_real, documents, -1)
-        later = mask.look_ahead
-        return documents, {name: _reasons(documents.numpy(), full, later=later) for name, full in masks.items()}
+            attended = first.any(1) & first.diagonal(dim1=1, dim2=2)  # no query attends to padding
+            documents = torch.where(attended, documents, -1)
+        is_real, codes = (documents >= 0).numpy(), {}
+        for name, full in masks.items():
+            allowed = None if full is None else full.numpy()
+            later = mask.look_ahead or (allowed is not None and not np.triu(allowed, 1).any())
+            codes[name] = reasons(allowed, is_real, documents.numpy(), later=later)
+            codes[name][(codes[name] == _PADDING_QUERY) & ~is_real[:, None, :]] = _PADDING  # as in the pictures
+        return documents, codes
 
     def _full_masks(self) -> dict[str, torch.Tensor | None]:
         """Return the shown part of each 4D `attention_mask` as bool `(B, T, T)`, True where attention is allowed."""
@@ -205,15 +200,6 @@ def _labels(
     tokens = words(numbers) if labels_are_ids or is_shifted else map(str, numbers)
     shown = [token if count else None for token, count in zip(tokens, counts.tolist(), strict=True)]
     return {"labels": shown, "isShifted": is_shifted}
-
-
-def _reasons(documents: NDArray[np.int64], full: torch.Tensor | None, *, later: bool) -> NDArray[np.int8]:
-    """Return the reason why each query may not attend to each key, `(B, T, T)`; 0 if it may."""
-    allowed = None if full is None else full.numpy()
-    later = later or (allowed is not None and not np.triu(allowed, 1).any())
-    codes = reasons(allowed, documents >= 0, documents, later=later)
-    codes[(codes == _PADDING_QUERY) & (documents < 0)[:, None, :]] = _PADDING  # as in the pictures
-    return codes
 
 
 def facts(value: Any) -> tuple[str, str, str]:

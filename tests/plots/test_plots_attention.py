@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from families import FAMILIES
+from looping import for_each
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from test_plots_positions import note
@@ -301,68 +301,36 @@ def test_weights_of_ones_own_attention_are_drawn_as_they_are() -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == ["7", "8", "9", "0"]
 
 
-@pytest.mark.parametrize("length", [1, 64])
-def test_token_labels_do_not_overlap_and_are_inside_the_figure(length: int) -> None:
-    layer = nn.TransformerEncoderLayer(4, 1, 4, batch_first=True)
-    words = ["internationalization", "我每天", "שלום", "$x$", "a"]
-    axes = plots.attention(layer, torch.randn(1, length, 4), tokens=[[words[i % 5] for i in range(length)]]).axes[0]
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()
-    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
-        extents = [text.get_window_extent() for text in labels]
-        assert not any(one.overlaps(two) for one, two in pairwise(extents))
-        assert all(extent.x0 >= 0 and extent.y0 >= 0 for extent in extents)
-
-
-def two_layers(x: torch.Tensor, **settings: Any) -> Any:
-    return plots.attention(nn.Transformer(8, 2, 2, 2, 16, batch_first=True), (x, x), **settings)
-
-
-@pytest.mark.parametrize(
-    ("call", "kind", "words"),
+@for_each(
+    ("settings", "words"),
     [
-        (lambda x: plots.attention(), ValueError, "needs a model, or weights=\n  got: neither of them"),
-        (lambda x: plots.attention(nn.Linear(2, 2), x, weights=x), ValueError, "got: a model and weights"),
-        (
-            lambda x: plots.attention(weights=x),
-            ValueError,
-            r"sum to at most 1, unlike those of weights=[\s\S]*torch\.softmax",
-        ),
-        (lambda x: plots.attention(weights=x[0].softmax(-1)), ValueError, r"got: shape \(5, 8\)[\s\S]*\[None\]"),
-        (lambda x: plots.attention(weights="a"), TypeError, "weights must be numbers"),
-        (
-            lambda x: two_layers(x, layer=5),
-            ValueError,
-            r"layer must be an integer from 0 to 1, several, or \"all\"\n  got: 5\n  fix: layer=1",
-        ),
-        (
-            lambda x: two_layers(x, head=[0, 2]),
-            ValueError,
-            r"head must be an integer from 0 to 1, several, .*\"mean\"\n  got: 2",
-        ),
-        (lambda x: two_layers(x, layer="mean"), ValueError, r"layer must be.*\n  got: 'mean'"),
-        (lambda x: two_layers(x, head=[]), ValueError, r"head must not be empty\n  got: \[\]"),
-        (
-            lambda x: two_layers(x, kind="self"),
-            ValueError,
-            r"kind must be one of 'encoder', 'decoder', 'cross'\n  got: 'self'",
-        ),
-        (lambda x: two_layers(x, row=2), ValueError, r"row must be an integer from 0 to 1\n  got: 2"),
-        (lambda x: two_layers(x, ax=Figure().subplots()), ValueError, r"ax has room for one panel\n  got: 3 panels"),
-        (lambda x: two_layers(x, kind="encoder", tokens=[["a"]]), ValueError, r"tokens must be 2 lists of 5 tokens"),
-        (
-            lambda x: plots.attention(nn.MultiheadAttention(8, 2, batch_first=True), torch.zeros(1, 65, 8)),
-            ValueError,
-            r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: span=\(0, 64\)",
-        ),
+        ({"layer": 5}, r"layer must be an integer from 0 to 1, several, or \"all\"\n  got: 5\n  fix: layer=1"),
+        ({"layer": "mean"}, r"layer must be.*\n  got: 'mean'"),
+        ({"head": [0, 2]}, r"head must be an integer from 0 to 1, several, .*\"mean\"\n  got: 2"),
+        ({"head": []}, r"head must not be empty\n  got: \[\]"),
+        ({"kind": "self"}, r"kind must be one of 'encoder', 'decoder', 'cross'\n  got: 'self'"),
+        ({"row": 2}, r"row must be an integer from 0 to 1\n  got: 2"),
+        ({"ax": Figure().subplots()}, r"ax has room for one panel\n  got: 3 panels"),
     ],
 )
 def test_errors_for_missing_layers_heads_and_rows_name_the_existing_ones(
-    x: torch.Tensor, call: Any, kind: type[Exception], words: str
+    x: torch.Tensor, settings: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(kind, match=words):
-        call(x)
+    with pytest.raises(ValueError, match=words):
+        plots.attention(nn.Transformer(8, 2, 2, 2, 16, batch_first=True), (x, x), **settings)
+
+
+def test_only_weights_or_a_model_are_drawn(x: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="needs a model, or weights=\n  got: neither of them"):
+        plots.attention()
+    with pytest.raises(ValueError, match="got: a model and weights"):
+        plots.attention(nn.Linear(2, 2), x, weights=x)
+    with pytest.raises(ValueError, match=r"sum to at most 1, unlike those of weights=[\s\S]*torch\.softmax"):
+        plots.attention(weights=x)
+    with pytest.raises(ValueError, match=r"got: shape \(5, 8\)[\s\S]*\[None\]"):
+        plots.attention(weights=x[0].softmax(-1))
+    with pytest.raises(TypeError, match="weights must be numbers"):
+        plots.attention(weights="a")
 
 
 def test_models_and_batches_without_weights_are_refused(x: torch.Tensor, small: dict[str, Any]) -> None:

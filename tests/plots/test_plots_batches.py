@@ -20,7 +20,6 @@ from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSp
 # The numbers of a matrix: the picture's docstring.
 ALLOWED, PADDING, LATER, OTHER, HIDDEN, FROM_PADDING = range(6)
 GRAY = "#6A6A6A"  # labels of padding
-LENGTHS = [4, 2, 1]
 
 
 def made(lengths: list[int], columns: int, *, side: str = "right", width: int = 0) -> dict[str, torch.Tensor]:
@@ -112,7 +111,7 @@ def test_the_look_ahead_mask_has_the_tokens_and_the_padding_of_the_first_row() -
     tokens = [["no", "<pad>", "<pad>"], ["I", "ride", "bike"]]
     axes = panel(plots.batch(made([1, 3], 3), tokens), "look_ahead_mask of row 0")
     assert labels(axes) == (tokens[0], tokens[0])
-    assert codes(axes).tolist() == [
+    assert drawn(axes).tolist() == [
         [ALLOWED, LATER, LATER],
         [FROM_PADDING, FROM_PADDING, LATER],
         [FROM_PADDING, FROM_PADDING, FROM_PADDING],
@@ -177,17 +176,11 @@ def test_tokens_are_shown_in_their_cells_with_padding_in_gray() -> None:
     assert colors[0] != colors[4]
 
 
-def test_there_is_a_panel_for_each_entry_of_the_batch() -> None:
-    batch = made([4, 4], 4)
-    titles = [axes.get_title() for axes in plots.batch({"input_ids": batch["input_ids"]}).figure.axes]
-    assert titles == ["tokens"]
-    figure = plots.batch({"inputs_embeds": torch.ones(2, 4, 3, dtype=torch.bfloat16, requires_grad=True)})
-    assert [axes.get_title()[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
-
-
 def test_other_entries_and_missing_values_are_ignored() -> None:
     batch = {"input_ids": np.ones((2, 3), dtype=int), "text": ["a", "b"], "position_ids": None, "inputs_embeds": None}
-    assert len(plots.batch(batch).axes) == 1
+    assert [axes.get_title() for axes in plots.batch(batch).axes] == ["tokens"]
+    figure = plots.batch({"inputs_embeds": torch.ones(2, 4, 3, dtype=torch.bfloat16, requires_grad=True)})
+    assert [axes.get_title()[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
     assert [axes.get_title() for axes in plots.masks(batch).figure.axes][-1] == "padding mask of every row"
 
 
@@ -208,7 +201,6 @@ def test_of_a_large_batch_the_first_rows_and_tokens_are_drawn() -> None:
     assert note == f"40 rows × 100 tokens; the first 16 rows are drawn; tokens 0 to {shown - 1} are drawn"
     assert panel(figure, "tokens").get_title() == f"tokens 0 to {shown - 1} of 100"
     assert drawn(panel(figure, "attention_mask")).shape == (16, shown)
-    assert drawn(panel(figure, "look_ahead_mask")).shape == (shown, shown)
     assert drawn(panel(figure, "inputs_embeds")).shape == (shown, 512)
     assert "the first 512 of 600 dimensions" in panel(figure, "inputs_embeds").get_title()
 
@@ -284,13 +276,6 @@ def test_masks_and_positions_must_fit_the_tokens_or_be_one_row_for_all(picture: 
     assert np.asarray(ax.images[0].get_array()).tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
-def test_embeddings_that_are_not_finite_are_refused() -> None:
-    batch = made([3, 1], 3, width=2)
-    batch["inputs_embeds"][0, 1, 1] = torch.nan
-    with pytest.raises(ValueError, match=r"inputs_embeds must be finite.*\n  got: nan at \[1, 1\]"):
-        plots.batch(batch)
-
-
 @pytest.mark.parametrize("style", ["dark_background", slow("ggplot")])
 def test_a_picture_has_the_colors_of_the_matplotlib_style(style: str, tmp_path: Path) -> None:
     from matplotlib import image, rcParams
@@ -312,19 +297,9 @@ def test_a_picture_has_the_colors_of_the_matplotlib_style(style: str, tmp_path: 
 
 
 def padded(side: str = "right", *, look_ahead: bool = True) -> dict[str, torch.Tensor]:
-    """Return rows of these lengths as the collator pads them."""
-    keep = torch.zeros(3, 4, dtype=torch.long)
-    for row, length in enumerate(LENGTHS):
-        keep[row, :length] = 1
-    keep = keep if side == "right" else keep.flip(1)
-    batch = {"input_ids": 10 * keep, "attention_mask": keep, "position_ids": (keep.cumsum(1) - 1).clamp(min=0)}
-    if look_ahead:
-        batch["look_ahead_mask"] = torch.ones(4, 4, dtype=torch.bool).tril().expand(3, 1, 4, 4)
-    return batch
-
-
-def codes(axes: Axes) -> Any:
-    return np.asarray(axes.images[0].get_array())
+    """Return three rows as the collator pads them."""
+    batch = made([4, 2, 1], 4, side=side)
+    return {name: batch[name] for name in batch if look_ahead or name != "look_ahead_mask"}
 
 
 def labels(axes: Axes) -> tuple[list[str], list[str]]:
@@ -333,7 +308,7 @@ def labels(axes: Axes) -> tuple[list[str], list[str]]:
 
 def allowed(batch: Any, row: int = 0, **settings: Any) -> np.ndarray:
     """Return the matrix `(T, T)` of a row: True where the query, padding or not, may attend to the key."""
-    return codes(plots.masks(batch, row=row, ax=Figure().subplots(), **settings).axes[0]) % FROM_PADDING == 0
+    return drawn(plots.masks(batch, row=row, ax=Figure().subplots(), **settings).axes[0]) % FROM_PADDING == 0
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -343,23 +318,14 @@ def test_a_query_may_attend_to_real_tokens_that_are_not_later(side: str, look_ah
     real = batch["attention_mask"].numpy() == 1
     for row in range(3):
         order = np.tri(4, dtype=bool) if look_ahead else np.ones((4, 4), dtype=bool)
-        mask = codes(plots.masks(batch, row=row, ax=Figure().subplots()).axes[0])
+        mask = drawn(plots.masks(batch, row=row, ax=Figure().subplots()).axes[0])
         assert np.array_equal((mask == ALLOWED)[real[row]], (order & real[row])[real[row]])
         assert (mask[~real[row]] == np.where(real[row], FROM_PADDING, PADDING)).all()
     assert np.array_equal(drawn(panel(plots.masks(batch), "padding mask of every row")), real)
 
 
-def test_packed_documents_attend_to_themselves_alone_as_in_attention_mask(word_level: Any) -> None:
-    collate = DataCollatorWithPositionalEncoding(word_level, packing=True, max_length=8, padding="max_length")
-    batch = collate(["a b c", "a b", "the a", "b c d e f"])
-    theirs = AttentionMask.from_batch(batch, look_ahead=True).dense()[:, 0].numpy()
-    real = batch["document_ids"].numpy() >= 0
-    for row in range(len(real)):
-        assert np.array_equal(allowed(batch, row)[real[row]], theirs[row][real[row]])  # queries at padding do not count
-
-
 @pytest.mark.parametrize("causal", [True, False])
-def test_the_mask_for_a_model_allows_the_same_as_the_documents(word_level: Any, causal: bool) -> None:
+def test_documents_and_the_mask_for_a_model_allow_what_attention_mask_allows(word_level: Any, causal: bool) -> None:
     names = ("input_ids", "attention_mask", "position_ids")
     spec = ModelSpec(accepts=names, positions=("learned",), is_causal=causal, takes_4d_mask=True)
     texts, settings = ["a b c", "a b", "the a"], {"packing": True, "max_length": 8, "padding": "max_length"}
@@ -367,8 +333,10 @@ def test_the_mask_for_a_model_allows_the_same_as_the_documents(word_level: Any, 
     plain = DataCollatorWithPositionalEncoding(word_level, look_ahead=causal, **settings)(texts)
     assert for_model["attention_mask"].dtype == torch.float32
     real = plain["document_ids"].numpy() >= 0
-    for row in range(len(real)):
-        assert np.array_equal(allowed(for_model, row)[real[row]], allowed(plain, row)[real[row]])
+    expected = AttentionMask.from_batch(plain, look_ahead=causal).dense()[:, 0].numpy()
+    for row in range(len(real)):  # queries at padding do not count
+        for batch in (plain, for_model):
+            assert np.array_equal(allowed(batch, row)[real[row]], expected[row][real[row]])
     ours, theirs = (drawn(panel(plots.masks(batch), "document_ids")) for batch in (for_model, plain))
     assert np.array_equal(np.ma.filled(ours, -1), np.ma.filled(theirs, -1))
 
@@ -398,12 +366,12 @@ def test_masks_for_several_kinds_of_layers_are_all_drawn() -> None:
     figure = plots.masks(batch)
     assert figure.get_suptitle() == "No token attends to a later token"
     for kind, mask in (("full_attention", order), ("sliding_attention", window)):
-        drawn = codes(panel(figure, f"mask of {kind}"))
-        assert np.array_equal(drawn == ALLOWED, mask)
-        assert np.array_equal(drawn == LATER, ~order)
+        cells_of_kind = drawn(panel(figure, f"mask of {kind}"))
+        assert np.array_equal(cells_of_kind == ALLOWED, mask)
+        assert np.array_equal(cells_of_kind == LATER, ~order)
     axes = plots.masks(batch | {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, ax=Figure().subplots()).axes[0]
     assert note(axes) == "mask of sliding_attention"
-    assert np.array_equal(codes(axes) == OTHER, np.array([[0, 0, 1, 1, 1]] * 2 + [[1, 1, 0, 0, 0]] * 3))
+    assert np.array_equal(drawn(axes) == OTHER, np.array([[0, 0, 1, 1, 1]] * 2 + [[1, 1, 0, 0, 0]] * 3))
     kinds["full_attention"] = torch.ones(1, 1, 5, 5, dtype=torch.bool)
     figure = plots.masks(batch)
     assert figure.get_suptitle() == "Which token may attend to which"
@@ -423,14 +391,14 @@ def test_each_matrix_has_its_cells_and_the_tokens_on_both_axes() -> None:
     tokens = [["I", "ride", "my", "bike"], ["a", "b", "<pad>", "<pad>"], ["x", "<pad>", "<pad>", "<pad>"]]
     figure = plots.masks(padded(), tokens, row=1)
     both = panel(figure, "padding and look-ahead")
-    assert codes(both).tolist() == [
+    assert drawn(both).tolist() == [
         [ALLOWED, LATER, PADDING, PADDING],
         [ALLOWED, ALLOWED, PADDING, PADDING],
         [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
         [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
     ]
-    assert codes(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, PADDING, PADDING]
-    assert codes(panel(figure, "look-ahead mask"))[3].tolist() == [FROM_PADDING] * 4
+    assert drawn(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, PADDING, PADDING]
+    assert drawn(panel(figure, "look-ahead mask"))[3].tolist() == [FROM_PADDING] * 4
     assert labels(both) == (tokens[1], tokens[1])
     assert [to_hex(text.get_color()).upper() == GRAY for text in both.get_yticklabels()] == [False, False, True, True]
 
@@ -440,7 +408,7 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
     batch = collate(["a b c", "a b", "the a", "b c d e f"])
     figure = plots.masks(batch, row=0)
     real = np.asarray(batch["document_ids"]) >= 0
-    assert np.array_equal(codes(panel(figure, "padding mask of every row")), real)
+    assert np.array_equal(drawn(panel(figure, "padding mask of every row")), real)
     positions = panel(figure, "position_ids: 0 to 4").images[0].get_array()
     assert np.array_equal(np.ma.getmaskarray(positions), ~real)
     assert np.array_equal(np.ma.compressed(positions), np.asarray(batch["position_ids"])[real])
@@ -490,18 +458,18 @@ def test_each_reason_has_its_color_and_a_name_in_the_legend() -> None:
     ids, mask = np.array([[0, 0, 1, -1]]), np.tri(4, dtype=bool)
     batch = {"input_ids": np.ones((1, 4)), "document_ids": ids, "look_ahead_mask": mask}
     figure = plots.masks(batch)
-    assert codes(panel(figure, "all combined")).tolist() == [
+    assert drawn(panel(figure, "all combined")).tolist() == [
         [ALLOWED, LATER, OTHER, PADDING],
         [ALLOWED, ALLOWED, OTHER, PADDING],
         [OTHER, OTHER, ALLOWED, PADDING],
         [FROM_PADDING, FROM_PADDING, FROM_PADDING, PADDING],  # as in rows that are padded, not packed
     ]
-    assert codes(panel(figure, "look-ahead mask"))[0].tolist() == [ALLOWED, LATER, LATER, LATER]
-    assert codes(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, ALLOWED, PADDING]
+    assert drawn(panel(figure, "look-ahead mask"))[0].tolist() == [ALLOWED, LATER, LATER, LATER]
+    assert drawn(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, ALLOWED, PADDING]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["may attend", "padding", "later token (look-ahead)", "other document", "query is padding"]
     window = {"input_ids": np.ones((1, 3)), "attention_mask": (np.tri(3) - np.tri(3, k=-2) > 0)[None, None]}
-    shown = codes(panel(plots.masks(window), "attention_mask of 4 dimensions")).tolist()
+    shown = drawn(panel(plots.masks(window), "attention_mask of 4 dimensions")).tolist()
     assert shown == [[ALLOWED, LATER, LATER], [ALLOWED, ALLOWED, LATER], [HIDDEN, ALLOWED, ALLOWED]]
 
 
@@ -534,13 +502,6 @@ def test_a_batch_shows_its_tokens_and_another_mapping_its_ids(word_level: Any) -
     assert labels(embedded.axes[0])[1] == ["0", "1", "2"]
 
 
-def test_given_axes_show_the_combined_mask() -> None:
-    left, right = (figure := Figure()).subplots(1, 2)
-    assert plots.masks(padded(), row=0, ax=right) is figure
-    assert (codes(right) == ALLOWED).tolist() == np.tri(4, dtype=bool).tolist()
-    assert not left.images
-
-
 def test_a_span_of_a_long_text_is_drawn_and_is_in_the_title() -> None:
     batch = {"input_ids": np.arange(200)[None], "attention_mask": np.ones((1, 200), dtype=int)}
     with pytest.raises(ValueError, match=r"a picture can label at most 64 tokens.*\n  got: 200\n  fix: span=\(0, 64\)"):
@@ -553,7 +514,7 @@ def test_a_span_of_a_long_text_is_drawn_and_is_in_the_title() -> None:
 def test_a_span_of_a_very_long_text_needs_little_memory() -> None:
     batch = {"input_ids": np.zeros((2, 200_000), dtype=int), "attention_mask": np.ones((2, 200_000), dtype=int)}
     axes = plots.masks(batch, span=(150_000, 150_003), look_ahead=True, ax=Figure().subplots()).axes[0]
-    assert (codes(axes) == ALLOWED).tolist() == np.tri(3, dtype=bool).tolist()
+    assert (drawn(axes) == ALLOWED).tolist() == np.tri(3, dtype=bool).tolist()
 
 
 WORDS = ["Ġinternationalization", "我每天", "שלום", "أركب", "$x$", "\n", "👍🏽", "ride", "[PAD]", "##ising", "", "หมา"]
@@ -564,10 +525,12 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
     batch = {"input_ids": np.ones((2, length), dtype=int), "attention_mask": np.ones((2, length), dtype=int)}
     batch["attention_mask"][1, length // 2 + 1 :] = 0
     tokens = [[WORDS[i % len(WORDS)] for i in range(length)]] * 2
-    figure = plots.masks(batch, tokens, look_ahead=True)
-    figure.draw_without_rendering()
-    whole = figure.bbox
-    for axes in figure.axes:
+    masks = plots.masks(batch, tokens, look_ahead=True)
+    weights = plots.attention(None, batch, weights=np.full((2, 1, length, length), 1 / length), tokens=tokens)
+    for figure in (masks, weights):
+        figure.draw_without_rendering()
+        assert figure.get_size_inches()[0] <= 11
+    for axes in (*masks.axes, weights.axes[0]):
         for words in (axes.get_xticklabels(), axes.get_yticklabels()):
             # Half a pixel: the extents of matplotlib 3.10 have larger margins.
             extents = [word.get_window_extent().padded(-0.5) for word in words if word.get_text()]
@@ -575,67 +538,46 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
         extent = axes.get_tightbbox()
         assert extent is not None
         assert extent.x0 >= 0
-        assert extent.x1 <= whole.x1 + 1
-    assert figure.get_size_inches()[0] <= 11
-    assert min(word.get_fontsize() for axes in figure.axes for word in axes.get_xticklabels()) >= 7
+        assert extent.x1 <= axes.figure.bbox.x1 + 1
+        assert min(word.get_fontsize() for word in axes.get_xticklabels()) >= 7
 
 
 @for_each(
-    ("call", "kind", "words"),
+    ("call", "words"),
     [
-        (
-            lambda: plots.masks(padded(), row=3),
-            ValueError,
-            r"row must be an integer from 0 to 2\n  got: 3\n  fix: row=2",
-        ),
-        (lambda: plots.masks(padded(), row=[0, 1]), ValueError, r"row must be an integer from 0 to 2\n  got: \[0, 1\]"),
+        (lambda: plots.masks(padded(), row=3), r"row must be an integer from 0 to 2\n  got: 3\n  fix: row=2"),
         (
             lambda: plots.masks(padded(), span=(4, 9)),
-            ValueError,
             r"span contains none of the 4 tokens\n  got: \(4, 9\)\n  fix: span=\(0, 4\)",
         ),
-        (lambda: plots.masks(padded(), span=("a", "b")), ValueError, r"span must be two integers"),
-        (lambda: plots.masks(padded(), span=(0, 4, 2)), ValueError, r"span must be two integers\n  got: \(0, 4, 2\)"),
-        (
-            lambda: plots.masks(padded(), [["a"]]),
-            ValueError,
-            r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]",
-        ),
+        (lambda: plots.masks(padded(), span=(0, 4, 2)), r"span must be two integers\n  got: \(0, 4, 2\)"),
+        (lambda: plots.masks(padded(), [["a"]]), r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]"),
         (
             lambda: plots.masks(padded(), decoder=True),
-            ValueError,
             r"this batch has no decoder inputs.*\n.*\n  fix: .*text_target_column=\"...\"\)$",
         ),
         (
             lambda: plots.masks(padded() | {"labels": torch.ones(3, 4)}, decoder=True),
-            ValueError,
             r"text_target_column=\"...\"\), without model=, which leaves them to the model",
         ),
         (
             lambda: plots.masks({"labels": torch.ones(2, 2)}),
-            ValueError,
             r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]",
         ),
-        *(
-            (
-                lambda ids=ids: plots.batch({"input_ids": ids}),
-                ValueError,
-                rf"'input_ids' must have 2 dimensions, none of them 0\n  got: shape \({shape}\)",
-            )
-            for ids, shape in ((np.ones(3), "3,"), (torch.ones(2, 0), "2, 0"))
+        (
+            lambda: plots.batch({"input_ids": torch.ones(2, 0)}),
+            r"'input_ids' must have 2 dimensions, none of them 0\n  got: shape \(2, 0\)",
         ),
         (
-            lambda: plots.batch(made([3, 1], 3), [["a", "b", "c"], ["a"]]),
-            ValueError,
-            r"tokens must be 2 lists of 3 tokens.*\n  got: 2 of lengths \[3, 1\]",
+            lambda: plots.batch(padded() | {"inputs_embeds": torch.full((3, 4, 2), torch.nan)}),
+            r"inputs_embeds must be finite.*\n  got: nan at \[0, 0\]",
         ),
         (
             lambda: plots.masks(padded() | {"look_ahead_mask": torch.ones(3, 3)}),
-            ValueError,
             r"'look_ahead_mask' does not fit.*\n  got: shape \(3, 3\), expected \(4, 4\)",
         ),
     ],
 )
-def test_wrong_arguments_of_masks_and_batches_are_refused(call: Any, kind: type[Exception], words: str) -> None:
-    with pytest.raises(kind, match=words):
+def test_wrong_arguments_of_masks_and_batches_are_refused(call: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         call()
