@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from .._common.compat import untraced
-from .arguments import as_index, beyond_length, check_tensor_range, check_width, without_values
+from .arguments import as_index, beyond_length, check_length, check_tensor_range, without_values
 from .conventions import Convention, resolve_convention
 from .exact import Waves, exact_rows, exact_rows_in_graph, waves
 
@@ -46,7 +46,7 @@ class Encoding(NamedTuple):
     def of(cls, convention: str | Convention, d_model: int, base: float | None) -> Encoding:
         """Return an `Encoding` after checking the arguments; `base=None` selects the base of the convention."""
         resolved = resolve_convention(convention)
-        width = check_width(d_model)
+        width = check_length(d_model, "d_model")
         number = resolved.check_fit(width, base)
         is_own = base is None or number == resolved.base
         return cls(resolved, width, number, f"({resolved.key}, {None if is_own else number!r})")
@@ -145,41 +145,22 @@ def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> 
     return exact_rows(near.double(), encoding.waves, dtype).to(positions.device)
 
 
-def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
-    """Copy the encodings of `positions` from a cached table to `out`; see `rows_at` for `bound` and `limit`.
-
-    Return False, with `out` unchanged, if there is no table for them, as for a negative or fractional position.
-    """
-    table = _table_for(positions, encoding, out.dtype, bound, limit)
-    if table is not None:
-        torch.index_select(table, 0, as_index(positions).reshape(-1), out=out.view(-1, encoding.d_model))
-    return table is not None
-
-
 def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
-    table = _table_for(positions, encoding, dtype, bound, limit)
-    return compute(positions, encoding, dtype) if table is None else F.embedding(as_index(positions), table)
-
-
-def _table_for(
-    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int
-) -> torch.Tensor | None:
-    """Return a cached table with the rows of all `positions`, or `None` if they should be computed without a table."""
-    is_integer = not positions.is_floating_point()
+    is_integer, table = not positions.is_floating_point(), None
     lowest, highest = 0.0, bound - 1.0
     if is_integer and bound < 0 <= limit and positions.device.type != "cpu":
         # Looking at the values would wait for the device. torch itself refuses an index that this table does not have.
         table = _table(encoding, limit, dtype, positions.device, count=positions.numel())
         if table is not None:
-            return table[:limit]
+            return F.embedding(as_index(positions), table[:limit])
     if positions.numel() and (not is_integer or bound < 0):
         lowest, highest = torch.stack(positions.aminmax()).tolist()  # one synchronization, not two
     if 0 <= limit <= highest:
         fix = "a larger max_length, or max_length=None: the encoding itself has no limit"
         raise ValueError(beyond_length(lowest, highest, limit, fix))
-    if not is_integer or lowest < 0 or not positions.numel():
-        return None
-    return _table(encoding, int(highest) + 1, dtype, positions.device, count=positions.numel())
+    if is_integer and lowest >= 0 and positions.numel():
+        table = _table(encoding, int(highest) + 1, dtype, positions.device, count=positions.numel())
+    return compute(positions, encoding, dtype) if table is None else F.embedding(as_index(positions), table)
 
 
 # ----------------------------------------------------------------------------------------------- compilers, torch.func
