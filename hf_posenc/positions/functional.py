@@ -73,10 +73,9 @@ def sinusoidal_encoding(
     """
     encoding = Encoding.of(convention, d_model, base)
     where = as_positions(positions)
-    get_rows = rows_at if without_values(where) else compute
     if dtype not in DTYPES:
         raise TypeError(one_of("dtype", dtype, DTYPES))
-    rows = get_rows(where, encoding, dtype)
+    rows = rows_at(where, encoding, dtype) if without_values(where) else compute(where, encoding, dtype)
     return rows if device is None else rows.to(device)
 
 
