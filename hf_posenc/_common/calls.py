@@ -30,7 +30,6 @@ _NAMES_ELSEWHERE = {
     "pad_token_id": "pad pad_id pad_idx padding_idx pad_token",
 }
 _ENCODING = "{name}({d_model}{more})"
-_ROWS = "sinusoidal_encoding(torch.arange({length}), {d_model}"
 _OF_IDS = 'padding_mask_from_ids(ids, pad_token_id={pad_token_id}), where True means "may be attended to"'
 # For a function or class: the arguments of a tutorial's function in order, and the line to write. In a line, `name` is
 # the called function, and `more` are the arguments that the line does not contain.
@@ -43,12 +42,11 @@ _LINES = {
         "d_model max_length dropout": "SinusoidalPositionalEncoding({d_model}{more})",
     },
     "PositionalEncoding": {"d_model dropout max_length": _ENCODING, "d_model max_length dropout": _ENCODING},
-    "sinusoidal_encoding": {"length d_model base": _ROWS + "{more})"},
+    "sinusoidal_encoding": {"length d_model base": "{name}(torch.arange({length}), {d_model}{more})"},
     "positional_encoding": {
-        "length d_model base": _ROWS
-        + "{more}) for sine and cosine in turn, "
-        + _ROWS
-        + ", convention={convention!r}{more}) for all sines first"
+        "length d_model base": "sinusoidal_encoding(torch.arange({length}), {d_model}{more}) for sine and cosine in "
+        "turn, sinusoidal_encoding(torch.arange({length}), {d_model}, convention={convention!r}{more}) for all sines "
+        "first"
     },
     "frequencies": {"d_model base": _ENCODING},
     "look_ahead_mask": {"length": '{name}({length}{more}), where True means "may be attended to"'},
