@@ -26,7 +26,7 @@ from .arguments import (
     check_scale,
     without_values,
 )
-from .cache import Encoding, rows_at, shared_rows
+from .cache import Encoding, fill_rows, rows_at, shared_rows
 from .conventions import CONVENTIONS, Convention
 from .recognition import identify
 
@@ -173,11 +173,7 @@ class PositionalEncoding(nn.Module):
             out = self._add(self.shared_rows(x.shape[1], x), x, out)
         else:
             positions = check_position_ids(position_ids, x, keep_float64=self.needs_float64_positions)
-            rows = self.rows(positions, x, bound=-1 if bound is None else bound)
-            if out is not None or without_values(x) or rows.shape != x.shape:
-                out = self._add(rows, x, out)
-            else:  # the rows are in new memory, which becomes the result; under vmap they may be shared
-                out = rows.add_(x) if self.scale is None else rows.addcmul_(x, x.new_ones(()), value=self.factor)
+            out = self._add_rows(positions, x, out, -1 if bound is None else bound)
         if self.dropout and self.training:
             return F.dropout(out, self.dropout, inplace=True)
         return out
@@ -216,6 +212,14 @@ class PositionalEncoding(nn.Module):
             fix = self._length_fix(math.floor(highest) + 1 - self.first_position)
             raise ValueError(beyond_length(lowest, highest, limit, fix))
         return highest + 1 if is_integer and lowest >= 0 else -1
+
+    def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
+        """Return `x * scale` plus the vectors of `positions`, written to `out` if it is given."""
+        rows = self.rows(positions, x, bound=bound)
+        if out is None and rows.ndim == x.ndim and rows.shape[0] == x.shape[0] and not without_values(x):
+            # The rows are in new memory, so they become the result. (Under vmap they may be shared.)
+            return rows.add_(x) if self.scale is None else rows.addcmul_(x, x.new_ones(()), value=self.factor)
+        return self._add(rows, x, out)
 
     def _add(self, rows: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return `x * scale + rows`, written to `out` if it is given."""
@@ -308,8 +312,8 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return the sinusoids of any `positions` `(...)`; see `PositionalEncoding.rows`."""
-        checked = -1 if 0 <= self._limit < bound else bound  # below which `max_length` allows all positions
-        return rows_at(positions, self._encoding, like.dtype, bound=checked, limit=self._limit).to(like.device)
+        rows = rows_at(positions, self._encoding, like.dtype, bound=self._usable(bound), limit=self._limit)
+        return rows.to(like.device)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
         """Return the sinusoids of the first `length` positions; see `PositionalEncoding.shared_rows`."""
@@ -326,6 +330,26 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         if self.base is None:
             del settings["base"]
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in settings.items())])
+
+    def _usable(self, bound: int) -> int:
+        """Return `bound` if `max_length` allows all positions below it, otherwise -1, so that positions are checked."""
+        return -1 if 0 <= self._limit < bound else bound
+
+    def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
+        # The rows are copied from the table to `out`, without memory of their own. Subclasses that override `rows` do
+        # not use the table.
+        if (
+            out is not None
+            and type(self).rows is SinusoidalPositionalEncoding.rows
+            and positions.shape == x.shape[:2]
+            and not without_values(x)
+            and x.device.type == "cpu"
+            and out.is_contiguous()
+            and out.data_ptr() != x.data_ptr()  # rows are written into `out` before `x` is read
+            and fill_rows(out, positions, self._encoding, bound=self._usable(bound), limit=self._limit)
+        ):
+            return self._add(out, x, out)
+        return super()._add_rows(positions, x, out, bound)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # Leave out the buffer of the annotated transformer and of PyTorch's tutorial: its rows are computed here.

@@ -175,6 +175,15 @@ def test_every_way_to_compute_a_row_gives_the_same_numbers(
         assert same(kind, module(again, position_ids=ids.expand(3, -1), out=again), expected)
 
 
+def test_a_subclass_that_overrides_rows_writes_them_into_a_buffer_too() -> None:
+    class Doubled(SinusoidalPositionalEncoding):
+        def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
+            return 2 * super().rows(positions, like, bound=bound)
+
+    module, x, ids = Doubled(8), torch.randn(3, 5, 8), torch.arange(5).expand(3, -1)
+    assert torch.equal(module(x, position_ids=ids, out=torch.empty_like(x)), module(x, position_ids=ids))
+
+
 @pytest.mark.parametrize("kind", EVERY)
 def test_results_share_no_memory_with_the_module(kind: str) -> None:
     module, x, ids = made(kind), torch.randn(2, 6, 8), torch.arange(6)
