@@ -103,15 +103,11 @@ def _restarts(position_ids: torch.Tensor, is_real: torch.Tensor, is_packed: bool
     order = (~is_real).long().argsort(dim=1, stable=True)  # real tokens first
     positions, is_real = position_ids.gather(1, order), is_real.gather(1, order)
     lowest = positions.where(is_real, torch.iinfo(torch.int64).max).amin(1, keepdim=True)
-    at_first = positions == lowest
-    inside, falls, skips = torch.zeros_like(is_real).repeat(3, 1, 1)
-    inside[:, 1:] = is_real[:, 1:]
-    falls[:, 1:] = is_real[:, 1:] & (positions[:, 1:] < positions[:, :-1])
-    skips[:, 1:] = is_real[:, 1:] & (positions[:, 1:] != positions[:, :-1] + 1)
-    begins = falls & at_first & ~(falls & ~at_first).any(1, keepdim=True)
-    may_repeat = inside & at_first & ~(skips & ~at_first).any(1, keepdim=True)
+    inside, at_first, step = is_real[:, 1:], (positions == lowest)[:, 1:], positions.diff(dim=1)
+    begins = inside & at_first & (step < 0) & ~(inside & ~at_first & (step < 0)).any(1, keepdim=True)
+    may_repeat = inside & at_first & ~(inside & ~at_first & (step != 1)).any(1, keepdim=True)
     begins |= may_repeat if is_packed else may_repeat & begins.any(1, keepdim=True)
-    return torch.empty_like(order).scatter_(1, order, begins.cumsum(1))
+    return torch.zeros_like(order).scatter_(1, order[:, 1:], begins.cumsum(1))
 
 
 def _is_missing(values: Any) -> bool:

@@ -163,11 +163,8 @@ def rank_in_document(documents: torch.Tensor) -> torch.Tensor:
     """
     order = documents.argsort(dim=1, stable=True)
     grouped = documents.gather(1, order)
-    columns = torch.arange(documents.shape[1], device=documents.device).expand_as(grouped)
-    begins = torch.ones_like(grouped, dtype=torch.bool)
-    begins[:, 1:] = grouped[:, 1:] != grouped[:, :-1]
-    start = torch.where(begins, columns, 0).cummax(dim=1).values
-    return torch.empty_like(order).scatter_(1, order, columns - start)
+    columns = torch.arange(documents.shape[1], device=documents.device)
+    return torch.empty_like(order).scatter_(1, order, columns - torch.searchsorted(grouped, grouped))
 
 
 class Numbers(NamedTuple):
@@ -193,9 +190,7 @@ def small_numbers(mask: AttentionMask, highest: int) -> Numbers:
     else:  # document numbers of a whole corpus, or unknown ones: count those of each row
         order = tokens.argsort(dim=1)
         grouped = tokens.gather(1, order)
-        begins = torch.ones_like(grouped)
-        begins[:, :1] = grouped[:, :1] >= 0
-        begins[:, 1:] = grouped[:, 1:] != grouped[:, :-1]
+        begins = grouped.diff(dim=1, prepend=torch.full_like(grouped[:, :1], -1)) != 0
         numbers = torch.empty_like(grouped).scatter_(1, order, begins.cumsum(1))
         # The largest number is not worth waiting for a device.
         total = int(numbers.max()) + 1 if tokens.device.type == "cpu" else tokens.shape[1] + 1

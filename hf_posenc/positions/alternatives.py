@@ -183,4 +183,4 @@ def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]
             fix="encoding='learned', or encoding=positional_encoding('learned', d_model, max_length=1024)",
         )
     require_one_of("encoding", encoding, KINDS)
-    return positional_encoding(encoding, d_model, **settings)  # type: ignore[arg-type]
+    return KINDS[encoding](d_model, **settings)

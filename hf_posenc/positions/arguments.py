@@ -29,11 +29,6 @@ _WITHOUT_FLOAT64 = ("mps",)
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 
-def check_width(d_model: Any) -> int:
-    """Return `d_model`, the width of the vectors, as an `int`; raise if it is not an integer of at least 1."""
-    return as_integer(d_model, "d_model", minimum=1, example=512)
-
-
 def check_length(length: Any, name: str = "max_length") -> int:
     """Return `length`, the argument called `name`, as an `int`; raise if it is not an integer of at least 1."""
     return as_integer(length, name, minimum=1, example=512)
@@ -105,11 +100,6 @@ def check_dropout(dropout: Any) -> float:
     if not 0 <= number <= 1:
         raise value_error("dropout must be between 0 and 1", got=dropout, fix="dropout=0.1")
     return dropout if isinstance(dropout, int) else number
-
-
-def check_std(std: Any) -> float:
-    """Return `std`, a standard deviation, as a `float`; raise if it is not a positive number."""
-    return check_number(std, "std", above=0, fix="std=0.02")
 
 
 # ----------------------------------------------------------------------------------------------------------- positions

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from .._common.compat import untraced
-from .arguments import as_index, beyond_length, check_tensor_range, check_width, without_values
+from .arguments import as_index, beyond_length, check_length, check_tensor_range, without_values
 from .conventions import Convention, resolve_convention
 from .exact import Waves, exact_rows, exact_rows_in_graph, waves
 
@@ -46,7 +46,7 @@ class Encoding(NamedTuple):
     def of(cls, convention: str | Convention, d_model: int, base: float | None) -> Encoding:
         """Return an `Encoding` after checking the arguments; `base=None` selects the base of the convention."""
         resolved = resolve_convention(convention)
-        width = check_width(d_model)
+        width = check_length(d_model, "d_model")
         number = resolved.check_fit(width, base)
         is_own = base is None or number == resolved.base
         return cls(resolved, width, number, f"({resolved.key}, {None if is_own else number!r})")

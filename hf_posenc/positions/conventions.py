@@ -217,7 +217,7 @@ class Convention:
             10000.0
         """
         self._check_base(base)
-        if self.bases is not None and d_model != 2 * len(self.bases):
+        if self.bases is not None and not self.fits(d_model):
             raise value_error(
                 f"{len(self.bases)} fixed bases make {2 * len(self.bases)} columns",
                 got=f"d_model={d_model}, bases {self.bases}",

@@ -159,7 +159,7 @@ class PositionalEmbedding(nn.Module):
             keep = _checked_keep(attention_mask, ids)
             if position_ids is None:
                 first = self.encoding.first_position
-                position_ids = _counted(keep, first)
+                position_ids = unchecked_position_ids(keep, first)
                 bound = first + ids.shape[1] if first >= 0 else None
         if out is not None:
             check_out(out, (*ids.shape, self.d_model), self.embedding.weight, self)
@@ -287,13 +287,6 @@ class PositionalEmbedding(nn.Module):
                 got=f"standard deviation {tokens:.2g} against {encoding:.2g}, scale={self.encoding.scale!r}",
                 fix=f"scale={scale:.2g}; 'sqrt_d' is for tables with a standard deviation of 1/sqrt(D)",
             )
-
-
-def _counted(keep: torch.Tensor, first: int) -> torch.Tensor:
-    """Return the position ids that count the tokens of `keep` `(B, T)` from `first`."""
-    if can_check_values(keep):
-        return torch.from_numpy(unchecked_position_ids(keep.numpy(), first))
-    return unchecked_position_ids(keep, first)
 
 
 def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

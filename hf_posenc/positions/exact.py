@@ -166,12 +166,6 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return (bits + step).view(torch.float32).to(dtype)
 
 
-def _is_run(positions: torch.Tensor) -> bool:
-    """Return True if `positions` are consecutive numbers."""
-    first = float(positions[0])
-    return torch.equal(positions, torch.arange(len(positions), dtype=torch.float64, device="cpu").add_(first))
-
-
 def _radix(positions: torch.Tensor) -> int | None:
     """Return the number of rows that `_write_products` needs for the lower digits, or `None` if it is not faster."""
     values = positions.numpy()
@@ -215,7 +209,7 @@ def _write_products(positions: torch.Tensor, waves: Waves, out: torch.Tensor, ra
     products, (low, high) = fine.new_zeros(step, pairs), out.new_empty(2, step, pairs, 2)
     numbers, shaped = torch.view_as_real(products), products.view(group, -1, pairs)
     low_bits, high_bits = (end.view(integers).numpy() for end in (low, high))
-    is_run = _is_run(positions)
+    is_run = torch.equal(positions, torch.arange(len(positions), dtype=torch.float64, device="cpu").add_(first))
     if is_run:  # each block is the product of a part of either table, without copies of rows
         parts = itertools.product(coarse.view(-1, group, 1, pairs), torch.split(fine, step))
     else:

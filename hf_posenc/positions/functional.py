@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._common.calls import answers_tutorials
 from .._common.errors import one_of, value_error
-from .arguments import DTYPES, as_positions, check_width, without_values
+from .arguments import DTYPES, as_positions, check_length, without_values
 from .cache import Encoding, compute, rows_at
 from .conventions import Convention, resolve_convention
 from .exact import DIGITS, TWO_PI, exact_frequencies, waves
@@ -73,10 +73,9 @@ def sinusoidal_encoding(
     """
     encoding = Encoding.of(convention, d_model, base)
     where = as_positions(positions)
-    get_rows = rows_at if without_values(where) else compute
     if dtype not in DTYPES:
         raise TypeError(one_of("dtype", dtype, DTYPES))
-    rows = get_rows(where, encoding, dtype)
+    rows = rows_at(where, encoding, dtype) if without_values(where) else compute(where, encoding, dtype)
     return rows if device is None else rows.to(device)
 
 
@@ -103,7 +102,7 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
         >>> frequencies(8)
         tensor([1.0000, 0.1000, 0.0100, 0.0010], dtype=torch.float64)
     """
-    turns = exact_frequencies(resolve_convention(convention), check_width(d_model), base)
+    turns = exact_frequencies(resolve_convention(convention), check_length(d_model, "d_model"), base)
     with localcontext(DIGITS):
         return torch.tensor([float(turn * TWO_PI) for turn in turns], dtype=torch.float64, device="cpu")
 
@@ -134,7 +133,7 @@ def reorder_columns(a: str | Convention, b: str | Convention, d_model: int) -> t
         True
     """
     source, target = resolve_convention(a), resolve_convention(b)
-    width = check_width(d_model)
+    width = check_length(d_model, "d_model")
     available: defaultdict[_Column, list[int]] = defaultdict(list)
     for index, column in enumerate(_columns(source, width)):
         available[column].append(index)

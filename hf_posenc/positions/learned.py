@@ -15,7 +15,7 @@ from torch import nn
 from .._common.calls import answers_tutorials
 from .._common.errors import type_error, value_error
 from .._common.integers import as_integer
-from .arguments import Scale, as_index, check_length, check_number, check_std
+from .arguments import Scale, as_index, check_length, check_number
 from .module import PositionalEncoding
 
 _STD_OF_SINUSOIDS = math.sqrt(0.5)
@@ -66,7 +66,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
     ) -> None:
         rows = check_length(max_length)
         super().__init__(d_model, scale=scale, dropout=dropout, max_length=rows)
-        self.std = check_std(std)
+        self.std = check_number(std, "std", above=0, fix="std=0.02")
         self.weight = nn.Parameter(torch.empty(rows, self.d_model))
         self.reset_parameters()
 
@@ -126,7 +126,7 @@ class FourierPositionalEncoding(PositionalEncoding):
             raise value_error("num_features must be even", got=self.num_features, fix=fix)
         self.hidden_size = self.d_model if hidden_size is None else check_length(hidden_size, "hidden_size")
         self.gamma = check_number(gamma, "gamma", above=0, fix="gamma=10.0")
-        self.std = check_std(std)
+        self.std = check_number(std, "std", above=0, fix="std=0.02")
         self.frequencies = nn.Parameter(torch.empty(self.num_features // 2))
         self.inner = nn.Linear(self.num_features, self.hidden_size)
         self.outer = nn.Linear(self.hidden_size, self.d_model)

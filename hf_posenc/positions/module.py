@@ -24,7 +24,6 @@ from .arguments import (
     check_out,
     check_position_ids,
     check_scale,
-    check_width,
     without_values,
 )
 from .cache import Encoding, fill_rows, rows_at, shared_rows
@@ -66,7 +65,7 @@ class PositionalEncoding(nn.Module):
         self, d_model: int, *, scale: Scale = None, dropout: float = 0.0, max_length: int | None = None
     ) -> None:
         super().__init__()
-        self.d_model = check_width(d_model)  # width D of the position vectors
+        self.d_model = check_length(d_model, "d_model")  # width D of the position vectors
         self.scale = check_scale(scale)
         self.dropout = check_dropout(dropout)
         self.max_length = None if max_length is None else check_length(max_length)

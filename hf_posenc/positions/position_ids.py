@@ -163,6 +163,8 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
 def unchecked_position_ids(keep: _Array, start: int) -> _Array:
     """Return the result of `position_ids_from_mask` for a bool mask `(B, T)`, without its checks."""
     if isinstance(keep, torch.Tensor):
+        if can_check_values(keep):  # NumPy takes one core; torch would wait for all of them
+            return torch.from_numpy(unchecked_position_ids(keep.numpy(), start))
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
     ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start
     return ids

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.errors import shorten, type_error, value_error
+from .._common.integers import to_numpy
 from .arguments import DTYPES, USUAL_BASE
 from .conventions import CONVENTIONS, FAMILIES, Convention, Layout, Spacing, resolve_convention
 from .exact import exact_rows, round_once, waves
@@ -286,10 +287,7 @@ def _read(table: Any) -> torch.Tensor:
             )
         table = tensor
     if not isinstance(table, torch.Tensor):
-        try:
-            array = np.asarray(table)
-        except ValueError:  # lists of several lengths
-            array = np.empty(0, dtype=object)
+        array = to_numpy(table)
         if array.dtype.kind != "f":
             got = shorten(table)
             raise type_error("a table must hold floating-point numbers", got=got, fix="an array (N, D)")

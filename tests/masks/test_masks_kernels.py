@@ -99,18 +99,3 @@ def test_cumulative_lengths_count_the_real_tokens_of_each_document(mask: Attenti
     assert offsets.dtype == torch.int32
     assert offsets.tolist() == [sum(lengths[:n]) for n in range(len(lengths) + 1)]
     assert longest == max(lengths, default=0)
-
-
-def test_attention_with_cumulative_lengths_equals_attention_with_the_mask() -> None:
-    mask = AttentionMask.from_documents([[5, 3], [6]], look_ahead=True)
-    q, k, v = torch.randn(3, 2, 1, 8, 4, generator=torch.Generator().manual_seed(0))
-    real = mask.documents >= 0
-    wanted = scaled_dot_product_attention(q, k, v, **mask.for_sdpa())[:, 0][real]
-    flat = [x[:, 0][real] for x in (q, k, v)]
-    offsets, longest = mask.varlen()
-    assert longest == 6
-    pieces = []
-    for begin, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        one = [x[None, begin:stop] for x in flat]
-        pieces.append(scaled_dot_product_attention(*one, is_causal=True)[0])
-    torch.testing.assert_close(torch.cat(pieces), wanted, rtol=0, atol=1e-6)

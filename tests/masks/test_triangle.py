@@ -6,7 +6,6 @@ The third mask of a size is mapped, which tests read in /proc.
 from __future__ import annotations
 
 import copy
-import gc
 import io
 import os
 import pickle
@@ -93,15 +92,6 @@ def test_the_file_has_at_most_1_3_times_the_bytes_of_the_longest_matrix(length: 
     _mapped(length)
     (number,) = _files()
     assert length**2 <= os.fstat(number).st_size <= 1.3 * length**2
-
-
-@needs_maps
-def test_maps_hold_no_open_files() -> None:
-    _mapped(MAPPED)
-    gc.collect()
-    masks = [mask_of(MAPPED) for _ in range(20)]
-    assert (_maps(), len(_files())) == (20, 1)
-    assert all(map(_is_right, masks))
 
 
 @pytest.mark.parametrize("length", [64, MAPPED])

@@ -286,17 +286,6 @@ def test_hooks_and_dropout_are_not_left_out() -> None:
     assert seen == [(2, 4, 8), (2, 4, 8)]
 
 
-def test_dropout_comes_after_the_sum_and_only_while_training() -> None:
-    embedding = table(50, 64)
-    module = PositionalEmbedding(embedding, dropout=0.5)
-    ids = torch.randint(0, 50, (4, 30))
-    whole = PositionalEmbedding(embedding)(ids)
-    dropped = module(ids)
-    assert 0.4 < (dropped == 0).float().mean() < 0.6
-    assert torch.equal(dropped[dropped != 0], 2 * whole[dropped != 0])
-    assert torch.equal(module.eval()(ids), whole)
-
-
 def test_the_gradient_is_that_of_the_embedding() -> None:
     embedding = table()
     PositionalEmbedding(embedding, scale=3.0)(IDS, attention_mask=MASK).sum().backward()
