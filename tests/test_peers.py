@@ -63,7 +63,7 @@ def test_a_peers_rows_are_those_of_its_convention(peer: Peer, width: int) -> Non
 @pytest.mark.parametrize("peer", [peer for peer in HERE if peer.adds], ids=name_of)
 def test_a_peers_module_adds_what_ours_adds_from_the_same_first_position(peer: Peer) -> None:
     x = torch.randn(2, 70, 32, generator=torch.Generator().manual_seed(0))
-    module = SinusoidalPositionalEncoding(32, convention=peer.convention, scale=peer.scale)
+    module = SinusoidalPositionalEncoding(32, convention=peer.convention)
     assert peer.adds is not None
     torch.testing.assert_close(peer.adds(70, 32)(x), module(x), rtol=0, atol=73 * 2**-23 + 2**-20)
 

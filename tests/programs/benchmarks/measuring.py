@@ -15,7 +15,6 @@ import os
 import re
 import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -119,17 +118,6 @@ def default_threads() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-
-@contextlib.contextmanager
-def busy_core() -> Iterator[None]:
-    """Run a process beside this one that keeps one core busy."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def _cpu_seconds() -> float:

@@ -16,7 +16,6 @@ from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, s
 from .measuring import (
     Case,
     bert,
-    busy_core,
     default_threads,
     docstrings,
     each,
@@ -95,8 +94,7 @@ def from_data_set(rounds: int) -> Iterator[Case]:
 def embeddings(rounds: int) -> Iterator[Case]:
     """Compare texts, then ids, to embeddings with positions, 768 wide, 64 texts at a time.
 
-    First the CPU time of one core; then the time on the wall with the default threads of torch and tokenizers, alone
-    and beside a process that keeps one core busy.
+    First the CPU time of one core; then the time on the wall with the default threads of torch and tokenizers.
     """
     texts = docstrings()
     np.random.default_rng(0).shuffle(texts)
@@ -135,6 +133,3 @@ def embeddings(rounds: int) -> Iterator[Case]:
         goals = dict.fromkeys(ours, 1)
         for name, runs in (("texts", from_texts), ("ids", from_ids)):
             yield Case(f"{name}, all threads", take_turns(runs, rounds, measure=wall_milliseconds), goals)
-            with busy_core():
-                values = take_turns(runs, rounds, measure=wall_milliseconds)
-            yield Case(f"{name}, all threads, a core busy", values, goals)

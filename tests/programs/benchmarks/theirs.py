@@ -193,17 +193,9 @@ def geometric_rows(length: int, width: int, dtype: torch.dtype) -> torch.Tensor:
     return rows
 
 
-def geometric_adds(length: int, width: int) -> Add:
-    module = of("torch_geometric.nn.encoding", "PositionalEncoding")(width)
-    return lambda x: x + module(torch.arange(x.size(1), dtype=x.dtype))
-
-
-def keras(length: int, width: int, dtype: torch.dtype = torch.float32) -> Any:
-    return of("keras_hub.layers", "SinePositionEncoding")(dtype=str(dtype).removeprefix("torch."))
-
-
 def keras_rows(length: int, width: int, dtype: torch.dtype) -> torch.Tensor:
-    rows: torch.Tensor = keras(length, width, dtype)(torch.empty(1, length, width, dtype=dtype))[0]
+    module = of("keras_hub.layers", "SinePositionEncoding")(dtype=str(dtype).removeprefix("torch."))
+    rows: torch.Tensor = module(torch.empty(1, length, width, dtype=dtype))[0]
     return rows
 
 
