@@ -23,7 +23,6 @@ import transformers
 from . import corpora, encoder, encoding, masks, once, plans, rows, text
 from .measuring import Case, draw, markdown, recorded, replace_tables
 
-
 STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Text": text.run,  # first, because it forks
     "Rows": rows.from_rows,
@@ -87,8 +86,7 @@ def main() -> None:
     found: dict[str, list[Case]] = {}
     for name in (name for key, name in names.items() if key in chosen):
         found[name] = list(STAGES[name](1 if given.quick else given.rounds))
-        print(f"\n## {name}\n\n{markdown(found[name])}")
-        print(*(line for case in found[name] for line in case.verdicts()), sep="\n", flush=True)
+        print(f"\n## {name}\n\n{markdown(found[name])}", flush=True)
     print("On a GPU: not measured.")
     if given.markdown:
         page = given.markdown.read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,11 @@ class Case:
     Args:
         name: the first column of its table.
         values: one number per round for each contender; contenders took turns, so numbers of a round belong together.
-        goals: the smallest ratio that a contender should reach.
         unit: the unit of the numbers.
     """
 
     name: str
     values: dict[str, list[float]]
-    goals: Mapping[str, float] = field(default_factory=dict)
     unit: str = "ms"
 
     def ratio(self, contender: str) -> tuple[float, float, float]:
@@ -60,14 +58,6 @@ class Case:
             ratio = f"{median} ({least} to {largest})" if number else "1"
             rows.append(("" if number else self.name, name, f"{short(statistics.median(values))} {self.unit}", ratio))
         return rows
-
-    def verdicts(self) -> list[str]:
-        """Return a line for each goal."""
-        found = ((name, self.ratio(name)[0], goal) for name, goal in self.goals.items())
-        return [
-            f"{self.name}, {name}: {short(ratio)}, goal {short(goal)}: {'reached' if ratio >= goal else 'NOT REACHED'}"
-            for name, ratio, goal in found
-        ]
 
 
 def short(number: float) -> str:
