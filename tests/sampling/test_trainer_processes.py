@@ -79,20 +79,6 @@ def test_workers_feed_the_same_batches_and_leave_the_same_losses(
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_shows_every_document_once(tmp_path: Path, wordpiece: Any, workers: int) -> None:
-    trainer = train(
-        tmp_path,
-        wordpiece,
-        rows().to_iterable_dataset(num_shards=2),
-        remove_unused_columns=False,
-        per_device_train_batch_size=TOGETHER,
-        dataloader_num_workers=workers,
-    )
-    seen = [document for fed in trainer.fed for document in fed_documents(fed)]
-    assert sorted(seen) == sorted(tuple(wordpiece(text)["input_ids"]) for text in TEXTS)
-
-
 def train_everything(folder: Path) -> None:
     """Every kind of run in turn, in this process as one of however many; leaves in a folder what it saw."""
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
@@ -270,14 +256,6 @@ def test_a_model_that_trainer_wrapped_for_its_processes_is_opened(results: Path)
     for rank in read(results, "map-style, mapped", 2):
         assert rank["wrapper"] == "DistributedDataParallel"
         assert rank["fits as if unwrapped"]
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_every_batch_has_rows_first_and_nothing_but_tensors(results: Path, name: str) -> None:
-    for rank in read(results, name, 2):
-        for fed in rank["fed"]:
-            assert all(isinstance(value, torch.Tensor) for value in fed.values())
-            assert {len(value) for value in fed.values()} == {TOGETHER // 2}
 
 
 @pytest.mark.parametrize("name", SEVERAL_LENGTHS)
