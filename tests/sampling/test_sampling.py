@@ -206,15 +206,6 @@ def test_a_sampler_reads_lengths_of_a_table_of_pandas_and_keeps_its_plan_when_th
     assert list(sampler) == list(_sampler())
 
 
-def test_a_sampler_of_a_plan_follows_it_in_every_epoch() -> None:
-    plan = plan_batches(LENGTHS, BUDGET, world_size=3, rank=2)
-    sampler = TokenBudgetBatchSampler(plan)
-    expected = [batch.tolist() for batch in plan]
-    assert list(sampler) == expected
-    sampler.set_epoch(4)
-    assert list(sampler) == expected
-
-
 def test_shapes_are_chosen_once_and_stay_over_epochs() -> None:
     sampler = _sampler(shapes=4)
     shapes = sampler.plan.shapes

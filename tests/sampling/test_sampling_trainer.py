@@ -257,18 +257,6 @@ def test_rows_that_the_collator_truncates_count_as_truncated(tmp_path: Path, str
     assert sorted(tuple(fed["input_ids"].shape) for fed in trainer.fed) == [(2, 32), (3, 32), (3, 32)]
 
 
-def test_a_run_resumes_in_the_middle_of_its_second_epoch_with_the_documents_that_are_left(tmp_path: Path) -> None:
-    steps = len(plan_batches(LENGTHS, 64))
-    stop = steps + steps // 2
-    whole = run(Budgeted, tmp_path / "whole", num_train_epochs=2)
-    half = run(Budgeted, tmp_path / "half", num_train_epochs=2, save_strategy="steps", save_steps=stop)
-    assert half.documents() == whole.documents()
-    checkpoint = tmp_path / "half" / f"checkpoint-{stop}"
-    resumed = run(Budgeted, tmp_path / "half", num_train_epochs=2, resume=checkpoint)
-    assert resumed.documents() == whole.documents()[stop:]
-    assert_same_weights(resumed.model, whole.model)
-
-
 def test_a_data_set_of_other_makings_and_workers_do_as_well(tmp_path: Path) -> None:
     class Listed(torch.utils.data.Dataset):
         def __len__(self) -> int:
