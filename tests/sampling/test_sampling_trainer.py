@@ -18,12 +18,11 @@ import torch
 import trainer_runs
 import transformers
 from installed import ARGUMENTS, GROUPED
+from small_models import of_class
 from trainer_runs import QUIET, TEXTS
 from transformers import (
-    BertConfig,
     GPT2Config,
     GPT2LMHeadModel,
-    LlamaConfig,
     Seq2SeqTrainer,
     Trainer,
     TrainingArguments,
@@ -70,20 +69,18 @@ class Padded:
         return batch | {"attention_mask": (batch["input_ids"] != 0).long()}
 
 
+MODELS: dict[str, tuple[str, dict[str, float]]] = {
+    "gpt2": ("GPT2LMHeadModel", {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
+    "llama": ("LlamaForCausalLM", {}),
+    "bert": ("BertForMaskedLM", {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}),
+}
+
+
 def build(family: str) -> Any:
     """A tiny model, the same numbers every time, without dropout."""
-    small = {"vocab_size": ROOM, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        if family == "gpt2":
-            sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
-            still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-            return transformers.GPT2LMHeadModel(GPT2Config(**small, **sizes, **still))
-        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-        if family == "llama":
-            return transformers.LlamaForCausalLM(LlamaConfig(**small, **sizes, max_position_embeddings=64))
-        still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        return transformers.BertForMaskedLM(BertConfig(**small, **sizes, **still, max_position_embeddings=64))
+    name, still = MODELS[family]
+    sizes = {"vocab_size": ROOM, "num_hidden_layers": 2, "max_position_embeddings": 64}
+    return of_class(name, bos_token_id=1, eos_token_id=1, **sizes, **still)
 
 
 def arguments(folder: Path, **more: Any) -> TrainingArguments:
