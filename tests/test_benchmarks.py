@@ -6,20 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import BARS, PRINTED, STAGES, for_page
+from benchmarks.__main__ import BARS, STAGES, for_page
 from benchmarks.measuring import HEADER, Case, must_equal, recorded, replace_tables, take_turns
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
 def test_a_ratio_is_taken_within_each_round() -> None:
-    case = Case("rows", {"theirs": [10.0, 40.0, 30.0], "ours": [2.0, 4.0, 10.0]}, {"ours": 4})
+    case = Case("rows", {"theirs": [10.0, 40.0, 30.0], "ours": [2.0, 4.0, 10.0]})
     assert case.ratio("ours") == (5.0, 3.0, 10.0)
     assert case.rows() == [
         ("rows", "theirs", "30 ms", "1"),
         ("", "ours", "4.0 ms", "5.0 (3.0 to 10.0)"),
     ]
-    assert case.verdicts() == ["rows, ours: 5.0, goal 4.0: reached"]
 
 
 def test_contenders_take_turns_after_one_round_to_warm_up() -> None:
@@ -38,15 +37,14 @@ def test_a_different_output_ends_the_run() -> None:
 
 def test_the_page_has_a_section_with_a_table_for_every_stage() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    case = Case("rows", {"theirs": [10.0], "ours": [2.0], "ours, in reverse order": [9.0]})
+    case = Case("rows", {"theirs": [10.0], "ours": [2.0]})
     case_too = Case("rows, all threads", {"theirs": [10.0], "ours": [9.0]})
-    shown = [name for name in STAGES if name not in PRINTED]
     written = replace_tables(page, for_page({name: [case, case_too] for name in STAGES}))
-    assert written.count(" 5.0 (5.0 to 5.0) |") == len(shown)
+    assert written.count(" 5.0 (5.0 to 5.0) |") == len(STAGES)
     assert " 1.11 (" not in written.partition("## Learning")[0]
-    assert re.findall(r"^## (.*)$", written, re.MULTILINE) == [*shown, "Learning", "Load"]
+    assert re.findall(r"^## (.*)$", written, re.MULTILINE) == [*STAGES, "Learning", "Load"]
     headers = [re.split(r" *\| *", line)[1:-1] for line in page.splitlines() if line.startswith("| comparison")]
-    assert headers == [list(HEADER)] * len(shown)
+    assert headers == [list(HEADER)] * len(STAGES)
     with pytest.raises(SystemExit, match="Gone"):
         replace_tables(page, {"Gone": [case]})
 

@@ -9,7 +9,7 @@ import families
 import pytest
 import torch
 import transformers
-from census import EXACT, MARK, PAGE, census, measured, mistakes, script, tables
+from census import EXACT, MARK, PAGE, census, measured, mistakes, tables
 from installed import before
 
 from hf_posenc import ModelSpec
@@ -91,14 +91,6 @@ def test_a_mistake_is_seen() -> None:
         "rows leaks",
         "flat is refused in error",
     ]
-
-
-def test_the_script_of_a_leak_shows_it_with_transformers_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    skip_for_another_version(PAGE.read_text(encoding="utf-8"))
-    code = script(transformers.GptOssForCausalLM)
-    assert "hf_posenc" not in code
-    exec(code, {})
-    assert capsys.readouterr().out == "the second document depends on the first: True\n"
 
 
 @pytest.mark.slow

@@ -31,7 +31,3 @@ def test_a_wrong_id_in_a_batch_is_found(monkeypatch) -> None:
 
     monkeypatch.setattr(C, "batch", wrong)
     assert run_part("ids", 10, 0, draws=10, shrinks=False).failures
-
-
-def test_a_part_runs_even_without_examples_or_time_left_for_it() -> None:
-    assert run_part("ids", 0, 0, 0.0, draws=1).examples

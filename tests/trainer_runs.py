@@ -5,6 +5,7 @@ The sinusoids here come from the paper's formula, one scalar at a time, so that 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,7 +106,7 @@ class Watched(Trainer):
         self.losses: list[float] = []
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **settings: Any) -> Any:
-        fed = {name: value.clone() for name, value in inputs.items()}
+        fed = copy.deepcopy(dict(inputs))
         result = super().compute_loss(model, inputs, *args, **settings)
         if model.training:
             self.fed.append(fed)

@@ -4,8 +4,7 @@
 
 Every causal language model and every encoder with a masked-language head is built with random weights, from its default
 configuration with small sizes. `measure_packing` runs it with sdpa and with eager attention, `measure_once` with the
-first of them. The results are written to docs/isolation.md, in eight minutes of CPU time. `--script CLASS` prints a
-script without this package that shows a leak.
+first of them. The results are written to docs/isolation.md, in eight minutes of CPU time.
 """
 
 from __future__ import annotations
@@ -120,11 +119,10 @@ def build(cls: type[Any], values: dict[str, Any], attention: str) -> Any:
 
 
 class Measured(NamedTuple):
-    """Results for a class, its model, and the arguments of its configuration."""
+    """Results for a class, and its model."""
 
     check: PackingCheck
     model: Any
-    values: dict[str, Any]
 
 
 def measured(cls: type[Any], attention: str) -> Measured | str:
@@ -134,14 +132,13 @@ def measured(cls: type[Any], attention: str) -> Measured | str:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                values = arguments(cls, head, fill)
-                model = build(cls, values, attention)
+                model = build(cls, arguments(cls, head, fill), attention)
                 check = measure_packing(model)
         except Exception as error:
             reasons.append(f"{type(error).__name__}: {error}")
             continue
         if check.rows.difference is not None or check.flat.state == "needs a kernel":
-            return Measured(check, model, values)
+            return Measured(check, model)
         reasons.append(check.rows.reason)
     return reasons[0]
 
@@ -306,60 +303,10 @@ def listed(names: Sequence[str]) -> str:
     return textwrap.fill(", ".join(sorted(names, key=str.lower)) + ".", 140)
 
 
-def script(cls: type[Any]) -> str:
-    """Return a script that shows with transformers alone if the documents of a flat row see each other."""
-    found = [measured(cls, attention) for attention in ATTENTIONS]
-    check, _, values = next(each for each in found if not isinstance(each, str))
-    sizes = "".join(setting(name, value) for name, value in values.items()).replace("'", '"')
-    takes_positions = "position_ids" in inspect.signature(cls.forward).parameters
-    inputs = 'row["input_ids"]' + ', position_ids=row["position_ids"]' * takes_positions
-    return f"""\
-import torch
-from transformers import DataCollatorWithFlattening as Flattening
-from transformers import {cls.config_class.__name__}, {cls.__name__}
-
-torch.manual_seed(0)
-sizes = {{
-{sizes}}}
-options = {{"attn_implementation": "{check.attention}", "use_cache": False}}
-config = {cls.config_class.__name__}(**sizes, **options)
-model = {cls.__name__}(config).eval()
-for weight in model.parameters():
-    # So that differences are large
-    weight.data.normal_(std=0.2 if weight.dim() > 1 else 1)
-
-
-def logits(row):
-    return model({inputs}).logits
-
-
-collate, second = Flattening(), {{"input_ids": [17, 18, 19, 20, 21]}}
-firsts = [5, 6, 7, 8, 9], [11, 12, 13, 14, 15]
-flat = [collate([{{"input_ids": first}}, second]) for first in firsts]
-with torch.no_grad():
-    one, other = (logits(row)[0, 5:] for row in flat)
-depends = bool((one - other).abs().max() > 1e-3 * one.abs().max())
-print("the second document depends on the first:", depends)"""
-
-
-def setting(name: str, value: object) -> str:
-    """Return an entry of a dict in lines of at most 80 characters: a long list has an item on each line."""
-    line = f"    {name!r}: {value!r},\n"
-    if len(line) <= 80 or not isinstance(value, list):
-        return line
-    items = "".join(f"        {item!r},\n" for item in value)
-    return f"    {name!r}: [\n{items}    ],\n"
-
-
 def main() -> None:
-    """Write the page, or print a script."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--script", metavar="CLASS", help="print a script that shows if CLASS isolates flat rows")
-    name = parser.parse_args().script
+    """Write the page."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     transformers.logging.set_verbosity_error()
-    if name:
-        print(script(getattr(transformers, name)))
-        return
     results, once, reasons, wrong = census()
     page = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
     PAGE.write_text(f"{page}{MARK}\n\n{tables(results, once, reasons)}", encoding="utf-8")

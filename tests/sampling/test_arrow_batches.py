@@ -16,8 +16,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from looping import for_each
+from small_models import of_class
 from torch.utils.data import DataLoader, Subset
-from transformers import BertConfig, BertForSequenceClassification, DataCollatorWithPadding, default_data_collator
+from transformers import DataCollatorWithPadding, default_data_collator
 
 from hf_posenc import DataCollatorWithPositionalEncoding, pack_dataset, with_arrow_batches
 from hf_posenc.sampling import PadToShapes
@@ -193,8 +194,7 @@ def test_texts_are_tokenized_as_from_the_rows(wordpiece) -> None:
 
 @pytest.mark.filterwarnings("ignore:columns .'number'. are not in the batch")
 def test_a_collator_for_a_model_takes_the_columns_that_the_model_takes(wordpiece, no_rows: None) -> None:
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    model = BertForSequenceClassification(BertConfig(vocab_size=1200, num_labels=3, **sizes))
+    model = of_class("BertForSequenceClassification", num_labels=3)
     data = with_arrow_batches(rows(number=list(range(COUNT))))
     batch = next(iter(DataLoader(data, batch_size=8, collate_fn=C(wordpiece, model=model))))
     assert set(batch) == {"input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"}

@@ -18,13 +18,11 @@ import torch
 import trainer_runs
 import transformers
 from installed import ARGUMENTS, GROUPED
-from torch.utils.data import DataLoader
+from small_models import of_class
 from trainer_runs import QUIET, TEXTS
 from transformers import (
-    BertConfig,
     GPT2Config,
     GPT2LMHeadModel,
-    LlamaConfig,
     Seq2SeqTrainer,
     Trainer,
     TrainingArguments,
@@ -33,7 +31,6 @@ from two_processes import skip_without_gloo, two_processes
 
 from hf_posenc import (
     DataCollatorWithPositionalEncoding,
-    TokenBudgetBatchSampler,
     TokenBudgetMixin,
     pack_dataset,
     plan_batches,
@@ -72,20 +69,18 @@ class Padded:
         return batch | {"attention_mask": (batch["input_ids"] != 0).long()}
 
 
+MODELS: dict[str, tuple[str, dict[str, float]]] = {
+    "gpt2": ("GPT2LMHeadModel", {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
+    "llama": ("LlamaForCausalLM", {}),
+    "bert": ("BertForMaskedLM", {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}),
+}
+
+
 def build(family: str) -> Any:
     """A tiny model, the same numbers every time, without dropout."""
-    small = {"vocab_size": ROOM, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        if family == "gpt2":
-            sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
-            still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-            return transformers.GPT2LMHeadModel(GPT2Config(**small, **sizes, **still))
-        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-        if family == "llama":
-            return transformers.LlamaForCausalLM(LlamaConfig(**small, **sizes, max_position_embeddings=64))
-        still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        return transformers.BertForMaskedLM(BertConfig(**small, **sizes, **still, max_position_embeddings=64))
+    name, still = MODELS[family]
+    sizes = {"vocab_size": ROOM, "num_hidden_layers": 2, "max_position_embeddings": 64}
+    return of_class(name, bos_token_id=1, eos_token_id=1, **sizes, **still)
 
 
 def arguments(folder: Path, **more: Any) -> TrainingArguments:
@@ -104,16 +99,8 @@ def arguments(folder: Path, **more: Any) -> TrainingArguments:
     )
 
 
-class Watched(Trainer):
-    """Keeps what each step was fed."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.fed: list[dict[str, torch.Tensor]] = []
-
-    def training_step(self, model: Any, inputs: Any, *args: Any, **settings: Any) -> Any:
-        self.fed.append(copy.deepcopy(dict(inputs)))
-        return super().training_step(model, inputs, *args, **settings)
+class Watched(trainer_runs.Watched):
+    """Trainer that keeps the batch of each step."""
 
     def documents(self) -> list[list[int]]:
         """The numbers of the documents of each batch."""
@@ -267,18 +254,6 @@ def test_rows_that_the_collator_truncates_count_as_truncated(tmp_path: Path, str
     assert sorted(tuple(fed["input_ids"].shape) for fed in trainer.fed) == [(2, 32), (3, 32), (3, 32)]
 
 
-def test_a_run_resumes_in_the_middle_of_its_second_epoch_with_the_documents_that_are_left(tmp_path: Path) -> None:
-    steps = len(plan_batches(LENGTHS, 64))
-    stop = steps + steps // 2
-    whole = run(Budgeted, tmp_path / "whole", num_train_epochs=2)
-    half = run(Budgeted, tmp_path / "half", num_train_epochs=2, save_strategy="steps", save_steps=stop)
-    assert half.documents() == whole.documents()
-    checkpoint = tmp_path / "half" / f"checkpoint-{stop}"
-    resumed = run(Budgeted, tmp_path / "half", num_train_epochs=2, resume=checkpoint)
-    assert resumed.documents() == whole.documents()[stop:]
-    assert_same_weights(resumed.model, whole.model)
-
-
 def test_a_data_set_of_other_makings_and_workers_do_as_well(tmp_path: Path) -> None:
     class Listed(torch.utils.data.Dataset):
         def __len__(self) -> int:
@@ -320,22 +295,6 @@ def test_batches_are_padded_to_the_given_shapes(tmp_path: Path, word_level: Any)
     for kind, name in ((Shaped, "shapes"), (Eights, "multiple_of")):
         with pytest.raises(TypeError, match=f"a plan with {name} needs a collator that can pad"):
             run(kind, tmp_path)
-
-
-def test_texts_mapped_and_collated_by_this_package_train_by_tokens(tmp_path: Path) -> None:
-    """The whole way: texts, `map`, two lines for the budget, the collator fitted to the model."""
-
-    class Shaped(TokenBudgetMixin, Watched, token_budget=96, shapes=3): ...
-
-    tokenizer = train_bpe(TEXTS, vocab_size=300, progress=False)
-    model = trainer_runs.build("gpt2", tokenizer)
-    collate = DataCollatorWithPositionalEncoding(tokenizer, model=model, labels="causal_lm")
-    mapped = datasets.Dataset.from_dict({"text": TEXTS}).map(collate, batched=True)
-    trainer = run(Shaped, tmp_path, model, mapped, collate)
-    lengths = [len(ids) for ids in mapped["input_ids"]]
-    assert {fed["input_ids"].shape[1] for fed in trainer.fed} <= set(plan_batches(lengths, 96, shapes=3).shapes or ())
-    assert sum(int(fed["attention_mask"].sum()) for fed in trainer.fed) == sum(lengths)
-    assert all(fed["input_ids"].numel() <= 96 for fed in trainer.fed)
 
 
 STREAMED = 20  # rows of a window
@@ -659,18 +618,6 @@ def test_packed_rows_give_the_gradients_of_the_single_documents(tmp_path: Path, 
         assert_same_weights(mixed.model, expected)
 
 
-def test_packed_rows_of_a_stream_are_taken_as_they_are(tmp_path: Path) -> None:
-    packed = pack_dataset(rows().to_iterable_dataset(), 32, window=20)
-    count = len(list(packed))
-    trainer = Watched(
-        model=build("gpt2"),
-        args=arguments(tmp_path, per_device_train_batch_size=count, max_steps=1),
-        train_dataset=packed,
-    )
-    trainer.train()
-    assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
-
-
 PADS_WITH_A_TOKENIZER = {
     "padding": transformers.DataCollatorWithPadding,
     "causal": lambda tokenizer: transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False),
@@ -707,21 +654,6 @@ def test_trainer_with_a_tokenizer_refuses_packed_rows_and_their_column_names_the
     assert sorted(next(iter(trainer.get_train_dataloader()))) == ["input_ids", "labels", "position_ids"]
 
 
-def test_flat_rows_filled_to_a_budget_give_the_gradients_of_the_single_documents(tmp_path: Path) -> None:
-    model = build("gpt2")
-    collate = collator(model, packing="flat")
-    trainer = Roomy(
-        model=model,
-        args=arguments(tmp_path),
-        train_dataset=rows(),
-        data_collator=collate,
-        processing_class=collate.tokenizer,
-    )
-    trainer.train()
-    assert trainer.state.global_step == 1
-    assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
-
-
 STREAM = 40  # tokens of a packed row; the rows are then even in number
 
 
@@ -734,27 +666,7 @@ def stream_arguments(folder: Path, world: int) -> TrainingArguments:
 
 def work(folder: Path) -> None:
     """What each of two processes does; it leaves what it saw."""
-    from accelerate import Accelerator, DataLoaderConfiguration
-
     found: dict[str, Any] = {"folder": folder}
-    for even in (True, False):
-        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=even))
-        loader = DataLoader(
-            rows(),
-            batch_sampler=TokenBudgetBatchSampler(rows(), 64, seed=4),
-            collate_fn=Padded(),  # type: ignore[arg-type]
-        )
-        prepared = accelerator.prepare(loader)
-        for epoch in range(2):
-            prepared.set_epoch(epoch)
-            seen = [(batch["input_ids"][:, 0] - FIRST).tolist() for batch in prepared]
-            found[f"loader, even {even}, epoch {epoch}"] = seen
-    rank = accelerator.process_index
-    wrong = TokenBudgetBatchSampler(LENGTHS, 64, world_size=2, rank=rank)
-    try:
-        accelerator.prepare(DataLoader(rows(), batch_sampler=wrong))  # type: ignore[arg-type]
-    except ValueError as problem:
-        found["refused"] = str(problem)
     for family in ("gpt2", "bert"):
         settings = {"logging_strategy": "steps", "logging_steps": 1, "ddp_backend": "gloo"}
         settings["per_device_eval_batch_size"] = 6  # so that accelerate repeats no rows
@@ -765,8 +677,6 @@ def work(folder: Path) -> None:
     trainer = Watched(model=build("gpt2"), args=stream_arguments(folder / "stream", 2), train_dataset=packed)
     trainer.train()
     found["stream"] = [fed["input_ids"] for fed in trainer.fed], trainer.model.state_dict()
-    trainer = run(Streamed, folder / "budget", data=rows().to_iterable_dataset(), max_steps=14, ddp_backend="gloo")
-    found["budget"] = trainer.documents()
     steps = len(plan_batches(LENGTHS, 64, world_size=2)) // 2
     stop = steps + steps // 2
     saved = {"num_train_epochs": 2, "ddp_backend": "gloo"}
@@ -779,6 +689,7 @@ def work(folder: Path) -> None:
     checkpoint = folder / "stopped" / "checkpoint-11"
     resumed = run(Streamed, folder / "stopped", data=data, resume=checkpoint, **stream)
     found["whole stream"], found["resumed stream"] = whole.documents(), resumed.documents()
+    rank = trainer.args.process_index
     try:  # the last run, because it ends in the middle
         run(Streamed, folder / "other", data=data.shuffle(seed=rank), **stream)
     except ValueError as problem:
@@ -794,24 +705,6 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     with two_processes(folder, "test_sampling_trainer", "work", folder):
         pass
     return [torch.load(folder / f"rank {rank}.pt", weights_only=False) for rank in range(2)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("epoch", [0, 1])
-@pytest.mark.parametrize("even", [True, False])
-def test_two_processes_of_accelerate_see_each_document_exactly_once(ranks: Any, even: bool, epoch: int) -> None:
-    one, two = (rank[f"loader, even {even}, epoch {epoch}"] for rank in ranks)
-    assert len(one) == len(two)
-    assert flat(one + two) == list(range(COUNT))
-    plan = plan_batches(LENGTHS, 64, seed=4, epoch=epoch, world_size=2)
-    assert [one, two] == [[batch.tolist() for batch in plan.for_rank(rank)] for rank in range(2)]
-
-
-@pytest.mark.slow
-def test_the_plan_of_one_rank_is_refused_in_two_processes(ranks: Any) -> None:
-    for number, rank in enumerate(ranks):
-        assert "needs those of all ranks" in rank["refused"]
-        assert f"rank {number} alone, on 2 processes" in rank["refused"]
 
 
 @pytest.mark.slow
@@ -843,15 +736,6 @@ def test_two_processes_share_the_packed_rows_of_a_stream(ranks: Any) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_share_every_row_of_a_stream_with_a_budget(ranks: Any) -> None:
-    one, two = (rank["budget"] for rank in ranks)
-    assert len(one) == len(two) == 14
-    both = [[*a, *b] for a, b in zip(one, two, strict=True)]
-    steps = next(end for end in range(1, 14) if sum(map(len, both[:end])) == COUNT)
-    assert flat(both[:steps]) == flat(both[steps : 2 * steps]) == [*range(COUNT)]
-
-
-@pytest.mark.slow
 def test_a_run_of_two_processes_resumes_with_the_documents_that_are_left(ranks: Any) -> None:
     stop, steps = ranks[0]["stop"], len(ranks[0]["whole"]) // 2
     assert steps < stop < 2 * steps
@@ -863,7 +747,10 @@ def test_a_run_of_two_processes_resumes_with_the_documents_that_are_left(ranks: 
 
 
 @pytest.mark.slow
-def test_a_stream_of_two_processes_resumes_in_its_second_pass_with_the_rows_that_are_left(ranks: Any) -> None:
+def test_two_processes_share_a_stream_and_resume_in_its_second_pass_with_the_rows_that_are_left(ranks: Any) -> None:
+    both = [[*one, *two] for one, two in zip(*(rank["whole stream"] for rank in ranks), strict=True)]
+    steps = next(end for end in range(1, 11) if sum(map(len, both[:end])) == COUNT)
+    assert flat(both[:steps]) == [*range(COUNT)]
     for rank in ranks:
         assert len(rank["whole stream"]) == 14
         assert rank["resumed stream"] == rank["whole stream"][11:]

@@ -11,6 +11,7 @@ import pytest
 import torch
 import trainer_runs
 import transformers
+from small_models import of_class
 from test_sampling_trainer import Budgeted, Watched
 from test_sampling_trainer import run as train
 from two_processes import skip_without_gloo, two_processes
@@ -91,8 +92,7 @@ def test_evaluations_take_no_time_from_the_tokens_per_second(tmp_path: Path) -> 
 @pytest.mark.parametrize("padded", ["left", "right", "right, by transformers"])
 def test_the_share_of_labels_is_the_same_on_both_sides(tmp_path: Path, word_level: Any, padded: str) -> None:
     """A causal model reads all labels but those of first tokens."""
-    small = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=len(word_level), **small))
+    model = of_class("GPT2LMHeadModel", vocab_size=len(word_level))
     documents = [[5 + number % 7] * (2 + number % 5) for number in range(24)]
     word_level.padding_side = padded.partition(",")[0]
     collate: Any = DataCollatorWithPositionalEncoding(word_level, model=model, labels="causal_lm")
@@ -114,8 +114,7 @@ def test_padding_of_packed_rows_is_all_but_the_documents(
     """Also if the padding token ends the documents too."""
     documents = [[5 + number % 7] * (3 + number % 5) + [byte_bpe.eos_token_id] for number in range(24)]
     data = datasets.Dataset.from_dict({"input_ids": documents})
-    small = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 256}
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=len(byte_bpe), **small))
+    model = of_class("GPT2LMHeadModel", vocab_size=len(byte_bpe))
     collate = DataCollatorWithPositionalEncoding(
         byte_bpe, model=model, labels="causal_lm", pad_token=pad_token, **packing
     )
@@ -129,9 +128,7 @@ def test_padding_of_packed_rows_is_all_but_the_documents(
 
 
 def test_without_a_label_for_each_token_no_share_is_trained(tmp_path: Path, wordpiece: Any) -> None:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = transformers.BertConfig(vocab_size=len(wordpiece), **sizes)
-    model = transformers.BertForSequenceClassification(config)
+    model = of_class("BertForSequenceClassification")
     data = datasets.Dataset.from_dict({"input_ids": [[2, 7, 3], [2, 3]] * 8, "label": [0, 1] * 8})
     collate = DataCollatorWithPositionalEncoding(wordpiece, model=model)
     first = lines(run(Logged, tmp_path, data, collate, model=model))[0]

@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from installed import GROUPED, before
+from small_models import of_class
 from torch import nn
 from trainer_runs import QUIET, arguments
 from transformers import Trainer
@@ -114,9 +115,7 @@ def _predict(collate: Any, rows: Any, folder: Path, **settings: Any) -> Any:
 
 
 def _bert() -> Any:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    return transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=1200, **sizes))
+    return of_class("BertForSequenceClassification")
 
 
 @pytest.mark.parametrize("fitted", [True, False])
@@ -180,17 +179,16 @@ def test_rows_that_are_left_out_are_named_because_predictions_have_none_of_them(
         assert len(trainer.predict(rows).predictions) == 4
 
 
-def _gpt2(kind: str) -> Any:
+def _gpt2() -> Any:
     """A GPT-2 whose configuration names no padding token, and other bos and eos tokens than the tokenizer."""
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 1200, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
-    return getattr(transformers, kind)(transformers.GPT2Config(**sizes, bos_token_id=7, eos_token_id=7))
+    ids = {"pad_token_id": None, "bos_token_id": 7, "eos_token_id": 7}
+    return of_class("GPT2ForSequenceClassification", max_position_embeddings=64, **ids)
 
 
 @pytest.mark.parametrize("pad_token", ["eos", None])
 def test_a_gpt2_without_padding_token_trains_as_with_the_stock_line(byte_bpe, tmp_path: Path, pad_token) -> None:
     """Trainer copies the special tokens of the collator's tokenizer to the model, which needs a padding token."""
-    models, trainers = [_gpt2("GPT2ForSequenceClassification") for _ in range(2)], []
+    models, trainers = [_gpt2() for _ in range(2)], []
     if pad_token is None:
         byte_bpe.pad_token = byte_bpe.eos_token
     collate = C(byte_bpe, pad_token=pad_token, model=models[0])
@@ -223,7 +221,7 @@ def test_a_gpt2_without_padding_token_trains_as_with_the_stock_line(byte_bpe, tm
 @pytest.mark.parametrize("pad_token_id", [None, 3])
 def test_a_collator_as_processing_class_is_saved_and_aligns_no_ids(wordpiece, tmp_path: Path, pad_token_id) -> None:
     """The checkpoint has an equal collator, and the configuration of the model the ids that it had before."""
-    model = _gpt2("GPT2ForSequenceClassification")
+    model = _gpt2()
     model.config.pad_token_id = pad_token_id
     collate = C(wordpiece, model=model)
     given = _arguments(tmp_path, save_strategy="steps", save_steps=1, max_steps=1)

@@ -9,11 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -23,15 +21,7 @@ import torch
 import transformers
 
 from . import corpora, encoder, encoding, masks, once, plans, rows, text
-from .measuring import Case, draw, markdown, recorded, replace_tables, take_turns
-
-
-def imports(rounds: int) -> Iterator[Case]:
-    """Compare imports in new processes. Names load on first use, so one import asks for all of them."""
-    lines = ("import torch", "import hf_posenc", "from hf_posenc import *")
-    runs = {f"`{line}`": lambda line=line: subprocess.run([sys.executable, "-c", line], check=True) for line in lines}
-    yield Case("import", take_turns(runs, rounds), {f"`{line}`": 1 / 1.2 for line in lines[1:]})
-
+from .measuring import Case, draw, markdown, recorded, replace_tables
 
 STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Text": text.run,  # first, because it forks
@@ -45,14 +35,10 @@ STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Once": once.run,
     "Plans": plans.run,
     "Encoder": encoder.run,
-    "Imports": imports,
 }
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "benchmarks.md"
-# Stages, comparisons and contenders that are printed, and not written into the page.
-PRINTED = ("Imports",)
-LEFT_OUT = re.compile(
-    "first pass|all threads|float16|^`out=`|^compiled|^peak memory|^modules|marian|musicgen|in reverse order"
-)
+# Comparisons that are printed, and not written into the page's tables.
+LEFT_OUT = re.compile("first pass|all threads|float16|^`out=`|^compiled")
 # The bars of the picture: label, peer, comparison, contender.
 BARS = (
     ("BERT: texts to a batch", "tokenizer(...)", "BERT, later passes", "hf_posenc"),
@@ -66,16 +52,8 @@ BARS = (
 
 
 def for_page(found: Mapping[str, Sequence[Case]]) -> dict[str, list[Case]]:
-    """Return the stages, comparisons and contenders that the page shows."""
-    return {
-        name: [
-            replace(case, values={one: some for one, some in case.values.items() if not LEFT_OUT.search(one)})
-            for case in cases
-            if not LEFT_OUT.search(case.name)
-        ]
-        for name, cases in found.items()
-        if name not in PRINTED
-    }
+    """Return the comparisons that the page shows."""
+    return {name: [case for case in cases if not LEFT_OUT.search(case.name)] for name, cases in found.items()}
 
 
 def main() -> None:
@@ -108,8 +86,7 @@ def main() -> None:
     found: dict[str, list[Case]] = {}
     for name in (name for key, name in names.items() if key in chosen):
         found[name] = list(STAGES[name](1 if given.quick else given.rounds))
-        print(f"\n## {name}\n\n{markdown(found[name])}")
-        print(*(line for case in found[name] for line in case.verdicts()), sep="\n", flush=True)
+        print(f"\n## {name}\n\n{markdown(found[name])}", flush=True)
     print("On a GPU: not measured.")
     if given.markdown:
         page = given.markdown.read_text(encoding="utf-8")

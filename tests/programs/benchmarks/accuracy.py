@@ -1,4 +1,4 @@
-"""Errors of float32 position tables, ours and peers': `python -m tests.programs.benchmarks.accuracy [--markdown]`.
+"""Errors of float32 position tables, ours and peers': `python -m tests.programs.benchmarks.accuracy`.
 
 The reference is the formula in float64 with frequencies of 50 digits, which errs by 3e-10 at most up to position
 1,000,000; `check_reference` compares it with mpmath. Rows in bfloat16 and times are those of tables of 8,192 rows.
@@ -18,8 +18,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import mpmath
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from hf_posenc import SinusoidalPositionalEncoding, sinusoidal_encoding
 from hf_posenc.positions import CONVENTIONS, clear_cache
@@ -162,15 +160,8 @@ def of_peer(peer: Peer, rounds: int) -> Accuracy:
     return Accuracy(name, peer.convention, tuple(errors), len(torch.unique(halved, dim=0)), seconds)
 
 
-def markdown(lines: list[Accuracy]) -> str:
-    """Return the table as docs/conventions.md shows it."""
-    rows = [HEADER, ("---",) * len(HEADER), *(line.cells() for line in lines)]
-    return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.programs.benchmarks.accuracy")
-    parser.add_argument("--markdown", action="store_true", help="as docs/conventions.md shows it")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     worst = check_reference()
@@ -178,13 +169,8 @@ def main() -> None:
         raise SystemExit(f"the reference itself errs by {worst:.1e}")
     peers, missing = installed()
     lines = [ours(given.rounds), *(of_peer(peer, given.rounds) for peer in peers)]
-    if given.markdown:
-        print(markdown(lines))
-    else:
-        table = Table(*HEADER, title=f"Largest error of a float32 table of width {WIDTH}")
-        for line in lines:
-            table.add_row(*line.cells())
-        Console().print(table)
+    rows = [HEADER, ("---",) * len(HEADER), *(line.cells() for line in lines)]
+    print(*(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows), sep="\n")
     print(f"\nnot installed: {', '.join(missing) or 'none'}; the reference errs by {worst:.0e}")
 
 

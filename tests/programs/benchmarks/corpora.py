@@ -1,4 +1,4 @@
-"""Compare `corpus.encode` with `map` of `datasets`: `python -m tests.programs.benchmarks.corpora`.
+"""Compare `corpus.encode` with `map` of `datasets`.
 
 Each way reads a file of JSON lines or of text lines, tokenizes it with BERT's tokenizer in two processes, and writes
 Parquet. It runs in a new process, and the time of imports does not count. A cold run finds an empty cache of
@@ -7,7 +7,6 @@ Parquet. It runs in a new process, and the time of imports does not count. A col
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import json
@@ -27,7 +26,7 @@ import pyarrow.dataset
 
 from hf_posenc import DataCollatorWithPositionalEncoding, corpus
 
-from .measuring import Case, bert, cpu_milliseconds, docstrings, markdown, must_equal
+from .measuring import Case, bert, cpu_milliseconds, docstrings, must_equal
 
 WORKERS, LIMIT = 2, 512  # processes, tokens of a row
 BUILDERS = {".jsonl": "json", ".txt": "text"}
@@ -71,9 +70,9 @@ def measured(way: Callable[[Path, Path], None], file: Path, output: Path) -> tup
     return cpu, 1e3 * (time.perf_counter() - began)
 
 
-def written(folder: Path, megabytes: float) -> Iterator[Path]:
-    """Write docstrings, repeated and each with a number before it, as JSON lines and as text lines."""
-    texts, size = itertools.cycle(" ".join(text.split()) for text in docstrings()), int(megabytes * 1e6)
+def written(folder: Path) -> Iterator[Path]:
+    """Write 60 MB of docstrings, repeated and each with a number before it, as JSON lines and as text lines."""
+    texts, size = itertools.cycle(" ".join(text.split()) for text in docstrings()), 60_000_000
     with (
         (folder / "corpus.jsonl").open("w", encoding="utf-8") as rows,
         (folder / "corpus.txt").open("w", encoding="utf-8") as lines,
@@ -86,11 +85,11 @@ def written(folder: Path, megabytes: float) -> Iterator[Path]:
     yield from (folder / "corpus.jsonl", folder / "corpus.txt")
 
 
-def compare(megabytes: float, rounds: int) -> Iterator[Case]:
+def run(rounds: int) -> Iterator[Case]:
     """Measure each way on both files."""
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="hf_posenc_corpora_") as name:
-        for file in written(Path(name), megabytes):
+        for file in written(Path(name)):
             found: dict[str, dict[str, list[float]]] = {}
             for _ in range(rounds):
                 outputs = []
@@ -114,24 +113,3 @@ def compare(megabytes: float, rounds: int) -> Iterator[Case]:
                 for output in outputs:
                     shutil.rmtree(output)
             yield from (Case(case, values) for case, values in found.items())
-
-
-def run(rounds: int) -> Iterator[Case]:
-    """Compare the ways on 60 MB, for docs/benchmarks.md."""
-    yield from compare(60, rounds)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.programs.benchmarks.corpora",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--megabytes", type=float, default=100, help="size of the text (default: 100)")
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
-    print(markdown(list(compare(given.megabytes, given.rounds))))
-
-
-if __name__ == "__main__":
-    main()

@@ -101,14 +101,6 @@ def by_four(batches: Plan) -> Plan:
     return [list(itertools.chain(*batches[begin : begin + 4])) for begin in range(0, len(batches), 4)]
 
 
-def four_similar(lengths: Lengths, budget: int, seed: int) -> Plan:
-    """Return steps of four batches of similar lengths, in random order."""
-    batches = planned(lengths, budget // 4, seed, world_size=4)
-    steps = by_four(sorted(batches, key=lambda batch: int(lengths[batch].max())))
-    np.random.default_rng(seed).shuffle(steps)
-    return steps
-
-
 def packed(lengths: Lengths, budget: int, seed: int | None) -> Plan:
     plan: PackingPlan = pack(lengths, budget, seed=seed)
     return [row.tolist() for row in plan]
@@ -120,14 +112,9 @@ PLANS: dict[str, Callable[[Lengths, int, int], Plan]] = {
     "`plan_batches`, four batches a step": lambda lengths, budget, seed: by_four(
         planned(lengths, budget // 4, seed, world_size=4)
     ),
-    "four batches of similar lengths a step": four_similar,
-    "`pack`": packed,
     "`pack(seed=None)`": lambda lengths, budget, seed: packed(lengths, budget, None),
     "`pack`, four rows a step": lambda lengths, budget, seed: by_four(packed(lengths, budget // 4, seed)),
     "random documents, as many in each step": of_rows,
-    "`plan_batches`, `window=` 1/16 of the documents": lambda lengths, budget, seed: planned(
-        lengths, budget, seed, window=-(-len(lengths) // 16)
-    ),
     "`group_by_length` of Trainer": grouped,
 }
 

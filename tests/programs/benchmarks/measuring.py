@@ -15,11 +15,10 @@ import os
 import re
 import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +37,11 @@ class Case:
     Args:
         name: the first column of its table.
         values: one number per round for each contender; contenders took turns, so numbers of a round belong together.
-        goals: the smallest ratio that a contender should reach.
         unit: the unit of the numbers.
     """
 
     name: str
     values: dict[str, list[float]]
-    goals: Mapping[str, float] = field(default_factory=dict)
     unit: str = "ms"
 
     def ratio(self, contender: str) -> tuple[float, float, float]:
@@ -61,14 +58,6 @@ class Case:
             ratio = f"{median} ({least} to {largest})" if number else "1"
             rows.append(("" if number else self.name, name, f"{short(statistics.median(values))} {self.unit}", ratio))
         return rows
-
-    def verdicts(self) -> list[str]:
-        """Return a line for each goal."""
-        found = ((name, self.ratio(name)[0], goal) for name, goal in self.goals.items())
-        return [
-            f"{self.name}, {name}: {short(ratio)}, goal {short(goal)}: {'reached' if ratio >= goal else 'NOT REACHED'}"
-            for name, ratio, goal in found
-        ]
 
 
 def short(number: float) -> str:
@@ -119,17 +108,6 @@ def default_threads() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-
-@contextlib.contextmanager
-def busy_core() -> Iterator[None]:
-    """Run a process beside this one that keeps one core busy."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def _cpu_seconds() -> float:

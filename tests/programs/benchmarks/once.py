@@ -1,4 +1,4 @@
-"""Steps of training with `compute_once` beside stock: `python -m tests.programs.benchmarks.once` prints a table.
+"""Steps of training with `compute_once` beside stock.
 
 Small models of four layers, 256 wide, on one core: preference pairs, groups of eight answers, rows of 8 to 384 tokens,
 one flat row, and training steps of TRL's DPO if TRL is installed. Losses and gradients are compared first.
@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
-
-os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import torch
@@ -24,7 +20,7 @@ from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadMode
 
 from hf_posenc import compute_once
 
-from .measuring import Case, markdown, must_equal, take_turns
+from .measuring import Case, must_equal, take_turns
 
 IDS = 1000
 SIZES = {"vocab_size": IDS, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
@@ -144,17 +140,3 @@ def dpo(*, replaced: bool) -> Callable[[], Any]:
             processing_class=tokenizer,
         )
     return trainer.train
-
-
-def main() -> None:
-    """Print the table."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    transformers.logging.set_verbosity_error()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    print(markdown(list(run(5))))
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -29,7 +29,6 @@ class Peer:
             was moved to `dtype`: of a table that is kept these are the float32 ones rounded, else what its buffers
             still give.
         adds: (length, width) to what its users call on `x (B, T, D)`; `None` where there is nothing of its own.
-        scale: what `x` is multiplied by in there.
         slow: whether it computes in Python, number by number.
     """
 
@@ -38,7 +37,6 @@ class Peer:
     convention: str
     rows: Rows
     adds: Callable[[int, int], Add] | None = None
-    scale: Literal["sqrt_d"] | None = None
     slow: bool = False
 
     @property
@@ -70,8 +68,6 @@ def _pe(module: Callable[[int, int], Any]) -> Rows:
     return kept(table)
 
 
-_INTERLEAVED, _HALVES = theirs.onmt("SinusoidalInterleaved"), theirs.onmt("SinusoidalConcat")
-
 PEERS = (
     Peer("Annotated Transformer, PyTorch's tutorial", "", "vaswani", kept(theirs.annotated), added(theirs.annotated)),
     Peer("M2M100, NLLB, XGLM, …", "transformers", "m2m100", kept(theirs.m2m100), theirs.m2m100_adds),
@@ -97,16 +93,16 @@ PEERS = (
         theirs.positional_encodings_rows,
         theirs.positional_encodings_adds,
     ),
-    Peer("SinePositionEncoding", "keras-hub", "vaswani", theirs.keras_rows, plus(theirs.keras)),
-    Peer("PositionalEncoding", "torch-geometric", "tensor2tensor", theirs.geometric_rows, theirs.geometric_adds),
+    Peer("SinePositionEncoding", "keras-hub", "vaswani", theirs.keras_rows),
+    Peer("PositionalEncoding", "torch-geometric", "tensor2tensor", theirs.geometric_rows),
     Peer("build_sincos2d_pos_embed, one axis", "timm", "marian", kept(theirs.timm)),
-    Peer("PositionalEncoding", "espnet", "vaswani", _pe(theirs.espnet), theirs.espnet, scale="sqrt_d"),
-    Peer("interleaved", "OpenNMT-py", "vaswani", _pe(_INTERLEAVED), _INTERLEAVED, scale="sqrt_d"),
-    Peer("halves", "OpenNMT-py", "tensor2tensor", _pe(_HALVES), _HALVES, scale="sqrt_d"),
-    Peer("PositionalEncoding", "speechbrain", "vaswani", _pe(theirs.speechbrain), plus(theirs.speechbrain)),
+    Peer("PositionalEncoding", "espnet", "vaswani", _pe(theirs.espnet)),
+    Peer("interleaved", "OpenNMT-py", "vaswani", _pe(theirs.onmt("SinusoidalInterleaved"))),
+    Peer("halves", "OpenNMT-py", "tensor2tensor", _pe(theirs.onmt("SinusoidalConcat"))),
+    Peer("PositionalEncoding", "speechbrain", "vaswani", _pe(theirs.speechbrain)),
     Peer("FixedPositionalEncoding", "nemo_toolkit", "vaswani", kept(theirs.nemo)),
     Peer("get_positional_encoding", "labml-nn", "vaswani", kept(theirs.labml)),
-    Peer("PositionalEmbedding", "pytorch-forecasting", "vaswani", _pe(theirs.forecasting), plus(theirs.forecasting)),
+    Peer("PositionalEmbedding", "pytorch-forecasting", "vaswani", _pe(theirs.forecasting)),
     Peer("SinusoidalPositionalEmbedding", "gluonts", "marian", kept(theirs.gluonts), slow=True),
     Peer("SinusoidalPositionalEmbedding", "curated-transformers", "vaswani", kept(theirs.curated)),
 )

@@ -22,7 +22,7 @@ The protocol, written before the first run:
   each with the better rate of `RATES` and three seeds: 15 runs of two to three minutes.
 
 452 runs, about two hours of CPU time. Finished ones are kept as JSON lines in tests/data/recipes.jsonl, or
-`--results FILE`: a call trains what is missing. Two calls with `--part 0/2` and `--part 1/2` share the work. `--write`
+`--results FILE`: a call trains what is missing. `--write`
 replaces the table of docs/models.md, its picture of the scores during training, and the sentence of README.md.
 """
 
@@ -357,7 +357,6 @@ def summary(results: Results) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines of finished runs")
-    parser.add_argument("--part", default="0/1", help="K/N: every Nth cell, from the Kth")
     parser.add_argument("--text", action="store_true", help="train on docstrings instead, and print that table")
     parser.add_argument("--write", action="store_true", help="replace docs/models.md's table and README's sentence")
     arguments = parser.parse_args()
@@ -372,8 +371,7 @@ def main() -> None:
             with arguments.results.open("a") as file:
                 file.write(json.dumps([*run, results[run]]) + "\n")
 
-    part, parts = map(int, arguments.part.split("/"))
-    for cell in [TEXT] if arguments.text else CELLS[part::parts]:
+    for cell in [TEXT] if arguments.text else CELLS:
         for arm, rate in itertools.product(("none", "stock", "default"), RATES):
             train((*cell, arm, rate, STEPS, CHOOSING_SEED))
         if cell == TEXT:
@@ -384,8 +382,6 @@ def main() -> None:
             train((*cell, arm, chosen_rate(results, cell, arm), STEPS, seed))
         if cell[0] == "bert":
             train((*cell, "paper", chosen_rate(results, cell, "default"), STEPS, 0))
-    if parts > 1:
-        return
     if arguments.text:
         print(text_table(results), end="")
         return

@@ -16,7 +16,6 @@ from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, s
 from .measuring import (
     Case,
     bert,
-    busy_core,
     default_threads,
     docstrings,
     each,
@@ -47,10 +46,10 @@ def from_rows(rounds: int) -> Iterator[Case]:
     columns = drawn(BATCH * BATCHES)
     padding, collate = transformers.DataCollatorWithPadding(bert()), DataCollatorWithPositionalEncoding(bert())
     ids_and_mask = ("input_ids", "attention_mask")
-    for kind, names, goal in (
-        ("NumPy rows of ids", ids_and_mask[:1], 60),
-        ("NumPy rows of ids and masks", ids_and_mask, None),
-        ("lists of ids", ids_and_mask[:1], 20),
+    for kind, names in (
+        ("NumPy rows of ids", ids_and_mask[:1]),
+        ("NumPy rows of ids and masks", ids_and_mask),
+        ("lists of ids", ids_and_mask[:1]),
     ):
         rows = [
             {name: row.tolist() if "lists" in kind else row for name, row in zip(names, values, strict=True)}
@@ -62,7 +61,7 @@ def from_rows(rounds: int) -> Iterator[Case]:
             for name in theirs:
                 must_equal(name, ours[name], theirs[name])
         values = take_turns({STOCK: each(padding, batches), "hf_posenc": each(collate, batches)}, rounds)
-        yield Case(kind, values, {"hf_posenc": goal} if goal else {})
+        yield Case(kind, values)
 
 
 def from_data_set(rounds: int) -> Iterator[Case]:
@@ -89,14 +88,13 @@ def from_data_set(rounds: int) -> Iterator[Case]:
                     must_equal(name, ours[0][name], theirs[name])
                     must_equal(f"{name}, with_arrow_batches", ours[1][name], theirs[name])
             values = take_turns({name: each(run, batches) for name, run in runs.items()}, rounds)
-            yield Case(f"data set with {', '.join(names)}", values, {"hf_posenc, `with_arrow_batches`": 30})
+            yield Case(f"data set with {', '.join(names)}", values)
 
 
 def embeddings(rounds: int) -> Iterator[Case]:
     """Compare texts, then ids, to embeddings with positions, 768 wide, 64 texts at a time.
 
-    First the CPU time of one core; then the time on the wall with the default threads of torch and tokenizers, alone
-    and beside a process that keeps one core busy.
+    First the CPU time of one core; then the time on the wall with the default threads of torch and tokenizers.
     """
     texts = docstrings()
     np.random.default_rng(0).shuffle(texts)
@@ -123,18 +121,13 @@ def embeddings(rounds: int) -> Iterator[Case]:
         for batch in (texts, ids):
             for embed in (collate.embed, again):
                 must_equal("embed", embed(batch)["inputs_embeds"][keep], expected[keep])
-    goals = {"`collate.embed(...)`": 2, "`collate.embed(..., out=)`": 4}
-    ours = dict(zip(goals, (collate.embed, again), strict=True))
+    ours = {"`collate.embed(...)`": collate.embed, "`collate.embed(..., out=)`": again}
     from_texts = {"`tokenizer(...)`, table * √d + encoding": lambda batch: plain(call(batch)), **ours}
     from_texts = {name: each(function, batches) for name, function in from_texts.items()}
-    yield Case("texts to embeddings", take_turns(from_texts, rounds), goals)
+    yield Case("texts to embeddings", take_turns(from_texts, rounds))
     from_ids = {"table * √d + encoding": plain, **ours}
     from_ids = {name: each(function, made) for name, function in from_ids.items()}
     yield Case("ids to embeddings", take_turns(from_ids, rounds))
     with default_threads():
-        goals = dict.fromkeys(ours, 1)
         for name, runs in (("texts", from_texts), ("ids", from_ids)):
-            yield Case(f"{name}, all threads", take_turns(runs, rounds, measure=wall_milliseconds), goals)
-            with busy_core():
-                values = take_turns(runs, rounds, measure=wall_milliseconds)
-            yield Case(f"{name}, all threads, a core busy", values, goals)
+            yield Case(f"{name}, all threads", take_turns(runs, rounds, measure=wall_milliseconds))

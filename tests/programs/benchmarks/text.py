@@ -125,7 +125,7 @@ def in_child(run: Callable[[], Any]) -> Any:
     return result
 
 
-def passes(name: str, tokenizer: Any, library: str, texts: list[str], rounds: int, goal: float) -> Iterator[Case]:
+def passes(name: str, tokenizer: Any, library: str, texts: list[str], rounds: int) -> Iterator[Case]:
     """Compare all contenders on one tokenizer, after their outputs."""
     batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
     slices = [batches[start : start + PASS] for start in range(0, len(batches), PASS)]
@@ -157,7 +157,7 @@ def passes(name: str, tokenizer: Any, library: str, texts: list[str], rounds: in
             values[one].append(in_child(lambda load=load: timed(load)))
     yield Case(f"{name}, first pass", {one: [found[0] for found in some] for one, some in values.items()})
     later = {one: [value for found in some for value in found[1:]] for one, some in values.items()}
-    yield Case(f"{name}, later passes", later, {"hf_posenc": goal})
+    yield Case(f"{name}, later passes", later)
 
 
 def run(rounds: int) -> Iterator[Case]:
@@ -168,7 +168,7 @@ def run(rounds: int) -> Iterator[Case]:
     byte_bpe = train_bpe(seen, IDS, model_max_length=LIMIT)
     gc.collect()
     gc.freeze()  # forked processes then share the pages of all objects
-    yield from passes("BERT", bert(), "nanotoken", new, rounds, 60)
-    yield from passes("byte-level BPE", byte_bpe, "gigatoken", new, rounds, 40)
-    yield from passes("SentencePiece-BPE", sentencepiece_bpe(seen), "gigatoken", new, rounds, 10)
+    yield from passes("BERT", bert(), "nanotoken", new, rounds)
+    yield from passes("byte-level BPE", byte_bpe, "gigatoken", new, rounds)
+    yield from passes("SentencePiece-BPE", sentencepiece_bpe(seen), "gigatoken", new, rounds)
     gc.unfreeze()

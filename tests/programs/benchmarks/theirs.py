@@ -94,11 +94,8 @@ def annotated(length: int, width: int) -> torch.Tensor:
 # ------------------------------------------------------------------------------------------------------- transformers
 
 
-def marian(length: int, width: int) -> torch.Tensor:
-    table: torch.Tensor = of_transformers("marian", "MarianSinusoidalPositionalEmbedding")(
-        length, width
-    ).create_weight()
-    return table
+def marian(length: int, width: int) -> Any:
+    return of_transformers("marian", "MarianSinusoidalPositionalEmbedding")(length, width).create_weight()
 
 
 def distilbert(length: int, width: int) -> torch.Tensor:
@@ -107,9 +104,8 @@ def distilbert(length: int, width: int) -> torch.Tensor:
     return out
 
 
-def m2m100(length: int, width: int) -> torch.Tensor:
-    table: torch.Tensor = of_transformers("m2m_100", "M2M100SinusoidalPositionalEmbedding").get_embedding(length, width)
-    return table
+def m2m100(length: int, width: int) -> Any:
+    return of_transformers("m2m_100", "M2M100SinusoidalPositionalEmbedding").get_embedding(length, width)
 
 
 def m2m100_adds(length: int, width: int) -> Add:
@@ -119,28 +115,24 @@ def m2m100_adds(length: int, width: int) -> Add:
     return lambda x: x + embed(ids[: x.size(0), : x.size(1)])
 
 
-def whisper(length: int, width: int) -> torch.Tensor:
-    table: torch.Tensor = of_transformers("whisper", "sinusoids")(length, width)
-    return table
+def whisper(length: int, width: int) -> Any:
+    return of_transformers("whisper", "sinusoids")(length, width)
 
 
-def musicgen(length: int, width: int) -> torch.Tensor:
-    table: torch.Tensor = of_transformers("musicgen", "MusicgenSinusoidalPositionalEmbedding")(length, width).weights
-    return table
+def musicgen(length: int, width: int) -> Any:
+    return of_transformers("musicgen", "MusicgenSinusoidalPositionalEmbedding")(length, width).weights
 
 
-def ctrl(length: int, width: int) -> torch.Tensor:
-    table: torch.Tensor = of_transformers("ctrl", "positional_encoding")(length, width, torch.float32)
-    return table
+def ctrl(length: int, width: int) -> Any:
+    return of_transformers("ctrl", "positional_encoding")(length, width, torch.float32)
 
 
 def pegasus_x(length: int, width: int) -> Any:
     return of_transformers("pegasus_x", "PegasusXSinusoidalPositionalEmbedding")(width)
 
 
-def pegasus_x_rows(length: int, width: int, dtype: torch.dtype) -> torch.Tensor:
-    rows: torch.Tensor = pegasus_x(length, width)(torch.empty(1, length, width, dtype=dtype))[0]
-    return rows
+def pegasus_x_rows(length: int, width: int, dtype: torch.dtype) -> Any:
+    return pegasus_x(length, width)(torch.empty(1, length, width, dtype=dtype))[0]
 
 
 # ------------------------------------------------------------------------------------- others that the test extra has
@@ -166,9 +158,8 @@ def x_transformers(length: int, width: int) -> Any:
     return embed.requires_grad_(False)
 
 
-def x_transformers_rows(length: int, width: int, dtype: torch.dtype) -> torch.Tensor:
-    rows: torch.Tensor = x_transformers(length, width).to(dtype)(torch.empty(1, length, 1))
-    return rows.to(dtype)
+def x_transformers_rows(length: int, width: int, dtype: torch.dtype) -> Any:
+    return x_transformers(length, width).to(dtype)(torch.empty(1, length, 1)).to(dtype)
 
 
 def positional_encodings(length: int, width: int) -> Any:
@@ -179,40 +170,28 @@ def positional_encodings_adds(length: int, width: int) -> Any:
     return of("positional_encodings.torch_encodings", "Summer")(positional_encodings(length, width))
 
 
-def positional_encodings_rows(length: int, width: int, dtype: torch.dtype) -> torch.Tensor:
-    rows: torch.Tensor = positional_encodings(length, width).to(dtype)(torch.empty(1, length, width, dtype=dtype))[0]
-    return rows
+def positional_encodings_rows(length: int, width: int, dtype: torch.dtype) -> Any:
+    return positional_encodings(length, width).to(dtype)(torch.empty(1, length, width, dtype=dtype))[0]
 
 
 # ---------------------------------------------------------------------------------------- others, where they are there
 
 
-def geometric_rows(length: int, width: int, dtype: torch.dtype) -> torch.Tensor:
+def geometric_rows(length: int, width: int, dtype: torch.dtype) -> Any:
     module = of("torch_geometric.nn.encoding", "PositionalEncoding")(width).to(dtype)
-    rows: torch.Tensor = module(torch.arange(length, dtype=dtype))
-    return rows
+    return module(torch.arange(length, dtype=dtype))
 
 
-def geometric_adds(length: int, width: int) -> Add:
-    module = of("torch_geometric.nn.encoding", "PositionalEncoding")(width)
-    return lambda x: x + module(torch.arange(x.size(1), dtype=x.dtype))
+def keras_rows(length: int, width: int, dtype: torch.dtype) -> Any:
+    module = of("keras_hub.layers", "SinePositionEncoding")(dtype=str(dtype).removeprefix("torch."))
+    return module(torch.empty(1, length, width, dtype=dtype))[0]
 
 
-def keras(length: int, width: int, dtype: torch.dtype = torch.float32) -> Any:
-    return of("keras_hub.layers", "SinePositionEncoding")(dtype=str(dtype).removeprefix("torch."))
-
-
-def keras_rows(length: int, width: int, dtype: torch.dtype) -> torch.Tensor:
-    rows: torch.Tensor = keras(length, width, dtype)(torch.empty(1, length, width, dtype=dtype))[0]
-    return rows
-
-
-def timm(length: int, width: int) -> torch.Tensor:
+def timm(length: int, width: int) -> Any:
     # Positions down one column of an image: the first half of the width is theirs.
     names = ("freq_bands", "build_sincos2d_pos_embed")
     make = alone("timm", "layers/pos_embed_sincos.py", *names, ndgrid=lambda grid: torch.meshgrid(*grid, indexing="ij"))
-    table: torch.Tensor = make([length, 1], 2 * width, interleave_sin_cos=True)
-    return table[:, :width]
+    return make([length, 1], 2 * width, interleave_sin_cos=True)[:, :width]
 
 
 def espnet(length: int, width: int) -> Any:
@@ -228,10 +207,9 @@ def speechbrain(length: int, width: int) -> Any:
     return alone("speechbrain", "lobes/models/transformer/Transformer.py", "PositionalEncoding")(width, length)
 
 
-def labml(length: int, width: int) -> torch.Tensor:
+def labml(length: int, width: int) -> Any:
     make = alone("labml_nn", "transformers/positional_encoding.py", "get_positional_encoding")
-    table: torch.Tensor = make(width, length)
-    return table
+    return make(width, length)
 
 
 def forecasting(length: int, width: int) -> Any:
@@ -239,16 +217,14 @@ def forecasting(length: int, width: int) -> Any:
     return alone("pytorch_forecasting", path, "PositionalEmbedding")(width, length)
 
 
-def gluonts(length: int, width: int) -> torch.Tensor:
+def gluonts(length: int, width: int) -> Any:
     module = alone("gluonts", "torch/model/patch_tst/module.py", "SinusoidalPositionalEmbedding")
-    table: torch.Tensor = module(length, width).weight
-    return table
+    return module(length, width).weight
 
 
-def curated(length: int, width: int) -> torch.Tensor:
+def curated(length: int, width: int) -> Any:
     module = alone("curated_transformers", "layers/embeddings.py", "SinusoidalPositionalEmbedding")
-    table: torch.Tensor = module(width=width, max_len=length, normalize=False).pe
-    return table
+    return module(width=width, max_len=length, normalize=False).pe
 
 
 def nemo(length: int, width: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 from hypothesis import strategies as st
 
-from .kinds import MODELS, ROLES, WORDS
+from .kinds import ROLES, WORDS
 
 PIECES = [
     *WORDS,
@@ -287,17 +287,3 @@ def packed_columns(draw: st.DrawFn, lengths: list[int], first: int = 0) -> dict[
         for name in names:
             columns[name].append([pair[name == "position_ids"] for pair in made])
     return columns
-
-
-__all__ = [
-    "CONTAINERS",
-    "ID_ROWS",
-    "MODELS",
-    "SEQUENCES",
-    "hostile",
-    "options",
-    "other_columns",
-    "packed_columns",
-    "texts",
-    "words",
-]

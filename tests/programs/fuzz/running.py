@@ -55,20 +55,15 @@ class Figures:
         return "\n".join(lines)
 
 
-def run_part(
-    part: str, examples: int, first_seed: int, seconds: float | None = None, *, draws: int = CHUNK, shrinks: bool = True
-) -> Figures:
+def run_part(part: str, examples: int, first_seed: int, *, draws: int = CHUNK, shrinks: bool = True) -> Figures:
     """Run at least `examples` examples of a part, in chunks with the seeds `first_seed`, `first_seed + 1`, …
 
     A chunk is `draws` tokenizers with options, each with up to `CALLS` calls, and ends at its first failure. An example
-    is one call. At least one chunk is run; with `seconds`, no other begins after that time. `shrinks` searches the
-    smallest example that fails.
+    is one call. At least one chunk is run. `shrinks` searches the smallest example that fails.
     """
     figures, start, number = Figures(part), time.monotonic(), first_seed
     before = Counter(collating.REFUSALS)
-    while not figures.examples or (
-        figures.examples < examples and (seconds is None or time.monotonic() - start < seconds)
-    ):
+    while not figures.examples or figures.examples < examples:
         figures.examples += _run_chunk(part, draws, number, figures.failures, shrinks)
         number += 1
     figures.seconds = time.monotonic() - start
