@@ -67,7 +67,7 @@ ADVICE = {  # commands, each with its exit status and a part of its advice
     "show I --padding-side up": (2, "--padding-side left"),
     "show I --pad-token none": (2, "--pad-token '</s>'"),
     "demo a.dat --vocab-size 10": (2, "--vocab-size 8000"),
-    "plot encoding --d-model 0": (2, "--d-model 512"),
+    "plot encoding --d-model 0": (2, "--d-model 32"),
     "plot encoding --convention mine": (2, "--convention marian"),
     "plot encoding --base 1": (2, "--base 10000"),
     "plot encoding --length 0": (2, "--length 100"),
