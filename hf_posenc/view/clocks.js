@@ -130,5 +130,5 @@ function drawBase({ picture, says, strips }, { state }) {
       bar(near / 0.12, `${(100 * near).toFixed(1)} %`), bar(far(one), far(one).toFixed(2))];
   });
   strips.innerHTML = plainTable(["base", "positions of the slowest turn", "near: match falls from a position to the next by",
-    `far: the hands follow offsets 0 to ${counted(length)}`], lines, "Near and far positions by base");
+    `far: how well the hands tell positions 0 to ${counted(length)}`], lines, "Near and far positions by base");
 }
