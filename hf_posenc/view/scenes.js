@@ -238,7 +238,11 @@ function pythonOf({ state, texts }) {
   return {
     ids: [`ids = tokenizer(${quoted(texts[0] ?? "")})["input_ids"]`, `table = torch.nn.Embedding(len(tokenizer), ${d})`,
       "table(torch.tensor(ids)).shape"],
-    order: [swap, `torch.dist(${read("x")}, ${read("swapped")})  # 0: the order is lost`],
+    order: state.addPositions
+      ? ["from hf_posenc import sinusoidal_encoding; places = sinusoidal_encoding(torch.arange(4), 48)",
+        "x = torch.randn(4, 48); swapped = x[[2, 1, 0, 3]] + places; x = x + places  # dog bites man who?",
+        `torch.dist(${read("x")}, ${read("swapped")})  # above 0: the order counts`]
+      : [swap, `torch.dist(${read("x")}, ${read("swapped")})  # 0: the order is lost`],
     train: [swap, `torch.dist(${read("x")}, ${read("swapped")})  # 0, but the answer to ${question} is another`],
     clock: ["from hf_posenc import sinusoidal_encoding",
       `p, q = sinusoidal_encoding(torch.tensor([${place}, ${place + offset}]), ${d})`, "torch.dist(p, q)"],
@@ -246,7 +250,7 @@ function pythonOf({ state, texts }) {
       `turns = 2 * torch.pi / frequencies(${WIDTH_OF_RULER}, base=${base})`, `turns[-1], (turns <= ${length}).sum()`],
     beyond: ["from hf_posenc import frequencies; x = torch.randn(48, dtype=torch.float64)",
       "turn = lambda p: torch.view_as_complex(x.view(-1, 2)) * torch.exp(1j * p * frequencies(48))",
-      `[(turn(p + 3) * turn(p).conj()).sum().real for p in (0, ${before})]  # equal: only the offset 3 counts`],
+      `[(turn(p + 3) * turn(p).conj()).sum().real for p in (0, ${before || 1})]  # equal: only the offset 3 counts`],
     adding: ["from hf_posenc import sinusoidal_encoding", "position = sinusoidal_encoding(torch.tensor(1), 384).norm()",
       `position, ${(factor / 10).toFixed(1)} * 1.3  # lengths of position and word`],
     masks: [...batch, paddingMask && packed !== "together" ? mask : `${mask}  # with the masks that you left out`],

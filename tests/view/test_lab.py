@@ -1024,6 +1024,11 @@ class TestPage:
             assert max(numbers[scene] for scene in ("order", "train", "tests")) < 1e-6
             assert numbers["beyond"][0] == pytest.approx(numbers["beyond"][1].item(), abs=1e-6)
             assert min(numbers["masks"].shape[0], 32) == len(lab.tokens(0))  # of which the page shows 32
+        lab.show("#order").locator("[name=addPositions]").check()
+        lines = lab.show("#order").locator(".python pre").text_content().splitlines()
+        exec("\n".join(lines), names := {"torch": torch})
+        assert eval(lines[-1], names) > 0
+        assert lines[-1].endswith("# above 0: the order counts")
 
     def test_tokens_of_other_scripts_keep_numbers_in_order_and_colors_stay(self, visit: Callable[..., Lab]) -> None:
         lab = visit(texts=["שלום 12 עולם 34", "no"], forced_colors="active")
