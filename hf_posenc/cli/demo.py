@@ -5,6 +5,7 @@ Both print the same tables of a batch. The collator checks the arguments.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._common.errors import bad_data_error, message_of
+from .._common.errors import bad_data_error, explain, message_of
 from .._common.files import check_suffix, no_such_file, write_output
 from .common import (
     MAX_LENGTH,
@@ -162,12 +163,16 @@ def read_lines(files: Sequence[Path]) -> list[str]:
             lines = file.read_text(encoding="utf-8-sig").splitlines()
         except FileNotFoundError:
             raise FileNotFoundError(no_such_file(str(file))) from None
+        except IsADirectoryError:
+            fix = f"the files in it, such as {shlex.quote(str(file))}/*.txt"
+            raise IsADirectoryError(explain(f"{file} is a folder, and texts are read from files", fix=fix)) from None
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             raise bad_data_error(
                 f"{file} is not UTF-8",
                 got=f"byte 0x{error.object[error.start]:02x} on line {line}",
-                fix=f"iconv -f WINDOWS-1252 -t UTF-8 {file} > {file.stem}_utf8{file.suffix}",
+                fix=f"iconv -f WINDOWS-1252 -t UTF-8 {shlex.quote(str(file))} > "
+                + shlex.quote(f"{file.stem}_utf8{file.suffix}"),
             ) from None
         present = [line for line in lines if line.strip()]
         if not present:

@@ -658,7 +658,7 @@ def test_unusable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run("demo", tmp_path / "latin.txt") == 1
     refused(capsys, "latin.txt is not UTF-8", "got: byte 0xf6 on line 2", "fix: iconv")
     assert run("demo", tmp_path) == 2
-    refused(capsys, str(tmp_path))
+    refused(capsys, f"{tmp_path} is a folder", f"fix: the files in it, such as {tmp_path}/*.txt")
 
 
 def test_wrong_settings_are_reported_in_three_lines(
