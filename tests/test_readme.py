@@ -257,6 +257,30 @@ def test_a_program_of_the_quickstart_runs_alone(program: str, tmp_path: Path, mo
     assert check_code(program, "quickstart.md") == []
 
 
+# For the classes of the diffs: the stand-in of the program's pretrained BERT, of another architecture.
+OTHER_MODELS = {
+    "AutoModelForSeq2SeqLM": "T5ForConditionalGeneration(T5Config(d_model=64, d_ff=64, d_kv=32, num_layers=1, "
+    "num_heads=2, decoder_start_token_id=0, vocab_size=len(tokenizer)))",
+    "AutoModelForCausalLM": "GPT2LMHeadModel(GPT2Config(n_embd=64, n_layer=1, n_head=2, vocab_size=len(tokenizer), "
+    "bos_token_id=1, eos_token_id=2))",
+}
+OTHER_TASKS = [block.body for block in blocks(QUICKSTART) if block.kind == "diff"]
+
+
+@pytest.mark.parametrize("diff", OTHER_TASKS, ids=lambda diff: re.findall(r"AutoModelFor\w+", diff)[-1])
+def test_a_diff_of_the_quickstart_changes_its_program_into_one_that_runs(
+    diff: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = next(block.body for block in blocks(QUICKSTART) if "as Model\n" in block.body)
+    for removed, added in re.findall(r"^-(.*\n)((?:\+.*\n)+)", diff, re.MULTILINE):
+        assert program.count(removed) == 1
+        program = program.replace(removed, re.sub(r"^\+", "", added, flags=re.MULTILINE))
+    name = re.findall(r"AutoModelFor\w+", diff)[-1]
+    program = program.replace("BertModel(config)", OTHER_MODELS.get(name, "BertModel(config)"))
+    exec(compile(f"from transformers import *\n{program}", "quickstart.md", "exec", dont_inherit=True), {})
+
+
 @pytest.mark.filterwarnings("ignore:only the tokens with 1 in")
 def test_a_row_of_each_format_in_the_quickstart_makes_the_batch_that_the_table_lists() -> None:
     tokenizer = train_bpe(["I ride bike", "bike ride I, she said"], vocab_size=300)
