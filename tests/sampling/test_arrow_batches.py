@@ -21,7 +21,6 @@ from torch.utils.data import DataLoader, Subset
 from transformers import DataCollatorWithPadding, default_data_collator
 
 from hf_posenc import DataCollatorWithPositionalEncoding, pack_dataset, with_arrow_batches
-from hf_posenc.sampling import PadToShapes
 
 C = DataCollatorWithPositionalEncoding
 COUNT = 23
@@ -304,8 +303,6 @@ def test_other_collators_get_row_dicts(wordpiece) -> None:
     padded = rows().map(lambda row: {name: (row[name] * 12)[:12] for name in ("input_ids", "attention_mask")})
     padded = padded.remove_columns("token_type_ids")
     assert_same(batches(with_arrow_batches(padded), default_data_collator), batches(padded, default_data_collator))
-    shaped = PadToShapes(C(wordpiece), (8, 16))
-    assert_same(batches(with_arrow_batches(rows()), shaped), batches(rows(), shaped))
 
 
 def test_a_collator_that_needs_a_list_is_refused_by_name(wordpiece) -> None:
