@@ -238,38 +238,23 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ["document 1 has 60 tokens and costs 120, a batch may cost 62", "token_budget=120"],
     ),
     (lambda: plan_batches([5], 0), ValueError, ["token_budget must be positive", "got: 0"]),
-    (lambda: plan_batches([5], 8.5), TypeError, ["token_budget must be an integer", "got: 8.5"]),
     (lambda: plan_batches([5, 0, 1, -1], 8), ValueError, ["lengths must be at least 1", "0 at index 1, 2 such of 4"]),
-    (lambda: plan_batches([5.0], 8), TypeError, ["lengths must be a flat list of integers", "float64"]),
     (lambda: plan_batches([5], 8, window=0), ValueError, ["window must be positive", "got: 0"]),
     (lambda: plan_batches([5], 8, seed=-1), ValueError, ["seed must not be negative", "got: -1"]),
     (lambda: plan_batches([5], 8, epoch=-2), ValueError, ["epoch must not be negative", "got: -2"]),
-    (lambda: plan_batches([5], 8, epoch=0.5), TypeError, ["epoch must be an integer", "got: 0.5"]),
     (lambda: plan_batches([5], 8, world_size=0), ValueError, ["world_size must be positive", "got: 0"]),
-    (lambda: plan_batches([5, 5], 8, world_size=2, rank=2), ValueError, ["from 0 to 1", "rank=2", "world_size=3"]),
     (lambda: plan_batches([5, 5], 8, world_size=2, rank=-1), ValueError, ["rank must not be negative", "got: -1"]),
     (lambda: plan_batches([5], 8, rank=1), ValueError, ["1 ranks count from 0 to 0", "rank=1"]),
-    (
-        lambda: plan_batches([5, 4, 3], 64, world_size=8),
-        ValueError,
-        ["1 batches cannot be split into 8", "3 documents", "world_size=3 or less"],
-    ),
     (
         lambda: plan_batches([8] * 9, 8, world_size=4),
         ValueError,
         ["9 batches cannot be split into 12, a multiple of the 4 batches of a step", "leave 1 documents out"],
     ),
     (lambda: plan_batches([5], 8, multiple_of=0), ValueError, ["multiple_of must be positive", "got: 0"]),
-    (lambda: plan_batches([5, 9], 64, cost=lambda width: -width), ValueError, ["never fall", "-5 for 5 tokens"]),
     (
         lambda: plan_batches([5, 9], 64, cost=lambda width: 10 - width // 3),
         ValueError,
         ["never fall", "7 for 9 tokens, 9 for 5"],
-    ),
-    (
-        lambda: plan_batches([2, 5, 9], 64, cost=lambda width: np.where(width == 5, 20, width)),
-        ValueError,
-        ["never fall", "9 for 9 tokens, 20 for 5"],
     ),
     (lambda: plan_batches([5], 64, cost=lambda width: width * np.nan), ValueError, ["must be positive", "nan"]),
     (lambda: plan_batches([5], 64, cost=lambda width: 0 * width), ValueError, ["must be positive", "0 for 5 tokens"]),
@@ -279,14 +264,8 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ["must be positive", "inf for 9 tokens"],
     ),
     (lambda: plan_batches([5], 64, cost=lambda width: 1), TypeError, ["one number for each padded length"]),
-    (lambda: plan_batches([5], 64, cost=3), TypeError, ["'int' object is not callable"]),
     (lambda: plan_batches([5, 5], 8).from_step(3), ValueError, ["the plan has 2 steps", "step 3"]),
     (lambda: plan_batches([5, 5], 8).from_step(-1), ValueError, ["step must not be negative"]),
-    (
-        lambda: plan_batches([5, 5], 8, world_size=2, rank=1).for_rank(0),
-        ValueError,
-        ["only the global plan can be divided", "rank 1"],
-    ),
 ]
 
 

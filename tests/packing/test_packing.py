@@ -145,18 +145,12 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ["document 2 has 12 tokens, a row holds 10", "2 of 4 documents", 'too_long="split"'],
     ),
     (lambda: pack([5, 0, -3], 10), ValueError, ["lengths must be at least 1", "0 at index 1, 2 such of 3"]),
-    (lambda: pack([5, -3], 10), ValueError, ["lengths must be at least 1", "got: -3 at index 1"]),
     (lambda: pack([5], 0), ValueError, ["capacity must be positive", "got: 0"]),
-    (lambda: pack([5], -4), ValueError, ["capacity must be positive", "got: -4"]),
-    (lambda: pack([5], 4.0), TypeError, ["capacity must be an integer", "got: 4.0"]),
     (lambda: pack([5.0], 8), TypeError, ["lengths must be a flat list of integers", "float64"]),
     (lambda: pack([[5, 3]], 8), TypeError, ["lengths must be a flat list of integers", "2-dimensional"]),
-    (lambda: pack([[5], [5, 3]], 8), TypeError, ["lengths must be a flat list of integers"]),
     (lambda: pack({"input_ids": [[5]]}, 8), TypeError, ["flat list of integers", "got: dict", 'dataset["length"]']),  # type: ignore[arg-type]
-    (lambda: pack([5, 0], 8, too_long="split"), ValueError, ["got: 0 at index 1", "drop documents without tokens"]),
     (lambda: pack([5], 8, too_long="cut"), ValueError, ["one of 'error', 'split'", "'cut'"]),
     (lambda: pack([5], 8, seed=-1), ValueError, ["seed must not be negative", "got: -1"]),
-    (lambda: pack([5], 8, seed=0.5), TypeError, ["seed must be an integer", "got: 0.5"]),
 ]
 
 

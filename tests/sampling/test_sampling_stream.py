@@ -217,11 +217,6 @@ REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
         TypeError,
         ["row 0 has no tokens in column 'input_ids'", "'a text'"],
     ),
-    "another column": (
-        lambda: stream_batches([*ROWS[:3], {"ids": [1]}], BUDGET),
-        TypeError,
-        ["row 3 has no tokens", "{'ids': [1]}"],
-    ),
     "strange lengths": (
         lambda: stream_batches(ROWS, BUDGET, length=str),
         TypeError,
@@ -239,7 +234,6 @@ REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
         ValueError,
         ["every process reads the whole stream", "rank 1 of 2", "before split_dataset_by_node"],
     ),
-    "settings": (lambda: stream_batches(ROWS, 0), ValueError, ["token_budget must be positive"]),
 }
 
 
