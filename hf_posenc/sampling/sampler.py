@@ -9,16 +9,15 @@ from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from .._common.compat import processes_of_accelerate
 from .._common.errors import shorten, type_error, value_error
-from .._common.integers import as_integer
+from .._common.integers import as_integer, to_numpy
 from ..packing import BatchPlan, Cost, checked_lengths, plan_batches, row_costs
 from ..ragged import lock_free_cache, round_up
-from .lengths import is_dataset, lengths_of
+from .lengths import lengths_of
 
 
 class ReadByAccelerate:
@@ -319,11 +318,7 @@ def digest_of(*arrays: NDArray[Any]) -> str:
 
 def _holds_numbers(source: Any) -> bool:
     """Return True if `source` is an array or sequence of numbers, or is empty; False if it is a data set."""
-    if isinstance(source, np.ndarray | torch.Tensor):
-        return True
-    if is_dataset(source):
-        return False
     if isinstance(source, Sequence):
         return not len(source) or isinstance(source[0], numbers.Number)
-    # Series and indices of pandas, arrays of Arrow. `source[0]` is not the first of a series with another index.
-    return hasattr(source, "__array__") and np.asarray(source).dtype.kind != "O"
+    # Also series and indices of pandas, and arrays of Arrow. `source[0]` is not the first of a series with an index.
+    return hasattr(source, "__array__") and to_numpy(source).dtype.kind != "O"

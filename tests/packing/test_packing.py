@@ -91,6 +91,7 @@ def test_a_seed_shuffles_the_rows_and_documents_of_equal_length() -> None:
     assert plain.order.tolist() == [document for row in range(50) for document in (row, row + 50)]
     assert [sorted(row) for row in one] != [sorted(row) for row in plain]  # other partners, too
     assert pack([7] * 50, 350, seed=1).order.tolist() != list(range(50))  # within a row as well
+    assert pack(range(51, 100), 99).row_lengths.tolist() != [*range(99, 50, -1)]  # one document in a row
     assert one.utilisation == 1.0
     assert pack(lengths, 10).order.tolist() == pack(lengths, 10, seed=0).order.tolist() != plain.order.tolist()
 

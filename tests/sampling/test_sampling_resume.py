@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -225,19 +224,3 @@ def test_a_checkpoint_without_a_plan_is_resumed_with_a_warning(
         train(tmp_path, rows(), resume=True, max_steps=8)
     assert "ignore_data_skip=True" in str(warned[0].message)
     assert (tmp_path / "checkpoint-6" / "trainer_state.json").exists()
-
-
-def test_a_stream_that_breaks_leaves_its_checkpoints_and_resumes_when_it_is_repaired(tmp_path: Path) -> None:
-    def broken() -> Any:
-        yield from list(rows())[:45]
-        raise ConnectionError("the server is gone")
-
-    with pytest.raises(RuntimeError, match="row 45 of the stream could not be read"):
-        train(tmp_path, broken(), max_steps=9)
-    whole = train(tmp_path, iter(list(rows())), max_steps=8, save_strategy="no")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        resumed = train(tmp_path, iter(list(rows())), resume=True, max_steps=8)
-    done = len(steps_of(whole)) - len(steps_of(resumed))
-    assert done == SAVED
-    assert steps_of(resumed) == steps_of(whole)[done:]

@@ -33,7 +33,6 @@ from hf_posenc import (
     TokenBudgetMixin,
     pack_dataset,
     plan_batches,
-    stream_batches,
     train_bpe,
     with_arrow_batches,
 )
@@ -308,16 +307,6 @@ def test_a_stream_is_planned_a_window_at_a_time_and_read_until_max_steps(tmp_pat
     assert helped.documents() == alone.documents()
 
 
-def test_accumulated_batches_of_a_stream_count_by_their_labels(tmp_path: Path) -> None:
-    stream = rows().to_iterable_dataset()
-    once = len(list(stream_batches(stream, 64)))
-    together = 10  # divides the number of rows, so that one step uses all of them
-    assert once < together
-    trainer = run(Budgeted, tmp_path, data=stream, max_steps=1, gradient_accumulation_steps=together)
-    assert flat(trainer.documents()) == [*range(COUNT)]
-    assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
-
-
 def test_a_generator_ends_a_run_with_a_warning(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="fewer rows in pass 1 than in the first one; a pass without rows") as warned:
         trainer = run(Budgeted, tmp_path, data=iter(list(rows())), max_steps=99)
@@ -338,19 +327,6 @@ def test_a_stream_with_fewer_rows_in_its_second_pass_is_reported_and_goes_on(tmp
         trainer = run(Budgeted, tmp_path, data=Shrinking(), max_steps=16)
     assert "got: 30 rows, 60 before" in str(warned[0].message)
     assert trainer.state.global_step == 16
-
-
-def test_texts_of_a_stream_are_counted_by_the_collator(tmp_path: Path) -> None:
-    tokenizer = train_bpe(TEXTS, vocab_size=300, progress=False)
-    model = trainer_runs.build("gpt2", tokenizer)
-    collate = DataCollatorWithPositionalEncoding(tokenizer, model=model, labels="causal_lm")
-    stream = datasets.Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()
-    settings = {"max_steps": 8, "remove_unused_columns": False}
-
-    class Texts(TokenBudgetMixin, Watched, token_budget=96): ...
-
-    trainer = run(Texts, tmp_path, model, stream, collate, **settings)
-    assert all(fed["input_ids"].numel() <= 96 for fed in trainer.fed)
 
 
 def test_a_function_gives_the_lengths_of_a_data_set(tmp_path: Path) -> None:

@@ -158,17 +158,6 @@ def test_a_collator_names_pieces_but_not_those_of_plain_texts_that_the_batch_num
     assert "dataset.map(collate, batched=True, remove_columns=['text'])" in str(warned[0].message)
 
 
-def test_rows_that_are_left_out_are_named_because_predictions_have_none_of_them(wordpiece, tmp_path: Path) -> None:
-    config = _bert().config
-    model = transformers.BertForTokenClassification(config)
-    labels = [[-100] * 3 if number % 3 == 1 else [1] * 3 for number in range(6)]
-    rows = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7]] * 6, "labels": labels})
-    collate = C(wordpiece, model=model, on_no_labels="skip")
-    trainer = Trainer(model=model, args=_arguments(tmp_path, per_device_eval_batch_size=4), data_collator=collate)
-    with pytest.warns(UserWarning, match=r"left out[\s\S]*Trainer.predict returns fewer rows"):
-        assert len(trainer.predict(rows).predictions) == 4
-
-
 def _gpt2() -> Any:
     """A GPT-2 whose configuration names no padding token, and other bos and eos tokens than the tokenizer."""
     ids = {"pad_token_id": None, "bos_token_id": 7, "eos_token_id": 7}
