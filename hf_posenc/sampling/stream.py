@@ -258,9 +258,9 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
             if number + 1 < rows_of_first:
                 unused = len(waiting) % ranks if number < 0 else 0
                 warn(
-                    f"the stream has fewer rows in pass {epoch} than in the first one; a pass without rows is its end",
-                    got=f"{number + 1} rows, {rows_of_first} before; {unused} last ones are not used, because they are "
-                    f"fewer than the {ranks} batches of a step",
+                    f"the stream has fewer rows in pass {epoch} than in the first one; a pass without rows ends it",
+                    got=f"{number + 1} rows, {rows_of_first} before; rows left over, because a step needs {ranks} batches: "
+                    f"{unused}",
                     fix="a data set that can be read again, such as datasets.IterableDataset.from_generator(function); "
                     "an iterator can be read only once",
                 )

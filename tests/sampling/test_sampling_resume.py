@@ -202,7 +202,7 @@ def test_a_stream_that_ends_before_the_saved_step_is_refused(tmp_path: Path) -> 
     train(tmp_path, iter(list(rows())), kill=7, max_steps=9)
     with (
         pytest.raises(ValueError, match="the stream has other rows") as caught,
-        pytest.warns(UserWarning, match="a pass without rows is its end"),
+        pytest.warns(UserWarning, match="a pass without rows ends it"),
     ):
         train(tmp_path, iter(list(rows())[:20]), resume=True, max_steps=9)
     assert "none, because the stream ends before" in str(caught.value)
