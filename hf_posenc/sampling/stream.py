@@ -259,7 +259,7 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
                 unused = len(waiting) % ranks if number < 0 else 0
                 warn(
                     f"the stream has fewer rows in pass {epoch} than in the first one; a pass without rows ends it",
-                    got=f"{number + 1} rows, {rows_of_first} before; {unused} rows were left over, because a step needs "
+                    got=f"{number + 1} rows, {rows_of_first} before; {unused} rows were left over, as a step needs "
                     f"{ranks} batches",
                     fix="a data set that can be read again, such as datasets.IterableDataset.from_generator(function); "
                     "an iterator can be read only once",

@@ -79,7 +79,7 @@ def test_a_state_in_the_middle_of_an_optimizer_step_resumes_at_its_beginning() -
 
 
 def test_rows_of_an_iterator_that_do_not_fill_the_batches_of_a_step_are_named(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="4 rows were left over, because a step needs 8 batches"):
+    with pytest.warns(UserWarning, match="4 rows were left over, as a step needs 8 batches"):
         trainer = run(Budgeted, tmp_path, data=iter(list(rows())), max_steps=99, gradient_accumulation_steps=8)
     assert len(flat(trainer.documents())) == COUNT - 4
 
