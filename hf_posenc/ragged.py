@@ -21,6 +21,7 @@ from ._common.integers import to_numpy
 
 Owner = TypeVar("Owner")
 Value = TypeVar("Value")
+Length = TypeVar("Length", int, NDArray[np.int64])
 
 # For rows with fewer values, one scatter over the padded array is faster than one copy per row.
 _SHORT_ROW = 192
@@ -415,7 +416,7 @@ def runs(numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> Ragged:
     return Ragged(sizes, count)
 
 
-def round_up(length: int, multiple: int | None) -> int:
+def round_up(length: Length, multiple: int | None) -> Length:
     r"""Return the smallest multiple of `multiple` that is at least `length`; `length` itself if `multiple` is None.
 
     Example:

@@ -102,7 +102,7 @@ def test_token_strings_become_ids_as_the_message_says(bpe) -> None:
 
 def test_another_budget_names_the_saved_one() -> None:
     state = TokenBudgetBatchSampler([5, 3, 8], 64).state_dict()
-    with pytest.raises(ValueError, match=r"fix: token_budget=64, as when it was saved"):
+    with pytest.raises(ValueError, match=r"fix: token_budget=64, the same rows"):
         TokenBudgetBatchSampler([5, 3, 8], 32).load_state_dict(state)
 
 
@@ -427,7 +427,7 @@ def test_calls_in_messages_exist_and_take_their_arguments() -> None:
         ("collate.embed(batch)", "collate.embedd(batch)"),
         ("DataCollatorWithPositionalEncoding(tokenizer, model=model)", "DataCollatorWithPositionEncoding(tokenizer)"),
         ("AttentionMask.from_batch(batch, prefix=3)", "AttentionMask.from_batch(batch, prefixes=3)"),
-        ("plan_batches(..., world_size=2).straggler", "plan_batches(..., worldsize=2).straggler"),
+        ("plan_batches(..., world_size=2).steps", "plan_batches(..., worldsize=2).steps"),
         ("TrainingArguments(max_steps=9)", "TrainingArguments(max_step=9)"),
         ("dataset.map(collate, batched=True)", "dataset.map(collate, batch=True)"),
         ("batches.in_order(len(batch) for batch in batches)", "batches.in_order(1, 2)"),

@@ -12,10 +12,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import explain, value_error
+from .._common.errors import value_error
 from .._common.integers import as_integer
-from ..ragged import offsets_of, run_indices
-from .shapes import Cost, padded, row_costs
+from ..ragged import offsets_of, round_up, run_indices
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -33,13 +32,10 @@ class BatchPlan:
         batch_offsets (`np.ndarray` `(M + 1,)` int64): offset of each of the M batches in `order`, then the
             end of the last batch.
         lengths (`np.ndarray` int64): length of each document; `order` contains indices into this array.
-        token_budget (`int`): maximum cost of a batch: its number of rows times the cost of one row, see `cost`.
+        token_budget (`int`): maximum cost of a batch, see `plan_batches`.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step.
         rank (`int`, *optional*): the rank of these batches; `None` for the batches of all ranks.
         multiple_of (`int`, *optional*): the rows of a batch are padded to a multiple of it.
-        shapes (`tuple` of `int`, *optional*): the rows of a batch are padded to the smallest of these that is enough.
-        cost (callable, *optional*): function from an array of padded lengths to the cost of a row of each length. By
-            default, the cost of a row is its padded length.
 
     Example:
         >>> from hf_posenc import plan_batches
@@ -57,8 +53,6 @@ class BatchPlan:
     world_size: int = 1
     rank: int | None = None
     multiple_of: int | None = None
-    shapes: tuple[int, ...] | None = None
-    cost: Cost | None = None
 
     def __len__(self) -> int:
         """Return the number of batches, M."""
@@ -73,11 +67,9 @@ class BatchPlan:
 
         -1 is the last batch. A plan that begins at another step is `from_step(step)`.
         """
-        if isinstance(batch, slice):
-            return [self[number] for number in range(*batch.indices(len(self)))]
-        number = batch + len(self) if batch < 0 else batch
-        if not 0 <= number < len(self):
-            raise IndexError(explain("there is no such batch", got=f"batch {batch} of {len(self)}"))
+        number = range(len(self))[batch]
+        if isinstance(number, range):
+            return [self[each] for each in number]
         return self.order[self.batch_offsets[number] : self.batch_offsets[number + 1]].copy()
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
@@ -153,8 +145,7 @@ class BatchPlan:
     def widths(self) -> NDArray[np.int64]:
         r"""Padded length of the rows of each batch: `np.ndarray` `(M,)` int64.
 
-        It is the length of the longest document of the batch, rounded up to a multiple of `multiple_of` or to one of
-        `shapes`.
+        It is the length of the longest document of the batch, rounded up to a multiple of `multiple_of`.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -164,7 +155,7 @@ class BatchPlan:
         lengths = self.lengths[self._documents]
         begins = self.batch_offsets[:-1] - self.batch_offsets[0]
         longest = np.maximum.reduceat(lengths, begins) if len(begins) else lengths
-        return padded(longest, self.multiple_of, self.shapes)
+        return round_up(longest, self.multiple_of)
 
     @property
     def padding(self) -> int:
@@ -177,42 +168,12 @@ class BatchPlan:
         tokens = self.tokens
         return 1.0 if tokens == 0 else tokens / (tokens + self.padding)
 
-    @property
-    def straggler(self) -> float:
-        r"""Slowdown of training because, in each step, all ranks wait for the rank with the most expensive batch.
-
-        It is the sum over steps of the highest batch cost, divided by the sum over steps of the mean batch cost. It is
-        1 if the batches of each step cost the same.
-
-        Raises:
-            ValueError: if this is the plan of one rank.
-
-        Example:
-            >>> from hf_posenc import plan_batches
-            >>> plan = plan_batches([6, 5, 6, 5], 12, world_size=2)    # one step; its two batches cost 12 and 10
-            >>> plan.straggler                                         # 12 / 11
-            1.0909090909090908
-        """
-        if self.rank is not None:
-            raise value_error(
-                "a plan of one rank has no batches of the others",
-                got=f"the plan of rank {self.rank}",
-                fix="plan_batches(..., rank=None).straggler",
-            )
-        widths = self.widths
-        different, inverse = np.unique(widths, return_inverse=True)
-        costs = row_costs(different, self.cost)[inverse] * np.diff(self.batch_offsets)
-        steps = costs.reshape(-1, self.world_size)
-        return 1.0 if not len(steps) else float(steps.max(axis=1).sum() / steps.mean(axis=1).sum())
-
     def __repr__(self) -> str:
         ranks = "" if self.world_size == 1 else f"steps={self.steps}, world_size={self.world_size}, "
         ranks += "" if self.rank is None else f"rank={self.rank}, "
         facts = f"batches={len(self)}, {ranks}documents={self.documents}, "
         padding = f"padding={self.padding} ({100 * (1 - self.utilisation):.2f} %)"
-        straggler = f", straggler={self.straggler:.3f}" if self.rank is None and self.world_size > 1 else ""
-        shapes = "" if self.shapes is None else f", shapes={len(self.shapes)}"
-        return f"BatchPlan({facts}tokens={self.tokens}, token_budget={self.token_budget}, {padding}{shapes}{straggler})"
+        return f"BatchPlan({facts}tokens={self.tokens}, token_budget={self.token_budget}, {padding})"
 
     @property
     def _batches_a_step(self) -> int:

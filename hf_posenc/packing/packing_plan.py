@@ -19,7 +19,7 @@ from .._common.integers import as_integer
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram, sorted_order
 
-TooLong = Literal["error", "truncate", "split"]
+TooLong = Literal["error", "split"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,18 +33,15 @@ class PackingPlan:
     Args:
         order (`np.ndarray` `(N,)` int64): indices of the documents, row after row.
         row_offsets (`np.ndarray` `(R + 1,)` int64): offset of each row in `order`, and N at the end.
-        lengths (`np.ndarray` `(N,)` int64): lengths of the documents, after truncation.
+        lengths (`np.ndarray` `(N,)` int64): lengths of the documents.
         capacity (`int`): maximum number of tokens in a row.
-        truncated (`int`, *optional*): number of documents truncated to `capacity`.
-        tokens_cut (`int`, *optional*): number of tokens lost by truncation.
         documents, starts (`np.ndarray` `(N,)` int64, *optional*): only of `pack(..., too_long="split")`, whose plan
             is of pieces. Piece p is the tokens `starts[p]` to `starts[p] + lengths[p] - 1` of document `documents[p]`.
 
     Example:
         >>> plan = pack([5, 3, 8, 2, 4], 10)
         >>> plan
-        PackingPlan(rows=3, documents=5, tokens=22, capacity=10, utilisation=73.33 %, lower_bound=3, padding=8,
-                    attention_cost=118 (39.33 % of full rows))
+        PackingPlan(rows=3, documents=5, tokens=22, capacity=10, utilisation=73.33 %, padding=8)
         >>> [row.tolist() for row in plan]
         [[1], [2, 3], [0, 4]]
     """
@@ -53,8 +50,6 @@ class PackingPlan:
     row_offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
     capacity: int
-    truncated: int = 0
-    tokens_cut: int = 0
     documents: NDArray[np.int64] | None = None
     starts: NDArray[np.int64] | None = None
 
@@ -105,58 +100,10 @@ class PackingPlan:
         places = len(self) * self.capacity
         return 1.0 if places == 0 else int(self.lengths.sum()) / places
 
-    @property
-    def lower_bound(self) -> int:
-        r"""Lower bound on the number of rows that any plan for these documents needs.
-
-        It is at least the number of tokens divided by the capacity, and higher if long documents cannot share a row.
-
-        Source:
-            Martello and Toth 1990, "Lower bounds and reduction procedures for the bin packing problem", bound L2.
-            Discrete Applied Mathematics 28(1).
-
-        Example:
-            >>> pack([6, 6, 6], 10).lower_bound     # 18 tokens would fit in 2 rows, but no two documents do
-            3
-        """
-        if not len(self.lengths):
-            return 0
-        capacity = self.capacity
-        sizes, counts = histogram(self.lengths)
-        number, tokens = offsets_of(counts), offsets_of(sizes * counts)  # of documents shorter than sizes[k]
-        # For a limit a <= C/2: a document above C - a shares its row with none of length >= a. One above C/2 shares it
-        # with no other above C/2, and the remaining room may take documents from a to C/2.
-        limits = np.concatenate([[0], sizes[2 * sizes <= capacity]])
-        half = np.searchsorted(sizes, capacity // 2, side="right")
-        long = np.searchsorted(sizes, capacity - limits, side="right")
-        short = np.searchsorted(sizes, limits)
-        alone = number[-1] - number[half]  # every document above C/2 opens a row
-        room = (number[long] - number[half]) * capacity - (tokens[long] - tokens[half])
-        overflow = (tokens[half] - tokens[short]) - room
-        return int((alone + np.maximum(0, -(-overflow // capacity))).max())
-
-    @property
-    def attention_cost(self) -> int:
-        r"""Number of token pairs if tokens attend only within their document: the sum of squared document lengths.
-
-        Attention with a dense mask computes `rows * capacity**2` pairs, whatever the documents are.
-
-        Example:
-            >>> pack([5, 3, 8, 2, 4], 10).attention_cost
-            118
-        """
-        sizes, counts = histogram(self.lengths)
-        return sum(size * size * count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True))
-
     def __repr__(self) -> str:
-        dense = len(self) * self.capacity**2
-        cut = f", truncated={self.truncated}, tokens_cut={self.tokens_cut}" if self.truncated else ""
         return (
             f"PackingPlan(rows={len(self)}, documents={len(self.order)}, tokens={int(self.lengths.sum())}, "
-            f"capacity={self.capacity}, utilisation={100 * self.utilisation:.2f} %, "
-            f"lower_bound={self.lower_bound}, padding={self.padding},\n            "
-            f"attention_cost={self.attention_cost} ({100 * self.attention_cost / max(dense, 1):.2f} % of full rows)"
-            f"{cut})"
+            f"capacity={self.capacity}, utilisation={100 * self.utilisation:.2f} %, padding={self.padding})"
         )
 
 
@@ -169,10 +116,9 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
         capacity (`int`): maximum number of tokens in a row.
-        too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): `"error"` raises
-            `ValueError` for a document longer than `capacity`. `"truncate"` keeps its first `capacity` tokens, and
-            counts it in `PackingPlan.truncated`. `"split"` makes pieces of `capacity` tokens, and a last piece with the
-            rest; the plan then has `documents` and `starts`.
+        too_long (`"error"` or `"split"`, *optional*, defaults to `"error"`): `"error"` raises `ValueError` for a
+            document longer than `capacity`. `"split"` makes pieces of `capacity` tokens, and a last piece with the
+            rest; the plan then has `documents` and `starts`. To truncate, pass `np.minimum(lengths, capacity)`.
         seed (`int`, *optional*, defaults to 0): random seed to shuffle the rows, and the documents of equal length. The
             same seed gives the same plan; the number of rows is the same for all seeds. With `None` nothing is
             shuffled, and rows with the longest documents come first; a model that is trained on rows in this order
@@ -193,9 +139,6 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
         >>> plan = pack([5, 3, 8, 2, 4], capacity=10)
         >>> plan.order, plan.row_offsets
         (array([1, 2, 3, 0, 4]), array([0, 1, 3, 5]))
-        >>> cut = pack([5, 13], capacity=10, too_long="truncate")
-        >>> cut.lengths, cut.truncated, cut.tokens_cut
-        (array([ 5, 10]), 1, 3)
         >>> split = pack([3, 11], 5, too_long="split")
         >>> split.documents, split.starts, split.lengths
         (array([0, 1, 1, 1]), array([ 0,  0,  5, 10]), array([3, 5, 5, 1]))
@@ -205,24 +148,18 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
     capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
     require_one_of("too_long", too_long, get_args(TooLong))
     sizes = checked_lengths(lengths)
-    truncated = tokens_cut = 0
     document = start = None
     if too_long == "split":
         pieces = -(-sizes // capacity)  # (N,)
         document, start = np.repeat(np.arange(len(sizes)), pieces), run_indices(0, pieces) * capacity
         sizes = np.minimum(sizes[document] - start, capacity)
     elif int(sizes.max(initial=0)) > capacity:
-        beyond = sizes > capacity
-        truncated = int(beyond.sum())
-        if too_long == "error":
-            longest = int(sizes.argmax())
-            raise value_error(
-                f"document {longest} has {sizes[longest]} tokens, a row holds {capacity}",
-                got=f"{truncated} of {len(sizes)} documents longer than the capacity",
-                fix='too_long="split", too_long="truncate", or a larger capacity',
-            )
-        tokens_cut = int(sizes[beyond].sum()) - truncated * capacity
-        sizes = np.minimum(sizes, capacity)
+        longest = int(sizes.argmax())
+        raise value_error(
+            f"document {longest} has {sizes[longest]} tokens, a row holds {capacity}",
+            got=f"{int((sizes > capacity).sum())} of {len(sizes)} documents longer than the capacity",
+            fix='too_long="split", or a larger capacity',
+        )
     if seed is not None:
         seed = as_integer(seed, "seed", minimum=0, example=0)
     generator = None if seed is None else np.random.default_rng(seed)
@@ -238,7 +175,7 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
     row_offsets = offsets_of(row_sizes)
     order = np.empty(len(sizes), dtype=np.int64)
     order[run_indices(row_offsets[row] + np.repeat(inside, width), documents)] = by_length
-    return PackingPlan(order, row_offsets, sizes, capacity, truncated, tokens_cut, document, start)
+    return PackingPlan(order, row_offsets, sizes, capacity, document, start)
 
 
 # ------------------------------------------------------------------------------------------------ best-fit decreasing

@@ -5,18 +5,20 @@ Only the order of documents depends on the epoch, so every epoch has the same nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._common.errors import shorten, value_error
+from .._common.errors import type_error, value_error
 from .._common.integers import as_integer
-from ..ragged import offsets_of, run_indices
+from ..ragged import offsets_of, round_up, run_indices
 from .batch_plan import BatchPlan, checked_rank
 from .document_lengths import checked_lengths, histogram, sorted_order
-from .shapes import Cost, best_shapes, padded, row_costs
+
+# A function from padded lengths (n,) to the cost of one row of each length (n,).
+Cost = Callable[[NDArray[np.int64]], Any]
 
 
 def plan_batches(
@@ -30,7 +32,6 @@ def plan_batches(
     rank: int | None = None,
     cost: Cost | None = None,
     multiple_of: int | None = None,
-    shapes: int | Sequence[int] | None = None,
 ) -> BatchPlan:
     r"""Plan batches of documents of nearly equal length; rows times padded length is at most `token_budget`.
 
@@ -58,8 +59,6 @@ def plan_batches(
             the unit of `token_budget`. Costs must be positive, and never lower for longer rows. By default, the cost of
             a row is its padded length. `lambda width: width + width**2 / 4096` adds the cost of attention to long rows.
         multiple_of (`int`, *optional*): rows are padded to a multiple of it.
-        shapes (`int` or sequence of `int`, *optional*): rows are padded to the shortest of these lengths that fits. An
-            integer K selects the K best lengths for the documents, see `best_shapes`.
 
     Returns:
         `BatchPlan`. Iterating it yields one array of document indices per batch.
@@ -85,8 +84,7 @@ def plan_batches(
     if multiple_of is not None:
         multiple_of = as_integer(multiple_of, "multiple_of", minimum=1, example=8)
     sizes = checked_lengths(lengths)
-    padded_lengths = _shapes(shapes, sizes, multiple_of, cost)
-    price = _prices(sizes, budget, cost, multiple_of, padded_lengths)
+    price = _prices(sizes, budget, cost, multiple_of)
     rows, group = _rows_and_groups(price, budget, window, ranks)
     order, batch_offsets = _shuffled(sizes, rows, group, ranks, np.random.default_rng([seed, epoch]))
     plan = BatchPlan(
@@ -96,22 +94,41 @@ def plan_batches(
         token_budget=budget,
         world_size=ranks,
         multiple_of=multiple_of,
-        shapes=padded_lengths,
-        cost=cost,
     )
     return plan if rank is None else plan.for_rank(rank)
 
 
-def _prices(
-    sizes: NDArray[np.int64],
-    budget: int,
-    cost: Cost | None,
-    multiple_of: int | None,
-    shapes: tuple[int, ...] | None,
-) -> NDArray[Any]:
+def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
+    """Return the cost of one row of each padded length in `widths`: `cost(widths)`, or `widths` if `cost` is `None`.
+
+    `widths` must be ascending. Raise `ValueError` if a cost is not positive, or is lower than that of a smaller width,
+    and `TypeError` if `cost` does not return one number for each width. Errors of the function itself are not replaced.
+    """
+    if cost is None:
+        return widths
+    costs = np.asarray(cost(widths))
+    if costs.shape != widths.shape or costs.dtype.kind not in "iuf":
+        raise type_error(
+            "cost must give one number for each padded length",
+            got=f"values of shape {costs.shape} and {costs.dtype} for {len(widths)} lengths",
+            fix="cost=lambda width: width + width**2 / 4096",
+        )
+    bad = ~(np.isfinite(costs) & (costs > 0))
+    bad[1:] |= costs[1:] < costs[:-1]
+    if bad.any():
+        at = int(bad.argmax())
+        raise value_error(
+            "cost must be positive and never fall as rows get longer",
+            got=f"{costs[at]} for {widths[at]} tokens" + (f", {costs[at - 1]} for {widths[at - 1]}" if at else ""),
+            fix="cost=lambda width: width + width**2 / 4096",
+        )
+    return costs
+
+
+def _prices(sizes: NDArray[np.int64], budget: int, cost: Cost | None, multiple_of: int | None) -> NDArray[Any]:
     """Return the cost of each document as one padded row, `(N,)`, from the longest document to the shortest."""
     different, counts = histogram(sizes)
-    widths = padded(different, multiple_of, shapes)
+    widths = round_up(different, multiple_of)
     prices, place = np.unique(widths, return_inverse=True)
     price = row_costs(prices, cost)[place]  # of each length that occurs
     if len(price) and price[-1] > budget:
@@ -170,29 +187,6 @@ def _shuffled(
         steps[[0, first]] = steps[[first, 0]]
     starts, counts = begins[steps.ravel()], rows[steps.ravel()]
     return order[run_indices(starts, counts)], offsets_of(counts)
-
-
-def _shapes(
-    shapes: int | Sequence[int] | None, sizes: NDArray[np.int64], multiple_of: int | None, cost: Cost | None
-) -> tuple[int, ...] | None:
-    """Return `shapes` in ascending order; for an integer, the result of `best_shapes`; `None` for `None`."""
-    if shapes is None:
-        return None
-    if np.ndim(shapes) == 0:
-        count = as_integer(shapes, "shapes", minimum=1, example=16)
-        return tuple(best_shapes(sizes, count, multiple_of=multiple_of, cost=cost).tolist())
-    widths = sorted({as_integer(shape, "shapes", minimum=1, example=16) for shape in np.asarray(shapes, dtype=object)})
-    wrong = [shape for shape in widths if shape % (multiple_of or 1)]
-    if wrong:
-        raise value_error(f"shapes must be multiples of {multiple_of}", got=shorten(wrong), fix="multiple_of=None")
-    longest = int(sizes.max(initial=0))
-    if longest > max(widths, default=0):
-        raise value_error(
-            f"the largest of the shapes must hold the longest document, which has {longest} tokens",
-            got=shorten(widths),
-            fix=f"shapes=[..., {longest}], or shapes={len(widths) or 16} for the best {len(widths) or 16}",
-        )
-    return tuple(widths)
 
 
 def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, ranks: int) -> None:

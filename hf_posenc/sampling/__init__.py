@@ -7,7 +7,6 @@ from .arrow_batches import with_arrow_batches as with_arrow_batches
 from .lengths import lengths_of as lengths_of
 from .mixed import mix_datasets as mix_datasets
 from .packed_dataset import pack_dataset as pack_dataset
-from .pad_to_shapes import PadToShapes as PadToShapes
 from .sampler import TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from .stream import stream_batches as stream_batches
 from .token_log import TokenLogMixin as TokenLogMixin

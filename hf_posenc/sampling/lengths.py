@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 from .._common.compat import indices_of
 from .._common.errors import require_one_split, shorten, type_error, value_error
 from ..collator import DataCollatorWithPositionalEncoding
+from ..collator.inputs import check_row
 
 
 def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
     r"""Return the number of tokens in each row of a data set: the argument `lengths` of `plan_batches` and `pack`.
 
     Of a `datasets.Dataset` only the offsets of the lists are read, not the tokens. This takes milliseconds for a
-    million rows. Any other data set is read row by row.
+    million rows. Any other data set is read row by row. A column of integers holds the numbers of tokens themselves.
 
     Example:
         >>> lengths_of([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}])
@@ -27,9 +29,6 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
         >>> lengths_of(datasets.Dataset.from_dict({"input_ids": [[5, 6, 7], [8]]}).select([1, 0]))
         array([1, 3])
     """
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(dataset, pandas.DataFrame):
-        dataset = dataset.to_dict("records")
     require_rows(dataset)
     if not hasattr(dataset, "__len__"):
         raise type_error(
@@ -39,7 +38,8 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
         )
     if is_dataset(dataset):
         return _of_arrow(dataset, column)
-    return np.fromiter(_one_by_one(dataset, column), dtype=np.int64, count=len(dataset))
+    counted = (length_of(dataset[index], column, index) for index in range(len(dataset)))
+    return np.fromiter(counted, dtype=np.int64, count=len(dataset))
 
 
 TO_DATASET = (
@@ -61,6 +61,21 @@ def require_rows(dataset: Any) -> None:
     has_rows = hasattr(dataset, "__iter__") or hasattr(dataset, "__getitem__")
     if is_table or isinstance(dataset, (str, bytes)) or not has_rows:
         raise type_error("a data set is a sequence or stream of rows", got=type(dataset).__name__, fix=TO_DATASET)
+
+
+def length_of(row: Any, column: str, number: int) -> int:
+    """Return the number of tokens in a column of row `number`, or the value of the column, if it is an integer."""
+    tokens: Any = row.get(column) if isinstance(row, Mapping) else None
+    if hasattr(tokens, "__len__") and not isinstance(tokens, (str, bytes)):
+        return len(tokens)
+    if isinstance(tokens, numbers.Integral):
+        return int(tokens)
+    check_row(number, row)
+    raise type_error(
+        f"row {number} has no tokens in column '{column}', which give its length",
+        got=shorten(row),
+        fix="tokenize first: dataset.map(collate, batched=True), or name the column of tokens",
+    )
 
 
 def truncated_lengths(lengths: NDArray[np.int64], collator: Any) -> NDArray[np.int64]:
@@ -91,22 +106,17 @@ def is_list(dtype: Any) -> bool:
 
 
 def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    if column not in dataset.column_names:
+    values = dataset.data.column(column) if column in dataset.column_names else pa.chunked_array([[]])
+    if not is_list(values.type) and not pa.types.is_integer(values.type):
         raise value_error(
-            f"column '{column}' is missing, and it must hold the tokens",
-            got=f"columns {dataset.column_names}",
+            f"column '{column}' must hold lists of tokens, or their numbers",
+            got=f"columns {dataset.column_names}, values of type {values.type}",
             fix="tokenize first: dataset.map(collate, batched=True), or name the column of tokens",
         )
-    values = dataset.data.column(column)
-    if not is_list(values.type):
-        raise value_error(
-            f"column '{column}' must hold lists of tokens",
-            got=f"values of type {values.type}",
-            fix="tokenize first: dataset.map(collate, batched=True)",
-        )
-    lengths = pc.list_value_length(values)
+    lengths = pc.list_value_length(values) if is_list(values.type) else values
     indices = indices_of(dataset)
     if indices is not None:
         lengths = lengths.take(indices.column(0))
@@ -119,26 +129,3 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
         )
     counted: NDArray[np.int64] = lengths.to_numpy().astype(np.int64)
     return counted
-
-
-def _one_by_one(dataset: Any, column: str) -> Iterator[int]:
-    for index in range(len(dataset)):
-        row = dataset[index]
-        if not isinstance(row, Mapping) or column not in row:
-            keys = list(row) if isinstance(row, Mapping) else []
-            lists = [key for key in keys if isinstance(row[key], list)]
-            raise value_error(
-                f"row {index} has no column '{column}', which must hold the tokens",
-                got=f"keys {shorten(keys)}" if keys else shorten(row),
-                fix=f"column={lists[0]!r}, if it holds the tokens"
-                if lists
-                else "tokenize first, or give the lengths themselves" + ": [len(ids) for ids in rows]" * (not keys),
-            )
-        tokens = row[column]
-        if not hasattr(tokens, "__len__") or isinstance(tokens, (str, bytes)):
-            raise value_error(
-                f"row {index} of column '{column}' must be a list of tokens",
-                got=shorten(tokens),
-                fix="tokenize first, or give the lengths themselves",
-            )
-        yield len(tokens)

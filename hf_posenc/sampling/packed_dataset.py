@@ -32,9 +32,10 @@ from ..documents import (
     read_documents,
     refuse_foreign_names,
 )
-from ..packing import TooLong
 from ..ragged import Ragged
 from .lengths import TO_DATASET, is_dataset, is_list, lengths_of, require_rows
+
+TooLong = Literal["error", "truncate", "split"]
 
 # Columns of packed rows, in their order.
 _NUMBERS = [name for name, column in PER_TOKEN.items() if column.packed and not column.is_vector]
@@ -220,12 +221,6 @@ def _read_documents(table: Any, column: str, first_row: int, *, labels: str | No
         values = table.column(name)
         if name != column and values.null_count == len(values):
             continue
-        if name == "labels" and not is_list(values.type):
-            raise value_error(
-                "packed rows hold several documents, so one label per row does not fit them",
-                got=f"column 'labels' of type {values.type}, {len(table)} documents",
-                fix="one label per token, or dataset.remove_columns('labels')",
-            )
         is_mask = name in (*SUPERVISION, "attention_mask")
         rows = Ragged.from_rows(values, name=name, mask=is_mask, first_row=first_row)
         columns["input_ids" if name == column else name] = rows
@@ -264,13 +259,7 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], max_length: int) -
     import pyarrow as pa
 
     count = len(rows["input_ids"])
-    if count * max_length > np.iinfo(np.int32).max:  # of Arrow's offsets
-        raise value_error(
-            f"a window of {count} rows of {max_length} tokens is more than Arrow's lists hold",
-            got=f"{count * max_length} values",
-            fix="a smaller window=10_000",
-        )
-    offsets = np.arange(count + 1, dtype=np.int32) * max_length
+    offsets = pa.array(np.arange(count + 1) * max_length, pa.int32())  # raises if there are more than 2**31 - 1 tokens
     arrays = {}
     for name in _COLUMNS:
         if name in rows:

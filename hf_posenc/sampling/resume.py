@@ -42,8 +42,7 @@ class PlanState:
         `stored` is the saved result of the callback's `state()`, see `_callback_class`. If it contains no settings,
         warn instead. The batches of a stream are compared later, when its rows are read.
         """
-        attributes = stored.get("attributes") if isinstance(stored, dict) else None
-        saved = attributes.get("plan") if isinstance(attributes, dict) else None
+        saved = stored.get("attributes", {}).get("plan")
         if not saved:
             warn(
                 "the checkpoint has no state of a token budget, so rows may be repeated or left out",
@@ -52,10 +51,8 @@ class PlanState:
             )
             return
         here = self.now()
-        if isinstance(self.sampler, StreamBatchSampler) and isinstance(saved, dict):
-            _require_same_order(saved.get("datasets"), here["datasets"])
-            # The version was compared above, and the other two are compared while reading.
-            here |= {name: saved[name] for name in ("datasets", "windows", "digest") if name in saved}
+        if isinstance(self.sampler, StreamBatchSampler):  # whose rows are compared while they are read
+            here |= {name: saved[name] for name in ("windows", "digest") if name in saved}
         otherwise = "; or TrainingArguments(ignore_data_skip=True), which begins with the first rows again"
         require_same_plan(saved, here, "in this Trainer", otherwise=otherwise)
         if isinstance(self.sampler, StreamBatchSampler):
@@ -92,18 +89,6 @@ class PlanState:
                     control.should_training_stop = True
 
         return TokenBudgetState
-
-
-def _require_same_order(saved: str | None, here: str | None) -> None:
-    """Raise `ValueError` if a stream of `datasets` is resumed with another version of it: 5.2 shuffles otherwise."""
-    # The hashes of a stream are of its lengths, so they do not show this if all rows have the same length.
-    if saved and here and saved != here:
-        raise value_error(
-            "another version of datasets may shuffle a stream in another order, so rows would be repeated or left out",
-            got=f"a checkpoint of datasets {saved}, and datasets {here} here",
-            fix=f"pip install datasets=={saved}; or TrainingArguments(ignore_data_skip=True), "
-            "which begins with the first row",
-        )
 
 
 def require_same_digests(digests: torch.Tensor) -> None:

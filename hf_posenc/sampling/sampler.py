@@ -9,16 +9,15 @@ from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from .._common.compat import processes_of_accelerate
 from .._common.errors import shorten, type_error, value_error
-from .._common.integers import as_integer
-from ..packing import BatchPlan, Cost, checked_lengths, padded, plan_batches, row_costs
-from ..ragged import lock_free_cache
-from .lengths import is_dataset, lengths_of
+from .._common.integers import as_integer, to_numpy
+from ..packing import BatchPlan, Cost, checked_lengths, plan_batches, row_costs
+from ..ragged import lock_free_cache, round_up
+from .lengths import lengths_of
 
 
 class ReadByAccelerate:
@@ -80,7 +79,7 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
         token_budget (`int`, *optional*): maximum cost of a batch, see `plan_batches`. Required unless `source` is a
             `BatchPlan`.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens, if `source` is a data set.
-        window, seed, cost, multiple_of, shapes, rank (*optional*): as in `plan_batches`. If `source` is a `BatchPlan`,
+        window, seed, cost, multiple_of, rank (*optional*): as in `plan_batches`. If `source` is a `BatchPlan`,
             `window` and `seed` are ignored.
         world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1 without
             accelerate.
@@ -117,7 +116,6 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
         seed: int = 0,
         cost: Cost | None = None,
         multiple_of: int | None = None,
-        shapes: int | Sequence[int] | None = None,
         world_size: int | None = None,
         rank: int | None = None,
         gradient_accumulation_steps: int = 1,
@@ -129,7 +127,7 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
         self._world_size, self.rank = world_size, rank
         self._accumulated = as_integer(gradient_accumulation_steps, "gradient_accumulation_steps", minimum=1, example=4)
         if isinstance(source, BatchPlan):
-            settings = {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes, "cost": cost}
+            settings = {"token_budget": token_budget, "multiple_of": multiple_of, "cost": cost}
             settings |= {"world_size": world_size, "rank": rank}
             settings["gradient_accumulation_steps"] = self._accumulated if self._accumulated > 1 else None
             arguments = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
@@ -145,11 +143,9 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
         if rank is not None and world_size is None:
             raise value_error("a rank needs a world_size", got=f"rank={rank} without world_size", fix="world_size=8")
         token_budget = as_integer(token_budget, "token_budget", minimum=1, example=8192)
-        self._settings: dict[str, Any] = {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes}
+        self._settings: dict[str, Any] = {"token_budget": token_budget, "multiple_of": multiple_of}
         self._settings |= {"window": window, "seed": seed, "cost": cost}
         self._source = checked_lengths(source if _holds_numbers(source) else lengths_of(source, column))
-        if shapes is not None:  # computed once, not in every epoch
-            self._settings["shapes"] = self.plan.shapes
 
     @property
     def plan(self) -> BatchPlan:
@@ -241,7 +237,7 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
         """
         plan = self.plan  # every epoch has the same number of steps
         values = state if isinstance(state, Mapping) else {}
-        here = {name: values.get(name) for name in ("epoch", "step")} | self.identity
+        here = {name: values.get(name, 0) for name in ("epoch", "step")} | self.identity
         require_same_plan(state, here, f"{plan.steps} steps of {plan.documents} documents here")
         epoch, step = (as_integer(state[name], name, minimum=0, example=0) for name in ("epoch", "step"))
         rest = plan.from_step(step * self._accumulated)  # raises if it is out of range
@@ -258,7 +254,6 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
             "token_budget": plan.token_budget,
             "batches_per_step": plan.world_size * self._accumulated,
             "multiple_of": plan.multiple_of,
-            "shapes": None if plan.shapes is None else list(plan.shapes),
             **self._identity_of_source,
         }
 
@@ -270,8 +265,8 @@ class TokenBudgetBatchSampler(ReadByAccelerate, Sampler[list[int]]):
         if isinstance(self._source, BatchPlan):
             return {"rank": plan.rank, "batches": digest_of(plan.order, plan.batch_offsets)}
         settings = {name: int(self._settings[name]) for name in ("window", "seed")}
-        widths = np.unique(padded(np.unique(self._source), plan.multiple_of, plan.shapes))
-        cost = None if plan.cost is None else digest_of(row_costs(widths, plan.cost))
+        widths = np.unique(round_up(self._source, plan.multiple_of))
+        cost = None if self._settings["cost"] is None else digest_of(row_costs(widths, self._settings["cost"]))
         return {**settings, "cost": cost, "lengths": digest_of(self._source)}
 
 
@@ -282,23 +277,20 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str, *, otherw
     """
     if not isinstance(saved, Mapping):
         raise type_error("a state is a dict", got=shorten(saved), fix="sampler.state_dict()")
-    changed = [name for name in here if name in saved and saved[name] != here[name]]
-    differ = [f"{name}: saved {shorten(saved[name])}, here {shorten(here[name])}" for name in changed]
-    differ += [f"{name} is missing" for name in here if name not in saved]
-    differ += [f"{name} is unknown here" for name in saved if name not in here]
+
+    def shown(state: Mapping[str, Any], name: str) -> str:
+        return shorten(state[name]) if name in state else "nothing"
+
+    differ = [name for name in {**here, **saved} if shown(saved, name) != shown(here, name)]
     if differ:
-        settings = [f"{name}={saved[name]!r}" for name in changed if name in ("token_budget", "window", "seed")]
-        if settings:
-            fix = f"{', '.join(settings)}, as when it was saved"
-        elif changed[:1] == ["batches_per_step"]:
-            steps = saved["batches_per_step"]
-            fix = f"as many processes times gradient_accumulation_steps as when it was saved: {steps}"
-        else:
-            fix = "the same lengths, in the same order, and the same settings as when it was saved"
+        values = [f"{name}: saved {shown(saved, name)}, here {shown(here, name)}" for name in differ]
+        settings = [
+            f"{name}={saved[name]!r}" for name in differ if name in ("token_budget", "window", "seed") and name in saved
+        ]
         raise value_error(
             "the state belongs to another plan, or is incomplete",
-            got=f"{'; '.join(differ)} ({found})",
-            fix=fix + otherwise,
+            got=f"{'; '.join(values)} ({found})",
+            fix=", ".join([*settings, "the same rows in the same order, and the same settings"]) + otherwise,
         )
 
 
@@ -326,11 +318,7 @@ def digest_of(*arrays: NDArray[Any]) -> str:
 
 def _holds_numbers(source: Any) -> bool:
     """Return True if `source` is an array or sequence of numbers, or is empty; False if it is a data set."""
-    if isinstance(source, np.ndarray | torch.Tensor):
-        return True
-    if is_dataset(source):
-        return False
     if isinstance(source, Sequence):
         return not len(source) or isinstance(source[0], numbers.Number)
-    # Series and indices of pandas, arrays of Arrow. `source[0]` is not the first of a series with another index.
-    return hasattr(source, "__array__") and np.asarray(source).dtype.kind != "O"
+    # Also series and indices of pandas, and arrays of Arrow. `source[0]` is not the first of a series with an index.
+    return hasattr(source, "__array__") and to_numpy(source).dtype.kind != "O"

@@ -5,9 +5,8 @@ One process reads the rows and plans a window of them at a time; `DataLoader` wo
 
 from __future__ import annotations
 
-import numbers
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -16,12 +15,11 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from .._common.compat import node_of, processes_of_accelerate
-from .._common.errors import runtime_error, shorten, type_error, value_error, warn
+from .._common.errors import runtime_error, shorten, value_error, warn
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
-from ..collator.inputs import check_row
-from ..packing import Cost, padded, plan_batches, row_costs
-from .lengths import require_rows, truncated_lengths
+from ..packing import Cost, plan_batches
+from .lengths import length_of, require_rows, truncated_lengths
 from .sampler import ReadByAccelerate, digest_of, require_same_epoch
 
 Numbered = tuple[int, Any]  # a row and its number in the stream
@@ -38,7 +36,6 @@ def stream_batches(
     seed: int = 0,
     cost: Cost | None = None,
     multiple_of: int | None = None,
-    shapes: Sequence[int] | None = None,
     world_size: int | None = None,
     rank: int | None = None,
     **loader: Any,
@@ -67,7 +64,6 @@ def stream_batches(
         length (callable, *optional*): returns the number of tokens of a row.
         window (`int`, *optional*, defaults to 20,000): number of rows that are read before they are divided into
             batches; they are kept in memory. It is rounded up to a multiple of `world_size`.
-        shapes (sequence of `int`, *optional*): rows are padded to the shortest of these lengths that fits.
         seed, cost, multiple_of, rank (*optional*): as in `plan_batches`.
         world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1 without
             accelerate. Under accelerate leave out `world_size` and `rank`.
@@ -83,7 +79,7 @@ def stream_batches(
             While reading: if the stream has no rows, or fewer than `world_size`; if a row has no tokens or costs more
             than the budget; or if `rows` is an iterator and is read a second time.
         TypeError: if `rows` is a table, a mapping such as a `datasets.DatasetDict`, or not iterable; if the length of a
-            row cannot be found, or `shapes` is an integer.
+            row cannot be found.
         RuntimeError: if reading a row raises an error.
 
     Example:
@@ -104,7 +100,6 @@ def stream_batches(
         seed=seed,
         cost=cost,
         multiple_of=multiple_of,
-        shapes=shapes,
         world_size=world_size,
         rank=rank,
     )
@@ -136,7 +131,7 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
             `rows.set_epoch` is called with 0 before the first pass, with 1 before the second, and so on. If the rows of
             a pass do not divide evenly among the processes, the remaining ones, fewer than `world_size`, are put into
             batches with the first rows of the next pass.
-        **settings: further arguments of `plan_batches`: `token_budget`, `seed`, `cost`, `multiple_of`, `shapes`.
+        **settings: further arguments of `plan_batches`: `token_budget`, `seed`, `cost`, `multiple_of`.
     """
 
     def __init__(
@@ -152,12 +147,6 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
         repeats: bool = False,
         **settings: Any,
     ) -> None:
-        if isinstance(settings.get("shapes"), numbers.Integral):
-            raise type_error(
-                "the best shapes of a stream are not known before it was read",
-                got=f"shapes={settings['shapes']}",
-                fix="shapes=(64, 128, 256, 512), or plan_batches(lengths_of_a_sample, token_budget, shapes=8).shapes",
-            )
         require_rows(rows)
         node = node_of(rows)
         if node is not None and node.world_size > 1:
@@ -173,7 +162,7 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
         self._world_size, self._repeats = world_size, repeats
         self._window = as_integer(window, "window", minimum=1, example=20_000)
         self.plan = plan_batches([], world_size=world_size or 1, rank=rank, **settings)  # raises before any row is read
-        self._settings = {**settings, "shapes": self.plan.shapes, "rank": rank}
+        self._settings = {**settings, "rank": rank}
         self._was_read = False
         self._plans: list[tuple[int, dict[str, Any]]] = []  # first step of each window, and result of `progress`
         # The number of windows and the digest, from `progress` in the run that saved the checkpoint. An iteration
@@ -189,7 +178,6 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
             "token_budget": plan.token_budget,
             "seed": int(self._settings.get("seed", 0)),
             "multiple_of": plan.multiple_of,
-            "shapes": None if plan.shapes is None else list(plan.shapes),
             "window": self._window,
             "batches_per_step": self._world_size or processes_of_accelerate(),
             "datasets": str(library.__version__) if library is not None and is_theirs else None,
@@ -212,11 +200,12 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
         steps, digest, epoch = 0, "", 0 if self._repeats else self.epoch
         self._plans.clear()
         for number, window in enumerate(self._windows(ranks)):
-            lengths = self._lengths(window)
-            if self.plan.shapes is None:
-                lengths = truncated_lengths(lengths, self._collate)
-            self._check(lengths, window)
-            plan = plan_batches(lengths, epoch=(epoch << 32) + number, world_size=ranks, **self._settings)
+            try:
+                lengths = truncated_lengths(self._lengths(window), self._collate)
+                plan = plan_batches(lengths, epoch=(epoch << 32) + number, world_size=ranks, **self._settings)
+            except (TypeError, ValueError) as problem:
+                problem.add_note(f"  row, document or index 0 of this message is row {window[0][0]} of the stream")
+                raise
             if self._repeats:
                 digest = digest_of(np.frombuffer(digest.encode(), np.uint8), plan.order, plan.batch_offsets, lengths)
                 self._plans.append((steps, {"windows": number + 1, "digest": digest}))
@@ -267,14 +256,13 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
                     fix="a stream with rows; note that an iterator can be read only once",
                 )
             if number + 1 < rows_of_first:
-                once = ": an iterator can be read only once" if isinstance(self._rows, Iterator) else ""
-                last = len(waiting) % ranks if number < 0 else 0
-                unused = f"; not used: its last {last} rows, too few for the {ranks} batches of a step" if last else ""
-                end = ", so it ends here" if number < 0 else ""
+                unused = len(waiting) % ranks if number < 0 else 0
                 warn(
-                    f"the stream has fewer rows in pass {epoch} than in the first one{end}",
-                    got=f"{number + 1} rows, {rows_of_first} before{once}{unused}",
-                    fix="a data set that can be read again, such as datasets.IterableDataset.from_generator(function)",
+                    f"the stream has fewer rows in pass {epoch} than in the first one; a pass without rows ends it",
+                    got=f"{number + 1} rows, {rows_of_first} before; {unused} rows were left over, as a step needs "
+                    f"{ranks} batches",
+                    fix="a data set that can be read again, such as datasets.IterableDataset.from_generator(function); "
+                    "an iterator can be read only once",
                 )
             if number < 0:
                 return
@@ -304,14 +292,10 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
         if self._length is not None:
             counts = [as_integer(self._length(row), "length(row)", example=5) for _, row in window]
             return np.array(counts, dtype=np.int64)
-        start, first = window[0]
-        if self._tokenize is None or (isinstance(first, Mapping) and self._column in first):
-            return np.array([self._row_length(number, row) for number, row in window], dtype=np.int64)
-        try:
-            lengths = np.asarray(self._tokenize([row for _, row in window])["length"], dtype=np.int64)
-        except (TypeError, ValueError) as problem:
-            problem.add_note(f"  row 0 of these is row {start} of the stream")
-            raise
+        rows = [row for _, row in window]
+        if self._tokenize is None or (isinstance(rows[0], Mapping) and self._column in rows[0]):
+            return np.array([length_of(row, self._column, number) for number, row in enumerate(rows)], dtype=np.int64)
+        lengths = np.asarray(self._tokenize(rows)["length"], dtype=np.int64)
         if len(lengths) != len(window):
             raise value_error(
                 "a row that becomes several has no single length",
@@ -319,44 +303,6 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
                 fix="tokenize first: stream.map(collate, batched=True, remove_columns=...)",
             )
         return lengths
-
-    def _row_length(self, number: int, row: Any) -> int:
-        tokens: Any = row.get(self._column) if isinstance(row, Mapping) else None
-        if hasattr(tokens, "__len__") and not isinstance(tokens, (str, bytes)):
-            return len(tokens)
-        if isinstance(tokens, numbers.Integral):
-            return int(tokens)
-        check_row(number, row)
-        raise type_error(
-            f"row {number} of the stream has no tokens in column '{self._column}', which give its length",
-            got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) and tokens is None else shorten(row),
-            fix="tokenize first with stream.map(collate, batched=True), give length=..., or batch texts with "
-            "DataCollatorWithPositionalEncoding",
-        )
-
-    def _check(self, lengths: NDArray[np.int64], window: list[Numbered]) -> None:
-        """Raise `ValueError` if a row in `window` has no tokens or costs more than the budget."""
-        shortest, longest = int(lengths.argmin()), int(lengths.argmax())
-        if lengths[shortest] <= 0:
-            raise value_error(
-                f"row {window[shortest][0]} of the stream has no tokens",
-                got=f"{int((lengths <= 0).sum())} such rows of {len(lengths)} in this window",
-                fix='stream.filter(lambda row: len(row["input_ids"]) > 0)',
-            )
-        length, plan = int(lengths[longest]), self.plan
-        if plan.shapes is not None and length > plan.shapes[-1]:
-            rule, most = f"the largest shape has {plan.shapes[-1]}", f"shapes=(..., {length})"
-        else:
-            price = row_costs(padded(lengths[[longest]], plan.multiple_of, plan.shapes), plan.cost)[0]
-            if price <= plan.token_budget:
-                return
-            costs = "" if price == length else f"costs {price}, "
-            rule, most = f"{costs}a batch may cost {plan.token_budget}", f"token_budget={int(np.ceil(price))}"
-        raise value_error(
-            f"row {window[longest][0]} of the stream has {length} tokens, {rule}",
-            got=f"the longest of the {len(lengths)} rows of this window",
-            fix=f"{most}, or truncate, split or filter such rows before",
-        )
 
 
 class _AsRead(Dataset[Any]):

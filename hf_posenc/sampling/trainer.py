@@ -5,6 +5,7 @@ Evaluation has the batches of Trainer, and a loss in which each label has equal 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,13 +20,12 @@ from ..collator import DataCollatorWithPositionalEncoding
 from ..documents import BOUNDARIES, FOREIGN, PER_TOKEN
 from ..packing import checked_lengths
 from .lengths import is_dataset, lengths_of, require_rows, truncated_lengths
-from .pad_to_shapes import padding_as_planned
 from .resume import PlanState, require_same_digests
 from .sampler import TokenBudgetBatchSampler
 from .stream import StreamBatchSampler, is_stream, stream_loader
 from .token_log import TokenLogMixin, require_first
 
-_SETTINGS = ("token_budget", "column", "length", "window", "seed", "cost", "multiple_of", "shapes")
+_SETTINGS = ("token_budget", "column", "length", "window", "seed", "cost", "multiple_of")
 _LOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context")
 
 
@@ -38,10 +38,11 @@ class TokenBudgetMixin(TokenLogMixin):
     class BudgetTrainer(TokenBudgetMixin, Trainer, token_budget=8_192): ...
     ```
 
-    `per_device_train_batch_size`, `dataloader_drop_last` and `average_tokens_across_devices` have no effect in
-    training; if they are set, a warning names them. The rest of the run is unchanged. Every row is used once per epoch,
-    and all processes get the same number of batches, of similar size. The rows of a batch have similar lengths, those
-    of an optimizer step do not: with `gradient_accumulation_steps=4` and a quarter of the budget, models learn more.
+    `per_device_train_batch_size`, `auto_find_batch_size`, `dataloader_drop_last`, `dataloader_in_order` and
+    `average_tokens_across_devices` have no effect in training; if they are set, a warning names them. The rest of the
+    run is unchanged. Every row is used once per epoch, and all processes get the same number of batches, of similar
+    size. The rows of a batch have similar lengths, those of an optimizer step do not: with
+    `gradient_accumulation_steps=4` and a quarter of the budget, models learn more.
 
     A stream, such as a `datasets.IterableDataset` or a generator, is read and divided into batches `window` rows at a
     time, see `stream_batches`. It is read again and again until `max_steps`; Trainer counts this as one epoch.
@@ -63,21 +64,20 @@ class TokenBudgetMixin(TokenLogMixin):
     Args:
         token_budget (`int`): maximum cost of a batch. By default, the cost is the number of rows times their padded
             length.
-        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of the data set. Without
-            `shapes`, rows that the collator truncates count as truncated.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of the data set. Rows that the
+            collator truncates count as truncated.
         length (callable, *optional*): function that returns the number of tokens of a row. By default, the tokens in
             `column` are counted.
-        window, cost, multiple_of, shapes (*optional*): as in `plan_batches`. With `multiple_of` or `shapes`, the
-            collator pads to these lengths.
+        window, cost, multiple_of (*optional*): as in `plan_batches`. The collator pads to `multiple_of`, so that
+            `torch.compile` compiles fewer shapes.
         seed (`int`, *optional*): as in `plan_batches`; by default `data_seed` or else `seed` of `TrainingArguments`.
 
     Raises:
         TypeError: in the class statement, if it lists `Trainer` before the mixin, or has an unknown setting. In
             training, if the data set is a table or a `datasets.DatasetDict`, or if the length of a row cannot be found.
         ValueError: in training, if `token_budget` is missing, if `plan_batches` raises it for the rows, or if the
-            training arguments have another way to form batches, such as `group_by_length` or `auto_find_batch_size`,
-            let workers return batches in another order, or set up context parallelism. For a stream, also if they
-            evaluate, save or log by the strategy "epoch".
+            training arguments have another way to form batches, such as `group_by_length`, or set up context
+            parallelism. For a stream, also if they evaluate, save or log by the strategy "epoch".
 
     Example:
         >>> class Trainer: ...                      # transformers.Trainer
@@ -119,22 +119,6 @@ class TokenBudgetMixin(TokenLogMixin):
         require_first(cls, "".join(f", {name}={value!r}" for name, value in keywords.items()))
         super().__init_subclass__()
 
-    if not TYPE_CHECKING:  # editors show the arguments of Trainer
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            """Construct the Trainer; raise `TypeError` for a `token_budget`, which is a setting of the class."""
-            given = next((name for name in ("token_budget", "max_tokens") if name in kwargs), None)
-            if given is not None or type(self) is TokenBudgetMixin:
-                name, bases = type(self).__name__, ", ".join(base.__name__ for base in type(self).__bases__)
-                if type(self) is TokenBudgetMixin:
-                    name, bases = "BudgetTrainer", "TokenBudgetMixin, Trainer"
-                raise type_error(
-                    "the token budget is a setting of the class, not an argument of its objects",
-                    got=f"{type(self).__name__}(...{'' if given is None else f', {given}={kwargs[given]!r}'})",
-                    fix=f"class {name}({bases}, token_budget={kwargs.get(given, 8192)!r}): ...",
-                )
-            super().__init__(*args, **kwargs)
-
     def _set_signature_columns_if_needed(self) -> None:
         """Keep the columns of tokenized rows that the collator reads or refuses, also those not named by the model."""
         super()._set_signature_columns_if_needed()  # type: ignore[misc]
@@ -164,7 +148,8 @@ class TokenBudgetMixin(TokenLogMixin):
         settings = {"column": "input_ids", "seed": seed, **self.batch_settings, "world_size": batches_per_step}
         dataset, collator = self.train_dataset, self.data_collator
         sampler = _sampler(dataset, collator, settings.pop("length", None), settings)
-        collator = padding_as_planned(collator, sampler.plan, settings["column"])
+        if (multiple := sampler.plan.multiple_of) is not None:
+            collator = _padding_to(collator, multiple)
         if is_dataset(dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
         else:
@@ -311,23 +296,27 @@ def _sampler(
         return StreamBatchSampler(dataset, collator, length=length, **settings, repeats=True)
     counted = lengths_of(dataset, settings["column"]) if length is None else [length(row) for row in dataset]
     lengths = checked_lengths(counted)
-    if (lengths[1:] != lengths[:-1]).any():
-        _refuse_default_collator(collator)
-    if settings.get("shapes") is None:  # `PadToShapes` truncates no row
-        lengths = truncated_lengths(lengths, collator)
-    return TokenBudgetBatchSampler(lengths, **settings)
-
-
-def _refuse_default_collator(collator: Any) -> None:
-    """Raise a `ValueError` for transformers' default collator, which Trainer takes if it gets no tokenizer."""
-    from transformers import DefaultDataCollator, default_data_collator
-
-    if collator is default_data_collator or isinstance(collator, DefaultDataCollator):
+    name = getattr(collator, "__name__", type(collator).__name__)
+    if name in ("default_data_collator", "DefaultDataCollator") and (lengths != lengths[:1]).any():
         raise value_error(
             "the default data collator of transformers does not pad, and rows differ in length",
-            got=f"data_collator={getattr(collator, '__name__', type(collator).__name__)}",
+            got=f"data_collator={name}",
             fix="data_collator=collate, with collate = DataCollatorWithPositionalEncoding(tokenizer, model=model)",
         )
+    return TokenBudgetBatchSampler(truncated_lengths(lengths, collator), **settings)
+
+
+def _padding_to(collator: Any, multiple: int) -> Any:
+    """Return a copy of a collator that pads rows to a multiple of `multiple` tokens."""
+    if isinstance(collator, DataCollatorWithPositionalEncoding):
+        return collator.replace(pad_to_multiple_of=multiple)
+    if not dataclasses.is_dataclass(collator) or not hasattr(collator, "pad_to_multiple_of"):
+        raise type_error(
+            "a plan with multiple_of needs a collator that can pad to it",
+            got=f"{getattr(collator, '__name__', type(collator).__name__)} without pad_to_multiple_of",
+            fix="DataCollatorWithPositionalEncoding(tokenizer), or multiple_of=None",
+        )
+    return dataclasses.replace(collator, pad_to_multiple_of=multiple)  # type: ignore[type-var]
 
 
 def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:
@@ -338,12 +327,6 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
             got=conflict,
             fix="TrainingArguments without it",
         )
-    if args.auto_find_batch_size:
-        raise value_error(
-            "the token budget is the size of a batch: after an out-of-memory error the same batch would be tried again",
-            got="auto_find_batch_size=True",
-            fix="auto_find_batch_size=False, and a smaller token_budget=... in the class statement",
-        )
     # With these, accelerate slices a batch of one process along its first dimension, for all processes.
     for name in ("split_batches", "dispatch_batches"):
         if getattr(accelerator, name):
@@ -352,12 +335,6 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
                 got=f"accelerator_config={{'{name}': True}}",
                 fix=f"accelerator_config={{'{name}': False}}",
             )
-    if args.dataloader_num_workers and not getattr(args, "dataloader_in_order", True):
-        raise value_error(
-            "a run is repeated and resumed with the same rows only if workers return batches in order",
-            got="dataloader_in_order=False",
-            fix="dataloader_in_order=True",
-        )
     parallelism = getattr(accelerator, "parallelism_config", None)
     if parallelism is not None and parallelism.cp_enabled:
         raise value_error(
@@ -376,13 +353,12 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
 
 def _warn_of_arguments(args: Any, *, weighs_loss: bool) -> None:
     """Warn about `TrainingArguments` that are set, but have no effect in training with a token budget."""
-    names = ["per_device_train_batch_size", "dataloader_drop_last"]
+    names = ["per_device_train_batch_size", "auto_find_batch_size", "dataloader_drop_last", "dataloader_in_order"]
     names += ["average_tokens_across_devices"] if weighs_loss else []
-    defaults = type(args)  # the default of a field is an attribute of its dataclass
-    arguments = [f"{name}={getattr(args, name)}" for name in names if getattr(args, name) != getattr(defaults, name)]
-    if arguments:
+    set_names = [name for name in names if getattr(args, name, None) != getattr(type(args), name, None)]
+    if arguments := [f"{name}={getattr(args, name)}" for name in set_names]:
         warn(
-            "a token budget sets the size of batches, uses every row, and counts the labels of all processes",
+            "a token budget sets the size and order of batches, uses every row, and counts labels of all processes",
             got=f"{', '.join(arguments)}, without effect in training",
             fix="TrainingArguments without it; token_budget=... in the class statement sets the size of a batch",
         )

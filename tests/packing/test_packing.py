@@ -71,45 +71,6 @@ def test_the_figures_of_a_plan_add_up(problem: tuple[list[int], int], seed: int 
     plan = pack(lengths, capacity, seed=seed)
     assert plan.padding == sum(capacity - row for row in plan.row_lengths.tolist())
     assert plan.utilisation == (sum(lengths) / (len(plan) * capacity) if lengths else 1.0)
-    assert math.ceil(sum(lengths) / capacity) <= plan.lower_bound <= len(plan)
-
-
-@given(problems(), seeds)
-def test_the_attention_cost_is_the_number_of_pairs_within_documents(
-    problem: tuple[list[int], int], seed: int | None
-) -> None:
-    lengths, capacity = problem
-    cost = pack(lengths, capacity, seed=seed).attention_cost
-    assert cost == sum(length**2 for length in lengths)
-
-
-@given(st.lists(st.integers(1, 50), max_size=20), st.integers(1, 20), seeds)
-def test_documents_are_truncated_to_the_capacity_and_counted(
-    lengths: list[int], capacity: int, seed: int | None
-) -> None:
-    plan = pack(lengths, capacity, too_long="truncate", seed=seed)
-    cut = [min(length, capacity) for length in lengths]
-    assert plan.lengths.tolist() == cut
-    assert plan.truncated == sum(length > capacity for length in lengths)
-    assert plan.tokens_cut == sum(lengths) - sum(cut)
-    plain = pack(cut, capacity, seed=seed)
-    assert np.array_equal(plan.order, plain.order)
-    assert np.array_equal(plan.row_offsets, plain.row_offsets)
-
-
-@given(problem=problems())
-@example(problem=([6, 6, 5, 5, 5], 10))  # documents of exactly half a row
-def test_the_lower_bound_is_that_of_martello_and_toth(problem: tuple[list[int], int]) -> None:
-    """The bound L2 of "Knapsack Problems" (1990), section 8.3, as it is defined: over every limit up to half a row."""
-    lengths, capacity = problem
-    bounds = [0]
-    for limit in range(capacity // 2 + 1):
-        long = [length for length in lengths if length > capacity - limit]
-        middle = [length for length in lengths if capacity / 2 < length <= capacity - limit]
-        short = [length for length in lengths if limit <= length <= capacity / 2]
-        more = math.ceil((sum(short) - (len(middle) * capacity - sum(middle))) / capacity)
-        bounds.append(len(long) + len(middle) + max(0, more))
-    assert pack(lengths, capacity).lower_bound == max(bounds)
 
 
 @given(problems(), st.integers(0, 5))
@@ -130,6 +91,7 @@ def test_a_seed_shuffles_the_rows_and_documents_of_equal_length() -> None:
     assert plain.order.tolist() == [document for row in range(50) for document in (row, row + 50)]
     assert [sorted(row) for row in one] != [sorted(row) for row in plain]  # other partners, too
     assert pack([7] * 50, 350, seed=1).order.tolist() != list(range(50))  # within a row as well
+    assert pack(range(51, 100), 99).row_lengths.tolist() != [*range(99, 50, -1)]  # one document in a row
     assert one.utilisation == 1.0
     assert pack(lengths, 10).order.tolist() == pack(lengths, 10, seed=0).order.tolist() != plain.order.tolist()
 
@@ -151,14 +113,10 @@ def test_splitting_keeps_every_token_once_and_in_order(lengths: list[int], capac
     assert sorted(plan.order) == list(range(len(document)))
 
 
-def test_a_million_documents_pack_close_to_the_lower_bound() -> None:
+def test_a_million_documents_pack_into_almost_as_few_rows_as_there_can_be() -> None:
     lengths = np.clip(np.random.default_rng(0).lognormal(4.7, 1.0, 1_000_000).astype(int), 1, 2048)
     plan = pack(lengths, 2048)
-    assert plan.lower_bound <= len(plan) <= 1.0005 * plan.lower_bound
-
-
-def test_the_attention_cost_of_huge_documents_does_not_overflow() -> None:
-    assert pack([10**11] * 3, 10**12).attention_cost == 3 * 10**22
+    assert len(plan) <= 1.0005 * math.ceil(lengths.sum() / 2048)
 
 
 def test_a_capacity_beyond_16_bits_packs_as_well() -> None:
@@ -166,14 +124,6 @@ def test_a_capacity_beyond_16_bits_packs_as_well() -> None:
     for capacity in (100_000, 10**12):
         expected = free_space_of_best_fit_decreasing(lengths.tolist(), capacity)
         assert sorted(capacity - pack(lengths, capacity).row_lengths) == sorted(expected)
-
-
-def test_the_repr_prints_rows_utilisation_bound_padding_attention_and_truncation() -> None:
-    assert repr(pack([6, 6, 6], 10)) == (
-        "PackingPlan(rows=3, documents=3, tokens=18, capacity=10, utilisation=60.00 %, lower_bound=3, padding=12,\n"
-        "            attention_cost=108 (36.00 % of full rows))"
-    )
-    assert repr(pack([6, 12, 13], 10, too_long="truncate")).endswith("truncated=2, tokens_cut=5)")
 
 
 def test_a_plan_stays_as_it_is_when_rows_or_lengths_are_written_to() -> None:
@@ -193,22 +143,15 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: pack([5, 3, 12, 11], 10),
         ValueError,
-        ["document 2 has 12 tokens, a row holds 10", "2 of 4 documents", 'too_long="split"', 'too_long="truncate"'],
+        ["document 2 has 12 tokens, a row holds 10", "2 of 4 documents", 'too_long="split"'],
     ),
     (lambda: pack([5, 0, -3], 10), ValueError, ["lengths must be at least 1", "0 at index 1, 2 such of 3"]),
-    (lambda: pack([5, -3], 10), ValueError, ["lengths must be at least 1", "got: -3 at index 1"]),
     (lambda: pack([5], 0), ValueError, ["capacity must be positive", "got: 0"]),
-    (lambda: pack([5], -4), ValueError, ["capacity must be positive", "got: -4"]),
-    (lambda: pack([5], 4.0), TypeError, ["capacity must be an integer", "got: 4.0"]),
     (lambda: pack([5.0], 8), TypeError, ["lengths must be a flat list of integers", "float64"]),
     (lambda: pack([[5, 3]], 8), TypeError, ["lengths must be a flat list of integers", "2-dimensional"]),
-    (lambda: pack([[5], [5, 3]], 8), TypeError, ["lengths must be a flat list of integers"]),
     (lambda: pack({"input_ids": [[5]]}, 8), TypeError, ["flat list of integers", "got: dict", 'dataset["length"]']),  # type: ignore[arg-type]
-    (lambda: pack([5, 0], 10, too_long="truncate"), ValueError, ["got: 0 at index 1"]),
-    (lambda: pack([5, 0], 8, too_long="split"), ValueError, ["got: 0 at index 1", "drop documents without tokens"]),
-    (lambda: pack([5], 8, too_long="cut"), ValueError, ["one of 'error', 'truncate', 'split'", "'cut'"]),
+    (lambda: pack([5], 8, too_long="cut"), ValueError, ["one of 'error', 'split'", "'cut'"]),
     (lambda: pack([5], 8, seed=-1), ValueError, ["seed must not be negative", "got: -1"]),
-    (lambda: pack([5], 8, seed=0.5), TypeError, ["seed must be an integer", "got: 0.5"]),
 ]
 
 

@@ -16,12 +16,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from looping import for_each
-from small_models import of_class
 from torch.utils.data import DataLoader, Subset
 from transformers import DataCollatorWithPadding, default_data_collator
 
 from hf_posenc import DataCollatorWithPositionalEncoding, pack_dataset, with_arrow_batches
-from hf_posenc.sampling import PadToShapes
 
 C = DataCollatorWithPositionalEncoding
 COUNT = 23
@@ -136,12 +134,8 @@ def test_further_columns_are_those_of_the_rows(wordpiece, feature: Any, values: 
 
 LABELS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "of each token": ([[-100] * len(ids) for ids in IDS], {"on_no_labels": "keep"}),
-    "the tokens": (IDS, {}),
     "floats": ([number / 2 for number in range(COUNT)], {}),
-    "several floats": ([[0.0, 1.0] for _ in range(COUNT)], {}),
     "sequences": ([[7] * (1 + number % 5) for number in range(COUNT)], {"text_target_column": "target"}),
-    "masked": ([None] * COUNT, {"labels": "masked_lm", "seed": 0}),
-    "truncated": (IDS, {"max_length": 6}),
     "in several rows": (
         [[-100] * len(ids) for ids in IDS],
         {"max_length": 6, "return_overflowing_tokens": True, "on_no_labels": "keep"},
@@ -190,15 +184,6 @@ def test_any_rows_in_any_order_are_read(lengths: list[int], chunk: int, data: st
 def test_texts_are_tokenized_as_from_the_rows(wordpiece) -> None:
     data = datasets.Dataset.from_dict({"text": ["I ride bike", "she said", "a"] * 3, "label": [0, 1, 0] * 3})
     assert_same(batches(with_arrow_batches(data), C(wordpiece)), batches(data, C(wordpiece)))
-
-
-@pytest.mark.filterwarnings("ignore:columns .'number'. are not in the batch")
-def test_a_collator_for_a_model_takes_the_columns_that_the_model_takes(wordpiece, no_rows: None) -> None:
-    model = of_class("BertForSequenceClassification", num_labels=3)
-    data = with_arrow_batches(rows(number=list(range(COUNT))))
-    batch = next(iter(DataLoader(data, batch_size=8, collate_fn=C(wordpiece, model=model))))
-    assert set(batch) == {"input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"}
-    assert model(**batch).loss.isfinite()
 
 
 def test_missing_values_raise_as_from_the_rows(wordpiece) -> None:
@@ -304,8 +289,6 @@ def test_other_collators_get_row_dicts(wordpiece) -> None:
     padded = rows().map(lambda row: {name: (row[name] * 12)[:12] for name in ("input_ids", "attention_mask")})
     padded = padded.remove_columns("token_type_ids")
     assert_same(batches(with_arrow_batches(padded), default_data_collator), batches(padded, default_data_collator))
-    shaped = PadToShapes(C(wordpiece), (8, 16))
-    assert_same(batches(with_arrow_batches(rows()), shaped), batches(rows(), shaped))
 
 
 def test_a_collator_that_needs_a_list_is_refused_by_name(wordpiece) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +157,7 @@ OTHERS: list[tuple[str, Any, list[str]]] = [
     ("stream", {"kind": Wider}, ["window: saved 20, here 30"]),
     ("map-style", {"seed": 7}, ["seed: saved 0, here 7"]),
     ("stream", {"data_seed": 7}, ["seed: saved 0, here 7"]),
-    ("stream", {"gradient_accumulation_steps": 2}, ["batches_per_step: saved 1, here 2", "saved: 1"]),
+    ("stream", {"gradient_accumulation_steps": 2}, ["batches_per_step: saved 1, here 2"]),
     ("map-style", {"data": lambda: rows().select(range(50))}, ["lengths: saved '", "in this Trainer"]),
 ]
 
@@ -179,10 +178,8 @@ def test_a_checkpoint_of_another_plan_is_refused_before_a_step(
 
 def test_a_stream_with_other_rows_is_refused_unless_it_shall_begin_anew(tmp_path: Path) -> None:
     train(tmp_path, Forgetful(), kill=4, max_steps=8)
-    for data in (Forgetful(), stream().filter(lambda row: len(row["input_ids"]) > 4)):
-        with pytest.raises(ValueError, match="the stream has other rows, or another order") as caught:
-            train(tmp_path, data, resume=True, max_steps=8)
-        assert "ignore_data_skip=True" in str(caught.value)
+    with pytest.raises(ValueError, match=r"the stream has other rows, or another order[\s\S]*ignore_data_skip=True"):
+        train(tmp_path, Forgetful(), resume=True, max_steps=8)
     anew = train(tmp_path, stream(), resume=True, max_steps=8, ignore_data_skip=True, save_strategy="no")
     assert steps_of(anew) == steps_of(train(tmp_path, stream(), max_steps=8, save_strategy="no"))[:5]
 
@@ -193,7 +190,7 @@ def test_a_stream_is_refused_with_another_version_of_datasets_which_may_shuffle_
     shuffled, version = DATA["shuffled stream"], datasets.__version__
     train(tmp_path, shuffled(), kill=4, max_steps=5)
     monkeypatch.setattr(datasets, "__version__", "99.1")
-    with pytest.raises(ValueError, match=rf"datasets {version}, and datasets 99\.1 here\n.*datasets=={version}; or"):
+    with pytest.raises(ValueError, match=rf"datasets: saved '{version}', here '99\.1'"):
         train(tmp_path, shuffled(), resume=True, max_steps=5)
     assert train(tmp_path, shuffled(), resume=True, max_steps=5, ignore_data_skip=True).state.global_step == 5
     train(tmp_path / "rows", rows(), kill=4, max_steps=5)
@@ -205,13 +202,13 @@ def test_a_stream_that_ends_before_the_saved_step_is_refused(tmp_path: Path) -> 
     train(tmp_path, iter(list(rows())), kill=7, max_steps=9)
     with (
         pytest.raises(ValueError, match="the stream has other rows") as caught,
-        pytest.warns(UserWarning, match="so it ends here"),
+        pytest.warns(UserWarning, match="a pass without rows ends it"),
     ):
         train(tmp_path, iter(list(rows())[:20]), resume=True, max_steps=9)
     assert "none, because the stream ends before" in str(caught.value)
 
 
-@pytest.mark.parametrize("stored", [None, {}, [], "x", {"attributes": 3}, {"attributes": {"plan": {}}}])
+@pytest.mark.parametrize("stored", [None, {"attributes": {"plan": {}}}])
 def test_a_checkpoint_without_a_plan_is_resumed_with_a_warning(
     killed: dict[str, Path], tmp_path: Path, stored: Any
 ) -> None:
@@ -227,19 +224,3 @@ def test_a_checkpoint_without_a_plan_is_resumed_with_a_warning(
         train(tmp_path, rows(), resume=True, max_steps=8)
     assert "ignore_data_skip=True" in str(warned[0].message)
     assert (tmp_path / "checkpoint-6" / "trainer_state.json").exists()
-
-
-def test_a_stream_that_breaks_leaves_its_checkpoints_and_resumes_when_it_is_repaired(tmp_path: Path) -> None:
-    def broken() -> Any:
-        yield from list(rows())[:45]
-        raise ConnectionError("the server is gone")
-
-    with pytest.raises(RuntimeError, match="row 45 of the stream could not be read"):
-        train(tmp_path, broken(), max_steps=9)
-    whole = train(tmp_path, iter(list(rows())), max_steps=8, save_strategy="no")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        resumed = train(tmp_path, iter(list(rows())), resume=True, max_steps=8)
-    done = len(steps_of(whole)) - len(steps_of(resumed))
-    assert done == SAVED
-    assert steps_of(resumed) == steps_of(whole)[done:]

@@ -23,7 +23,6 @@ from trainer_runs import QUIET, TEXTS
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
-    Seq2SeqTrainer,
     Trainer,
     TrainingArguments,
 )
@@ -34,7 +33,6 @@ from hf_posenc import (
     TokenBudgetMixin,
     pack_dataset,
     plan_batches,
-    stream_batches,
     train_bpe,
     with_arrow_batches,
 )
@@ -277,24 +275,17 @@ def test_the_seed_of_the_arguments_shuffles_and_settings_of_the_class_are_inheri
         assert trainer.documents() == [plan[0].tolist(), plan[1].tolist()]
 
 
-def test_batches_are_padded_to_the_given_shapes(tmp_path: Path, word_level: Any) -> None:
-    class Shaped(Budgeted, shapes=3): ...
-
+def test_batches_are_padded_to_a_multiple(tmp_path: Path, word_level: Any) -> None:
     class Eights(Budgeted, multiple_of=8): ...
 
     data = datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "labels": DOCUMENTS})
-    collator = transformers.DataCollatorForSeq2Seq(word_level, padding=True)
-    widths = {}
-    for kind in (Shaped, Eights):
-        trainer = run(kind, tmp_path, data=data, collate=collator)
-        widths[kind] = {fed["input_ids"].shape[1] for fed in trainer.fed}
+    for kind in (transformers.DataCollatorForSeq2Seq, DataCollatorWithPositionalEncoding):
+        trainer = run(Eights, tmp_path, data=data, collate=kind(word_level))
+        assert {fed["input_ids"].shape[1] for fed in trainer.fed} == {8, 16}
         assert all(fed["input_ids"].numel() <= 64 for fed in trainer.fed)
         assert flat(trainer.documents()) == list(range(COUNT))
-    assert widths[Shaped] <= set(plan_batches(LENGTHS, 64, shapes=3).shapes or ())
-    assert widths[Eights] == {8, 16}
-    for kind, name in ((Shaped, "shapes"), (Eights, "multiple_of")):
-        with pytest.raises(TypeError, match=f"a plan with {name} needs a collator that can pad"):
-            run(kind, tmp_path)
+    with pytest.raises(TypeError, match="a plan with multiple_of needs a collator that can pad"):
+        run(Eights, tmp_path)
 
 
 STREAMED = 20  # rows of a window
@@ -316,22 +307,14 @@ def test_a_stream_is_planned_a_window_at_a_time_and_read_until_max_steps(tmp_pat
     assert helped.documents() == alone.documents()
 
 
-def test_accumulated_batches_of_a_stream_count_by_their_labels(tmp_path: Path) -> None:
-    stream = rows().to_iterable_dataset()
-    once = len(list(stream_batches(stream, 64)))
-    together = 10  # divides the number of rows, so that one step uses all of them
-    assert once < together
-    trainer = run(Budgeted, tmp_path, data=stream, max_steps=1, gradient_accumulation_steps=together)
-    assert flat(trainer.documents()) == [*range(COUNT)]
-    assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
-
-
 def test_a_generator_ends_a_run_with_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="fewer rows in pass 1 than in the first one, so it ends here") as warned:
+    with pytest.warns(
+        UserWarning, match="fewer rows in pass 1 than in the first one; a pass without rows ends"
+    ) as warned:
         trainer = run(Budgeted, tmp_path, data=iter(list(rows())), max_steps=99)
     assert flat(trainer.documents()) == [*range(COUNT)]
     assert trainer.state.global_step == len(trainer.fed) < 99
-    assert "0 rows, 60 before: an iterator can be read only once" in str(warned[0].message)
+    assert "0 rows, 60 before" in str(warned[0].message)
 
 
 def test_a_stream_with_fewer_rows_in_its_second_pass_is_reported_and_goes_on(tmp_path: Path) -> None:
@@ -342,29 +325,10 @@ def test_a_stream_with_fewer_rows_in_its_second_pass_is_reported_and_goes_on(tmp
             self.passes += 1
             return iter(list(rows())[: 60 // min(self.passes, 2)])
 
-    with pytest.warns(UserWarning, match="fewer rows in pass [12] than in the first one\\n") as warned:
+    with pytest.warns(UserWarning, match="fewer rows in pass [12] than in the first one") as warned:
         trainer = run(Budgeted, tmp_path, data=Shrinking(), max_steps=16)
     assert "got: 30 rows, 60 before" in str(warned[0].message)
     assert trainer.state.global_step == 16
-
-
-def test_texts_of_a_stream_are_counted_by_the_collator(tmp_path: Path) -> None:
-    class Shaped(TokenBudgetMixin, Watched, token_budget=96, shapes=(8, 16, 32)): ...
-
-    tokenizer = train_bpe(TEXTS, vocab_size=300, progress=False)
-    model = trainer_runs.build("gpt2", tokenizer)
-    collate = DataCollatorWithPositionalEncoding(tokenizer, model=model, labels="causal_lm")
-    stream = datasets.Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()
-    settings = {"max_steps": 8, "remove_unused_columns": False}
-
-    class Texts(TokenBudgetMixin, Watched, token_budget=96): ...
-
-    trainer = run(Texts, tmp_path, model, stream, collate, **settings)
-    assert all(fed["input_ids"].numel() <= 96 for fed in trainer.fed)
-    tokenized = stream.map(collate, batched=True, remove_columns="text")
-    trainer = run(Shaped, tmp_path, model, tokenized, collate, **settings)
-    assert {fed["input_ids"].shape[1] for fed in trainer.fed} <= {8, 16, 32}
-    assert all(fed["input_ids"].numel() <= 96 for fed in trainer.fed)
 
 
 def test_a_function_gives_the_lengths_of_a_data_set(tmp_path: Path) -> None:
@@ -505,19 +469,6 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
     ),
     (rows, GROUPED, ValueError, ["group_by_length", "excludes another argument"]),
     (rows, {"accelerator_config": {"split_batches": True}}, ValueError, ["cannot be split", "split_batches"]),
-    (
-        rows,
-        {"auto_find_batch_size": True},
-        ValueError,
-        ["the token budget is the size of a batch", "auto_find_batch_size=True", "a smaller token_budget="],
-    ),
-    pytest.param(
-        rows,
-        {"dataloader_in_order": False, "dataloader_num_workers": 2},
-        ValueError,
-        ["only if workers return batches in order", "dataloader_in_order=True"],
-        marks=pytest.mark.skipif("dataloader_in_order" not in ARGUMENTS, reason="this version has no such argument"),
-    ),
     *(
         (rows, {"collate": collate}, ValueError, ["does not pad, and rows differ in length\n  got: data_collator="])
         for collate in (transformers.default_data_collator, transformers.DefaultDataCollator())
@@ -537,7 +488,10 @@ def test_trainers_that_cannot_use_a_budget_are_refused_with_a_fix(
 
 def test_training_arguments_without_effect_are_named(tmp_path: Path) -> None:
     given = {"per_device_train_batch_size": 4, "dataloader_drop_last": True, "average_tokens_across_devices": False}
-    with pytest.warns(UserWarning, match="a token budget sets the size of batches") as warned:
+    given |= {"auto_find_batch_size": True} | (
+        {"dataloader_in_order": False} if "dataloader_in_order" in ARGUMENTS else {}
+    )
+    with pytest.warns(UserWarning, match="a token budget sets the size and order of batches") as warned:
         trainer = run(Budgeted, tmp_path, max_steps=1, **given)
     [message] = {str(each.message) for each in warned}
     for name, value in given.items():
@@ -567,12 +521,8 @@ def test_a_class_without_a_budget_or_with_settings_that_do_not_exist_is_refused(
 
         class Wrong(TokenBudgetMixin, Watched, max_tokens=3): ...
 
-    for argument in ("token_budget", "max_tokens"):
-        with pytest.raises(
-            TypeError, match=rf"setting of the class(?s:.*)got: Nameless\(\.\.\., {argument}=64\)"
-        ) as caught:
-            Nameless(**{argument: 64})
-        assert str(caught.value).endswith("fix: class Nameless(TokenBudgetMixin, Watched, token_budget=64): ...")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'token_budget'"):
+        Nameless(token_budget=64)
 
 
 def test_a_class_that_names_trainer_before_the_mixin_is_refused_when_it_is_made() -> None:
@@ -582,9 +532,6 @@ def test_a_class_that_names_trainer_before_the_mixin_is_refused_when_it_is_made(
 
     assert "TokenBudgetMixin must come before Watched" in str(caught.value)
     assert "class Late(TokenBudgetMixin, Watched, token_budget=64): ..." in str(caught.value)
-    with pytest.raises(TypeError, match=r"class Plain\(TokenBudgetMixin, Seq2SeqTrainer, token_budget=8192\)"):
-
-        class Plain(Seq2SeqTrainer, TokenBudgetMixin): ...
 
     class Base(TokenBudgetMixin, token_budget=64): ...
 
@@ -639,59 +586,19 @@ def test_collators_that_would_add_a_mask_of_ones_to_packed_rows_raise(
         assert width or "`attention_mask`" in str(refused.value)
 
 
-def test_trainer_with_a_tokenizer_refuses_packed_rows_and_their_column_names_the_fix(
-    tmp_path: Path, word_level: Any
-) -> None:
-    packed = pack_dataset(rows(), 32)
-    trainer = Trainer(model=build("gpt2"), args=arguments(tmp_path), train_dataset=packed, processing_class=word_level)
-    with pytest.raises(ValueError, match="attention_mask"):
-        trainer.train()
-    with pytest.raises(ValueError, match="attention_mask"):
-        trainer.evaluate(packed)
-    assert "data_collator=transformers.default_data_collator" in packed[0]["attention_mask"]
-    collate = DataCollatorWithPositionalEncoding(word_level)
-    trainer = Trainer(model=build("gpt2"), args=arguments(tmp_path), train_dataset=packed, processing_class=collate)
-    assert sorted(next(iter(trainer.get_train_dataloader()))) == ["input_ids", "labels", "position_ids"]
-
-
-STREAM = 40  # tokens of a packed row; the rows are then even in number
-
-
-def stream_arguments(folder: Path, world: int) -> TrainingArguments:
-    """One step on all packed rows of a stream, which has no length of its own."""
-    count = len(list(pack_dataset(rows().to_iterable_dataset(), STREAM, window=20)))
-    assert count % world == 0
-    return arguments(folder, max_steps=1, per_device_train_batch_size=count // world, ddp_backend="gloo")
-
-
 def work(folder: Path) -> None:
     """What each of two processes does; it leaves what it saw."""
-    found: dict[str, Any] = {"folder": folder}
+    found: dict[str, Any] = {}
     for family in ("gpt2", "bert"):
         settings = {"logging_strategy": "steps", "logging_steps": 1, "ddp_backend": "gloo"}
         settings["per_device_eval_batch_size"] = 6  # so that accelerate repeats no rows
         trainer = run(Roomy, folder / family, family, **settings)
         seen = trainer.documents(), trainer.model.state_dict(), trainer.state.log_history[0]["loss"]
         found[family] = *seen, trainer.evaluate(rows())["eval_loss"]
-    packed = pack_dataset(rows().to_iterable_dataset(), STREAM, window=20)
-    trainer = Watched(model=build("gpt2"), args=stream_arguments(folder / "stream", 2), train_dataset=packed)
-    trainer.train()
-    found["stream"] = [fed["input_ids"] for fed in trainer.fed], trainer.model.state_dict()
-    steps = len(plan_batches(LENGTHS, 64, world_size=2)) // 2
-    stop = steps + steps // 2
-    saved = {"num_train_epochs": 2, "ddp_backend": "gloo"}
-    whole = run(Budgeted, folder / "saved", save_strategy="steps", save_steps=stop, **saved)
-    resumed = run(Budgeted, folder / "saved", resume=folder / "saved" / f"checkpoint-{stop}", **saved)
-    found["whole"], found["resumed"], found["stop"] = whole.documents(), resumed.documents(), stop
-    stream: dict[str, Any] = {"max_steps": 14, "ddp_backend": "gloo", "dataloader_num_workers": 2}
-    data = rows().to_iterable_dataset().shuffle(seed=1, buffer_size=16)
-    whole = run(Streamed, folder / "stopped", data=data, save_strategy="steps", save_steps=11, **stream)
-    checkpoint = folder / "stopped" / "checkpoint-11"
-    resumed = run(Streamed, folder / "stopped", data=data, resume=checkpoint, **stream)
-    found["whole stream"], found["resumed stream"] = whole.documents(), resumed.documents()
     rank = trainer.args.process_index
+    stream = rows().to_iterable_dataset().shuffle(seed=rank, buffer_size=16)
     try:  # the last run, because it ends in the middle
-        run(Streamed, folder / "other", data=data.shuffle(seed=rank), **stream)
+        run(Streamed, folder / "other", data=stream, max_steps=14, ddp_backend="gloo", dataloader_num_workers=2)
     except ValueError as problem:
         found["other rows"] = str(problem)
     torch.save(found, folder / f"rank {rank}.pt")
@@ -723,56 +630,10 @@ def test_two_processes_of_trainer_learn_the_mean_over_all_labels(ranks: Any, fam
 
 
 @pytest.mark.slow
-def test_two_processes_share_the_packed_rows_of_a_stream(ranks: Any) -> None:
-    expected, _ = one_step_by_hand("gpt2")
-    seen = []
-    for rank in ranks:
-        [batch], weights = rank["stream"]
-        seen += [token - FIRST for token in batch.flatten().tolist() if FIRST <= token < FIRST + COUNT]
-        model = copy.deepcopy(expected)
-        model.load_state_dict(weights)
-        assert_same_weights(model, expected)
-    assert sorted(seen) == list(range(COUNT))
-
-
-@pytest.mark.slow
-def test_a_run_of_two_processes_resumes_with_the_documents_that_are_left(ranks: Any) -> None:
-    stop, steps = ranks[0]["stop"], len(ranks[0]["whole"]) // 2
-    assert steps < stop < 2 * steps
-    for rank in ranks:
-        assert rank["resumed"] == rank["whole"][stop:]
-    for epoch in range(2):
-        seen = [rank["whole"][epoch * steps : (epoch + 1) * steps] for rank in ranks]
-        assert flat(seen[0] + seen[1]) == list(range(COUNT))
-
-
-@pytest.mark.slow
-def test_two_processes_share_a_stream_and_resume_in_its_second_pass_with_the_rows_that_are_left(ranks: Any) -> None:
-    both = [[*one, *two] for one, two in zip(*(rank["whole stream"] for rank in ranks), strict=True)]
-    steps = next(end for end in range(1, 11) if sum(map(len, both[:end])) == COUNT)
-    assert flat(both[:steps]) == [*range(COUNT)]
-    for rank in ranks:
-        assert len(rank["whole stream"]) == 14
-        assert rank["resumed stream"] == rank["whole stream"][11:]
-
-
-@pytest.mark.slow
 def test_processes_that_read_different_rows_are_refused(ranks: Any) -> None:
     for rank in ranks:
         assert "every process must read the same rows in the same order" in rank["other rows"]
         assert "other rows in process 1 than in process 0" in rank["other rows"]
-
-
-@pytest.mark.slow
-def test_a_run_of_two_processes_is_not_resumed_with_half_the_batches_in_a_step(ranks: Any, tmp_path: Path) -> None:
-    folder = ranks[0]["folder"]
-    for kind, name, data in (
-        (Budgeted, "saved", rows()),
-        (Streamed, "stopped", rows().to_iterable_dataset().shuffle(seed=1, buffer_size=16)),
-    ):
-        checkpoint = next((folder / name).glob("checkpoint-*"))
-        with pytest.raises(ValueError, match="batches_per_step: saved 2, here 1"):
-            run(kind, tmp_path, data=data, max_steps=14, resume=checkpoint)
 
 
 class _Shifting(torch.nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +93,6 @@ def test_a_frozen_table_in_the_collator_equals_the_live_path(wordpiece, tmp_path
         assert torch.equal(weight, other.state_dict()[name]), name
 
 
-def test_a_dropped_text_column_is_refused_with_both_fixes(wordpiece, tmp_path: Path) -> None:
-    trainer = Trainer(model=Looking(), args=_arguments(tmp_path), train_dataset=_texts(), data_collator=C(wordpiece))
-    with pytest.raises(ValueError, match="column 'text' is missing; the columns that arrived are") as refused:
-        trainer.train()
-    assert "['label']" in str(refused.value)
-    assert "remove_unused_columns=False" in str(refused.value)
-    assert "map" in str(refused.value)
-
-
 def _long(**columns: Any) -> datasets.Dataset:
     """Six rows; nearly all texts are longer than 8 tokens."""
     texts = [" ".join(["bike"] * count) for count in (3, 18, 18, 18, 18, 18)]
@@ -166,17 +156,6 @@ def test_a_collator_names_pieces_but_not_those_of_plain_texts_that_the_batch_num
     with pytest.warns(UserWarning, match="a batch has more rows than it was given") as warned:
         fitted(texts)
     assert "dataset.map(collate, batched=True, remove_columns=['text'])" in str(warned[0].message)
-
-
-def test_rows_that_are_left_out_are_named_because_predictions_have_none_of_them(wordpiece, tmp_path: Path) -> None:
-    config = _bert().config
-    model = transformers.BertForTokenClassification(config)
-    labels = [[-100] * 3 if number % 3 == 1 else [1] * 3 for number in range(6)]
-    rows = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7]] * 6, "labels": labels})
-    collate = C(wordpiece, model=model, on_no_labels="skip")
-    trainer = Trainer(model=model, args=_arguments(tmp_path, per_device_eval_batch_size=4), data_collator=collate)
-    with pytest.warns(UserWarning, match=r"left out[\s\S]*Trainer.predict returns fewer rows"):
-        assert len(trainer.predict(rows).predictions) == 4
 
 
 def _gpt2() -> Any:
@@ -281,32 +260,6 @@ def test_a_table_on_an_accelerator_is_refused_with_the_setting_for_pinning(wordp
 
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "13_train_and_generate.py"
-
-
-@pytest.mark.slow
-def test_the_example_of_a_whole_run_continues_after_a_stop_to_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step, weights = Trainer.training_step, []
-    train = runpy.run_path(str(SCRIPT))["train"]
-
-    def stop_at_step_30(self: Any, *args: Any) -> Any:
-        if self.state.global_step == 30:
-            raise KeyboardInterrupt
-        return step(self, *args)
-
-    for name, stops in (("whole", False), ("stopped", True), ("stopped", False)):
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        monkeypatch.setattr(Trainer, "training_step", stop_at_step_30 if stops else step)
-        if stops:
-            with pytest.raises(KeyboardInterrupt):
-                train(folder)
-        else:
-            train(folder)
-            weights.append(transformers.AutoModelForCausalLM.from_pretrained(folder / "trained").state_dict())
-    assert (tmp_path / "stopped" / "checkpoints" / "checkpoint-20").is_dir()
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 @pytest.mark.parametrize(

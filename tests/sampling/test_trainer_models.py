@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from test_readme import REPO, blocks
 from torch import nn
 from torch.nn import functional as F
 from trainer_runs import (
-    QUIET,
     STEPS,
     TEXTS,
     AfterEachStep,
@@ -34,7 +32,7 @@ from trainer_runs import (
     table_of,
     token_modules,
 )
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
+from transformers import Trainer
 
 from hf_posenc import DataCollatorWithPositionalEncoding, audit, use_sinusoidal_positions
 
@@ -149,24 +147,6 @@ def test_every_step_uses_exact_positions_and_the_token_table_of_that_moment(
     assert_still_exact(model, family)
 
 
-def test_raw_text_trains_on_the_same_batches_as_mapped_columns_with_the_default(
-    tmp_path: Path, tokenizer: Any, model: Any
-) -> None:
-    collate = fitted("bert", tokenizer, model)
-    raw = run(tmp_path, "bert", model, collate)
-    again = build("bert", tokenizer)
-    use_sinusoidal_positions(again, recipe="paper")
-    settings = arguments(tmp_path)
-    assert settings.remove_unused_columns
-    mapped = Watched(model=again, args=settings, train_dataset=rows().map(collate, batched=True), data_collator=collate)
-    mapped.train()
-    assert raw.losses == mapped.losses
-    for one, other in zip(raw.fed, mapped.fed, strict=True):
-        assert one.keys() == other.keys()
-        assert all(torch.equal(one[name], other[name]) for name in one)
-    assert mapped.evaluate(mapped.train_dataset)["eval_loss"] > 0
-
-
 def test_checkpoints_are_complete_and_the_best_model_is_frozen(tmp_path: Path, tokenizer: Any, model: Any) -> None:
     collate = fitted("bert", tokenizer, model, max_length=32)
     trainer = Trainer(
@@ -223,18 +203,11 @@ def assert_tables_exact_and_trainable_again(stock: Any) -> None:
         assert table.weight.requires_grad
 
 
-@pytest.mark.parametrize("reloaded", [False, True])
-def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
-    tmp_path: Path, tokenizer: Any, model: Any, reloaded: bool
-) -> None:
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path, tokenizer: Any, model: Any) -> None:
     collate = fitted("bert", tokenizer, model)
     whole = run(tmp_path, "bert", model, collate, save_strategy="steps", save_steps=2)
     checkpoint = tmp_path / "checkpoint-2"
-    if reloaded:
-        resumed = transformers.BertForSequenceClassification.from_pretrained(checkpoint)
-        resumed.accepts_loss_kwargs = False
-    else:
-        resumed = build("bert", tokenizer)
+    resumed = build("bert", tokenizer)
     use_sinusoidal_positions(resumed, recipe="paper")
     trainer = Watched(
         model=resumed,
@@ -281,35 +254,6 @@ def test_generating_from_a_padded_batch_equals_one_by_one(tmp_path: Path, family
     assert not torch.equal(model.generate(**unmasked, **settings)[:, -8:], alone)  # and padding would show
 
 
-def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) -> None:
-    model = build("bart", wordpiece)
-    use_sinusoidal_positions(model, recipe="paper")
-    collate = fitted("bart", wordpiece, model)
-    settings = Seq2SeqTrainingArguments(
-        str(tmp_path),
-        max_steps=STEPS,
-        remove_unused_columns=False,
-        predict_with_generate=True,
-        generation_max_length=9,
-        **QUIET,
-    )
-    trainer = Seq2SeqTrainer(
-        model=model,
-        args=settings,
-        train_dataset=rows("target"),
-        eval_dataset=rows("target").select(range(8)),
-        data_collator=collate,
-        processing_class=collate.tokenizer,
-    )
-    trainer.train()
-    result = trainer.predict(trainer.eval_dataset)
-    model.eval()
-    for text, row in zip(TEXTS[:8], result.predictions.tolist(), strict=True):
-        alone = model.generate(**collate([{"text": text}]), max_length=9)[0].tolist()
-        assert row[: len(alone)] == alone
-        assert set(row[len(alone) :]) <= {wordpiece.pad_token_id, -100}
-
-
 @pytest.mark.parametrize(
     "family", ["bert", "bart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2"))]
 )
@@ -332,38 +276,6 @@ def test_bf16_autocast_still_reads_exact_float32_positions(
     assert len(returned) == STEPS
     assert all(math.isfinite(loss) for loss in trainer.losses)
     assert_still_exact(model, family)
-
-
-@pytest.fixture
-def compiling() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "bart"])
-@pytest.mark.usefixtures("compiling")
-@pytest.mark.skipif(before("torch", "2.7"), reason="Dynamo of torch 2.6 cannot trace the models of transformers")
-def test_a_compiled_model_is_one_graph_and_is_not_compiled_again_for_longer_rows(
-    family: str, tokenizer: Any, model: Any
-) -> None:
-    from torch._dynamo.testing import CompileCounterWithBackend
-
-    counter = CompileCounterWithBackend("eager")
-    compiled = torch.compile(model.eval(), fullgraph=True, dynamic=True, backend=counter)
-    collate = fitted(family, tokenizer, compiled)
-    texts = sorted(documents(family).to_list(), key=lambda row: len(row["text"]))
-    lengths = set()
-    with torch.no_grad():
-        for start in (4, 12, 28):
-            batch = collate(texts[start : start + 4])
-            lengths.add(batch["input_ids"].shape[1])
-            torch.testing.assert_close(
-                compiled(**batch).logits, model(**batch).logits, rtol=1e-5, atol=1e-5, msg=f"{start}"
-            )
-    assert len(lengths) == 3
-    assert counter.frame_count == 1
 
 
 def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: Any) -> None:
