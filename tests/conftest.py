@@ -396,15 +396,6 @@ def raw_word_level() -> Tokenizer:
     return _raw(_word_level_json())
 
 
-@pytest.fixture(params=["wordpiece", "byte_bpe", "unigram", "word_level"])
-def any_fast(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
-    """Each of the four small fast tokenizers in turn, with a padding token."""
-    tokenizer = request.getfixturevalue(request.param)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
-
-
 @pytest.fixture
 def slow() -> PreTrainedTokenizerBase:
     """A tokenizer written in Python that needs no files: ByT5's bytes, each text closed by `</s>`."""
