@@ -12,16 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.peers import PEERS, Peer, installed
+from benchmarks.peers import PEERS, Peer
 from benchmarks.theirs import of, of_transformers, timesteps
 from looping import for_each
 from sinusoid_reference import table_of
 from test_readme import REPO
 
 from hf_posenc.positions import CONVENTIONS, Convention, SinusoidalPositionalEncoding, sinusoidal_encoding
-
-HERE = installed()[0]
-OF_THE_TEST_EXTRA = {"", "transformers", "diffusers", "x-transformers", "positional-encodings"}
 
 Theirs = Callable[[int, int], torch.Tensor]  # (length, width) to the rows of positions 0, 1, …
 
@@ -45,20 +42,19 @@ def name_of(peer: Peer) -> str:
     return f"{peer.package} {peer.name}".strip()
 
 
-def test_the_peers_of_the_test_extra_are_here_and_every_preset_has_one() -> None:
-    assert {peer.package for peer in HERE} >= OF_THE_TEST_EXTRA
+def test_every_preset_has_a_peer() -> None:
     assert {peer.convention for peer in PEERS} >= set(CONVENTIONS) - {"fairseq"}  # M2M100 stands for it, below
 
 
 @for_each("width", [4, 64, 512])
-@for_each("peer", HERE)
+@for_each("peer", PEERS)
 def test_a_peers_rows_are_those_of_its_convention(peer: Peer, width: int) -> None:
     length = 100 if peer.slow else 1_500
     angles = "float64" if peer.slow else "float32"
     assert_same_rows(peer.rows(length, width, torch.float32), ours(length, width, peer.convention), angles=angles)
 
 
-@pytest.mark.parametrize("peer", [peer for peer in HERE if peer.adds], ids=name_of)
+@pytest.mark.parametrize("peer", [peer for peer in PEERS if peer.adds], ids=name_of)
 def test_a_peers_module_adds_what_ours_adds_from_the_same_first_position(peer: Peer) -> None:
     x = torch.randn(2, 70, 32, generator=torch.Generator().manual_seed(0))
     module = SinusoidalPositionalEncoding(32, convention=peer.convention)

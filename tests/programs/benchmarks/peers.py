@@ -1,6 +1,6 @@
 """Every peer that makes sinusoids of positions, and the formula that it follows.
 
-They are those of the extra `test`; one that is not installed is left out and named. `theirs` gets at each.
+They are those of the extra `test`. `theirs` gets at each.
 """
 
 from __future__ import annotations
@@ -42,19 +42,6 @@ class Peer:
     def version(self) -> str:
         """The version that is installed."""
         return importlib.metadata.version(self.package) if self.package else ""
-
-
-def installed() -> tuple[list[Peer], list[str]]:
-    """The peers that are here, and the packages that are not."""
-    here, missing = [], set()
-    for peer in PEERS:
-        try:
-            _ = peer.version
-        except importlib.metadata.PackageNotFoundError:
-            missing.add(peer.package)
-        else:
-            here.append(peer)
-    return here, sorted(missing)
 
 
 def _pe(module: Callable[[int, int], Any]) -> Rows:
