@@ -29,7 +29,6 @@ PARTS = {
     "ids": Part(collating.collate_ids, 4),
     "added tokens": Part(added.added_tokens, 2),
     "models": Part(fitted.collate_for_models, 3),
-    "batches": Part(fitted.inference_batches, 1),
     "round trips": Part(collating.round_trips, 2),
     "settings": Part(collating.wrong_settings, 2),
     "rows": Part(collating.wrong_rows, 3),
