@@ -258,20 +258,9 @@ def _byte_bpe_json() -> str:
 
 @functools.cache
 def _sentencepiece_bpe_json() -> str:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from benchmarks.text import sentencepiece_bpe
 
-    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")  # for training only, which is faster
-    trainer = trainers.BpeTrainer(vocab_size=1200, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(_sentences(), trainer)
-    tokenizer.pre_tokenizer = None
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A <s>:1 $B:1", [("<s>", 1)])
-    content = json.loads(tokenizer.to_str())
-    content["added_tokens"] = content["added_tokens"][:3]  # bytes are no special tokens
-    return json.dumps(content)
+    return str(sentencepiece_bpe(list(_sentences()), 1200).to_str())
 
 
 @functools.cache
@@ -394,15 +383,6 @@ def raw_unigram() -> Tokenizer:
 def raw_word_level() -> Tokenizer:
     """The Rust tokenizer inside `word_level`."""
     return _raw(_word_level_json())
-
-
-@pytest.fixture(params=["wordpiece", "byte_bpe", "unigram", "word_level"])
-def any_fast(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
-    """Each of the four small fast tokenizers in turn, with a padding token."""
-    tokenizer = request.getfixturevalue(request.param)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any
 import mpmath
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from hf_posenc import fixed_bases, sinusoidal_encoding
 from hf_posenc.positions import CONVENTIONS, Convention
@@ -94,84 +93,49 @@ def units(ours: float, exact: Any, dtype: torch.dtype) -> float:
     return float(abs(mpmath.mpf(ours) - exact) / size)
 
 
-def sweep(convention: Convention, width: int, base: float | None, rows: int) -> tuple[Any, Any]:
-    r"""Return all rows of positions 0 to `rows` - 1, each number as an unevaluated sum of two float64.
+def sweep(convention: Convention, width: int, rows: int) -> Any:
+    """Return all rows of positions 0 to `rows` - 1 as an array `(rows, width)` of `longdouble`.
 
     mpmath gives sine and cosine of about 2·√rows angles; the others are their sums: sin(a + b) = sin a cos b + cos a
-    sin b, in pairs of float64 (Dekker 1971), which leaves about 100 bits.
-
-    Returns:
-        two arrays `(rows, width)` float64: the value, and what is missing from it.
+    sin b, in `longdouble`.
     """
     step = 1 << (rows.bit_length() // 2)
     counts = range(step), range(0, rows, step)
-    high, low = np.zeros((2, rows, width))
+    exact = np.zeros((rows, width), np.longdouble)
     with mpmath.workdps(DIGITS):
         for column in range(width):
             found = place(convention, width, column)
             if found is None:
                 continue
             is_cosine, pair = found
-            turned = radians(convention, width, base, pair)
-            fine, coarse = ([mpmath.cos_sin(count * turned) for count in some] for some in counts)
-            cosines, sines = [_split([each[which] for each in fine]) for which in (0, 1)]
-            far_cosines, far_sines = [_split([each[which] for each in coarse]) for which in (0, 1)]
+            turned = radians(convention, width, None, pair)
+            (cosines, sines), (far_cosines, far_sines) = (
+                np.array([[_long(part) for part in mpmath.cos_sin(count * turned)] for count in some]).T
+                for some in counts
+            )
             if is_cosine:
-                both = _product(far_cosines, cosines), _product(_negative(far_sines), sines)
+                total = np.outer(far_cosines, cosines) - np.outer(far_sines, sines)
             else:
-                both = _product(far_sines, cosines), _product(far_cosines, sines)
-            total, error = _sum(*both)
-            high[:, column], low[:, column] = total.reshape(-1)[:rows], error.reshape(-1)[:rows]
-    return high, low
+                total = np.outer(far_sines, cosines) + np.outer(far_cosines, sines)
+            exact[:, column] = total.reshape(-1)[:rows]
+            for row in np.flatnonzero(np.abs(exact[:, column]) < 1e-6):  # whose relative error is too large
+                exact[row, column] = _long((mpmath.cos if is_cosine else mpmath.sin)(int(row) * turned))
+    return exact
 
 
-def worst_of(ours: torch.Tensor, exact: tuple[Any, Any]) -> float:
+def _long(exact: Any) -> Any:
+    return np.longdouble(mpmath.nstr(exact, 40))
+
+
+def worst_of(ours: torch.Tensor, exact: Any) -> float:
     """Return the largest error of a table in units in the last place of its dtype; for float64 in units of 1."""
-    high, low = exact
-    error = np.abs((ours.double().numpy() - high) - low)
+    error = np.abs(ours.double().numpy() - exact)
     if ours.dtype == torch.float64:
         return float(error.max() * 2.0**52)
     digits, least = FORMATS[ours.dtype]
-    exponents = np.maximum(np.frexp(high)[1] - 1, least)
+    exponents = np.maximum(np.frexp(exact)[1] - 1, least)
     return float(np.ldexp(error, digits - 1 - exponents).max())
 
 
 def _pairs(convention: Convention, width: int) -> int:
     return width // 2 if convention.layout == "halves" and convention.spacing == "ends" else (width + 1) // 2
-
-
-_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-
-def _split(numbers: list[Any]) -> _Pair:
-    high = [float(number) for number in numbers]
-    low = [float(number - part) for number, part in zip(numbers, high, strict=True)]
-    return np.array(high), np.array(low)
-
-
-def _negative(pair: _Pair) -> _Pair:
-    return -pair[0], -pair[1]
-
-
-def _product(far: _Pair, near: _Pair) -> _Pair:
-    """Return the outer product."""
-    a, b = far[0][:, None], near[0][None]
-    (a_upper, a_lower), (b_upper, b_lower) = _halves(a), _halves(b)
-    product = a * b
-    error = ((a_upper * b_upper - product) + a_upper * b_lower + a_lower * b_upper) + a_lower * b_lower
-    return product, error + (a * near[1][None] + far[1][:, None] * b)
-
-
-def _halves(number: NDArray[np.float64]) -> _Pair:
-    scaled = number * (2.0**27 + 1)
-    upper = scaled - (scaled - number)
-    return upper, number - upper
-
-
-def _sum(one: _Pair, other: _Pair) -> _Pair:
-    """Return Knuth's exact sum of the leading parts, plus the remaining parts."""
-    total = one[0] + other[0]
-    virtual = total - one[0]
-    rest = (one[0] - (total - virtual)) + (other[0] - virtual) + (one[1] + other[1])
-    high = total + rest
-    return high, rest - (high - total)

@@ -38,7 +38,7 @@ def test_a_different_output_ends_the_run() -> None:
 def test_the_page_has_a_section_with_a_table_for_every_stage() -> None:
     page = PAGE.read_text(encoding="utf-8")
     case = Case("rows", {"theirs": [10.0], "ours": [2.0]})
-    case_too = Case("rows, all threads", {"theirs": [10.0], "ours": [9.0]})
+    case_too = Case("rows, first pass", {"theirs": [10.0], "ours": [9.0]})
     written = replace_tables(page, for_page({name: [case, case_too] for name in STAGES}))
     assert written.count(" 5.0 (5.0 to 5.0) |") == len(STAGES)
     assert " 1.11 (" not in written.partition("## Learning")[0]

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import datasets
 import numpy as np
-import pytest
 import torch
 from looping import for_each
 from small_models import PAIRS, TEXTS, tiny
@@ -30,7 +28,6 @@ MODELS["classifier"] = BertForSequenceClassification(MODELS["bert"].config)
 TABLE = nn.Embedding(1200, 8).requires_grad_(False)
 ENCODINGS = {kind: hf_posenc.positional_encoding(kind, 8) for kind in KINDS}
 EMBEDDINGS = {kind: PositionalEmbedding(TABLE, encoding=encoding).eval() for kind, encoding in ENCODINGS.items()}
-LAYER = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
 
 IDS = torch.tensor([[2, 3, 4, 0], [0, 5, 6, 7]])
 MASK = IDS.ne(0).long()
@@ -102,15 +99,11 @@ def forms(mask: AttentionMask) -> list[Any]:
 
 
 SPEC = ModelSpec(is_causal=True, accepts=("attention_mask",), takes_4d_mask=True)
-# The keys begin with the public name that the call uses.
+# test_structure.py reads that every new tensor names its device.
 CALLS: dict[str, Callable[[Any], Any]] = {
     "additive_mask": lambda _: hf_posenc.masks.additive_mask(MASK.bool(), torch.float16, value=-10),
-    "frequencies": lambda _: hf_posenc.frequencies(8),
-    "pack": lambda _: list(hf_posenc.pack([3, 5, 2, 8], 10)),
-    "pack_dataset": lambda _: hf_posenc.pack_dataset(ROWS, 8)[:],
     "padding_mask": lambda _: [hf_posenc.padding_mask(each, 5) for each in ([2, 1], np.array([2]), MASK.sum(1))],
     "padding_mask_from_ids": lambda _: [hf_posenc.masks.padding_mask_from_ids(each, 0) for each in (IDS, IDS.tolist())],
-    "plan_batches": lambda _: list(hf_posenc.plan_batches([3, 5, 2, 8], 10)),
     "position_ids_from_documents": lambda _: hf_posenc.positions.position_ids_from_documents(DOCUMENTS),
     "position_ids_from_lengths": lambda _: hf_posenc.positions.position_ids_from_lengths([3, 1], padding_side="left"),
     "position_ids_from_mask": lambda _: hf_posenc.position_ids_from_mask(MASK, start=2),
@@ -130,11 +123,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     },
     **{f"AttentionMask {number}": lambda _, number=number: forms(masks()[number]) for number in range(len(masks()))},
     **{f"ModelSpec {name}": lambda _, model=model: asdict(ModelSpec.of(model)) for name, model in MODELS.items()},
-    "audit": lambda _: str(hf_posenc.audit.check(MODELS["gpt2"])),
     "use_sinusoidal_positions": lambda _: written(MODELS["bert"]),
     **{f"compute_once {name}": lambda _, name=name: computed_once(MODELS[name]) for name in ("llama", "gpt2")},
     "testing": lambda _: hf_posenc.testing.assert_packed_equals_alone(MODELS["gpt2"], IDS.tolist()),
-    "testing.measure_packing": lambda _, model=MODELS["gpt2"]: str(hf_posenc.testing.measure_packing(MODELS["bert"])),
     "DataCollatorWithPositionalEncoding": lambda t: C(t)(TEXTS),
     "DataCollatorWithPositionalEncoding left": lambda t: C(t, model=MODELS["bert"], padding_side="left")(TEXTS),
     "DataCollatorWithPositionalEncoding columns": lambda t: C(t, padding="max_length", max_length=8)({"text": TEXTS}),
@@ -148,67 +139,14 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     )(PAIRS),
     "DataCollatorWithPositionalEncoding embedding": lambda t: C(t, embedding=TABLE)(TEXTS),
     "DataCollatorWithPositionalEncoding batches": lambda t: list(C(t).batches(TEXTS, 64)),
-    "DataCollatorWithPositionalEncoding no batches": lambda t: [
-        (batches := C(t).batches([], 64)),
-        list(batches),
-        batches.in_order([]),
-    ][2],
     "MaskedLM": lambda t: C(t, labels=MaskedLM(0.5))(TEXTS),
     "MaskedLM seed": lambda t: C(t, labels=MaskedLM(0.5, whole_word_mask=True), seed=0)(TEXTS),
     "Batch": lambda t: C(t)(TEXTS).to_html(),
     "Batch 4D": lambda t: C(t, packing=True, max_length=16, model=MODELS["bert"])(TEXTS).to_html(),
-    # Without a loop over a `DataLoader`, because torch itself then draws a seed on the default device.
-    "stream_batches": lambda t: [
-        C(t)([row for _, row in each]) for each in hf_posenc.stream_batches(iter(TEXTS), 64, C(t)).batch_sampler
-    ],
     "with_arrow_batches": lambda t: C(t)(hf_posenc.with_arrow_batches(ROWS).__getitems__([2, 0])),
-    "TokenBudgetBatchSampler": lambda _: list(hf_posenc.TokenBudgetBatchSampler(ROWS, 12)),
-}
-NO_CALL = {
-    **dict.fromkeys(("BatchPlan", "Convention", "PackingPlan", "fixed_bases", "mix_datasets"), "no tensors"),
-    **dict.fromkeys(("train_bpe", "corpus"), "no tensors"),
-    **dict.fromkeys(("LearnedPositionalEncoding", "SinusoidalPositionalEncoding"), "see positional_encoding"),
-    "look_ahead_mask": "without device= its docstring promises the default device",
-    "plots": "see below, because matplotlib may be missing",
-    **dict.fromkeys(("TokenBudgetMixin", "TokenLogMixin"), "Trainer has a device of its own"),
-    "__version__": "a text",
 }
 
 
 @for_each("name", CALLS)
 def test_another_default_device_changes_no_result(unigram, name: str) -> None:
     assert_same_elsewhere(lambda: CALLS[name](unigram))
-
-
-def test_every_public_name_is_called() -> None:
-    assert {name.partition(" ")[0].partition(".")[0] for name in CALLS} | set(NO_CALL) == {
-        *hf_posenc.__all__,
-        *hf_posenc._ROOMS,
-    }
-    assert not {*CALLS} & {*NO_CALL}
-
-
-def test_pictures_show_the_same_with_another_default_device(unigram) -> None:
-    pytest.importorskip("matplotlib")
-    from matplotlib.text import Text
-
-    plots, batch, model = hf_posenc.plots, C(unigram, embedding=TABLE)(TEXTS), tiny("bert", attn_implementation="eager")
-    names = ("curves", "dials", "distances", "encoding", "oscillation", "similarity")
-    draws: list[Callable[[], Any]] = [
-        *(partial(getattr(plots, name), 8, 5) for name in names),
-        *(partial(draw, unigram, TABLE, TEXTS[0]) for draw in (plots.embeddings, plots.crowding)),
-        lambda: plots.batch(batch),
-        lambda: plots.masks(batch, row=0),
-        lambda: plots.attention(LAYER, batch, span=(0, 3)),
-        lambda: plots.attention(LAYER, {"inputs_embeds": X}),
-        lambda: plots.attention(model, {"input_ids": IDS}),
-    ]
-
-    def shown(draw: Callable[[], Any]) -> list[Any]:
-        figure = draw()
-        images = [image.get_array() for axes in figure.axes for image in axes.images]
-        lines = [line.get_xydata() for axes in figure.axes for line in axes.lines]
-        return [images, lines, [text.get_text() for text in figure.findobj(Text)]]
-
-    for draw in draws:
-        assert_same_elsewhere(partial(shown, draw))

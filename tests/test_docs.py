@@ -1,5 +1,5 @@
 """The documentation: its site builds, renders without a network, and lists every public name; its example for other
-trainers writes what an independent reader reads.
+trainers writes the files of their formats.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import importlib.util
 import itertools
 import re
 import runpy
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,27 +143,6 @@ def test_messages_name_sections_that_are_there() -> None:
         assert f"## {section}\n" in (REPO / page).read_text(encoding="utf-8")
 
 
-class Indexed(NamedTuple):
-    """Megatron's format by its description: sequences of ids, and the sequences at which documents begin."""
-
-    sequences: list[list[int]]
-    documents: list[int]
-
-    @classmethod
-    def read(cls, prefix: str) -> Indexed:
-        index, data = Path(f"{prefix}.idx").read_bytes(), Path(f"{prefix}.bin").read_bytes()
-        assert index[:9] == b"MMIDIDX\0\0"
-        assert index[9:17] == (1).to_bytes(8, "little")  # the version
-        kind = {4: "<i4", 8: "<u2"}[index[17]]
-        sequences, documents = (int.from_bytes(index[at : at + 8], "little") for at in (18, 26))
-        kinds = [("lengths", "<i4", sequences), ("pointers", "<i8", sequences), ("documents", "<i8", documents)]
-        (record,) = np.frombuffer(index, kinds, offset=34)  # so nothing may follow
-        rows = zip(record["pointers"].tolist(), record["lengths"].tolist(), strict=True)
-        read = [np.frombuffer(data, kind, count=length, offset=start).tolist() for start, length in rows]
-        assert sum(map(len, read)) * np.dtype(kind).itemsize == len(data)
-        return cls(read, record["documents"].tolist())
-
-
 @pytest.mark.parametrize(("vocabulary", "end"), [(3, 3), (70_000, 70_000), (3, 70_001)])
 def test_the_files_for_other_trainers_hold_the_ids_of_the_tokenizer(
     vocabulary: int, end: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,5 +158,12 @@ def test_the_files_for_other_trainers_hold_the_ids_of_the_tokenizer(
     names = runpy.run_path(str(REPO / "examples" / "14_megatron.py"))
     assert names["write"](Path("corpus.txt"), tokenizer, tmp_path)[0] == (np.uint16 if end == 3 else np.int32)
     ids = [[*tokenizer(text)["input_ids"], end] for text in texts]
-    assert Indexed.read("megatron") == (ids, [0, 1, 2, 3, 4])
+    # Megatron's format by its description: a header, then lengths and places of the sequences, and first sequences.
+    kind, code = (np.dtype(np.uint16), 8) if end == 3 else (np.dtype(np.int32), 4)
+    lengths = np.array([*map(len, ids)], np.int32)
+    places = (np.cumsum(lengths) - lengths).astype(np.int64) * kind.itemsize
+    index = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, code, len(ids), len(ids) + 1)
+    index += lengths.tobytes() + places.tobytes() + np.arange(len(ids) + 1, dtype=np.int64).tobytes()
+    assert Path("megatron.idx").read_bytes() == index
+    assert Path("megatron.bin").read_bytes() == np.array([*itertools.chain(*ids)], kind).tobytes()
     assert np.memmap("train.bin", np.uint16 if end == 3 else np.int32).tolist() == list(itertools.chain(*ids))

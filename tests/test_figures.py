@@ -6,9 +6,7 @@ They are compared at a small size, in color: another font or another build of ma
 from __future__ import annotations
 
 import importlib.util
-import io
 import re
-import shutil
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -16,10 +14,7 @@ from types import ModuleType
 import pytest
 from benchmarks.__main__ import BARS
 from benchmarks.measuring import draw, recorded
-from matplotlib.figure import Figure
 from PIL import Image, ImageChops, ImageStat
-
-from hf_posenc import plots
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -40,12 +35,6 @@ def today(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("figures")
     figures().main(folder)
     return folder
-
-
-def drawn(figure: Figure) -> Image.Image:
-    file = io.BytesIO()
-    figure.savefig(file)
-    return Image.open(file)
 
 
 def unlike(one: Image.Image, other: Image.Image) -> bool:
@@ -84,24 +73,3 @@ def test_every_picture_in_the_docs_is_one_of_these() -> None:
     ]
     assert shown
     assert set(shown) <= {*figures().FIGURES, "bert_from_scratch.png"}  # the last by its example
-
-
-@pytest.mark.slow
-def test_meta_a_missing_and_an_outdated_picture_are_found(today: Path, tmp_path: Path) -> None:
-    for name in figures().FIGURES:
-        shutil.copy(today / name, tmp_path)
-    assert outdated(tmp_path, today) == []
-    stale, missing, *_ = sorted(figures().FIGURES)
-    plots.save(plots.dials(8), tmp_path / stale)
-    (tmp_path / missing).unlink()
-    assert sorted(line.split(":")[0] for line in outdated(tmp_path, today)) == [
-        f"{stale} is outdated",
-        f"{missing} is missing",
-    ]
-
-
-def test_meta_another_encoding_is_another_picture() -> None:
-    one, *others = (
-        drawn(plots.encoding(16, 40, **each)) for each in ({}, {}, {"base": 100.0}, {"convention": "fairseq"})
-    )
-    assert [unlike(one, other) for other in others] == [False, True, True]

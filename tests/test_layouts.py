@@ -247,27 +247,6 @@ def test_documents_are_read_from_a_mask_of_four_dimensions(
     assert read.tolist() == labels.tolist()
 
 
-@pytest.mark.parametrize(
-    ("row", "ids", "labels"),
-    [
-        ({"input_ids": [5, 6, 0, 7, 8], "attention_mask": [1, 1, 0, 1, 1]}, [5, 6, 7, 8], [5, 6, 7, 8]),
-        (
-            {"input_ids": [5, 6, 9, 7, 8, 10], "document_ids": [4, 4, 1, 4, 4, 1]},
-            [5, 6, 7, 8, 9, 10],
-            [-100, 6, 7, 8, -100, 10],
-        ),
-    ],
-)
-def test_rows_with_gaps_are_those_without(row: dict[str, Any], ids: list[int], labels: list[int]) -> None:
-    collate = C(WORDS, labels="causal_lm", on_no_labels="keep")
-    batch = collate([row])
-    assert (batch["input_ids"].tolist(), batch["labels"].tolist()) == ([ids], [labels])
-    assert (collate.replace(packing="flat")([row])["labels"] != -100).sum() == 3 + ("document_ids" in row)
-    labelled = {**row, "labels": [token or -100 for token in row["input_ids"]]}
-    assert C(WORDS)([labelled])["labels"].tolist() == [labels]
-    assert audit.labels([labelled], WORDS).trained == 3 + ("document_ids" in row)
-
-
 def test_padding_of_a_flat_batch_is_padding_when_the_batch_is_given_back() -> None:
     collate = C(WORDS, labels="causal_lm", packing="flat", pad_to_multiple_of=8)
     batch = collate([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])

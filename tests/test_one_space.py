@@ -1,7 +1,8 @@
 """Rows as other libraries make them, in every layout, against their documents alone: the same targets and losses.
 
 The reference knows documents as lists of tokens and labels. The rows are made of them with padding, gaps, interleaved
-documents, boundaries in each column that says so, and masks or labels; the collator arranges them.
+documents, boundaries in each column that says so, and masks or labels; the collator arranges them. `programs/fuzz`
+truncates such rows.
 """
 
 from __future__ import annotations
@@ -176,45 +177,6 @@ def alone(model: Any, documents: list[Document], *, shifts: bool) -> tuple[float
     return total / max(1, len(targets)), sorted(targets)
 
 
-def cut(row: list[Document], limit: int, side: str, *, together: bool) -> list[Document]:
-    """Truncate documents to a limit: each alone, or `together` as one row."""
-    if not together:
-        ends = slice(0, limit) if side == "right" else slice(-limit, None)
-        return [Document(document.ids[ends], document.labels[ends]) for document in row]
-    total = sum(len(document.ids) for document in row)
-    begin = 0 if side == "right" else max(0, total - limit)
-    kept, start = [], 0
-    for document in row:
-        stop = start + len(document.ids)
-        inside = slice(max(begin - start, 0), max(min(begin + limit, stop) - start, 0))
-        if document.ids[inside]:
-            kept.append(Document(document.ids[inside], document.labels[inside]))
-        start = stop
-    return kept
-
-
-def pieces(row: list[Document], limit: int, *, together: bool) -> list[Document]:
-    """Continue what is beyond the limit in further rows."""
-    kept, rest = [], row
-    if not together:
-        return [
-            Document(document.ids[start : start + limit], document.labels[start : start + limit])
-            for document in row
-            for start in range(0, len(document.ids), limit)
-        ]
-    while rest:
-        first = cut(rest, limit, "right", together=True)
-        kept += first
-        taken, left = sum(len(document.ids) for document in first), []
-        for document in rest:
-            skip = min(taken, len(document.ids))
-            taken -= skip
-            if document.ids[skip:]:
-                left.append(Document(document.ids[skip:], document.labels[skip:]))
-        rest = left
-    return kept
-
-
 def check(model: Any, batch: Any, documents: list[Document], *, shifts: bool) -> None:
     loss, targets = alone(model, documents, shifts=shifts)
     labels = batch["labels"][:, 1:] if shifts else batch["labels"]
@@ -230,7 +192,6 @@ def check(model: Any, batch: Any, documents: list[Document], *, shifts: bool) ->
     boundaries=st.sampled_from(BOUNDARIES),
     given_as=st.sampled_from(["labels", "completion_mask", "loss_mask", "labels and a mask"]),
     layout=st.sampled_from(list(LAYOUTS)),
-    truncated=st.sampled_from(["", "right", "left", "pieces"]),
     draw=st.data(),
 )
 @settings(max_examples=150)
@@ -240,7 +201,6 @@ def test_a_causal_model_learns_from_rows_what_it_learns_from_their_documents(
     boundaries: str,
     given_as: str,
     layout: str,
-    truncated: str,
     draw: st.DataObject,
 ) -> None:
     model, collate = MODELS[name], COLLATORS[name, layout]
@@ -248,17 +208,6 @@ def test_a_causal_model_learns_from_rows_what_it_learns_from_their_documents(
     has_labels = given_as.startswith("labels")
     if not has_labels:
         collate = collate.replace(labels="causal_lm")
-    if truncated:
-        limit, together = draw.draw(st.integers(1, 6), "limit"), layout in ("right", "left")
-        side = truncated if truncated != "pieces" else "right"
-        collate = collate.replace(
-            max_length=limit, tokenizer=TOKENIZERS[side], return_overflowing_tokens=truncated == "pieces"
-        )
-        documents = []
-        for row in rows:
-            whole = truncated == "pieces"
-            documents += pieces(row, limit, together=together) if whole else cut(row, limit, side, together=together)
-        assume(boundaries != "position_ids")  # those of a cut document do not begin with 0
     batch = collate(rows_of(rows, boundaries, given_as, draw))
     check(model, batch, documents, shifts=True)
     if "labels" in batch and batch["labels"].ne(IGNORED).any():

@@ -1,4 +1,4 @@
-"""Each preset compared with the real thing: the tables and modules of other packages, and tensor2tensor's formula.
+"""Each preset compared with the real thing: the tables and modules of other packages.
 
 A float32 angle p·f errs by up to half a unit in its last place, which is p·2**-24 at most, and by as much again through
 the frequency; sine and cosine pass the error on, and the table rounds once more. So rows of position p may differ by
@@ -7,23 +7,18 @@ the frequency; sine and cosine pass the error on, and the table rounds once more
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from benchmarks.peers import PEERS, Peer, installed
+from benchmarks.peers import PEERS, Peer
 from benchmarks.theirs import of, of_transformers, timesteps
 from looping import for_each
 from sinusoid_reference import table_of
 from test_readme import REPO
 
 from hf_posenc.positions import CONVENTIONS, Convention, SinusoidalPositionalEncoding, sinusoidal_encoding
-
-HERE = installed()[0]
-OF_THE_TEST_EXTRA = {"", "transformers", "diffusers", "x-transformers", "positional-encodings"}
 
 Theirs = Callable[[int, int], torch.Tensor]  # (length, width) to the rows of positions 0, 1, …
 
@@ -47,20 +42,19 @@ def name_of(peer: Peer) -> str:
     return f"{peer.package} {peer.name}".strip()
 
 
-def test_the_peers_of_the_test_extra_are_here_and_every_preset_has_one() -> None:
-    assert {peer.package for peer in HERE} >= OF_THE_TEST_EXTRA
+def test_every_preset_has_a_peer() -> None:
     assert {peer.convention for peer in PEERS} >= set(CONVENTIONS) - {"fairseq"}  # M2M100 stands for it, below
 
 
 @for_each("width", [4, 64, 512])
-@for_each("peer", HERE)
+@for_each("peer", PEERS)
 def test_a_peers_rows_are_those_of_its_convention(peer: Peer, width: int) -> None:
     length = 100 if peer.slow else 1_500
     angles = "float64" if peer.slow else "float32"
     assert_same_rows(peer.rows(length, width, torch.float32), ours(length, width, peer.convention), angles=angles)
 
 
-@pytest.mark.parametrize("peer", [peer for peer in HERE if peer.adds], ids=name_of)
+@pytest.mark.parametrize("peer", [peer for peer in PEERS if peer.adds], ids=name_of)
 def test_a_peers_module_adds_what_ours_adds_from_the_same_first_position(peer: Peer) -> None:
     x = torch.randn(2, 70, 32, generator=torch.Generator().manual_seed(0))
     module = SinusoidalPositionalEncoding(32, convention=peer.convention)
@@ -203,36 +197,3 @@ def test_the_guide_makes_the_image_table_and_the_steps_of_diffusers() -> None:
     torch.testing.assert_close(made["patches"].double(), patches, rtol=0, atol=2**-25)
     steps = timesteps(flip=True, shift=0)(1_000, 256)[[0, 250, 999]]
     torch.testing.assert_close(made["steps"], steps, rtol=0, atol=1_000 * 2**-24)
-
-
-def test_x_transformers_multiplies_by_a_learned_number_that_is_one_over_the_root_of_the_width_at_first() -> None:
-    embed = of("x_transformers.x_transformers", "ScaledSinusoidalEmbedding")(64).requires_grad_(False)
-    torch.testing.assert_close(
-        embed(torch.empty(1, 300, 64)), ours(300, 64, "marian") / math.sqrt(64), rtol=0, atol=300 * 2**-26
-    )
-
-
-@pytest.mark.parametrize("width", [3, 33])
-def test_positional_encodings_cuts_an_odd_width_out_of_the_next_even_one(width: int) -> None:
-    module = of("positional_encodings.torch_encodings", "PositionalEncoding1D")(width)
-    theirs = module(torch.empty(1, 300, width))[0]
-    assert_same_rows(theirs, ours(300, width + 1, "vaswani")[:, :width])
-
-
-@functools.cache
-def timing_signal(length: int, channels: int) -> torch.Tensor:
-    """tensor2tensor's `get_timing_signal_1d`, written out in float64."""
-    scales = channels // 2
-    increment = math.log(1.0e4 / 1.0) / max(scales - 1, 1)
-    inverse = [1.0 * math.exp(-i * increment) for i in range(scales)]
-    signal = [
-        [math.sin(p * f) for f in inverse] + [math.cos(p * f) for f in inverse] + [0.0] * (channels % 2)
-        for p in range(length)
-    ]
-    return torch.tensor(signal, dtype=torch.float64)
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 64, 129])
-def test_tensor2tensor_is_get_timing_signal_1d(width: int) -> None:
-    made = ours(200, width, "tensor2tensor", dtype=torch.float64)
-    torch.testing.assert_close(made, timing_signal(200, width), rtol=0, atol=1e-12)

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import pytest
 from installed import before
-from looping import for_each
 
 from hf_posenc import DataCollatorWithPositionalEncoding as Collator
 from hf_posenc import train_bpe
@@ -190,32 +189,6 @@ def test_every_extra_of_the_package_is_in_the_readme() -> None:
     page = (REPO / "README.md").read_text(encoding="utf-8")
     listed = page.partition("Extras: ")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)`(?= \(|,|\.)", listed)) == extras - {"dev", "test"}
-
-
-# Output in one line, which the library prints as it stands.
-LONG_OUTPUT = (
-    "BertModel, sdpa: rows isolated (",  # measure_packing
-    "AttentionMask(rows=",  # its repr
-    "  bert.embeddings.position_embeddings.weight: 512 positions of width ",  # use_sinusoidal_positions
-)
-
-
-def wide(page: str) -> list[str]:
-    """Return the lines of code blocks that have more than 80 characters, except those of `LONG_OUTPUT`."""
-    lines = [(block.kind, line) for block in blocks(page) for line in block.body.splitlines()]
-    return [line for kind, line in lines if len(line) > 80 and not (kind == "text" and line.startswith(LONG_OUTPUT))]
-
-
-@for_each("path", [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))])
-def test_the_code_of_a_page_is_not_cut_off_in_a_column_of_80_characters(path: Path) -> None:
-    assert wide(path.read_text(encoding="utf-8")) == []
-
-
-def test_meta_a_wide_line_of_code_is_found() -> None:
-    line = "AttentionMask(rows=" + "2" * 80
-    page = f"{line}\n```{{}}\n{line}\n```\n"
-    assert wide(page.format("text")) == []
-    assert wide(page.format("python")) == wide(page.format("diff")) == [line]
 
 
 def test_the_readme_stays_short() -> None:

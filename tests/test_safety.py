@@ -15,6 +15,7 @@ import pytest
 from installed import before
 from tokenizers import Tokenizer, models
 
+import hf_posenc
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.corpus import encode
 
@@ -135,6 +136,8 @@ def test_code_beside_a_tokenizer_does_not_run(wordpiece, tmp_path: Path) -> None
         with contextlib.suppress(ValueError):
             load(str(tmp_path))
     assert not (tmp_path / "ran").exists()
+    source = "".join(path.read_text(encoding="utf-8") for path in Path(hf_posenc.__file__).parent.rglob("*.py"))
+    assert {*re.findall(r"trust_remote_code\W+(\w+)", source)} == {"False"}
 
 
 def test_every_promise_of_security_md_names_a_test() -> None:

@@ -23,7 +23,6 @@ from pathlib import Path
 import pytest
 from house import free_relatives
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 REPO = Path(__file__).resolve().parent.parent
@@ -36,35 +35,10 @@ LINT, DEPTRY, RUFF = TOOLS = (
 HEAVY = {"transformers", "datasets", "ray", "pyarrow", "matplotlib"}
 
 
-@functools.cache
-def parsed(source: str) -> ast.Module:
-    """Parse a source text once: most checks read the same modules, those that break a copy read all but one of them."""
-    return ast.parse(source)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forget_the_trees() -> Iterator[None]:
-    yield
-    for cached in (parsed, nodes, written):
-        cached.cache_clear()
-
-
 def modules(package: Path) -> Iterator[tuple[Path, ast.Module]]:
     """Every module below `package`: its path from there, its tree."""
     for path in sorted(package.rglob("*.py")):
-        yield path.relative_to(package), parsed(path.read_text(encoding="utf-8"))
-
-
-@functools.cache
-def nodes(tree: ast.Module) -> list[ast.AST]:
-    """Return every node of a module."""
-    return list(ast.walk(tree))
-
-
-@functools.cache
-def written(node: ast.AST) -> str:
-    """Return the source of a node."""
-    return ast.unparse(node)
+        yield path.relative_to(package), ast.parse(path.read_text(encoding="utf-8"))
 
 
 def check_errors(package: Path) -> list[str]:
@@ -74,21 +48,21 @@ def check_errors(package: Path) -> list[str]:
     trees = list(modules(package))
 
     def is_worded(node: ast.AST | None) -> bool:
-        return isinstance(node, ast.Call) and written(node.func).split(".")[-1] in worded
+        return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in worded
 
     for _, tree in trees:
-        for node in nodes(tree):
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 returns = [part for part in ast.walk(node) if isinstance(part, ast.Return)]
                 if returns and all(is_worded(part.value) for part in returns):
                     worded.add(node.name)
     wrong = []
     for inside, tree in trees:
-        for node in nodes(tree):
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Raise) or node.exc is None:
                 continue
             call = node.exc
-            name = written(call.func if isinstance(call, ast.Call) else call)
+            name = ast.unparse(call.func if isinstance(call, ast.Call) else call)
             if name == "KeyError":
                 wrong.append(f"{inside}:{node.lineno}: KeyError tells a user nothing; say ValueError")
             elif name in classes and not (isinstance(call, ast.Call) and is_worded(next(iter(call.args), None))):
@@ -96,26 +70,8 @@ def check_errors(package: Path) -> list[str]:
     return wrong
 
 
-def check_version(repo: Path) -> list[str]:
-    """The version is written in pyproject.toml and nowhere in the code; the changelog has an entry for it."""
-    version = tomllib.loads((repo / "pyproject.toml").read_text())["project"]["version"]
-    wrong = []
-    for inside, tree in modules(repo / "hf_posenc"):
-        for node in nodes(tree):
-            if isinstance(node, ast.Constant) and node.value == version:
-                wrong.append(f"{inside}:{node.lineno}: the version {version} is written out")
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-                if "__version__" in names:
-                    wrong.append(f"{inside}:{node.lineno}: __version__ is written out")
-    entry = "Unreleased" if ".dev" in version else version
-    if f"## [{entry}]" not in (repo / "CHANGELOG.md").read_text():
-        wrong.append(f"CHANGELOG.md: no entry for {version}")
-    return wrong
-
-
 def check_constraints(repo: Path) -> list[str]:
-    """Whatever `.[test]` brings has its exact version in constraints.txt, for all Pythons of the classifiers."""
+    """Whatever `.[test]` brings has its exact version in constraints.txt."""
     lines = [line for line in (repo / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
     wrong = [
         f"constraints.txt: {line} is not an exact version"
@@ -125,17 +81,6 @@ def check_constraints(repo: Path) -> list[str]:
     pinned = {canonicalize_name(line.split("==")[0]) for line in lines}
     settings = tomllib.loads((repo / "pyproject.toml").read_text())
     project = settings["project"]
-    pythons = [f"{line.split()[-1]}.0" for line in project["classifiers"] if re.search(r":: 3\.\d+$", line)]
-    for name, version in (line.split("==") for line in lines if "==" in line):
-        try:
-            package = importlib.metadata.metadata(name)
-        except importlib.metadata.PackageNotFoundError:  # hatchling lives in the build environment only
-            continue
-        if package["Version"].split("+")[0] != version:  # other versions are installed here
-            continue
-        needs = SpecifierSet(package.get("Requires-Python") or "")
-        refused = [python for python in pythons if python not in needs]
-        wrong += [f"constraints.txt: {name}=={version} needs Python {needs}, not {python}" for python in refused]
     extras = project["optional-dependencies"]
     todo = [*settings["build-system"]["requires"], *project["dependencies"], *extras["test"]]
     seen: set[tuple[str, str]] = set()
@@ -164,30 +109,6 @@ def check_constraints(repo: Path) -> list[str]:
     return wrong
 
 
-# Calls that run code.
-_UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
-
-
-def check_safety(package: Path) -> list[str]:
-    """No module runs code from a file, loads a pickle or trusts code from the Hub; ruff bans the modules that do."""
-    wrong = []
-    for inside, tree in modules(package):
-        for node in nodes(tree):
-            if not isinstance(node, ast.Call):
-                continue
-            name = written(node.func)
-            given = {argument.arg: written(argument.value) for argument in node.keywords}
-            if name in _UNSAFE_CALLS:
-                wrong.append(f"{inside}:{node.lineno}: {name} can run code")
-            if name == "torch.load" and given.get("weights_only") != "True":
-                wrong.append(f"{inside}:{node.lineno}: torch.load without weights_only=True can run code")
-            if name in {"np.load", "numpy.load"} and given.get("allow_pickle") != "False":
-                wrong.append(f"{inside}:{node.lineno}: {name} without allow_pickle=False can run code")
-            if given.get("trust_remote_code", "False") != "False":
-                wrong.append(f"{inside}:{node.lineno}: {name} may trust code from the Hub")
-    return wrong
-
-
 # Functions of torch that make a tensor on the default device, which users set, unless they get one.
 _NEW = re.compile(
     r"torch\.(arange|as_tensor|asarray|empty|eye|full|linspace|ones|rand|randint|randn|randperm|tensor|tril_indices"
@@ -199,7 +120,7 @@ def check_devices(package: Path) -> list[str]:
     """Every new tensor names its device. Only weights and `default_device` take the default one."""
     found = []
     for inside, tree in modules(package):
-        calls = [(node, written(node.func)) for node in nodes(tree) if isinstance(node, ast.Call)]
+        calls = [(node, ast.unparse(node.func)) for node in ast.walk(tree) if isinstance(node, ast.Call)]
         weights = {id(each) for node, name in calls if name == "nn.Parameter" for each in node.args}
         for node, name in calls:
             named = id(node) in weights or any(keyword.arg == "device" for keyword in node.keywords)
@@ -220,11 +141,11 @@ def check_seam(package: Path) -> list[str]:
     """Only `_SEAM` uses attributes of tokenizers' objects, also by `getattr`."""
     found = []
     for inside, tree in modules(package):
-        for node in nodes(tree) if inside not in _SEAM else ():
+        for node in ast.walk(tree) if inside not in _SEAM else ():
             name = getattr(node, "attr", None)
-            if isinstance(node, ast.Call) and written(node.func) in {"getattr", "hasattr", "setattr"}:
-                name = written(node.args[1]).strip("'")
-            if name in _OF_RUST and written(node) != "self._tokenizer":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "hasattr", "setattr"}:
+                name = ast.unparse(node.args[1]).strip("'")
+            if name in _OF_RUST and ast.unparse(node) != "self._tokenizer":
                 found.append(f"{inside}:{node.lineno} uses {name}")
     return found
 
@@ -343,7 +264,7 @@ def found_by(command: str, repo: Path) -> str:
 
 @pytest.mark.parametrize("command", TOOLS)
 def test_a_tool_finds_no_fault(command: str) -> None:
-    """Rooms, circles and torch; dependencies that are not declared or not used; modules that are banned."""
+    """Rooms, circles and torch; dependencies that are not declared or not used; calls and modules that are banned."""
     assert found_by(command, REPO) == ""
 
 
@@ -359,15 +280,10 @@ def test_every_error_goes_through_explain_or_one_of() -> None:
     assert check_errors(REPO / "hf_posenc") == []
 
 
-def test_the_version_is_written_once() -> None:
+def test_the_version_is_that_of_pyproject() -> None:
     import hf_posenc
 
-    assert check_version(REPO) == []
     assert hf_posenc.__version__ == tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["version"]
-
-
-def test_no_module_runs_code_from_files_or_reaches_the_network_by_itself() -> None:
-    assert check_safety(REPO / "hf_posenc") == []
 
 
 def test_every_new_tensor_names_its_device() -> None:
@@ -382,7 +298,7 @@ def test_one_module_uses_the_objects_of_tokenizers() -> None:
     f"transformers=={importlib.metadata.version('transformers')}" not in (REPO / "constraints.txt").read_text(),
     reason="other versions than those of constraints.txt need other libraries",
 )
-def test_constraints_pin_everything_the_test_extra_installs_on_every_python_that_is_named() -> None:
+def test_constraints_pin_everything_the_test_extra_installs() -> None:
     assert check_constraints(REPO) == []
 
 
@@ -410,7 +326,7 @@ def test_no_docstring_opens_with_a_free_relative() -> None:
 def copy(tmp_path: Path) -> Path:
     """A copy of the repository's package and settings, free to be broken."""
     shutil.copytree(REPO / "hf_posenc", tmp_path / "hf_posenc", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "constraints.txt", "CHANGELOG.md"):
+    for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(REPO / name, tmp_path)
     return tmp_path
 
@@ -451,20 +367,8 @@ _FAULTS = [  # tool, file, lines, and words that the tool prints
         "masks/core.py:2:8: TID253 `transformers` is banned at the module level",
     ),
     (RUFF, "masks/a.py", "import pickle", "masks/a.py:2:8: TID251 `pickle` is banned"),
-    (
-        RUFF,
-        "masks/b.py",
-        "def f(x):\n    from pickle import loads\n    return loads(x)",
-        "masks/b.py:3:5: TID251 `pickle` is banned",
-    ),
-    (RUFF, "masks/c.py", "import subprocess as run", "masks/c.py:2:8: TID251 `subprocess` is banned"),
-    (
-        RUFF,
-        "masks/d.py",
-        "def f():\n    from urllib.request import urlopen",
-        "masks/d.py:3:5: TID251 `urllib.request` is banned",
-    ),
-    (RUFF, "masks/e.py", "import os\n\nos.system('ls')", "masks/e.py:4:1: TID251 `os.system` is banned"),
+    (RUFF, "masks/b.py", "def f(x):\n    return eval(x)", "masks/b.py:3:12: S307"),
+    (RUFF, "masks/c.py", "import torch\n\nX = torch.load('x')", "masks/c.py:4:5: TID251 `torch.load` is banned"),
 ]
 
 
@@ -487,25 +391,6 @@ def test_meta_a_docstring_that_opens_with_a_free_relative_is_seen(copy: Path) ->
     assert [line.split(": ")[1] for line in free_relatives(copy / "hf_posenc")] == ["What f returns."]
 
 
-_UNSAFE = [  # source, and the words of its one finding
-    ("def f(x): return eval(x)", "eval can run code"),
-    ("def f(x): return torch.load(x)", "torch.load without weights_only=True"),
-    ("def f(x): return torch.load(x, weights_only=False)", "torch.load without weights_only=True"),
-    ("def f(x): return np.load(x)", "np.load without allow_pickle=False"),
-    ("def f(x, y): return AutoModel.from_pretrained(x, trust_remote_code=y)", "may trust code from the Hub"),
-]
-
-
-def test_meta_code_that_is_not_safe_is_seen(copy: Path) -> None:
-    for number, (line, _) in enumerate(_UNSAFE):
-        (copy / "hf_posenc" / f"unsafe_{number}.py").write_text(line)
-    found = check_safety(copy / "hf_posenc")
-    assert len(found) == len(_UNSAFE)
-    for number, (line, (_, words)) in enumerate(zip(found, _UNSAFE, strict=True)):
-        assert line.startswith(f"unsafe_{number}.py:")
-        assert words in line
-
-
 def test_meta_a_tensor_without_a_device_is_seen(copy: Path) -> None:
     add(copy / "hf_posenc" / "masks" / "reasons.py", "_ONES = torch.ones(3)")
     add(copy / "hf_posenc" / "ragged.py", "_ONES = torch.ones(3, device='cpu')")
@@ -520,24 +405,13 @@ def test_meta_an_object_of_tokenizers_in_another_module_is_seen(copy: Path) -> N
 
 def test_meta_an_error_in_other_words_is_seen(copy: Path) -> None:
     package = copy / "hf_posenc"
-    before = len(check_errors(package))
     add(package / "masks.py", "def f(x):\n    raise ValueError(f'bad {x}')")
     add(package / "ragged.py", "def g():\n    raise TypeError")
     add(package / "positions.py", "def h(d):\n    raise KeyError(d)")
     add(
         package / "packing.py", "def _words():\n    return explain('x')\ndef k():\n    raise ValueError(_words())"
     )  # allowed
-    found = "\n".join(check_errors(package))
-    assert len(check_errors(package)) == before + 3
-    assert all(name in found for name in ("masks.py", "ragged.py", "positions.py"))
-
-
-def test_meta_a_second_place_for_the_version_is_seen(copy: Path) -> None:
-    add(copy / "hf_posenc" / "masks.py", "__version__ = '9.9.9'")
-    assert check_version(copy) != []
-    assert check_version(copy) == [line for line in check_version(copy) if "masks.py" in line]
-    (copy / "CHANGELOG.md").write_text("")
-    assert any("no entry" in line for line in check_version(copy))
+    assert [line.split(":")[0] for line in check_errors(package)] == ["masks.py", "positions.py", "ragged.py"]
 
 
 def test_meta_a_package_without_a_pin_is_seen(copy: Path) -> None:
@@ -546,16 +420,6 @@ def test_meta_a_package_without_a_pin_is_seen(copy: Path) -> None:
     found = "\n".join(check_constraints(copy))
     assert "pillow is missing" in found
     assert "tqdm>=" in found
-
-
-def test_meta_a_pin_that_a_python_of_the_classifiers_cannot_install_is_seen(copy: Path) -> None:
-    settings = (copy / "pyproject.toml").read_text()
-    (copy / "pyproject.toml").write_text(settings.replace("Python :: 3.13", "Python :: 3.8"))
-    installed = importlib.metadata.version("numpy")
-    pins = (copy / "constraints.txt").read_text()
-    (copy / "constraints.txt").write_text(re.sub(r"(?m)^numpy==.*$", f"numpy=={installed}", pins))
-    found = [line for line in check_constraints(copy) if line.startswith(f"constraints.txt: numpy=={installed} needs")]
-    assert [line.split()[-1] for line in found] == ["3.8.0"]
 
 
 @pytest.mark.slow

@@ -1,10 +1,7 @@
-"""Print the size and the shape of the package: `python -m tests.programs.house [FOLDER]`.
+"""Print the size of the package: `python -m tests.programs.house [FOLDER]`.
 
-Counted are lines of code, of docstrings and of comments, modules, modules of fewer than 60 lines, private functions
-with one caller or with a docstring of more than two lines, docstrings that open with a free relative ("What ...",
-"Whether ...") instead of a noun or a verb, module names that occur twice, and the modules inside a room that the tests
-import instead of the room or a public name. The heart is what a call `collate(texts)` runs: its functions and their
-lines of code, and the lines of code of the modules that hold them.
+Counted are lines of code, of docstrings and of comments, modules, and lines of tests. The heart is what a call
+`collate(texts)` runs: its functions and their lines of code, and the lines of code of the modules that hold them.
 """
 
 from __future__ import annotations
@@ -46,12 +43,6 @@ def code_lines(source: str, tree: ast.Module) -> tuple[set[int], set[int], set[i
         elif token.type not in (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER):
             filled.update(range(token.start[0], token.end[0] + 1))
     return filled - docstrings - comments, docstrings, comments
-
-
-def long_private_docstrings(tree: ast.Module) -> int:
-    """Return the number of private functions whose docstring has more than two lines."""
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and re.match("_[a-z]", node.name))
-    return sum((ast.get_docstring(node) or "").count("\n") > 1 for node in functions)
 
 
 HEART = """
@@ -109,78 +100,25 @@ def free_relatives(package: Path) -> list[str]:
     return found
 
 
-def internal_imports(tests: Path, package: Path) -> dict[str, list[str]]:
-    """Return the modules inside rooms that tests import, each with the files that do."""
-    found: dict[str, list[str]] = {}
-    for path, _, tree in trees(tests):
-        for node in ast.walk(tree):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            for name in names:
-                parts = name.split(".")
-                inside = package.joinpath(*parts[1:])
-                is_module = inside.with_suffix(".py").exists() or (inside / "__init__.py").exists()
-                is_internal = parts[0] == "hf_posenc" and len(parts) > 2 and parts[1] != "_common" and is_module
-                if is_internal and str(path) not in found.get(name, []):
-                    found.setdefault(name, []).append(str(path))
-    return found
-
-
-def single_callers(package: Path) -> int:
-    """Return the number of private functions that are named once outside of their definition."""
-    uses: Counter[str] = Counter()
-    private = []
-    for _, _, tree in trees(package):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and re.match(r"_[a-z]", node.name):
-                private.append(node.name)
-            elif isinstance(node, ast.Name):
-                uses[node.id] += 1
-            elif isinstance(node, ast.Attribute):
-                uses[node.attr] += 1
-    return sum(uses[name] == 1 for name in private)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parents[2])
-    parser.add_argument("--list", action="store_true", help="also list what is counted last")
     given = parser.parse_args()
-    package, tests = given.folder / "hf_posenc", given.folder / "tests"
-    sizes = {path: source.count("\n") for path, source, _ in trees(package)}
-    kinds = [tuple(map(len, code_lines(source, tree))) for _, source, tree in trees(package)]
-    code, docstrings, comments = map(sum, zip(*kinds, strict=True))
-    names = Counter(path.stem for path in sizes if path.stem not in ("__init__", "__main__"))
-    internal, openings = internal_imports(tests, package), free_relatives(package)
+    package = given.folder / "hf_posenc"
     rooms = Counter[str]()
-    for path, lines in sizes.items():
-        rooms[path.parts[0].removesuffix(".py")] += lines
+    total = [0, 0, 0]
+    for path, source, tree in trees(package):
+        sizes = [*map(len, code_lines(source, tree))]
+        rooms[path.parts[0].removesuffix(".py")] += sizes[0]
+        total = [before + size for before, size in zip(total, sizes, strict=True)]
     for label, value in {
-        "lines": sum(sizes.values()),
-        "lines of code": code,
-        "lines of docstrings": docstrings,
-        "lines of comments": comments,
-        "modules": len(sizes),
-        "modules of fewer than 60 lines": sum(lines < 60 for path, lines in sizes.items() if path.stem != "__init__"),
-        "private functions with one caller": single_callers(package),
-        "private functions with a docstring of more than two lines": sum(
-            long_private_docstrings(tree) for _, _, tree in trees(package)
-        ),
-        "docstrings that open with a free relative": len(openings),
-        "module names that occur twice": sum(count > 1 for count in names.values()),
-        "internal modules that tests import": len(internal),
-        "lines of tests": sum(source.count("\n") for _, source, _ in trees(tests)),
-        "rooms": len({path.parts[0] for path in sizes if not path.parts[0].startswith("__")}),
+        **dict(zip(("lines of code", "lines of docstrings", "lines of comments"), total, strict=True)),
+        "modules": len(list(trees(package))),
+        "lines of tests": sum(source.count("\n") for _, source, _ in trees(given.folder / "tests")),
         **heart(given.folder.resolve()),
     }.items():
         print(f"{value:7,}  {label}")
-    print("lines by room:", ", ".join(f"{room} {lines:,}" for room, lines in rooms.most_common()))
-    if given.list:
-        print(*openings, *(f"{name}: {', '.join(files)}" for name, files in internal.items()), sep="\n")
-        print(*(name for name, count in names.items() if count > 1))
+    print("lines of code by room:", ", ".join(f"{room} {lines:,}" for room, lines in rooms.most_common()))
 
 
 if __name__ == "__main__":

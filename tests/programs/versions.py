@@ -1,9 +1,8 @@
-"""Run the tests with other versions: `python -m tests.programs.versions lowest`, `2025`, `newest` or `pinned`.
+"""Run the tests with other versions: `python -m tests.programs.versions lowest`, `newest` or `pinned`.
 
 Builds the package, installs the wheel into an empty environment in a temporary folder, and runs `hf-posenc demo` and
 the tests there, beside a copy of the repository without the package's source. `lowest` installs the lowest declared
-version of every dependency, all at once, `2025` the versions of late 2025, `newest` the newest releases, and `pinned`
-the versions of constraints.txt.
+version of every dependency, all at once, `newest` the newest releases, and `pinned` the versions of constraints.txt.
 
 The tests are those of a plain `pytest`, less
 
@@ -36,7 +35,6 @@ REPO = Path(__file__).resolve().parents[2]
 EXTRAS = "bert,fast,plots,train"
 CORE_TOOLS = ("pytest", "hypothesis")  # all that the core's tests need beside the package
 TOOLS = (*CORE_TOOLS, "mpmath", "pandas", "peft", "pytest-xdist", "sentencepiece", "trl")
-LATE_2025 = ("torch==2.8.0", "transformers==5.0.0", "datasets==4.4.0")
 NOTEBOOK_TOOLS = ("ipykernel", "nbclient")
 OF_THE_SOURCE = ("tests/test_structure.py", "tests/test_release.py")
 LINKS = "tests/test_readme.py::test_the_links_of_a_page_lead_somewhere"  # some lead to the source
@@ -51,7 +49,7 @@ def requirements(
     """Return the arguments of `pip install` for a kind of versions, without the package itself.
 
     Args:
-        kind: `"lowest"`, `"2025"`, `"newest"` or `"pinned"`.
+        kind: `"lowest"`, `"newest"` or `"pinned"`.
         tools: names of libraries that the tests need.
         further: requirements, which replace those of the same names.
         extras: whose lowest versions are wanted too.
@@ -62,7 +60,7 @@ def requirements(
     declared = project["dependencies"] + [
         line for extra in extras.split(",") if extra for line in project["optional-dependencies"][extra]
     ]
-    exact = {"lowest": tuple(map(lowest, declared)), "2025": LATE_2025, "newest": ()}[kind]
+    exact = tuple(map(lowest, declared)) if kind == "lowest" else ()
     replaced = {Requirement(line).name for line in further}
     return [*(line for line in exact if Requirement(line).name not in replaced), *tools, *further]
 
@@ -112,7 +110,7 @@ def copy_without_source(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Build, install and test; return 0 if everything passed."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.versions", description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=["lowest", "2025", "newest", "pinned"])
+    parser.add_argument("kind", choices=["lowest", "newest", "pinned"])
     parser.add_argument("--core", action="store_true", help="the core's tests alone, without any extra")
     parser.add_argument("--python", default=sys.executable, help="the interpreter (default: this one)")
     parser.add_argument("--with", dest="further", action="append", default=[], metavar="REQUIREMENT")

@@ -38,7 +38,7 @@ STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
 }
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "benchmarks.md"
 # Comparisons that are printed, and not written into the page's tables.
-LEFT_OUT = re.compile("first pass|all threads|float16|^`out=`|^compiled")
+LEFT_OUT = re.compile("first pass|^`out=`|^compiled")
 # The bars of the picture: label, peer, comparison, contender.
 BARS = (
     ("BERT: texts to a batch", "tokenizer(...)", "BERT, later passes", "hf_posenc"),

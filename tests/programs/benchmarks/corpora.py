@@ -1,6 +1,6 @@
 """Compare `corpus.encode` with `map` of `datasets`.
 
-Each way reads a file of JSON lines or of text lines, tokenizes it with BERT's tokenizer in two processes, and writes
+Each way reads a file of JSON lines, tokenizes it with BERT's tokenizer in two processes, and writes
 Parquet. It runs in a new process, and the time of imports does not count. A cold run finds an empty cache of
 `datasets`, and a warm one the rows of the file, but no token ids. The ids of all ways are compared.
 """
@@ -29,7 +29,6 @@ from hf_posenc import DataCollatorWithPositionalEncoding, corpus
 from .measuring import Case, bert, cpu_milliseconds, docstrings, must_equal
 
 WORKERS, LIMIT = 2, 512  # processes, tokens of a row
-BUILDERS = {".jsonl": "json", ".txt": "text"}
 
 
 def encoded(file: Path, output: Path) -> None:
@@ -48,7 +47,7 @@ def collated(file: Path, output: Path) -> None:
 
 
 def _map(function: Callable[..., Any], file: Path, output: Path, **given: Any) -> None:
-    rows = datasets.load_dataset(BUILDERS[file.suffix], data_files=str(file), split="train")
+    rows = datasets.load_dataset("json", data_files=str(file), split="train")
     settings = {"num_proc": WORKERS, "remove_columns": rows.column_names, "load_from_cache_file": False}
     rows = rows.map(function, batched=True, **settings, **given)
     (output / "data").mkdir(parents=True)
@@ -70,46 +69,39 @@ def measured(way: Callable[[Path, Path], None], file: Path, output: Path) -> tup
     return cpu, 1e3 * (time.perf_counter() - began)
 
 
-def written(folder: Path) -> Iterator[Path]:
-    """Write 60 MB of docstrings, repeated and each with a number before it, as JSON lines and as text lines."""
+def write(file: Path) -> None:
+    """Write 60 MB of docstrings, repeated and each with a number before it."""
     texts, size = itertools.cycle(" ".join(text.split()) for text in docstrings()), 60_000_000
-    with (
-        (folder / "corpus.jsonl").open("w", encoding="utf-8") as rows,
-        (folder / "corpus.txt").open("w", encoding="utf-8") as lines,
-    ):
+    with file.open("w", encoding="utf-8") as rows:
         for number, text in enumerate(texts):
-            size -= lines.write(f"{number} {text}\n")
+            size -= len(f"{number} {text}\n")
             rows.write(json.dumps({"id": number, "text": f"{number} {text}"}, ensure_ascii=False) + "\n")
             if size <= 0:
                 break
-    yield from (folder / "corpus.jsonl", folder / "corpus.txt")
 
 
 def run(rounds: int) -> Iterator[Case]:
-    """Measure each way on both files."""
+    """Measure each way."""
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="hf_posenc_corpora_") as name:
-        for file in written(Path(name)):
-            found: dict[str, dict[str, list[float]]] = {}
-            for _ in range(rounds):
-                outputs = []
-                for label, way in WAYS.items():
-                    cache = tempfile.mkdtemp(dir=name)
-                    for state in ("cold", "warm"):
-                        outputs.append(Path(tempfile.mkdtemp(dir=name)))
-                        with (
-                            mock.patch.dict(os.environ, HF_DATASETS_CACHE=cache),
-                            ProcessPoolExecutor(1, spawn) as new,
-                        ):
-                            times = new.submit(measured, way, file, outputs[-1]).result()
-                        for clock, value in zip(("CPU time", "wall time"), times, strict=True):
-                            case = found.setdefault(f"{BUILDERS[file.suffix]} lines, {state} cache, {clock}", {})
-                            case.setdefault(label, []).append(value)
-                    shutil.rmtree(cache)
-                ids = [pyarrow.dataset.dataset(output / "data").to_table(["input_ids"])[0] for output in outputs]
-                for each in (column.combine_chunks() for column in ids):
-                    must_equal("lengths", each.value_lengths(), ids[0].combine_chunks().value_lengths())
-                    must_equal("ids", each.flatten(), ids[0].combine_chunks().flatten())
-                for output in outputs:
-                    shutil.rmtree(output)
-            yield from (Case(case, values) for case, values in found.items())
+        file = Path(name, "corpus.jsonl")
+        write(file)
+        found: dict[str, dict[str, list[float]]] = {}
+        for _ in range(rounds):
+            outputs = []
+            for label, way in WAYS.items():
+                cache = tempfile.mkdtemp(dir=name)
+                for state in ("cold", "warm"):
+                    outputs.append(Path(tempfile.mkdtemp(dir=name)))
+                    with mock.patch.dict(os.environ, HF_DATASETS_CACHE=cache), ProcessPoolExecutor(1, spawn) as new:
+                        times = new.submit(measured, way, file, outputs[-1]).result()
+                    for clock, value in zip(("CPU time", "wall time"), times, strict=True):
+                        found.setdefault(f"{state} cache, {clock}", {}).setdefault(label, []).append(value)
+                shutil.rmtree(cache)
+            ids = [pyarrow.dataset.dataset(output / "data").to_table(["input_ids"])[0] for output in outputs]
+            for each in (column.combine_chunks() for column in ids):
+                must_equal("lengths", each.value_lengths(), ids[0].combine_chunks().value_lengths())
+                must_equal("ids", each.flatten(), ids[0].combine_chunks().flatten())
+            for output in outputs:
+                shutil.rmtree(output)
+        yield from (Case(case, values) for case, values in found.items())

@@ -1,32 +1,27 @@
 """Measurement of contenders that take turns, and tables and a picture of their ratios.
 
-Times are CPU time of one core, which the load of the machine changes less than the time on the wall, unless a case says
-otherwise.
+Times are CPU time of one core, which the load of the machine changes less than the time on the wall.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gzip
 import importlib.resources
 import json
-import os
 import re
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import transformers
 
-_DEFAULT_THREADS = torch.get_num_threads()  # before the benchmarks choose one
 HEADER = ("comparison", "", "median", "speed, first row = 1")
 
 
@@ -88,26 +83,6 @@ def cpu_milliseconds(run: Callable[[], object]) -> float:
     began = _cpu_seconds()
     run()
     return 1e3 * (_cpu_seconds() - began)
-
-
-def wall_milliseconds(run: Callable[[], object]) -> float:
-    """Return the time on the wall."""
-    began = time.perf_counter()
-    run()
-    return 1e3 * (time.perf_counter() - began)
-
-
-@contextlib.contextmanager
-def default_threads() -> Iterator[None]:
-    """Use as many threads as torch and tokenizers use by default, instead of one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(_DEFAULT_THREADS)
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def _cpu_seconds() -> float:

@@ -1,7 +1,6 @@
 """Every peer that makes sinusoids of positions, and the formula that it follows.
 
-A peer that is not installed is left out and named, and nothing here is a dependency of the package. `theirs` gets at
-each; of those that take a dozen packages to import, `pip install --no-deps` is enough.
+They are those of the extra `test`. `theirs` gets at each.
 """
 
 from __future__ import annotations
@@ -45,19 +44,6 @@ class Peer:
         return importlib.metadata.version(self.package) if self.package else ""
 
 
-def installed() -> tuple[list[Peer], list[str]]:
-    """The peers that are here, and the packages that are not."""
-    here, missing = [], set()
-    for peer in PEERS:
-        try:
-            _ = peer.version
-        except importlib.metadata.PackageNotFoundError:
-            missing.add(peer.package)
-        else:
-            here.append(peer)
-    return here, sorted(missing)
-
-
 def _pe(module: Callable[[int, int], Any]) -> Rows:
     """The rows that a module keeps under the usual name."""
 
@@ -93,16 +79,4 @@ PEERS = (
         theirs.positional_encodings_rows,
         theirs.positional_encodings_adds,
     ),
-    Peer("SinePositionEncoding", "keras-hub", "vaswani", theirs.keras_rows),
-    Peer("PositionalEncoding", "torch-geometric", "tensor2tensor", theirs.geometric_rows),
-    Peer("build_sincos2d_pos_embed, one axis", "timm", "marian", kept(theirs.timm)),
-    Peer("PositionalEncoding", "espnet", "vaswani", _pe(theirs.espnet)),
-    Peer("interleaved", "OpenNMT-py", "vaswani", _pe(theirs.onmt("SinusoidalInterleaved"))),
-    Peer("halves", "OpenNMT-py", "tensor2tensor", _pe(theirs.onmt("SinusoidalConcat"))),
-    Peer("PositionalEncoding", "speechbrain", "vaswani", _pe(theirs.speechbrain)),
-    Peer("FixedPositionalEncoding", "nemo_toolkit", "vaswani", kept(theirs.nemo)),
-    Peer("get_positional_encoding", "labml-nn", "vaswani", kept(theirs.labml)),
-    Peer("PositionalEmbedding", "pytorch-forecasting", "vaswani", _pe(theirs.forecasting)),
-    Peer("SinusoidalPositionalEmbedding", "gluonts", "marian", kept(theirs.gluonts), slow=True),
-    Peer("SinusoidalPositionalEmbedding", "curated-transformers", "vaswani", kept(theirs.curated)),
 )

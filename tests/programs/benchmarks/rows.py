@@ -13,16 +13,7 @@ import transformers
 
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, sinusoidal_encoding, with_arrow_batches
 
-from .measuring import (
-    Case,
-    bert,
-    default_threads,
-    docstrings,
-    each,
-    must_equal,
-    take_turns,
-    wall_milliseconds,
-)
+from .measuring import Case, bert, docstrings, each, must_equal, take_turns
 
 ROWS, BATCH, BATCHES = 20_000, 32, 40
 TEXTS, WIDTH, LIMIT = 64, 768, 512
@@ -92,10 +83,7 @@ def from_data_set(rounds: int) -> Iterator[Case]:
 
 
 def embeddings(rounds: int) -> Iterator[Case]:
-    """Compare texts, then ids, to embeddings with positions, 768 wide, 64 texts at a time.
-
-    First the CPU time of one core; then the time on the wall with the default threads of torch and tokenizers.
-    """
+    """Compare texts, then ids, to embeddings with positions, 768 wide, 64 texts at a time."""
     texts = docstrings()
     np.random.default_rng(0).shuffle(texts)
     batches = [texts[start : start + TEXTS] for start in range(0, 16 * TEXTS, TEXTS)]
@@ -128,6 +116,3 @@ def embeddings(rounds: int) -> Iterator[Case]:
     from_ids = {"table * √d + encoding": plain, **ours}
     from_ids = {name: each(function, made) for name, function in from_ids.items()}
     yield Case("ids to embeddings", take_turns(from_ids, rounds))
-    with default_threads():
-        for name, runs in (("texts", from_texts), ("ids", from_ids)):
-            yield Case(f"{name}, all threads", take_turns(runs, rounds, measure=wall_milliseconds))

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerFast
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe
 
 from .measuring import bert, cpu_milliseconds, docstrings
-from .text import IDS, sentencepiece_bpe
+from .text import IDS, llama
 
 ROWS, WORDS = (1, 8, 64, 1024), (10, 2000)
 # The first article of the Universal Declaration of Human Rights.
@@ -84,7 +84,7 @@ def main() -> None:
     tokenizers = {
         "BERT": bert(),
         "byte-level BPE": train_bpe(texts, IDS, progress=False),
-        "SentencePiece-BPE": sentencepiece_bpe(texts),
+        "SentencePiece-BPE": llama(texts),
         "Unigram": unigram(texts),
     }
     generator = np.random.default_rng(0)

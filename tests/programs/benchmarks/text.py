@@ -41,23 +41,27 @@ def documents() -> tuple[list[str], list[str]]:
     return seen, new[: PASSES * PASS * BATCH]
 
 
-def sentencepiece_bpe(texts: list[str]) -> Any:
-    """Return a BPE as SentencePiece makes them for Llama: no word boundaries, bytes for unknown characters."""
+def sentencepiece_bpe(texts: list[str], size: int = IDS) -> Any:
+    """Return a BPE of `tokenizers` as SentencePiece makes them for Llama, with bytes for unknown characters."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     rust = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     rust.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     rust.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")  # only training looks at words
-    rust.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=IDS, special_tokens=special, show_progress=False))
+    rust.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False))
     rust.pre_tokenizer = None
     rust.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     rust.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A <s>:1 $B:1", [("<s>", 1)])
     content = json.loads(rust.to_str())
     content["added_tokens"] = content["added_tokens"][:3]  # bytes are no special tokens
+    return Tokenizer.from_str(json.dumps(content))
+
+
+def llama(texts: list[str]) -> Any:
+    """Return such a BPE as a tokenizer of transformers."""
     names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>"}
-    rust = Tokenizer.from_str(json.dumps(content))
-    return PreTrainedTokenizerFast(tokenizer_object=rust, model_max_length=LIMIT, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=sentencepiece_bpe(texts), model_max_length=LIMIT, **names)
 
 
 def contenders(tokenizer: Any, library: str) -> dict[str, Callable[[], Encode]]:
@@ -170,5 +174,5 @@ def run(rounds: int) -> Iterator[Case]:
     gc.freeze()  # forked processes then share the pages of all objects
     yield from passes("BERT", bert(), "nanotoken", new, rounds)
     yield from passes("byte-level BPE", byte_bpe, "gigatoken", new, rounds)
-    yield from passes("SentencePiece-BPE", sentencepiece_bpe(seen), "gigatoken", new, rounds)
+    yield from passes("SentencePiece-BPE", llama(seen), "gigatoken", new, rounds)
     gc.unfreeze()

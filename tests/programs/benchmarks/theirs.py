@@ -1,34 +1,23 @@
 """How to get at the sinusoids of each package: the rows of positions 0, 1, …, and what its users call to add them to x.
 
-Some packages take a dozen others to import: of those the one definition is read out of their own file, and runs as it
-stands. `peers` says which formula each follows.
+`peers` says which formula each follows.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
-import importlib.util
 import math
 import os
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("KERAS_BACKEND", "torch")
 
-import numpy as np
 import torch
-from torch import nn
 
 Table = Callable[[int, int], torch.Tensor]  # (length, width) to float32 rows that are kept
 Rows = Callable[[int, int, torch.dtype], torch.Tensor]  # the same after a model was moved to a dtype
 Add = Callable[[torch.Tensor], torch.Tensor]
-
-# Annotations in a foreign file stay text: what they name need not be there.
-_LAZY = importlib.import_module("__future__").annotations.compiler_flag
 
 
 def of(module: str, name: str) -> Any:
@@ -39,21 +28,6 @@ def of(module: str, name: str) -> Any:
 def of_transformers(model: str, name: str) -> Any:
     """A name out of a model of transformers."""
     return of(f"transformers.models.{model}.modeling_{model}", name)
-
-
-def alone(package: str, path: str, *names: str, **around: Any) -> Any:
-    """The last of some definitions in a file of an installed package, which is not imported."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.submodule_search_locations is None:
-        raise ImportError(f"{package} is not installed")
-    file = Path(spec.submodule_search_locations[0]) / path
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # their escape sequences are theirs
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    tree.body = [each for each in tree.body if getattr(each, "name", None) in names]
-    around |= {"torch": torch, "nn": nn, "np": np, "math": math, "Module": nn.Module}
-    exec(compile(tree, str(file), "exec", _LAZY, dont_inherit=True), around)
-    return around[names[-1]]
 
 
 def kept(table: Table) -> Rows:
@@ -172,62 +146,3 @@ def positional_encodings_adds(length: int, width: int) -> Any:
 
 def positional_encodings_rows(length: int, width: int, dtype: torch.dtype) -> Any:
     return positional_encodings(length, width).to(dtype)(torch.empty(1, length, width, dtype=dtype))[0]
-
-
-# ---------------------------------------------------------------------------------------- others, where they are there
-
-
-def geometric_rows(length: int, width: int, dtype: torch.dtype) -> Any:
-    module = of("torch_geometric.nn.encoding", "PositionalEncoding")(width).to(dtype)
-    return module(torch.arange(length, dtype=dtype))
-
-
-def keras_rows(length: int, width: int, dtype: torch.dtype) -> Any:
-    module = of("keras_hub.layers", "SinePositionEncoding")(dtype=str(dtype).removeprefix("torch."))
-    return module(torch.empty(1, length, width, dtype=dtype))[0]
-
-
-def timm(length: int, width: int) -> Any:
-    # Positions down one column of an image: the first half of the width is theirs.
-    names = ("freq_bands", "build_sincos2d_pos_embed")
-    make = alone("timm", "layers/pos_embed_sincos.py", *names, ndgrid=lambda grid: torch.meshgrid(*grid, indexing="ij"))
-    return make([length, 1], 2 * width, interleave_sin_cos=True)[:, :width]
-
-
-def espnet(length: int, width: int) -> Any:
-    names = ("_pre_hook", "PositionalEncoding")
-    return alone("espnet", "nets/pytorch_backend/transformer/embedding.py", *names)(width, 0.0, max_len=length)
-
-
-def onmt(kind: str) -> Callable[[int, int], Any]:
-    return lambda length, width: alone("onmt", "modules/embeddings.py", "PositionalEncoding")(width, kind, length)
-
-
-def speechbrain(length: int, width: int) -> Any:
-    return alone("speechbrain", "lobes/models/transformer/Transformer.py", "PositionalEncoding")(width, length)
-
-
-def labml(length: int, width: int) -> Any:
-    make = alone("labml_nn", "transformers/positional_encoding.py", "get_positional_encoding")
-    return make(width, length)
-
-
-def forecasting(length: int, width: int) -> Any:
-    path = "layers/_embeddings/_positional_embedding.py"
-    return alone("pytorch_forecasting", path, "PositionalEmbedding")(width, length)
-
-
-def gluonts(length: int, width: int) -> Any:
-    module = alone("gluonts", "torch/model/patch_tst/module.py", "SinusoidalPositionalEmbedding")
-    return module(length, width).weight
-
-
-def curated(length: int, width: int) -> Any:
-    module = alone("curated_transformers", "layers/embeddings.py", "SinusoidalPositionalEmbedding")
-    return module(width=width, max_len=length, normalize=False).pe
-
-
-def nemo(length: int, width: int) -> torch.Tensor:
-    module = alone("nemo", "collections/asr/modules/transformer/transformer_modules.py", "FixedPositionalEncoding")
-    table: torch.Tensor = module(width, length).pos_enc
-    return table * math.sqrt(width)  # it divides its table by √d where others multiply x

@@ -1,11 +1,10 @@
 """Run other people's training scripts with this package's lines, and compare them with the scripts as they are.
 
-    python -m tests.programs.clients --transformers CHECKOUT --accelerate CHECKOUT --sentence-transformers CHECKOUT
+    python -m tests.programs.clients --transformers CHECKOUT --accelerate CHECKOUT
 
 runs run_glue, run_mlm, run_clm, run_translation, run_ner and run_qa of `examples/pytorch` in a checkout of
-transformers, nlp_example and gradient_accumulation in one of accelerate, training_stsbenchmark in one of
-sentence-transformers, and `scripts/sft.py` of the package TRL. The client sentence_transformers needs the package
-alone. A client without its checkout or package is skipped. No script is copied: its source is changed in memory.
+transformers, and nlp_example and gradient_accumulation in one of accelerate. The client sentence_transformers needs the
+package alone. A client without its checkout or package is skipped. No script is copied; its source changes in memory.
 Models and texts are tiny and made here, and nothing is downloaded; a stand-in replaces the library evaluate. In a
 folder without the package's source an installed wheel is tested.
 
@@ -78,7 +77,6 @@ class Client:
         call (`str`): the lines go before the statement that calls this.
         collator (`str`): expression that makes the collator.
         line (`str`): line that uses the collator `{}`; by default it becomes the argument `data_collator`.
-        setup (tuple of `str`): lines that make `model`, which "both" needs before the call.
         sinusoids (tuple of `str`): name of a call, and the line before it that writes sinusoidal positions.
         reason (`str`): reason why the losses differ; empty if they are equal.
         random_masks (`bool`): True if losses depend on masks drawn anew.
@@ -90,7 +88,6 @@ class Client:
     call: str = "Trainer"
     collator: str = COLLATOR
     line: str = ""
-    setup: tuple[str, ...] = ()
     sinusoids: tuple[str, str] = ("", "use_sinusoidal_positions(model)")
     reason: str = ""
     random_masks: bool = False
@@ -102,16 +99,13 @@ class Client:
             return with_our_lines(
                 source, self.call, [IMPORT, *lines], {} if lines else {"data_collator": self.collator}
             )
-        source = with_our_lines(source, self.call, [IMPORT, *self.setup], {"model": "model"} if self.setup else {})
         call, line = self.sinusoids
+        source = with_our_lines(source, self.call, [IMPORT], {})
         source = with_our_lines(source, call or self.call, ["from hf_posenc import use_sinusoidal_positions", line], {})
         given = {} if lines else {"data_collator": "collate"}
         return with_our_lines(source, self.call, lines or [f"collate = {self.collator}"], given)
 
 
-# TRL 0.29 makes labels in its collator.
-OLD_TRL = importlib.util.find_spec("trl") is not None and version("trl").startswith("0.")
-LABELS_FOR_TRL = ', labels="causal_lm"' if OLD_TRL else ""
 EXAMPLES = "transformers:examples/pytorch"
 NLP_EXAMPLE = Client(
     "accelerate:examples/nlp_example.py",
@@ -133,7 +127,6 @@ SENTENCES = Client(
 )
 CLIENTS = {
     "run_glue": Client(f"{EXAMPLES}/text-classification/run_glue.py", "bert", GLUE),
-    "run_glue_gpt2": Client(f"{EXAMPLES}/text-classification/run_glue.py", "gpt2", f"{GLUE} --pad_to_max_length False"),
     "run_mlm": Client(
         f"{EXAMPLES}/language-modeling/run_mlm.py",
         "bert",
@@ -144,7 +137,7 @@ CLIENTS = {
     ),
     "run_clm": Client(
         f"{EXAMPLES}/language-modeling/run_clm.py",
-        "gpt2-without-padding",
+        "gpt2",
         f"{TEXTS} --block_size 16",
         collator=f"{COLLATOR[:-1]}, padding=False)",
     ),
@@ -162,24 +155,6 @@ CLIENTS = {
         NLP_EXAMPLE,
         script="accelerate:examples/by_feature/gradient_accumulation.py",
         arguments="--cpu --gradient_accumulation_steps 2",
-    ),
-    "trl": Client(
-        "trl:scripts/sft.py",
-        "gpt2",
-        f"{TRAINER} --dataset_name texts --max_length 32",
-        "SFTTrainer",
-        f"DataCollatorWithPositionalEncoding(model_args.model_name_or_path, look_ahead=False{LABELS_FOR_TRL})",
-        setup=(
-            "import transformers",
-            "model = transformers.AutoModelForCausalLM.from_pretrained(model_args.model_name_or_path)",
-            "training_args.model_init_kwargs = None",
-        ),
-    ),
-    "training_stsbenchmark": replace(
-        SENTENCES,
-        script="sentence-transformers:examples/sentence_transformer/training/sts/training_stsbenchmark.py",
-        model="",
-        arguments="bert",
     ),
     "sentence_transformers": SENTENCES,
 }
@@ -318,7 +293,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--transformers", type=Path, help="checkout of huggingface/transformers")
     parser.add_argument("--accelerate", type=Path, help="checkout of huggingface/accelerate")
-    parser.add_argument("--sentence-transformers", type=Path, help="checkout of huggingface/sentence-transformers")
     parser.add_argument("--only", nargs="+", choices=list(CLIENTS), default=list(CLIENTS), metavar="CLIENT")
     parser.add_argument(
         "--folder", type=Path, help="new folder for inputs, outputs and logs (default: a temporary one)"
@@ -326,8 +300,7 @@ def main() -> int:
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp()) if given.folder is None else given.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    names = ("transformers", "accelerate", "sentence-transformers")
-    paths: dict[str, Path | None] = {name: getattr(given, name.replace("-", "_")) for name in names}
+    paths: dict[str, Path | None] = {"transformers": given.transformers, "accelerate": given.accelerate}
     checkouts = {name: None if path is None else path.resolve() for name, path in paths.items()}
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_CACHE=str(folder / "cache"), TOKENIZERS_PARALLELISM="false")
     for name in ("datasets", "transformers.trainer"):  # once for all child processes; hf_posenc only by our lines

@@ -49,12 +49,6 @@ def write_inputs(folder: Path) -> None:
         asked = zip(map(str, range(99)), (row["sentence2"] for row in part), texts, last)  # noqa: B905
         questions = [dict(zip(("id", "question", "context", "answers"), row, strict=True)) for row in asked]
         _write(folder / "answers" / f"{name}.json", [{"data": questions}])
-        scored = (
-            {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": row["label"] / 1} for row in part
-        )
-        _write(folder / "sentence-transformers" / "stsb" / f"{name}.json", scored)
-    _write(folder / "texts" / "train.json", ({"text": row["sentence1"]} for row in splits["train"]))
-    _write(folder / "texts" / "test.json", ({"text": row["sentence1"]} for row in splits["test"]))
     files = "".join(f"      - split: {name}\n        path: {name}.json\n" for name in splits)
     (glue / "README.md").write_text(f"---\nconfigs:\n  - config_name: mrpc\n    data_files:\n{files}---\n")
 
@@ -65,10 +59,10 @@ def write_inputs(folder: Path) -> None:
     bert = AutoModelForMaskedLM.from_config(AutoConfig.for_model("bert", **padded, **BERT))
     gpt2 = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2", **ids, **GPT2))
     bart = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model("bart", **padded, **BART))
-    models = {"bert": bert, "bert-base-cased": bert, "bart": bart, "gpt2": gpt2, "gpt2-without-padding": gpt2}
+    models = {"bert": bert, "bert-base-cased": bert, "bart": bart, "gpt2": gpt2}
     for name, model in models.items():
         model.save_pretrained(folder / name)
-        if name == "gpt2-without-padding":
+        if name == "gpt2":  # the script needs no padding token
             tokenizer.pad_token = None
         tokenizer.save_pretrained(folder / name)
 

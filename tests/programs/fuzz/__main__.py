@@ -14,7 +14,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import datasets
 import transformers
 
-from .files import limit_memory
 from .running import PARTS, Figures, run_part
 
 
@@ -32,8 +31,6 @@ def main(arguments: list[str] | None = None) -> int:
     figures: dict[str, Figures] = {}
     total = sum(PARTS[part].share for part in parts)
     for part in parts:
-        if PARTS[part].reads_files:
-            limit_memory()
         figures[part] = run_part(part, round(given.examples * PARTS[part].share / total), given.seed)
         print(figures[part], flush=True)
     failures = sum(len(each.failures) for each in figures.values())

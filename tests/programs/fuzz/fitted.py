@@ -1,4 +1,4 @@
-"""Properties of the collator with `model=`, and of `collate.batches`, on random tokenizers, options and texts.
+"""Properties of the collator with `model=` on random tokenizers, options and texts.
 
 What the models take is written down here, so that it is compared with what the package finds by running them.
 """
@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from hf_posenc import ModelSpec
 
-from .collating import Refused, check_batch, check_ids, copied, documented, made, matches, same, unchanged
+from .collating import Refused, check_batch, check_ids, copied, documented, made, same
 from .inputs import CONTAINERS, options, texts, words
 from .kinds import kinds
-from .reference import Reference, Row, smallest
+from .reference import Reference, smallest
 
 _NARROW = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
 _SHORT = _NARROW | {"max_position_embeddings": 24, "type_vocab_size": 4}  # one template has four types
@@ -266,40 +266,3 @@ def _check_texts(data: st.DataObject, tokenizer: Any, collate: Any, reference: R
         check_batch(data, tokenizer, collate, x, wanted, reference)
         assert same(x, twin), "the input changed"
     return calls
-
-
-def inference_batches(data: st.DataObject) -> int:
-    """The batches of many texts keep to the token budget, and their results come back in the order of the texts."""
-    kind, given = data.draw(kinds(), "tokenizer"), data.draw(options(only=_PADDED), "options")
-    try:
-        tokenizer, collate = made(kind, given)
-    except Refused:
-        return 1
-    reference = Reference(kind, given)
-    if reference.padding == "do_not_pad":  # would refuse by batch
-        return 1
-    some = words if reference.o["is_split_into_words"] else texts
-    rows = data.draw(st.lists(some, min_size=1, max_size=12), "texts")
-    budget, window = data.draw(st.sampled_from([1, 16, 64, 10_000])), data.draw(st.sampled_from([1, 2, 5, 100]))
-    wanted = reference.texts(rows, None, None, {})
-    x = iter(rows) if data.draw(st.booleans(), "iterator") else [*rows]
-    found: list[list[list[int]]] = []
-    try:
-        with unchanged(tokenizer, draws=False), documented():
-            batches = collate.batches(x, budget, window=window)
-            for batch in batches:
-                ids, mask = (np.asarray(batch[name]) for name in ("input_ids", "attention_mask"))
-                assert ids.size <= budget
-                found.append([row[kept == 1].tolist() for row, kept in zip(ids, mask, strict=True)])
-    except Refused as refusal:
-        # Each window is tokenized alone: a text without tokens may come before one that the tokenizer refuses.
-        if not matches(
-            refusal, [*wanted.refusals, "beyond the budget", *(["has no tokens"] if wanted.refusals else [])]
-        ):
-            raise AssertionError(f"not to be refused: {refusal}") from None
-        return 1
-    assert not wanted.refusals, f"must be refused: {wanted.refusals}"
-    right: list[Row] = wanted.rows
-    assert batches.in_order(found) == [row.ids for row in right]
-    assert batches.overflow_to_sample_mapping.tolist() == [row.sample for row in right]
-    return len(found)

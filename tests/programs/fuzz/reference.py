@@ -34,7 +34,7 @@ IGNORED = -100
 
 @dataclass
 class Row:
-    """A row of tokens: ids, token types, the index of its text; one label per token, mask, positions and documents.
+    """A row of tokens: ids, token types, the index of its text; one label per token, positions and documents.
 
     `is_numbered` is True if the documents have numbers even in a row of one document: they were given, or truncated.
     """
@@ -43,7 +43,6 @@ class Row:
     types: list[int]
     sample: int
     labels: list[int] | None = None
-    mask: list[int] | None = None
     positions: list[int] | None = None
     documents: list[int] | None = None
     is_numbered: bool = False
@@ -255,7 +254,7 @@ class Reference:
     def batch(self, wanted: Wanted, others: dict[str, Any], targets: list[list[int]] | None) -> Wanted:
         """Fill in the expected batch of the rows, or the refusals."""
         rows, o = wanted.rows, self.o
-        if any(not _real(row) for row in rows) and o["on_empty"] == "error":
+        if any(not row.ids for row in rows) and o["on_empty"] == "error":
             wanted.refusals.append("has no tokens")
         if self.limit is not None and max(len(row.ids) for row in rows) > self.limit:
             wanted.refusals.append("tokens, limit|cannot be truncated")
@@ -273,8 +272,7 @@ class Reference:
             return wanted
         if o["labels"] == "causal_lm":
             for row in rows:
-                own = row.ids if row.labels is None else row.labels
-                row.labels = [i if m else IGNORED for i, m in zip(own, _mask(row), strict=True)]
+                row.labels = list(row.ids) if row.labels is None else row.labels
         if self.family is not None and self.family.shifts is False and rows[0].labels is not None and _copies(rows):
             wanted.refusals.append("it would learn to copy them")
         if o["labels"] == "masked_lm":
@@ -296,7 +294,7 @@ class Reference:
             return wanted
         samples = [row.sample for row in rows]
         batch: dict[str, Any] = {"input_ids": self._pad([row.ids for row in rows], self.pad_id, width)}
-        batch["attention_mask"] = self._pad([_mask(row) for row in rows], 0, width)
+        batch["attention_mask"] = self._pad([[1] * len(row.ids) for row in rows], 0, width)
         if "token_type_ids" in self.names and (rows and rows[0].types is not None):
             types = 0 if self.kind.raw else self.tokenizer.pad_token_type_id
             batch["token_type_ids"] = self._pad([row.types for row in rows], types, width)
@@ -405,11 +403,7 @@ class Reference:
             return row.positions
         if row.documents is not None:
             return [self.first + row.documents[:index].count(number) for index, number in enumerate(row.documents)]
-        positions, position = [], self.first
-        for kept in _mask(row):
-            positions.append(position if kept else self.pad_position)
-            position += kept
-        return positions
+        return [*range(self.first, self.first + len(row.ids))]
 
     def _check_classes(self, wanted: Wanted, labels: list[int]) -> None:
         """Expect a refusal if one of `labels` is not a class of the model."""
@@ -471,7 +465,7 @@ class Reference:
         has = [any(label != IGNORED for label in row) for row in labels]
         if how is None:
             shortest = 1 if self.o["packing"] and any(has) else 0
-            has = [found or _real(row) <= shortest for found, row in zip(has, rows, strict=True)]
+            has = [found or len(row.ids) <= shortest for found, row in zip(has, rows, strict=True)]
         if all(has) or (how == "skip" and any(has)):
             return has
         wanted.refusals.append("nothing to learn" if how != "skip" else "no row of the batch has a label")
@@ -574,14 +568,6 @@ def documents_by(positions: list[list[int]]) -> list[list[int] | None]:
         else [sum(position == min(row) for position in row[: index + 1]) - 1 for index in range(len(row))]
         for row in positions
     ]
-
-
-def _mask(row: Row) -> list[int]:
-    return [1] * len(row.ids) if row.mask is None else row.mask
-
-
-def _real(row: Row) -> int:
-    return sum(_mask(row))
 
 
 def _flat(rows: list[Any]) -> Any:

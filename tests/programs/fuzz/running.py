@@ -18,11 +18,10 @@ CHUNK = 100
 
 @dataclass(frozen=True)
 class Part:
-    """A property, its share of the examples, and True if it reads damaged files."""
+    """A property and its share of the examples."""
 
     check: Callable[[st.DataObject], int]
     share: int
-    reads_files: bool = False
 
 
 PARTS = {
@@ -30,11 +29,10 @@ PARTS = {
     "ids": Part(collating.collate_ids, 4),
     "added tokens": Part(added.added_tokens, 2),
     "models": Part(fitted.collate_for_models, 3),
-    "batches": Part(fitted.inference_batches, 1),
     "round trips": Part(collating.round_trips, 2),
     "settings": Part(collating.wrong_settings, 2),
     "rows": Part(collating.wrong_rows, 3),
-    "collator folders": Part(files.damaged_collators, 1, True),
+    "collator folders": Part(files.damaged_collators, 1),
 }
 
 
