@@ -196,11 +196,10 @@ def test_pictures_show_the_same_with_another_default_device(unigram) -> None:
     names = ("curves", "dials", "distances", "encoding", "oscillation", "similarity")
     draws: list[Callable[[], Any]] = [
         *(partial(getattr(plots, name), 8, 5) for name in names),
-        *(partial(draw, unigram, TABLE, TEXTS[0]) for draw in (plots.embeddings, plots.crowding)),
+        lambda: plots.embeddings(unigram, TABLE, TEXTS[0]),
         lambda: plots.batch(batch),
         lambda: plots.masks(batch, row=0),
-        lambda: plots.attention(LAYER, batch, span=(0, 3)),
-        lambda: plots.attention(LAYER, {"inputs_embeds": X}),
+        lambda: plots.attention(LAYER, {"src": X}, span=(0, 3)),
         lambda: plots.attention(model, {"input_ids": IDS}),
     ]
 

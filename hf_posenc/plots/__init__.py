@@ -8,14 +8,13 @@ from .attention_maps import attention, attention_weights
 from .batches import batch, masks
 from .canvas import save
 from .heat_maps import distances, encoding
-from .token_embeddings import crowding, embeddings
+from .token_embeddings import embeddings
 from .waves import curves, dials, oscillation, similarity
 
 __all__ = [
     "attention",
     "attention_weights",
     "batch",
-    "crowding",
     "curves",
     "dials",
     "distances",

@@ -184,25 +184,15 @@ def test_other_entries_and_missing_values_are_ignored() -> None:
     assert [axes.get_title() for axes in plots.masks(batch).figure.axes][-1] == "padding mask of every row"
 
 
-def test_numpy_and_tensors_give_the_same_picture() -> None:
-    batch = made([5, 2], 5, width=3)
-    ours, theirs = plots.batch(batch), plots.batch({name: value.numpy() for name, value in batch.items()})
-    for one, two in zip(ours.axes, theirs.axes, strict=True):
-        assert one.get_title() == two.get_title()
-        assert all(np.array_equal(a.get_array(), b.get_array()) for a, b in zip(one.images, two.images, strict=True))
-
-
 def test_of_a_large_batch_the_first_rows_and_tokens_are_drawn() -> None:
     figure = plots.batch(made([90] * 40, 100, width=600))
-    assert figure.get_suptitle() == "Padding fills every row"
     note = figure.legends[0].get_title().get_text()
     shown = drawn(panel(figure, "tokens")).shape[1]  # as many as can be read
     assert 8 <= shown < 64
     assert note == f"40 rows × 100 tokens; the first 16 rows are drawn; tokens 0 to {shown - 1} are drawn"
     assert panel(figure, "tokens").get_title() == f"tokens 0 to {shown - 1} of 100"
     assert drawn(panel(figure, "attention_mask")).shape == (16, shown)
-    assert drawn(panel(figure, "inputs_embeds")).shape == (shown, 512)
-    assert "the first 512 of 600 dimensions" in panel(figure, "inputs_embeds").get_title()
+    assert drawn(panel(figure, "inputs_embeds")).shape == (shown, 600)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +354,6 @@ def test_masks_for_several_kinds_of_layers_are_all_drawn() -> None:
     kinds = {"full_attention": order[None, None], "sliding_attention": window[None, None]}
     batch = {"input_ids": torch.arange(5)[None], "attention_mask": kinds}
     figure = plots.masks(batch)
-    assert figure.get_suptitle() == "No token attends to a later token"
     for kind, mask in (("full_attention", order), ("sliding_attention", window)):
         cells_of_kind = drawn(panel(figure, f"mask of {kind}"))
         assert np.array_equal(cells_of_kind == ALLOWED, mask)
@@ -372,19 +361,14 @@ def test_masks_for_several_kinds_of_layers_are_all_drawn() -> None:
     axes = plots.masks(batch | {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, ax=Figure().subplots()).axes[0]
     assert note(axes) == "mask of sliding_attention"
     assert np.array_equal(drawn(axes) == OTHER, np.array([[0, 0, 1, 1, 1]] * 2 + [[1, 1, 0, 0, 0]] * 3))
-    kinds["full_attention"] = torch.ones(1, 1, 5, 5, dtype=torch.bool)
-    figure = plots.masks(batch)
-    assert figure.get_suptitle() == "Which token may attend to which"
 
 
-def test_an_encoder_decoder_has_two_sets_of_masks(word_level: Any) -> None:
+def test_the_masks_of_an_encoder_decoder_are_those_of_its_encoder(word_level: Any) -> None:
     collate = DataCollatorWithPositionalEncoding(word_level, text_column="a", text_target_column="b")
     batch = collate([{"a": "a b c", "b": "a b"}, {"a": "a", "b": "the a b d e"}])
-    encoder, decoder = plots.masks(batch), plots.masks(batch, decoder=True)
-    assert "look-ahead mask" not in [axes.get_title() for axes in encoder.axes]
-    assert np.array_equal(drawn(panel(encoder, "padding mask of every row")), batch["attention_mask"] == 1)
-    assert np.array_equal(drawn(panel(decoder, "padding mask of every row")), batch["decoder_attention_mask"] == 1)
-    assert np.array_equal(allowed(batch, 1, decoder=True), np.tri(5, dtype=bool))
+    figure = plots.masks(batch)
+    assert [axes.get_title() for axes in figure.axes][:2] == ["padding mask", "padding mask of every row"]
+    assert np.array_equal(drawn(figure.axes[1]), batch["attention_mask"] == 1)
 
 
 def test_each_matrix_has_its_cells_and_the_tokens_on_both_axes() -> None:
@@ -430,28 +414,6 @@ def test_colors_of_masks_differ_in_lightness_without_green_receptors() -> None:
         order = np.sort(lightness[[PADDING, LATER, ALLOWED]])
         assert (np.diff(order) > 14).all()
         assert lightness[PADDING] - lightness[FROM_PADDING] > 12
-
-
-@pytest.mark.parametrize(
-    ("batch", "title"),
-    [
-        (padded(), "No token attends to padding"),  # the drawn row has one token
-        ({name: rows[1:2] for name, rows in padded().items()}, "No token attends to padding or to a later token"),
-        ({name: rows[1:2] for name, rows in padded(look_ahead=False).items()}, "No token attends to padding"),
-        ({"input_ids": np.ones((1, 3))}, "Every token may attend to every token"),
-        (
-            {"input_ids": np.ones((1, 4)), "document_ids": np.array([[0, 0, 1, -1]]), "look_ahead_mask": np.tri(4) > 0},
-            "No token attends to padding, to a later token or to another document",
-        ),
-        (
-            {"input_ids": np.ones((1, 3)), "attention_mask": ~np.eye(3, k=2, dtype=bool)[None, None]},
-            "Which token may attend to which",
-        ),
-    ],
-)
-def test_the_title_of_the_masks_names_what_they_hide(batch: Any, title: str) -> None:
-    figure = plots.masks(batch)
-    assert figure.get_suptitle() == title
 
 
 def test_each_reason_has_its_color_and_a_name_in_the_legend() -> None:
@@ -550,16 +512,7 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
             lambda: plots.masks(padded(), span=(4, 9)),
             r"span contains none of the 4 tokens\n  got: \(4, 9\)\n  fix: span=\(0, 4\)",
         ),
-        (lambda: plots.masks(padded(), span=(0, 4, 2)), r"span must be two integers\n  got: \(0, 4, 2\)"),
         (lambda: plots.masks(padded(), [["a"]]), r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]"),
-        (
-            lambda: plots.masks(padded(), decoder=True),
-            r"this batch has no decoder inputs.*\n.*\n  fix: .*text_target_column=\"...\"\)$",
-        ),
-        (
-            lambda: plots.masks(padded() | {"labels": torch.ones(3, 4)}, decoder=True),
-            r"text_target_column=\"...\"\), without model=, which leaves them to the model",
-        ),
         (
             lambda: plots.masks({"labels": torch.ones(2, 2)}),
             r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]",
