@@ -76,10 +76,10 @@ def attention(
         model (`nn.Module`, *optional*): a Hugging Face model with `attn_implementation="eager"`, or any module that
             contains `nn.MultiheadAttention`, such as torch's layers.
         batch (mapping, `torch.Tensor` or tuple): inputs of the model. Entries of a mapping, such as
-            `collate(texts)`, that are not arguments of `forward` are ignored, so that an encoder of torch takes
-            `{"src": x, **mask.for_transformer_encoder(num_heads), **batch}`, with the `AttentionMask` of the batch. A tensor
-            `(B, T, D)` or a tuple of arguments is for torch modules only. With `weights`, it is needed for token labels
-            and padding only.
+            `collate(texts)`, that are not arguments of `forward` are ignored. So an encoder of torch takes
+            `{"src": x, **mask.for_transformer_encoder(num_heads), **batch}`, with the `AttentionMask` of the batch. A
+            tensor `(B, T, D)` or a tuple of arguments is for torch modules only. With `weights`, it is needed for token
+            labels and padding only.
         weights (tensor or array `(heads, queries, keys)` or `(B, heads, queries, keys)`, *optional*): weights to draw,
             in place of a model. The row and the list of tokens of three dimensions need no B.
         layer (`int`, several, or `"all"`): layers to draw. By default the last.

@@ -166,25 +166,11 @@ def source(name: str) -> str:
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> list[dict[str, Any]]:
     """Return the tokens of a text in the form of `tokenizerOf` in tokens.js."""
-    offsets = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
-    encoded: Any = tokenizer(text, truncation=True, **offsets)
-    ids, special = encoded["input_ids"], set(tokenizer.all_special_ids)
-    spans = encoded["offset_mapping"] if tokenizer.is_fast else [(0, 0)] * len(ids)
-    return [
-        # JavaScript counts letters in UTF-16, Python in code points.
-        {
-            "token": str(token),
-            "id": id,
-            "begin": _utf16(text[:begin]),
-            "end": _utf16(text[:end]),
-            "special": id in special,
-        }
-        for token, id, (begin, end) in zip(tokenizer.convert_ids_to_tokens(ids), ids, spans, strict=True)
+    ids, special = list(tokenizer(text, truncation=True)["input_ids"]), set(tokenizer.all_special_ids)
+    return [  # without spans, which mark the chosen token in the text
+        {"token": str(token), "id": id, "begin": 0, "end": 0, "special": id in special}
+        for token, id in zip(tokenizer.convert_ids_to_tokens(ids), ids, strict=True)
     ]
-
-
-def _utf16(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _in_page(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:

@@ -224,24 +224,6 @@ def test_the_slowest_hand_decides_if_a_base_tells_far_positions(functions: Any) 
     assert far == [[11.0, 0.1], [6.0, 1.0], [4.2, 1.0], [3.4, 1.0], [2.5, 1.0]]
 
 
-@pytest.mark.browser
-def test_without_positions_every_head_has_the_same_outputs_in_every_order(functions: Any) -> None:
-    run = """([orders, share]) => {
-        const given = {side: "right", positions: "text", head: "random", gain: 1, divide: true, hide: "infinity"};
-        const list = ["today", "dog", "bites", "man"].map(token => ({token}));
-        return [257, 258, 259].flatMap(number => orders.flatMap(order => {
-            const rows = batchOf([list, order.map(from => list[from])], given, null);
-            const found = rows.map(row => attend(row, {...given, number, share}, paperEncoding(32, 10000)).outputs);
-            return list.map((_, query) => furthest(found[0][query], found[1][order.indexOf(query)]));
-        }));
-    }"""
-    orders = [list(order) for order in itertools.permutations(range(4))]
-    differences = functions.evaluate(run, [orders, 0])
-    assert len(differences) == 288
-    assert max(differences) < 1e-14
-    assert max(functions.evaluate(run, [orders, 1])) > 0.1
-
-
 # ------------------------------------------------------------------------------------------------ a head that learns
 
 NAMES = ["dog", "man", "cat", "girl", "fox", "king"]
@@ -570,19 +552,6 @@ class TestPage:
         lab.set("hide", "billion")
         lab.set("packed", "apart")
         assert lab.results()[0] == same
-
-    def test_a_click_survives_the_way_of_the_mouse_and_other_settings(self, visit: Callable[..., Lab]) -> None:
-        lab = visit()
-        lab.token(0, 4).click()
-        for other in ((1, 2), (2, 1)):
-            lab.token(*other).hover()
-        lab.page.locator("#sandbox .all td[data-query='2']").first.hover()
-        for name, value in {"base": "10", "d": "8", "side": "left", "lookAhead": False}.items():
-            lab.set(name, value)
-        padding = lab.page.locator("#sandbox [data-row='0'].pad").count()  # now on the left of the token
-        chosen = lab.page.locator("#sandbox td.query")
-        assert chosen.evaluate("cell => [cell.dataset.row, cell.dataset.token]") == ["0", str(4 + padding)]
-        assert lab.page.locator("#sandbox .all tr.query th").inner_text() == lab.tokens(0)[4 + padding]
 
     def test_the_address_restores_the_state(self, visit: Callable[..., Lab]) -> None:
         lab = visit()
@@ -955,28 +924,6 @@ class TestPage:
             lab.show("#masks .all")  # tables scroll together in the next frame
             for cell in (".batch td.query", ".all td.chosen"):
                 assert lab.page.locator(f"#masks {cell}").evaluate(run), (token, cell)
-
-    def test_a_key_press_draws_only_the_figures_in_view(self, visit: Callable[..., Lab]) -> None:
-        lab = visit()
-        lab.show("#ids")
-        before = lab.page.locator("#masks .sentence").inner_text()
-        lab.set("texts", "a much longer text of other words", scene="ids")
-        assert lab.page.locator("#masks .sentence").inner_text() == before
-        assert lab.text("#masks .sentence") != before
-
-    def test_a_move_draws_only_what_it_changes(self, visit: Callable[..., Lab]) -> None:
-        lab = visit()
-        lab.page.locator("#clock").scroll_into_view_if_needed()
-        lab.page.evaluate("""() => {
-            const root = document.querySelector("[id^=hf-posenc]").shadowRoot;
-            window.drawn = new Set();
-            for (const scene of root.querySelectorAll("section[id]")) {
-                new MutationObserver(() => drawn.add(scene.id)).observe(scene.querySelector(".picture"),
-                    {childList: true, subtree: true});
-            }
-        }""")
-        lab.set("place", 9, scene="clock")
-        assert lab.page.evaluate("[...drawn]") == ["clock"]
 
     def test_on_a_phone_the_part_that_a_text_speaks_of_is_on_the_screen(self, visit: Callable[..., Lab]) -> None:
         """Each paragraph against the next part of its figure: both, or 150 pixels of the part, fit into 844 pixels."""
