@@ -329,13 +329,9 @@ class _Contents:
 def _shape_of(batch: Any) -> tuple[int, int]:
     """Return the shape `(B, T)` of the tokens in a batch."""
     fix = 'collate(texts), or tokenizer(texts, padding=True, return_tensors="pt")'
-    if not isinstance(batch, Mapping):
-        rule = "a batch is a mapping from names to tensors or arrays"
-        raise type_error(rule, got=shorten(type(batch).__name__), fix=fix)
-    for name in _ENTRIES:
-        if isinstance(batch.get(name), list | tuple):  # as a tokenizer returns without return_tensors
-            rule = f"'{name}' must be a tensor or an array"
-            raise type_error(rule, got=f"a {type(batch[name]).__name__}", fix=fix)
+    # A tokenizer returns lists without return_tensors.
+    if not isinstance(batch, Mapping) or any(isinstance(batch.get(name), list | tuple) for name in _ENTRIES):
+        raise type_error("a batch is a mapping from names to tensors or arrays", got=shorten(batch), fix=fix)
     for name, rank in (("input_ids", 2), ("inputs_embeds", 3)):
         if batch.get(name) is not None:
             shape = tuple(batch[name].shape)
@@ -362,8 +358,7 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
 def _fitting_words(contents: _Contents, labels: NDArray[Any], ax: Axes | None) -> tuple[list[list[str]], slice, float]:
     """Return the words in the cells of the tokens that have room, the slice of these, and the figure's width."""
     entries, length, rows = contents.entries, contents.shape[1], len(labels)
-    has_words = contents.tokens is not None or "input_ids" in entries
-    words = contents.words(slice(rows)) if has_words else [[""] * length] * rows
+    words = contents.words(slice(rows))
     ids = as_numpy(entries["input_ids"][:rows]).astype(str).tolist() if "input_ids" in entries else words
     widest = _CELL * inches_of([word for row in (*words, *ids, *labels.astype(str).tolist()) for word in row])
     width = _WIDEST if ax is None else width_of(ax)
@@ -385,8 +380,8 @@ def _draw_words(
     ax: Axes, title: str, words: list[list[str]], is_real: NDArray[np.bool_], first: int, across: str = "token"
 ) -> None:
     """Draw a word in each cell, gray where `is_real` is False."""
-    style: dict[str, Any] = {"words": words, "inks": np.where(is_real, INK, FADED), "lines": "#B0B0B0"}
-    _draw_cells(ax, is_real, (PALE, "#FFFFFF"), title, (across, "row"), first=first, **style)
+    inks = np.where(is_real, INK, FADED)
+    _draw_cells(ax, is_real, (PALE, "#FFFFFF"), title, (across, "row"), words=words, inks=inks, first=first)
 
 
 def _places(
@@ -486,7 +481,6 @@ def _draw_cells(
     words: Sequence[Sequence[object]] = (),
     inks: Any = None,
     first: int = 0,
-    lines: str = "#C8C8C8",
 ) -> None:
     """Draw a matrix as colored cells, with lines between them, and `words` with a color each in `inks`."""
     from matplotlib.colors import ListedColormap
@@ -505,5 +499,5 @@ def _draw_cells(
     integer_ticks(ax.xaxis, ax.yaxis, most=16)
     ax.set_xticks(np.arange(first, first + columns + 1) - 0.5, minor=True)
     ax.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-    ax.grid(which="minor", color=lines, linewidth=0.5)
+    ax.grid(which="minor", color="#C8C8C8", linewidth=0.5)
     ax.tick_params(which="both", length=0)

@@ -245,12 +245,11 @@ def test_given_axes_show_the_tokens_alone() -> None:
 
 @pytest.mark.parametrize("picture", [plots.batch, plots.masks])
 def test_lists_instead_of_tensors_are_refused(picture: Any, word_level) -> None:
-    with pytest.raises(
-        TypeError, match=r"'input_ids' must be a tensor or an array\n  got: a list\n  fix: .*return_tensors"
-    ):
-        picture(word_level(["a b", "a"]))
-    with pytest.raises(TypeError, match=r"a batch is a mapping.*\n  got: 'list'\n  fix: collate\(texts\)"):
-        picture(["a b", "a"])
+    for lists in (word_level(["a b", "a"]), ["a b", "a"]):
+        with pytest.raises(
+            TypeError, match=r"a batch is a mapping.* to tensors or arrays\n.*\n  fix: .*return_tensors"
+        ):
+            picture(lists)
 
 
 @pytest.mark.parametrize("picture", [plots.batch, plots.masks])

@@ -739,23 +739,6 @@ class TestPage:
             assert lines[1] == ["queen, woman", "3", "0.19", "0.82", woman, "0.33"]
             assert lines[2] == ["queen, king", "6", "0.63", "0.73", king, "0.63"]
 
-    def test_three_ways_to_mask(self, visit: Callable[..., Lab]) -> None:
-        lab = visit(texts=["I ride bike, she said", "I ride"])
-        lab.page.locator("#masks [data-row='1'][data-token='1']").click()
-        for way, mask in (("infinity", "−∞"), ("billion", "−1e9"), ("ones", "0")):
-            lab.set("hide", way, scene="masks")
-            line = "#masks .one tr:nth-child({}) td:last-child"  # a padding token as key
-            assert lab.text(line.format(4)).startswith(mask)
-            weight = float(lab.text(line.format(5)).split()[0])
-            assert (weight > 0) == (way == "ones")
-            sums = lab.page.locator("#masks .all .sum").all_inner_texts()
-            assert set(sums) == {"1.00", ""}  # none for padding, whose weights are not shown
-            assert ("leak: should be hidden" in lab.text("#masks .legend")) == (way == "ones")
-            result = lab.show("#tests .picture").locator("td").first  # padding changes nothing
-            assert (result.inner_text(), result.locator(".wrong").count()) == (
-                ("false", 1) if way == "ones" else ("true", 0)
-            )
-
     def test_a_query_that_is_padding_is_pale_and_has_weights(self, visit: Callable[..., Lab], byte_bpe: Any) -> None:
         for tokenizer in (None, byte_bpe):
             lab = visit(**({"tokenizer": tokenizer} if tokenizer else {}))
@@ -899,31 +882,6 @@ class TestPage:
         lab.set("d", "16", scene="clock")
         lab.page.locator("#ids label.chip").nth(2).click()
         assert lab.page.evaluate("document.getAnimations().length") == 0
-
-    def test_choosing_and_packing_do_not_move_the_page(self, visit: Callable[..., Lab]) -> None:
-        for width in (1366, 390):
-            lab = visit(viewport={"width": width, "height": 844})
-            heights = set()
-            for choice in ("packed=apart", "packed=together", "packed=", "labels=next", "side=left"):
-                lab.set(*choice.split("="), scene="masks")
-                heights.add(lab.show("#masks").bounding_box()["height"])
-            assert len(heights) == 1
-
-    def test_the_chosen_query_of_a_long_row_is_in_view(self, visit: Callable[..., Lab]) -> None:
-        """The chosen cells of batch and matrix against the boxes that scroll: after packing, and after clicks."""
-        lab = visit(viewport={"width": 390, "height": 844})
-        run = """node => {
-            const [cell, box] = [node, node.closest(".scroll")].map(one => one.getBoundingClientRect());
-            return cell.left >= box.left && cell.right <= box.right && cell.top >= box.top && cell.bottom <= box.bottom;
-        }"""
-        lab.set("texts", "I ride bike, she said\n" * 4, scene="ids")
-        lab.set("packed", "together", scene="masks")
-        for token in (None, 27, 3):
-            if token is not None:
-                lab.page.locator(f"#masks [data-token='{token}']").click()
-            lab.show("#masks .all")  # tables scroll together in the next frame
-            for cell in (".batch td.query", ".all td.chosen"):
-                assert lab.page.locator(f"#masks {cell}").evaluate(run), (token, cell)
 
     def test_on_a_phone_the_part_that_a_text_speaks_of_is_on_the_screen(self, visit: Callable[..., Lab]) -> None:
         """Each paragraph against the next part of its figure: both, or 150 pixels of the part, fit into 844 pixels."""
