@@ -203,7 +203,7 @@ def _checked(tokenizer: Any, embedding: Any, text: Any) -> tuple[Any, Any, Any]:
         raise type_error(
             "a picture of embeddings needs a tokenizer, its table and a text",
             got=f"tokenizer={shorten(tokenizer, 30)}, embedding={shorten(embedding, 30)}, text={shorten(text, 30)}",
-            fix="plots.embeddings(tokenizer, table, text), plots.embeddings(collate, text), "
+            fix="plots.embeddings(tokenizer, table, text), or plots.embeddings(collate, text), "
             "or plots.embeddings(vectors=vectors, tokens=words)",
         )
     return whole
