@@ -25,8 +25,3 @@ __all__ = [
     "save",
     "similarity",
 ]
-
-
-def __dir__() -> list[str]:
-    """Return the public names: Python suggests one of these for a misspelled name, and no module such as heat_maps."""
-    return __all__

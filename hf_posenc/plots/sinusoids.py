@@ -40,9 +40,8 @@ class Sinusoids:
         self.phase[self.cosines] = np.pi / 2
 
     def __str__(self) -> str:
-        name = resolve_convention(self.convention).name
-        name = name if len(name) <= 40 else f"{name[:39]}…"
-        return f"d_model={self.d_model}, {name}" + ("" if self.base is None else f", base {self.base:g}")
+        base = "" if self.base is None else f", base {self.base:g}"
+        return f"d_model={self.d_model}, {resolve_convention(self.convention).name}{base}"
 
     def check_waves(self) -> None:
         """Raise `ValueError` if all dimensions are zeros, as in some conventions with `d_model=1`."""

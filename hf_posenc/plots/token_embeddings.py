@@ -216,9 +216,10 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
         Pearson 1901, "On lines and planes of closest fit to systems of points in space".
 
     Example:
-        >>> principal_components(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 0.0]]))
-        (array([[-1.5,  0. ],
-               [ 1.5,  0. ]]), array([1., 0.]))
+        >>> principal_components(np.outer([0.5, 1.0, 3.6], [0.3, 0.4]))  # on a line: no rounding errors beside it
+        (array([[-0.6 ,  0.  ],
+               [-0.35,  0.  ],
+               [ 0.95,  0.  ]]), array([1., 0.]))
     """
     centered = np.pad(points - points.mean(axis=0), ((0, 2), (0, 2)))  # at least two directions, if of no variance
     _, lengths, right = np.linalg.svd(centered, full_matrices=False)

@@ -103,6 +103,14 @@ def test_a_torch_encoder_reads_a_collator_batch_with_the_masks_of_its_attention_
     assert [text.get_text() for text in axes.get_xticklabels()] == [str(i) for i in batch["input_ids"][1].tolist()]
 
 
+def test_a_padded_batch_has_the_weights_of_all_tokens_where_torch_would_leave_padding_out(x: torch.Tensor) -> None:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+    hidden = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    weights = plots.attention_weights(encoder, {"src": x, "src_key_padding_mask": hidden})["encoder"]
+    assert weights.shape == (2, 2, 2, 5, 5)
+    assert not weights[:, 1, :, :, 3:].any()
+
+
 class Speller(nn.Module):
     """A decoder that reads its own predictions: its layer is called three times."""
 

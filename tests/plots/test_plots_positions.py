@@ -346,11 +346,3 @@ def test_wrong_arguments_are_refused(call: Any, words: str) -> None:
     with pytest.raises(ValueError, match=r"\n  fix: ") as refused:
         call()
     assert words in str(refused.value)
-
-
-def test_a_refused_call_draws_nothing_into_given_axes() -> None:
-    ax = Figure().subplots()
-    with pytest.raises(ValueError, match="dimension 900"):
-        plots.curves(512, 10, dimensions=[3, 900], ax=ax)
-    assert not ax.has_data()
-    assert not ax.get_title()

@@ -58,13 +58,6 @@ def small_bert(tokenizer: Any) -> BertModel:
     return BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **sizes)).eval()
 
 
-def test_no_encoding_is_shown_for_a_model_that_has_its_own_positions(word_level: Any) -> None:
-    page = DataCollatorWithPositionalEncoding(word_level, model=small_bert(word_level))(TEXTS).to_html()
-    assert '"encoding":null' in page
-    assert '"note":"No encoding is shown: the batch contains none, and BertModel has its own positions."' in page
-    assert '"note":null' in collator(word_level)(TEXTS).to_html()
-
-
 def test_sinusoids_that_are_not_in_the_batch_are_labeled_as_an_example(word_level: Any) -> None:
     batch = DataCollatorWithPositionalEncoding(word_level)(TEXTS)
     label = '"note":"The encoding is an example, not part of the batch: sinusoids of width 64."'
