@@ -21,7 +21,7 @@ def reasons(
     `allowed` `(..., T, T)` is the mask; `None` hides a key wherever there is a reason. `real` `(..., T)` is False at
     padding, and `documents` `(..., T)` are the numbers of documents. With `later`, keys behind their query are hidden
     by the look-ahead mask. If several reasons hold, the last of these is returned: the key is later, of another
-    document, padding; the query is padding.
+    document; the query is padding; the key is padding.
 
     Example:
         >>> reasons(np.tri(3, dtype=bool), np.array([True, True, False]), later=True)
@@ -31,7 +31,7 @@ def reasons(
     """
     hidden = np.ones((*real.shape, real.shape[-1]), dtype=bool) if allowed is None else ~allowed
     codes = np.where(hidden, ALLOWED if allowed is None else HIDDEN, ALLOWED).astype(np.int8)
-    rules = [(PADDING, ~real[..., None, :]), (PADDING_QUERY, ~real[..., :, None])]
+    rules = [(PADDING_QUERY, ~real[..., :, None]), (PADDING, ~real[..., None, :])]
     if documents is not None:
         rules.insert(0, (OTHER_DOCUMENT, documents[..., :, None] != documents[..., None, :]))
     if later:

@@ -8,14 +8,13 @@ from .attention_maps import attention, attention_weights
 from .batches import batch, masks
 from .canvas import save
 from .heat_maps import distances, encoding
-from .token_embeddings import crowding, embeddings
+from .token_embeddings import embeddings
 from .waves import curves, dials, oscillation, similarity
 
 __all__ = [
     "attention",
     "attention_weights",
     "batch",
-    "crowding",
     "curves",
     "dials",
     "distances",
@@ -26,8 +25,3 @@ __all__ = [
     "save",
     "similarity",
 ]
-
-
-def __dir__() -> list[str]:
-    """Return the public names: Python suggests one of these for a misspelled name, and no module such as heat_maps."""
-    return __all__

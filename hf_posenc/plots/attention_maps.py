@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from itertools import product
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -20,7 +19,6 @@ from torch import nn
 from .._common.compat import attention_implementation
 from .._common.errors import require_one_of, shorten, type_error, value_error
 from ..collator import real_tokens
-from ..masks import AttentionMask
 from ..models import forward_names, is_hugging_face, opened, unchanged
 from .canvas import MEDIUM, color_bar, grid_shape, headline, heat_map, label, new_axes, new_figure, picture, width_of
 from .checks import as_finite, as_indices, as_numpy
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Kind = Literal["self", "encoder", "decoder", "cross"]
-_Weights = list[tuple[str, str, NDArray[Any]]]  # kind, name of the layer, weights (B, H, Q, K)
+_Weights = list[tuple[str, NDArray[Any]]]  # kind, and weights (B, H, Q, K) of a layer
 
 _WIDEST, _HIGHEST = 8.0, 12.0  # inches of several panels; more would be too small to read, or too high for a screen
 _ROUNDING = 0.02  # sums of bfloat16 weights may exceed 1 by this much
@@ -78,9 +76,10 @@ def attention(
         model (`nn.Module`, *optional*): a Hugging Face model with `attn_implementation="eager"`, or any module that
             contains `nn.MultiheadAttention`, such as torch's layers.
         batch (mapping, `torch.Tensor` or tuple): inputs of the model. Entries of a mapping, such as
-            `collate(texts)`, that are not arguments of `forward` are ignored. torch's encoders get `inputs_embeds` and
-            masks converted for torch. A tensor `(B, T, D)` or a tuple of arguments is for torch modules only. With
-            `weights`, it is needed for token labels and padding only.
+            `collate(texts)`, that are not arguments of `forward` are ignored. So an encoder of torch takes
+            `{"src": x, **mask.for_transformer_encoder(num_heads), **batch}`, with the `AttentionMask` of the batch. A
+            tensor `(B, T, D)` or a tuple of arguments is for torch modules only. With `weights`, it is needed for token
+            labels and padding only.
         weights (tensor or array `(heads, queries, keys)` or `(B, heads, queries, keys)`, *optional*): weights to draw,
             in place of a model. The row and the list of tokens of three dimensions need no B.
         layer (`int`, several, or `"all"`): layers to draw. By default the last.
@@ -180,13 +179,7 @@ def _single(panel: _Panel, ax: Axes | None) -> Figure:
     figure, cells = new_axes(ax, width + inches_of(panel.queries.labels) + 1.2, height + 1.4)
     cell = (width if ax is None else width_of(cells)) / len(panel.keys.labels)
     image = _draw(cells, panel, float(panel.weights.max()), cell)
-    rows = panel.weights[panel.queries.real]
-    shares = (rows if len(rows) else panel.weights).mean(axis=0)
-    first, *others = np.argsort(-shares, kind="stable").tolist()
-    title = f"“{panel.keys.labels[first]}” gets the most attention: {shares[first]:.0%} on average"
-    if others and shares[first] < 1.1 * shares[others[0]]:
-        title = "Which key each query attends to"
-    label(cells, title, "key", "query", note=panel.title)
+    label(cells, "Which key each query attends to", "key", "query", note=panel.title)
     color_bar(cells, image, "weight", shrink=0.8)
     return figure
 
@@ -230,8 +223,8 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
         less in models with attention sinks.
 
     Raises:
-        ValueError: if the model returns no weights, layers differ in shape, or weights are negative, not finite, or sum
-            to more than 1.
+        ValueError: if the model returns no weights, layers differ in shape, or weights are not between all pairs of
+            tokens, negative, not finite, or sum to more than 1.
         TypeError: if `model` is not a module, or the batch is of a type that the model cannot read.
 
     Example:
@@ -244,19 +237,26 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
         raise type_error("model must be a module", got=shorten(model), fix="plots.attention(model, batch)")
     with unchanged(model), torch.no_grad():
         weights = _of_hugging_face(model, batch) if is_hugging_face(model) else _of_torch(model, batch)
+    whose = f"this {type(model).__name__}"
+    if not weights:
+        implementation = attention_implementation(getattr(model, "config", None))
+        raise value_error(
+            f"{whose} returns no attention weights",
+            got=f"attn_implementation={implementation!r}, and no nn.MultiheadAttention that its forward calls",
+            fix='model.set_attn_implementation("eager"), or a module with nn.MultiheadAttention',
+        )
     weights_by_kind = {}
-    for kind in dict.fromkeys(kind for kind, _, _ in weights):
-        layers = {name: values for layer_kind, name, values in weights if layer_kind == kind}
-        first, shape = next((name, values.shape) for name, values in layers.items())
-        for name, values in layers.items():
-            if values.shape != shape:
-                raise value_error(
-                    f"all {kind!r} layers must have equally many heads, queries and keys",
-                    got=f"{first} has weights {shape}, {name} {values.shape}",
-                    fix="plots.attention(model.part, batch) for one part of the model",
-                )
-        weights_by_kind[kind] = as_finite(np.stack(list(layers.values())), f"{kind} attention")
-    _check_weights(weights_by_kind, f"this {type(model).__name__}")
+    for kind in dict.fromkeys(kind for kind, _ in weights):
+        layers = [values for layer_kind, values in weights if layer_kind == kind]
+        shapes = list(dict.fromkeys(values.shape for values in layers))
+        if len(shapes) > 1 or len(shapes[0]) != 4 or (kind != "cross" and shapes[0][2] != shapes[0][3]):
+            raise value_error(
+                f"the {kind} attention of {whose} is not between all pairs of tokens in every layer",
+                got=f"weights {', '.join(map(str, shapes))}",
+                fix="plots.attention(model.part, batch), for a part with weights (batch, heads, tokens, tokens)",
+            )
+        weights_by_kind[kind] = as_finite(np.stack(layers), f"{kind} attention")
+    _check_weights(weights_by_kind, whose)
     return weights_by_kind
 
 
@@ -296,22 +296,7 @@ def _of_hugging_face(model: Any, batch: Any) -> _Weights:
     entries: _Weights = []
     for name, kind in _OUTPUTS.items():
         layers = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
-        for number, weights in enumerate(layers or ()):
-            if weights is not None:
-                entries.append((kind, f"layer {number}", as_numpy(weights)))
-    if not entries:
-        implementation = attention_implementation(model.config)
-        eager = 'model.set_attn_implementation("eager"), or from_pretrained(..., attn_implementation="eager")'
-        raise value_error(
-            f"this {type(model).__name__} returns no attention weights",
-            got=f"attn_implementation={implementation!r}" if implementation else "no attention in its output",
-            fix="another model: this one has no weights to return" if implementation == "eager" else eager,
-        )
-    for kind, _, weights in entries:
-        if weights.ndim != 4 or (kind != "cross" and weights.shape[2] != weights.shape[3]):
-            rule = f"the attention of this {type(model).__name__} is not between all pairs of tokens"
-            fix = "a model with weights (batch, heads, tokens, tokens)"
-            raise value_error(rule, got=f"weights {weights.shape}", fix=fix)
+        entries += [(kind, as_numpy(weights)) for weights in layers or () if weights is not None]
     return entries
 
 
@@ -323,25 +308,27 @@ def _of_torch(model: nn.Module, batch: Any) -> _Weights:
             kinds[part.self_attn] = "encoder"
         elif isinstance(part, nn.TransformerDecoderLayer):
             kinds |= {part.self_attn: "decoder", part.multihead_attn: "cross"}
-    modules = {part: name for name, part in model.named_modules() if isinstance(part, nn.MultiheadAttention)}
+    modules = [part for part in model.modules() if isinstance(part, nn.MultiheadAttention)]
     results: dict[nn.Module, tuple[str, NDArray[Any]]] = {}
+
+    def after(attention: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        # A second call, because the model's own may have asked for no weights, or for their mean.
+        bound = _SIGNATURE.bind(attention, *args, **kwargs)
+        bound.arguments |= {"need_weights": True, "average_attn_weights": False}
+        values = as_numpy(attention.forward(*bound.args[1:], **bound.kwargs)[1])
+        inferred = "self" if torch.equal(bound.arguments["query"], bound.arguments["key"]) else "cross"
+        values = values.reshape(-1, *values.shape[-3:])  # an unbatched input has no B
+        results[attention] = kinds.get(attention, inferred), values
+
+    for module in modules:
+        module.register_forward_hook(after, with_kwargs=True)  # `unchanged` removes it
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # the fused layer computes no weights
     try:
-        with ExitStack() as stack:
-            for module in modules:
-                for handle in _hooks(module, kinds.get(module), results):
-                    stack.callback(handle.remove)
-            model(*args, **kwargs)
+        model(*args, **kwargs)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-    if not results:
-        raise value_error(
-            f"this {type(model).__name__} returns no attention weights",
-            got="no nn.MultiheadAttention that its forward calls",
-            fix="a module with nn.MultiheadAttention, such as torch's layers",
-        )
-    return [(results[module][0], name, results[module][1]) for module, name in modules.items() if module in results]
+    return [results[module] for module in modules if module in results]
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -354,25 +341,12 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
         rule = "batch must be a mapping of the model's inputs, a tensor, or a tuple of arguments"
         raise type_error(rule, got=shorten(batch), fix="plots.attention(model, {'inputs_embeds': x})")
     names, batch = forward_names(model), _moved(batch, model)
-    encoder = isinstance(model, nn.MultiheadAttention | nn.TransformerEncoderLayer | nn.TransformerEncoder)
-    if encoder and "inputs_embeds" in batch:
-        attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
-        x = batch["inputs_embeds"]
-        batch = {"attention_mask": torch.ones(x.shape[:2], device=x.device), **batch}
-        mask = AttentionMask.from_batch(batch, look_ahead="look_ahead_mask" in batch)
-        x = x if attend.batch_first else x.transpose(0, 1)
-        if isinstance(model, nn.MultiheadAttention):
-            return (x, x, x), mask.for_multihead_attention(attend.num_heads)
-        if isinstance(model, nn.TransformerEncoderLayer):
-            return (x,), mask.for_transformer_encoder_layer(attend.num_heads)
-        return (x,), mask.for_transformer_encoder(attend.num_heads)
     inputs = {name: value for name, value in batch.items() if name in names}
     if not inputs:
-        mapping = f"plots.attention(model, {{{names[0] if names else 'x'!r}: ...}})"
         raise value_error(
             f"no key of the batch is an argument of this {type(model).__name__}'s forward",
             got=f"{list(batch)}, and forward has {', '.join(names)}",
-            fix="collate with embedding=, for inputs_embeds" if encoder else mapping,
+            fix=f"plots.attention(model, {{{names[0] if names else 'x'!r}: ...}})",
         )
     return (), inputs
 
@@ -384,25 +358,3 @@ def _moved(value: Any, model: nn.Module) -> Any:
     value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
     device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
     return value.to(device) if isinstance(value, torch.Tensor) else value
-
-
-def _hooks(module: nn.Module, kind: str | None, results: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
-    """Add hooks to an attention module, and return their handles, to remove them later."""
-    requested: list[tuple[bool, bool]] = []
-
-    def before(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
-        bound = _SIGNATURE.bind(attention, *args, **kwargs)
-        bound.apply_defaults()
-        requested.append((bound.arguments["need_weights"], bound.arguments["average_attn_weights"]))
-        bound.arguments |= {"need_weights": True, "average_attn_weights": False}
-        return bound.args[1:], bound.kwargs
-
-    def after(attention: nn.Module, args: tuple[Any, ...], output: tuple[Any, Any]) -> tuple[Any, Any]:
-        result, weights = output
-        values = as_numpy(weights)
-        inferred = "self" if args[0] is args[1] or torch.equal(args[0], args[1]) else "cross"
-        results[attention] = kind or inferred, values.reshape(-1, *values.shape[-3:])  # an unbatched input has no B
-        needed, averaged = requested.pop()
-        return result, (weights.mean(dim=-3) if averaged else weights) if needed else None
-
-    return [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]

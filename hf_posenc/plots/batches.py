@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
 from .._common.errors import counted, shorten, type_error, value_error
-from ..collator import real_tokens
+from ..collator import real_tokens, written_tokens
 from ..masks import AttentionMask
 from ..masks.reasons import ALLOWED, OTHER_DOCUMENT, PADDING, PADDING_QUERY, reasons
 from .canvas import (
@@ -45,11 +45,12 @@ if TYPE_CHECKING:
 
 _NUMBERS, _SQUARES = ("position_ids", "document_ids"), ("look_ahead_mask", "inputs_embeds")
 _ENTRIES = ("input_ids", "attention_mask", *_NUMBERS, *_SQUARES)
-_MOST_ROWS, _MOST_TOKENS, _MOST_WIDTH = 16, 64, 512
-_NARROWEST, _WIDEST, _BESIDE, _WIDEST_TOKEN = 5.5, 8.0, 0.9, 0.48  # inches; beside the tokens are labels
+_MOST_ROWS, _MOST_TOKENS = 16, 64
+_WIDEST, _BESIDE, _WIDEST_TOKEN = 8.0, 0.9, 0.48  # inches; beside the tokens are labels
 # Width of a cell relative to the estimate of `inches_of`. The widest of 400 tokens of BERT is 1.08 times its estimate.
 _CELL = 1.15
 _KEYS = ("key", "query")  # across and down
+_TITLE = "Which token may attend to which"
 
 # Colors and meanings of the cells of a mask, in the order of the numbers of `masks.reasons`; view/lab.css has the same
 # colors. In pictures PADDING_QUERY also marks a key to which a query that is padding may attend.
@@ -136,15 +137,14 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         elif name == "look_ahead_mask":
             codes |= _draw_look_ahead(panel, contents, part)
         else:
-            values = as_finite(entries[name][0][part, :_MOST_WIDTH], "inputs_embeds")
-            full, end = int(entries[name].shape[-1]), float(np.percentile(np.abs(values), 99)) or 1.0
+            values = as_finite(entries[name][0][part], "inputs_embeds")
+            end = float(np.percentile(np.abs(values), 99)) or 1.0
             extent = (-0.5, values.shape[1] - 0.5, part.start + len(values) - 0.5, part.start - 0.5)
             heat_map(panel, values, limits=(-end, end), extent=extent, name="value")
-            limit_note = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
             beyond = f"\ncolors end at ±{end:.2g}, the 99th percentile" if np.abs(values).max() > end else ""
-            label(panel, f"inputs_embeds of row 0{limit_note}{beyond}", "dimension", "token", size=MEDIUM)
+            label(panel, f"inputs_embeds of row 0{beyond}", "dimension", "token", size=MEDIUM)
     note = f"{counted(count, 'row')} × {counted(length, 'token')}{drawn}"
-    headline(figure, contents.title(), note, _legend(codes))
+    headline(figure, "All rows of a batch have one length", note, _legend(codes))
     return figure
 
 
@@ -156,7 +156,6 @@ def masks(
     row: int | None = None,
     span: tuple[int, int] | None = None,
     look_ahead: bool | None = None,
-    decoder: bool = False,
     ax: Axes | None = None,
 ) -> Figure:
     r"""Draw the attention masks of one row of a batch as matrices of query and key tokens.
@@ -164,7 +163,7 @@ def masks(
     A blue cell means that its query (down) may attend to its key (across). Pale blue means that the query is padding,
     so that its output is not used. In all other cells the key is hidden: gray for padding, orange for a later token,
     hatched purple for another document, dark for another reason. Below the matrices, the padding, the position ids and
-    the documents of the batch are drawn, for its first 16 rows.
+    the documents of the batch are drawn, for its first 16 rows. Of an encoder-decoder, the encoder's masks are drawn.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
@@ -180,7 +179,6 @@ def masks(
             default all tokens are drawn.
         look_ahead (`bool`, *optional*): True draws a look-ahead mask even if the batch has none, for a model that adds
             its own; False leaves it out. By default it is drawn if the batch has one.
-        decoder (`bool`): True draws the masks of the decoder of an encoder-decoder, False those of the encoder.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show only the matrix that combines all masks;
             with masks for several kinds of layer, that of the last kind. By default a new figure shows everything.
 
@@ -191,8 +189,8 @@ def masks(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the batch has no tokens, or with `decoder` no `decoder_input_ids`; if more than 64 tokens would
-            be drawn; if there is no such `row` or `span`; if the shape of `tokens` or of an entry does not fit.
+        ValueError: if the batch has no tokens; if more than 64 tokens would be drawn; if there is no such `row` or
+            `span`; if the shape of `tokens` or of an entry does not fit.
         TypeError: if `batch` is not a mapping, or an entry is a list instead of a tensor.
 
     Example:
@@ -201,7 +199,7 @@ def masks(
         >>> [axes.get_title() for axes in figure.axes]
         ['padding mask', 'look-ahead mask', 'padding and look-ahead', 'padding mask of every row']
     """
-    contents = _Contents(batch, tokens, decoder=decoder)
+    contents = _Contents(batch, tokens)
     count, length = contents.shape
     if row is None:
         last = contents.numbers.get("document_ids", np.zeros(contents.shape)).max(axis=1)
@@ -210,12 +208,12 @@ def masks(
     part = span_of(span, length)
     (words,) = contents.words(slice(index, index + 1), part)
     is_real = contents.real[index, part]
-    matrices, title = contents.matrices(index, part, look_ahead)
+    matrices = contents.matrices(index, part, look_ahead)
     if ax is not None:
         name, cells = matrices.popitem()
         figure, ax = new_axes(ax)
         _draw_matrix(ax, "", cells, words, is_real, width_of(ax) / len(words))
-        label(ax, title, *_KEYS, note=name)
+        label(ax, _TITLE, *_KEYS, note=name)
         ax.set_aspect("equal")
         return figure
 
@@ -226,7 +224,6 @@ def masks(
     heights = [side + 0.5] * lines + [0.2 * rows + 0.85] * (1 + len(contents.numbers))
     figure = new_figure(max(abreast * side + 0.3, 6.5), sum(heights) + 1.0)
     grid = figure.add_gridspec(len(heights), abreast, height_ratios=heights)
-    whose = "decoder row" if decoder else "row"
     tokens_drawn = f", tokens {part.start} to {part.stop - 1}" if part.stop - part.start < length else ""
     for number, (name, cells) in enumerate(matrices.items()):
         _draw_matrix(figure.add_subplot(grid[divmod(number, abreast)]), name, cells, words, is_real, cell)
@@ -236,29 +233,25 @@ def masks(
     for number, (name, values) in enumerate(contents.numbers.items(), lines + 1):
         _draw_numbers(figure.add_subplot(grid[number, :]), name, values[:rows, part], there, part.start, rows_drawn)
     codes = {int(value) for cells in matrices.values() for value in np.unique(cells)}
-    note = f"{whose} {index} of {counted(count, 'row')} × {counted(length, 'token')}{tokens_drawn}"
-    headline(figure, title, note, _legend(codes | ({PADDING} if not there.all() else set())))
+    note = f"row {index} of {counted(count, 'row')} × {counted(length, 'token')}{tokens_drawn}"
+    headline(figure, _TITLE, note, _legend(codes | ({PADDING} if not there.all() else set())))
     return figure
 
 
 class _Contents:
     """Checked entries of a batch as arrays `(B, T)`: `real` is True at tokens; `numbers` has, if the batch has them,
-    `position_ids` and `document_ids`, also counted from position ids that restart. With `decoder`, True or False, they
-    are the entries of one part of an encoder-decoder.
+    `position_ids` and `document_ids`, also counted from position ids that restart.
     """
 
-    def __init__(
-        self, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None, *, decoder: bool | None = None
-    ) -> None:
-        self.batch, self.tokens, self.name = batch, tokens, "decoder_input_ids" if decoder else "input_ids"
-        entries = batch if decoder is None else _part_of(batch, decoder=decoder)
-        self.shape = _shape_of(entries)  # (B, T)
-        self.entries = {name: entry for name, entry in entries.items() if entry is not None}
+    def __init__(self, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None) -> None:
+        self.batch, self.tokens = batch, tokens
+        self.shape = _shape_of(batch)  # (B, T)
+        self.entries = {name: entry for name, entry in batch.items() if entry is not None}
         masks = self.entries.get("attention_mask")
         masks = masks if isinstance(masks, Mapping) else {"": masks}  # one mask for each kind of layer, or for all
         # The 4D masks by kind of layer, each (B, 1 or T, T). A token is real if at least one query may attend to it.
         self.full = {name: mask[:, 0] for name, mask in masks.items() if mask is not None and mask.ndim == 4}
-        is_real = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(entries)
+        is_real = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(batch)
         self.real = np.ones(self.shape, dtype=bool) if is_real is None else as_numpy(is_real).astype(bool)
         _check_shape("attention_mask", self.real.shape, self.shape)
         self.numbers: dict[str, NDArray[Any]] = {}
@@ -276,29 +269,10 @@ class _Contents:
 
     def words(self, rows: slice, part: slice = slice(None)) -> list[list[str]]:
         """Return the labels of the tokens `part` in each of `rows`."""
-        return token_labels(self.batch, self.tokens, self.shape, rows=rows, span=part, name=self.name)
+        return token_labels(self.batch, self.tokens, self.shape, rows=rows, span=part)
 
-    def look_ahead_mask(self, part: slice) -> NDArray[np.bool_]:
-        """Return the look-ahead mask `(N, N)` of the N tokens of `part`; all rows have the same mask."""
-        mask = self.entries.get("look_ahead_mask")
-        if mask is None:
-            return np.tri(part.stop - part.start, dtype=bool)
-        while mask.ndim > 2:
-            mask = mask[0]
-        _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
-        return _allowed(mask[part, part])
-
-    def title(self) -> str:
-        """Return the title for the picture of the batch: a sentence on its padding or documents."""
-        lengths = self.real.sum(axis=1)
-        if (self.numbers.get("document_ids", lengths[:0]) > 0).any():
-            return "Several documents share a row, and positions start again in each"
-        if not self.real.all():
-            return "Padding fills the shorter rows" if len(set(lengths.tolist())) > 1 else "Padding fills every row"
-        return "Rows of equal length need no padding" if len(lengths) > 1 else "One row needs no padding"
-
-    def matrices(self, row: int, part: slice, look_ahead: bool | None) -> tuple[dict[str, NDArray[np.int8]], str]:
-        """Return the cells `(N, N)` of each mask of a row by its name, for the N tokens of `part`, and a title.
+    def matrices(self, row: int, part: slice, look_ahead: bool | None) -> dict[str, NDArray[np.int8]]:
+        """Return the cells `(N, N)` of each mask of a row by its name, for the N tokens of `part`.
 
         The last matrix combines all masks; for several kinds of layer, there is one combined matrix for each kind.
         """
@@ -312,7 +286,6 @@ class _Contents:
         ) -> NDArray[np.int8]:
             """Return the numbers of the cells of a mask, from 0 to 5, as the docstring of `masks` explains them."""
             codes = reasons(allowed, is_real, documents, later=later)
-            codes[(codes == PADDING_QUERY) & ~is_real] = PADDING
             if allowed is not None:
                 codes[allowed & is_padded_query] = PADDING_QUERY
             return codes
@@ -321,8 +294,15 @@ class _Contents:
         matrices, names = {"padding mask": cells(None)}, ["padding"]
         if is_real.all() and documents is not None:  # the panel would be blue
             matrices, names = {}, []
-        if look_ahead or (look_ahead is None and "look_ahead_mask" in self.entries):
-            allowed = self.look_ahead_mask(part)
+        # In an encoder-decoder, the look-ahead mask belongs to the decoder.
+        has_own = "look_ahead_mask" in self.entries and "decoder_input_ids" not in self.entries
+        if look_ahead or (look_ahead is None and has_own):
+            allowed = ~is_later
+            if "look_ahead_mask" in self.entries:
+                mask = self.entries["look_ahead_mask"]
+                mask = mask[(0,) * (mask.ndim - 2)]  # all rows have the same mask
+                _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
+                allowed = _allowed(mask[part, part])
             codes = reasons(allowed, np.ones_like(is_real), later=True)  # alone, it hides nothing else
             codes[allowed & is_padded_query] = PADDING_QUERY
             matrices["look-ahead mask"] = codes
@@ -331,16 +311,11 @@ class _Contents:
         if documents is not None:
             matrices["same document"] = cells(None, documents)
             names.append("document")
-        is_other = cells(None, documents) == OTHER_DOCUMENT
-        hidden = {"padding": np.broadcast_to(~is_real, is_later.shape), "a later token": is_later & is_real}
-        hidden["another document"] = is_other
-        combined = combined & ~is_other
-        visible = np.zeros_like(is_later)  # for at least one kind of layer
+        combined = combined & (cells(None, documents) != OTHER_DOCUMENT)
         for kind, mask in (self.full or {"": None}).items():
             allowed = combined
             if mask is not None:
                 allowed = combined & _allowed(mask[row, part if mask.shape[1] > 1 else slice(None), part])
-            visible |= allowed
             hidden_cells = cells(allowed, documents, later=not (allowed & is_later).any())
             if len(self.full) > 1:
                 matrices[f"mask of {kind}"] = hidden_cells
@@ -348,27 +323,15 @@ class _Contents:
                 matrices[" and ".join(names) if len(names) == 2 else "all combined"] = hidden_cells
             elif not np.array_equal(allowed, combined):
                 matrices["attention_mask of 4 dimensions"] = hidden_cells
-        seen = visible[is_real]  # queries at padding do not count
-        never = [
-            f"to {name}" for name, cell in hidden.items() if cell[is_real].any() and not (cell[is_real] & seen).any()
-        ]
-        if never:
-            *first, last = never
-            return matrices, f"No token attends {', '.join(first)}{' or ' if first else ''}{last}"
-        free = is_real.any() and seen[:, is_real].all() and len(self.full) < 2
-        return matrices, "Every token may attend to every token" if free else "Which token may attend to which"
+        return matrices
 
 
 def _shape_of(batch: Any) -> tuple[int, int]:
     """Return the shape `(B, T)` of the tokens in a batch."""
     fix = 'collate(texts), or tokenizer(texts, padding=True, return_tensors="pt")'
-    if not isinstance(batch, Mapping):
-        rule = "a batch is a mapping from names to tensors or arrays"
-        raise type_error(rule, got=shorten(type(batch).__name__), fix=fix)
-    for name in _ENTRIES:
-        if isinstance(batch.get(name), list | tuple):  # as a tokenizer returns without return_tensors
-            rule = f"'{name}' must be a tensor or an array"
-            raise type_error(rule, got=f"a {type(batch[name]).__name__}", fix=fix)
+    # A tokenizer returns lists without return_tensors.
+    if not isinstance(batch, Mapping) or any(isinstance(batch.get(name), list | tuple) for name in _ENTRIES):
+        raise type_error("a batch is a mapping from names to tensors or arrays", got=shorten(batch), fix=fix)
     for name, rank in (("input_ids", 2), ("inputs_embeds", 3)):
         if batch.get(name) is not None:
             shape = tuple(batch[name].shape)
@@ -378,24 +341,6 @@ def _shape_of(batch: Any) -> tuple[int, int]:
             raise value_error(rule, got=f"shape {shape}", fix="collate(texts)")
     rule = "a batch to draw needs 'input_ids' or 'inputs_embeds'"
     raise value_error(rule, got=f"{list(batch)}", fix="collate(texts)")
-
-
-def _part_of(batch: Any, *, decoder: bool) -> Any:
-    """Return the entries of the batch for the encoder, or with `decoder` those for the decoder."""
-    if not isinstance(batch, Mapping):
-        return batch
-    if not decoder:  # in an encoder-decoder, the look-ahead mask belongs to the decoder
-        has_decoder = "decoder_input_ids" in batch
-        return {name: batch[name] for name in batch if name != "look_ahead_mask"} if has_decoder else batch
-    if "decoder_input_ids" not in batch:
-        alone = ", without model=, which leaves them to the model" if "labels" in batch else ""
-        raise value_error(
-            "this batch has no decoder inputs",
-            got=f"{list(batch)}, without 'decoder_input_ids'",
-            fix=f'DataCollatorWithPositionalEncoding(tokenizer, text_target_column="..."){alone}',
-        )
-    inputs = {name.removeprefix("decoder_"): value for name, value in batch.items() if name.startswith("decoder_")}
-    return {"look_ahead_mask": batch.get("look_ahead_mask"), **inputs}
 
 
 def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -413,21 +358,16 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
 def _fitting_words(contents: _Contents, labels: NDArray[Any], ax: Axes | None) -> tuple[list[list[str]], slice, float]:
     """Return the words in the cells of the tokens that have room, the slice of these, and the figure's width."""
     entries, length, rows = contents.entries, contents.shape[1], len(labels)
-    words = [[""] * length] * rows
-    if contents.tokens is not None or "input_ids" in entries:
-        words = contents.words(slice(rows))
+    words = contents.words(slice(rows))
     ids = as_numpy(entries["input_ids"][:rows]).astype(str).tolist() if "input_ids" in entries else words
-    full_width = _CELL * inches_of([word for row in (*words, *ids, *labels.astype(str).tolist()) for word in row])
-    cell = min(full_width, _WIDEST_TOKEN)
-    width, beside = (_WIDEST, _BESIDE) if ax is None else (width_of(ax), 0.0)
-    columns = min(max(int((width - beside) / cell), 1), length, _MOST_TOKENS)
-    if ax is None and "inputs_embeds" not in entries:  # less is enough for whole tokens
-        width = min(max(columns * max(full_width, _WIDEST_TOKEN) + beside, _NARROWEST), width)
+    widest = _CELL * inches_of([word for row in (*words, *ids, *labels.astype(str).tolist()) for word in row])
+    width = _WIDEST if ax is None else width_of(ax)
+    room = width if ax is not None else width - _BESIDE
+    columns = min(max(int(room / min(widest, _WIDEST_TOKEN)), 1), length, _MOST_TOKENS)
     is_left = contents.real[:, -1].all() and not contents.real[:, 0].all()
     part = slice(length - columns, length) if is_left else slice(0, columns)
     longest = max((word for row in words for word in row), key=len)
-    letters = max(int(len(longest) * min(cell / (_CELL * inches_of([longest])), 1.0)), 2)  # in the narrowest cell
-    letters = int((width - beside) / columns / cell * letters)
+    letters = max(int(len(longest) * room / columns / (_CELL * inches_of([longest]))), 2)
     words = [[word if len(word) <= letters else word[: letters - 1] + "…" for word in row[part]] for row in words]
     words = [
         [word if word == number else f"{word}\n{number}" for word, number in zip(row, numbers[part], strict=True)]
@@ -440,8 +380,8 @@ def _draw_words(
     ax: Axes, title: str, words: list[list[str]], is_real: NDArray[np.bool_], first: int, across: str = "token"
 ) -> None:
     """Draw a word in each cell, gray where `is_real` is False."""
-    style: dict[str, Any] = {"words": words, "inks": np.where(is_real, INK, FADED), "lines": "#B0B0B0"}
-    _draw_cells(ax, is_real, (PALE, "#FFFFFF"), title, (across, "row"), first=first, **style)
+    inks = np.where(is_real, INK, FADED)
+    _draw_cells(ax, is_real, (PALE, "#FFFFFF"), title, (across, "row"), words=words, inks=inks, first=first)
 
 
 def _places(
@@ -454,8 +394,7 @@ def _places(
         beside = {squares[0]: (slice(len(lines), None), slice(3, 6))}
         lines += [([name], max(strip, square / len(strips)), 3) for name in strips]
     else:
-        most = 3 if len(strips) < 4 else 2  # abreast
-        both = ((strips[:most], strip), (strips[most:], strip), (squares, square))
+        both = ((strips, strip), (squares, square))
         lines += [(names, height, 6 // len(names)) for names, height in both if names]
     places = {
         name: (slice(line, line + 1), slice(column * share, (column + 1) * share))
@@ -469,10 +408,13 @@ def _draw_look_ahead(ax: Axes, contents: _Contents, part: slice) -> set[int]:
     """Draw the look-ahead mask of the first row, or of its documents, and return the numbers of its cells."""
     whose = ""
     if "decoder_input_ids" in contents.batch:  # the mask is the decoder's, of another length
-        whose, contents = "decoder ", _Contents(contents.batch, None, decoder=True)
+        names = [name for name in contents.batch if name.startswith("decoder_")]
+        entries = {name.removeprefix("decoder_"): contents.batch[name] for name in names}
+        entries["look_ahead_mask"] = contents.entries["look_ahead_mask"]
+        whose, contents = "decoder ", _Contents(entries, written_tokens(contents.batch, "decoder_input_ids"))
         part = slice(min(part.stop, contents.shape[1]))
     (words,) = contents.words(slice(1), part)
-    matrices, _ = contents.matrices(0, part, look_ahead=True)
+    matrices = contents.matrices(0, part, look_ahead=True)
     is_packed = "document_ids" in contents.numbers  # the mask alone would let the documents attend to each other
     cells = list(matrices.values())[-1] if is_packed else matrices["look-ahead mask"]
     height = float(ax.get_window_extent().height / figure_of(ax).dpi)
@@ -539,7 +481,6 @@ def _draw_cells(
     words: Sequence[Sequence[object]] = (),
     inks: Any = None,
     first: int = 0,
-    lines: str = "#C8C8C8",
 ) -> None:
     """Draw a matrix as colored cells, with lines between them, and `words` with a color each in `inks`."""
     from matplotlib.colors import ListedColormap
@@ -558,5 +499,5 @@ def _draw_cells(
     integer_ticks(ax.xaxis, ax.yaxis, most=16)
     ax.set_xticks(np.arange(first, first + columns + 1) - 0.5, minor=True)
     ax.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-    ax.grid(which="minor", color=lines, linewidth=0.5)
+    ax.grid(which="minor", color="#C8C8C8", linewidth=0.5)
     ax.tick_params(which="both", length=0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from numpy.typing import NDArray
 
 from .._common.calls import answers_tutorials
-from .._common.errors import explain, pip_install, type_error
+from .._common.errors import explain, pip_install
 from .._common.files import check_suffix, write_output
 
 if TYPE_CHECKING:
@@ -141,18 +141,7 @@ def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) ->
     if ax is None:
         figure = new_figure(width, height)
         return figure, figure.add_subplot()
-    if not hasattr(ax, "imshow"):
-        raise type_error(
-            "ax must be matplotlib axes", got=type(ax).__name__, fix="ax=figure.add_subplot(), or leave it out"
-        )
     return figure_of(ax), ax
-
-
-def ink() -> str:
-    """Return the text color of the current matplotlib style."""
-    from matplotlib import rcParams
-
-    return str(rcParams["text.color"])
 
 
 def grid_shape(count: int, most: int) -> tuple[int, int]:
@@ -182,20 +171,18 @@ def label(
     note: str = "",
     size: int = LARGE,
     grid: bool = False,
-    raised: float = 0.0,
 ) -> None:
     r"""Set the title of axes, the x label `across`, and the y label `down`, which is horizontal, above the y axis.
 
     `note` is a smaller text below the title. Long titles and notes are wrapped only if `size`, the font size of the
-    title, is the default. With `grid`, a faint grid is drawn. All texts above the axes are moved up by `raised` points,
-    to leave room for other labels there.
+    title, is the default. With `grid`, a faint grid is drawn.
     """
     from matplotlib.transforms import offset_copy
 
     if size == LARGE:
         title = _wrapped(title, max(int(width_of(ax) * _CHARACTERS_PER_INCH), 20))
         note = _wrapped(note, max(int(width_of(ax) * (_CHARACTERS_PER_INCH + 3)), 20))
-    height = raised + 4.0  # points above the axes
+    height = 4.0  # points above the axes
     ax.set_ylabel(down, fontsize=size - 1, rotation=0, ha="left", va="bottom")
     ax.yaxis.set_label_coords(0, 1, transform=offset_copy(ax.transAxes, figure_of(ax), y=height, units="points"))
     height += 1.35 * (size - 1) if down else 0.0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from .._common.errors import counted
 from ..positions import Convention
-from .canvas import FADED, SMALL, color_bar, heat_map, label, new_axes, picture, width_of
+from .canvas import FADED, SMALL, color_bar, heat_map, label, new_axes, picture
 from .checks import as_count
 from .sinusoids import Sinusoids
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _MOST_DISTANCES = 500  # rows and dimensions of the matrix
 _MOST_NUMBERS = 10  # rows of a matrix whose cells have room for their numbers
-_WIDE = 3.2  # inches of a panel: enough for "cosines (odd dimensions)" above each half
 
 
 @picture
@@ -64,27 +63,18 @@ def encoding(
     values, step = table.mean_rows(count)
     halves = {name: kind for name, kind in (("sines", table.sines), ("cosines", table.cosines)) if len(kind)}
     figure, ax = new_axes(ax, 6.5, 4.0)
-    title = "Sines and cosines along the positions"
-    steps = [(np.diff(table.frequency[half]), np.diff(half)) for half in halves.values() if len(half) > 1]
-    if all((rates <= 0).all() and rates.any() and (columns > 0).all() for rates, columns in steps):
-        title = "Dimensions oscillate more slowly from left to right"
     if in_order:
-        halves, title = {"dimensions": np.arange(d_model)}, "Every row is the encoding of a position"
-    elif len(halves) < 2:
-        title = "Sine dimensions along the positions" if halves else "Every value of this encoding is 0"
+        halves = {"dimensions": np.arange(d_model)}
     averaged = f"; each row is the mean of {step:,} positions" if step > 1 else ""
-    label(ax, title, "dimension", "position", note=f"{counted(count, 'position')}, {table}{averaged}", raised=13)
-    above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+    note = f"{counted(count, 'position')}, {table}{averaged}"
+    across = f"dimension: {', '.join(halves)}" if len(halves) > 1 else "dimension"
+    label(ax, "Every row is a position", across, "position", note=note)
     start, ticks = 0.0, {}
-    for name, columns in (halves or {"zeros": np.arange(d_model)}).items():
+    for columns in (halves or {"zeros": np.arange(d_model)}).values():
         stop = start + len(columns)
         heat_map(ax, values[:, columns], limits=(-1, 1), extent=(start, stop, count - 0.5, -0.5))
         for i in np.linspace(0, len(columns), min(len(columns), 4), endpoint=False).astype(int):
             ticks[start + 0.5 + i] = str(columns[i])
-        parity = set((columns % 2).tolist())
-        has_room = width_of(ax) > _WIDE and len(parity) == 1 < len(columns)
-        which = f" ({'odd' if 1 in parity else 'even'} dimensions)" if has_room else ""
-        ax.text((start + stop) / 2, 1.01, name + which, fontsize=SMALL, color=FADED, **above)
         for edge in (start, stop):
             ax.axvline(edge, color=FADED, linewidth=0.8)
         start = stop + max(d_model // 32, 0.25)

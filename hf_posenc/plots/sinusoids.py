@@ -40,9 +40,8 @@ class Sinusoids:
         self.phase[self.cosines] = np.pi / 2
 
     def __str__(self) -> str:
-        name = resolve_convention(self.convention).name
-        name = name if len(name) <= 40 else f"{name[:39]}…"
-        return f"d_model={self.d_model}, {name}" + ("" if self.base is None else f", base {self.base:g}")
+        base = "" if self.base is None else f", base {self.base:g}"
+        return f"d_model={self.d_model}, {resolve_convention(self.convention).name}{base}"
 
     def check_waves(self) -> None:
         """Raise `ValueError` if all dimensions are zeros, as in some conventions with `d_model=1`."""
@@ -78,24 +77,6 @@ class Sinusoids:
         series = (1 - turn**counts) / np.where(is_constant, 1, 1 - turn) / counts
         first = np.exp(1j * (np.outer(starts, self.frequency) + self.phase))
         return (first * np.where(is_constant, 1, series)).imag, step
-
-
-def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    r"""Reduce C lines to at most about 2,000 points each, because a plot has fewer pixels.
-
-    `values` `(positions, C)` has the value of each line at each position. The result is a tuple: the positions `(P, C)`
-    of the P points that are kept of each line, their values `(P, C)`, and a step. With step 1, all points are kept.
-    Otherwise the lowest and the highest of every 2 · step points are kept: a fast wave is drawn as a solid band.
-    """
-    step = -(-len(values) // MOST_POINTS)
-    positions = np.repeat(np.arange(len(values))[:, None], values.shape[1], axis=1)
-    if step > 1:
-        parts = []
-        for start in range(0, len(values), 2 * step):
-            part = values[start : start + 2 * step]
-            parts.append(start + np.sort([part.argmin(axis=0), part.argmax(axis=0)], axis=0))
-        positions = np.concatenate(parts)
-    return positions, np.take_along_axis(values, positions, axis=0), step
 
 
 def turn(wavelength: float) -> str:

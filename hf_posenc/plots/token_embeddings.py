@@ -1,4 +1,4 @@
-"""Plots of a sentence's embeddings: their plane (PCA) without and with positions, and norms relative to positions."""
+"""Plot of the embeddings of sentences, without and with positions, in the plane of their largest variance (PCA)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,9 @@ from ..collator import DataCollatorWithPositionalEncoding
 from ..models import unchanged
 from ..positions import Convention, PositionalEmbedding, Scale
 from ..tokenization.loading import private_copy
-from .canvas import (
-    BLUE,
-    FADED,
-    LINES,
-    ORANGE,
-    headline,
-    ink,
-    label,
-    legend_below,
-    new_axes,
-    new_figure,
-    picture,
-    width_of,
-)
+from .canvas import FADED, LINES, ORANGE, headline, label, legend_below, new_axes, new_figure, picture
 from .checks import as_finite, check_count
-from .token_labels import MOST_TOKENS, label_columns, label_points, readable
+from .token_labels import MOST_TOKENS, label_points, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +40,6 @@ def embeddings(
     base: float | None = None,
     scale: Scale | Sequence[Scale] = None,
     words: Sequence[str] | None = None,
-    add_special_tokens: bool = False,
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
@@ -74,6 +60,7 @@ def embeddings(
             `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention, base and scale, so that
             these arguments are not used.
         text (`str` or list of `str`): a sentence of at most 64 tokens, or several, which all begin at position 0.
+            Special tokens are drawn if the text has them.
         vectors (tensor, array or nested list `(T, D)`, *optional*): vectors of the sentence's words in order, such as
             rows of a GloVe file. With `tokens=`, they replace `tokenizer`, `embedding` and `text`.
         tokens (list of T `str`, *optional*): the words that belong to `vectors`, for example `sentence.split()`.
@@ -82,7 +69,6 @@ def embeddings(
             added. `"sqrt_d"` is the square root of their width. By default 1. With one factor, both panels show the
             scaled embeddings.
         words (list of `str`, *optional*): tokens to draw. The others only take up positions. By default all tokens.
-        add_special_tokens (`bool`): True also draws special tokens such as [CLS].
         title (`str`, *optional*): title of a new figure, by default none. Set it here: a title added later moves the
             words.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. They show only the last panel. By default a new
@@ -116,7 +102,7 @@ def embeddings(
     texts: list[Any] = [text]
     table: Any = embedding
     if vectors is None and tokens is None:
-        tokenizer, table, text = _checked("plots.embeddings", tokenizer, embedding, text)
+        tokenizer, table, text = _checked(tokenizer, embedding, text)
         texts = list(text) if isinstance(text, list | tuple) and text else [text]
     elif (tokenizer, embedding, text) == (None, None, None):
         sentences = [_words(vectors, tokens)]
@@ -130,7 +116,7 @@ def embeddings(
     else:
         modules = [PositionalEmbedding(table, convention=convention, base=base, scale=factor) for factor in scales]
     if not sentences:
-        sentences = [_vectors(tokenizer, modules[0], one, add_special_tokens=add_special_tokens) for one in texts]
+        sentences = [_vectors(tokenizer, modules[0], one) for one in texts]
     drawn = _in_one_plane(sentences, modules, words)
     return _draw(drawn, scales, texts, title, ax)
 
@@ -173,7 +159,9 @@ def _in_one_plane(sentences: _Sentences, modules: list[PositionalEmbedding], wor
 def _draw(drawn: _Drawn, scales: list[Scale], texts: Sequence[Any], title: str | None, ax: Axes | None) -> Figure:
     """Draw all panels into a new figure, or the last one into `ax`, and return the figure."""
     panels, beside = drawn.panels, len(drawn.words) <= 16
-    titles = _titles(scales, drawn.words, panels[-1])
+    titles = ["Without positions, order is invisible", "With positions, a line joins the tokens in order"]
+    if len(scales) > 1:
+        titles = [f"With positions, {_factor(factor) or 'tokens × 1'}" for factor in scales]
     ranges = panels if len(scales) == 1 else [np.concatenate(panels)] * len(panels)
     if ax is not None:
         figure, ax = new_axes(ax)
@@ -205,84 +193,7 @@ def _draw(drawn: _Drawn, scales: list[Scale], texts: Sequence[Any], title: str |
     return figure
 
 
-@picture
-def crowding(
-    tokenizer: AnyTokenizer | DataCollatorWithPositionalEncoding | None = None,
-    embedding: nn.Embedding | PositionalEmbedding | str | None = None,
-    text: str | None = None,
-    *,
-    convention: str | Convention = "vaswani",
-    base: float | None = None,
-    add_special_tokens: bool = False,
-    ax: Axes | None = None,
-) -> Figure:
-    r"""Draw the norm of each position's encoding relative to the norm of its token's embedding, as bars.
-
-    A token has two bars. The height of the first is |p| / (|p| + |e|), with the encoding p of the token's position and
-    the embedding e of the token. At one half, both have the same norm. For the second bar, e is multiplied by √d, with
-    the width d.
-
-    Args:
-        tokenizer, embedding, text, convention, base, add_special_tokens: as in `embeddings`.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
-
-    Returns:
-        `matplotlib.figure.Figure`. `axes[0].patches` are the bars: first those of all tokens without √d, then those
-        with √d.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        ValueError: if the text has no tokens or more than 64, a token id is not in the table, or a number is not
-            finite.
-        TypeError: if an argument has a wrong type.
-
-    Source:
-        Vaswani et al. 2017, "Attention Is All You Need", section 3.4 (√d). arXiv:1706.03762.
-
-    Example:
-        >>> import torch
-        >>> from tokenizers import Tokenizer, models
-        >>> raw = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-        >>> figure = crowding(raw, torch.nn.Embedding.from_pretrained(torch.full((1, 4), 0.5)), "a")
-        >>> [round(float(bar.get_height()), 3) for bar in figure.axes[0].patches]
-        [0.586, 0.414]
-    """
-    tokenizer, module, text = _checked("plots.crowding", tokenizer, embedding, text)
-    if not isinstance(module, PositionalEmbedding):
-        module = PositionalEmbedding(module, convention=convention, base=base)
-    tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
-    with unchanged(module), torch.no_grad():
-        positions = module.encoding(torch.zeros_like(vectors))
-    token_norms = np.linalg.norm(as_finite(vectors[0], "embeddings"), axis=1)
-    position_norms = np.linalg.norm(as_finite(positions[0], "positions"), axis=1)
-
-    count = len(tokens)
-    figure, ax = new_axes(ax, width=min(max(0.3 * count + 1.5, 6.5), 8.0), height=3.6)
-    root = float(module.d_model) ** 0.5
-    bars = ((1.0, -0.2, ORANGE, "token embedding unscaled"), (root, 0.2, BLUE, "token embedding × √d"))
-    outweigh = []
-    for factor, shift, color, name in bars:
-        total = position_norms + factor * token_norms
-        share = position_norms / np.where(total > 0, total, 1.0)
-        outweigh.append({*(share > 0.5).tolist()})
-        ax.bar(np.arange(count) + shift, share, 0.4, color=color, label=name)
-    title = "Above one half, the position outweighs the token"
-    if outweigh == [{True}, {False}]:
-        title = "Positions outweigh the tokens, unless these are scaled by √d"
-    elif outweigh in ([{True}, {True}], [{False}, {False}]):
-        stronger = ("Positions", "tokens") if True in outweigh[0] else ("Tokens", "positions")
-        title = f"{stronger[0]} outweigh {stronger[1]}, with and without the factor √d"
-    ax.axhline(0.5, color=ink(), linewidth=0.8, linestyle="--")
-    ax.set_ylim(0, 1.16)  # the legend is above the bars
-    ax.set_yticks(np.linspace(0, 1, 6))
-    ax.set_xlim(-0.6, count - 0.4)
-    label(ax, title, "", "|p| / (|p| + |e|), p: position, e: token")
-    label_columns(ax, [readable(token) for token in tokens], width_of(ax) / (count + 0.2))
-    ax.legend(loc="upper left", ncols=2)
-    return figure
-
-
-def _checked(picture: str, tokenizer: Any, embedding: Any, text: Any) -> tuple[Any, Any, Any]:
+def _checked(tokenizer: Any, embedding: Any, text: Any) -> tuple[Any, Any, Any]:
     """Return a tokenizer, its table and a text; a collator, followed by the text, has the first two."""
     whole = (tokenizer, embedding, text)
     if isinstance(tokenizer, DataCollatorWithPositionalEncoding):
@@ -292,8 +203,8 @@ def _checked(picture: str, tokenizer: Any, embedding: Any, text: Any) -> tuple[A
         raise type_error(
             "a picture of embeddings needs a tokenizer, its table and a text",
             got=f"tokenizer={shorten(tokenizer, 30)}, embedding={shorten(embedding, 30)}, text={shorten(text, 30)}",
-            fix=f"{picture}(tokenizer, table, text), or {picture}(collate, text)"
-            + (", or plots.embeddings(vectors=vectors, tokens=words)" if picture == "plots.embeddings" else ""),
+            fix="plots.embeddings(tokenizer, table, text), or plots.embeddings(collate, text), "
+            "or plots.embeddings(vectors=vectors, tokens=words)",
         )
     return whole
 
@@ -305,32 +216,19 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
         Pearson 1901, "On lines and planes of closest fit to systems of points in space".
 
     Example:
-        >>> principal_components(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 0.0]]))
-        (array([[-1.5,  0. ],
-               [ 1.5,  0. ]]), array([1., 0.]))
+        >>> principal_components(np.outer([0.5, 1.0, 3.6], [0.3, 0.4]))  # on a line: no rounding errors beside it
+        (array([[-0.6 ,  0.  ],
+               [-0.35,  0.  ],
+               [ 0.95,  0.  ]]), array([1., 0.]))
     """
-    centered = points - points.mean(axis=0)
+    centered = np.pad(points - points.mean(axis=0), ((0, 2), (0, 2)))  # at least two directions, if of no variance
     _, lengths, right = np.linalg.svd(centered, full_matrices=False)
     rounding = len(points) * np.finfo(np.float64).eps * np.abs(points).max(initial=0.0)
     lengths = np.where(lengths > rounding, lengths, 0.0)
     largest = right[np.arange(len(right)), np.abs(right).argmax(axis=1)]
     signed = right * np.where(largest < 0, -1.0, 1.0)[:, None]
-    plane, share = np.zeros((len(points), 2)), np.zeros(2)
-    directions = min(2, int((lengths > 0).sum()))  # without variance there is no direction
-    plane[:, :directions] = centered @ signed[:directions].T
-    share[:directions] = lengths[:directions] ** 2 / (float((lengths**2).sum()) or 1.0)
-    return plane + 0.0, share  # no negative zeros
-
-
-def _titles(scales: Sequence[Scale], names: Sequence[str], last: NDArray[np.float64]) -> list[str]:
-    """Return the titles of the panels of `embeddings`; `last` are the points of the last one."""
-    if len(scales) > 1:
-        return [f"With positions, {_factor(scale) or 'tokens × 1'}" for scale in scales]
-    repeated = len(set(names)) < len(names)
-    before = f"Without positions, {'repeated tokens coincide' if repeated else 'order is invisible'}"
-    if repeated and len(np.unique(last.round(6), axis=0)) == len(names):
-        return [before, "With positions, repeated tokens come apart"]
-    return [before, "With positions, a line joins the tokens in order"]
+    plane = centered[: len(points)] @ signed[:2].T * (lengths[:2] > 0)
+    return plane + 0.0, lengths[:2] ** 2 / (float((lengths**2).sum()) or 1.0)  # no negative zeros
 
 
 def _factor(scale: Scale) -> str:
@@ -350,17 +248,16 @@ def _words(vectors: Any, tokens: Sequence[str] | None) -> tuple[list[str], torch
 
 
 def _vectors(
-    tokenizer: AnyTokenizer | None, module: PositionalEmbedding, text: str | None, *, add_special_tokens: bool
+    tokenizer: AnyTokenizer | None, module: PositionalEmbedding, text: str | None
 ) -> tuple[list[str], torch.Tensor]:
     """Return the tokens of a text and their rows of the table, (1, T, D): unscaled, without positions."""
     if not isinstance(text, str):
         raise type_error("text must be one sentence, a str", got=shorten(text), fix='"a king is a man"')
     mine = private_copy(tokenizer)
     mine.model_max_length = int(1e30)  # no warning about long texts, because no model is run
-    ids = list(mine(text, add_special_tokens=add_special_tokens)["input_ids"])
+    ids = list(mine(text, add_special_tokens=False)["input_ids"])
     if not ids:
         raise value_error("the text has no tokens", got=shorten(text), fix='"a king is a man"')
-    check_count("tokens", len(ids), MOST_TOKENS, fix="a shorter text")
     tokens = mine.convert_ids_to_tokens(ids)
     too_large = [number for number, token in enumerate(ids) if token >= module.num_embeddings]
     if too_large:

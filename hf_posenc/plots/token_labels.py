@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 64
 _TOKEN_SIZE = 7.5  # points
-_MOST_LINES = 5  # of labels below columns
 
 # Words beside points: candidate offsets in points from a dot to its word, nearest first, and the directions tried.
 _OFFSETS = (5.0, 12.0, 20.0, 30.0, 42.0, 56.0, 72.0)
@@ -100,11 +99,8 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
         >>> span_of((8, 100), 20)
         slice(8, 20, None)
     """
-    try:
-        first, last = span if span is not None else (0, length)
-        start, stop, _ = slice(first, last).indices(length)
-    except (TypeError, ValueError):
-        raise value_error("span must be two integers", got=shorten(span), fix=f"span=(0, {MOST_TOKENS})") from None
+    first, last = span or (0, length)
+    start, stop, _ = slice(first, last).indices(length)
     if stop <= start:
         raise value_error(f"span contains none of the {length} tokens", got=shorten(span), fix=f"span=(0, {length})")
     check_count("tokens", stop - start, MOST_TOKENS, fix=f"span=({start}, {start + MOST_TOKENS}) draws the first ones")
@@ -113,11 +109,8 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
 
 def inches_of(labels: Sequence[str]) -> float:
     """Return the estimated width of the widest of some labels, in inches; 0 without labels."""
-    return max((_inches(label) for label in labels), default=0.0)
-
-
-def _inches(label: str) -> float:
-    return 0.058 * sum(2 if unicodedata.east_asian_width(character) in "FW" else 1 for character in label) + 0.12
+    wide = [sum(unicodedata.east_asian_width(character) in "FW" for character in label) for label in labels]
+    return max((0.058 * (len(label) + more) + 0.12 for label, more in zip(labels, wide, strict=True)), default=0.0)
 
 
 class Side(NamedTuple):
@@ -128,33 +121,17 @@ class Side(NamedTuple):
 
 
 def label_matrix(ax: Axes, across: Side, down: Side, cell: float) -> None:
-    r"""Label the columns and rows of a drawn matrix with tokens; labels of padding tokens are gray."""
-    ax.yaxis.set_ticks(range(len(down.labels)), labels=down.labels, fontsize=_TOKEN_SIZE)
-    ax.tick_params(length=0)
-    label_columns(ax, across.labels, cell)
-    for axis, side in ((ax.xaxis, across), (ax.yaxis, down)):
+    r"""Label the columns and rows of a drawn matrix with tokens; labels of padding tokens are gray.
+
+    The labels of columns are rotated by 90 degrees if one is wider than a column, of `cell` inches.
+    """
+    rotation = 90 if inches_of(across.labels) > cell else 0
+    for axis, side, degrees in ((ax.xaxis, across, rotation), (ax.yaxis, down, 0)):
+        axis.set_ticks(range(len(side.labels)), labels=side.labels, fontsize=_TOKEN_SIZE, rotation=degrees)
         for text, is_real in zip(axis.get_ticklabels(), side.real, strict=True):
             if not is_real:
                 text.set_color(FADED)
-
-
-def label_columns(ax: Axes, labels: Sequence[str], cell: float) -> None:
-    r"""Write labels below the columns of a matrix without overlaps; each column is `cell` inches wide.
-
-    If the labels are too wide for one line, they are spread over up to five lines; a thin line joins each lower label
-    to its column. If five lines are too few, all labels are rotated by 90 degrees.
-    """
-    widths = np.array([_inches(label) for label in labels])
-    counts = range(1, _MOST_LINES + 1)
-    fits = (count for count in counts if (widths[count:] + widths[:-count] <= 2 * count * cell).all())
-    lines = next(fits, 0)  # 0 rotates the labels
-    style: dict[str, Any] = {"va": "baseline"} if lines else {"rotation": 90}
-    ax.xaxis.set_ticks(range(len(labels)), labels=list(labels), fontsize=_TOKEN_SIZE, **style)
-    ax.tick_params(axis="x", color=FADED, width=0.4, length=0)
-    for number, tick in enumerate(ax.xaxis.get_major_ticks() if lines else ()):
-        lower = 1.25 * _TOKEN_SIZE * (number % lines)
-        tick.set_pad(2 + _TOKEN_SIZE + lower)
-        tick.tick1line.set_markersize(lower)
+    ax.tick_params(length=0)
 
 
 def label_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str]) -> None:

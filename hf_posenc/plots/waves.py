@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._common.errors import counted, require_one_of, value_error
+from .._common.errors import counted, value_error
 from ..positions import Convention
 from .canvas import (
     BLUE,
@@ -22,7 +22,6 @@ from .canvas import (
     VERMILLION,
     color_bar,
     figure_of,
-    ink,
     integer_ticks,
     label,
     legend_below,
@@ -30,7 +29,7 @@ from .canvas import (
     picture,
 )
 from .checks import as_count, as_integers, check_count
-from .sinusoids import MOST_POINTS, Sinusoids, line_points, turn
+from .sinusoids import MOST_POINTS, Sinusoids, turn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 _MOST_LINES, _MOST_BANDS, _MOST_STARTS = 64, 12, 6
 _MOST_PAIRS, _MOST_POSITIONS = 16, 32  # of clock hands
-Measure = Literal["dot", "cosine"]
 
 
 @picture
@@ -55,8 +53,7 @@ def curves(
 
     Args:
         d_model (`int`): width, the number of dimensions.
-        length (`int`): number of positions from 0. Above 2,000, a fast wave is drawn as a solid band between its lowest
-            and highest values.
+        length (`int`): number of positions from 0.
         dimensions (1 to 64 `int`, *optional*): indices of the dimensions to draw. By default up to four, whose waves
             make about 8, 4, 2 and 1 turns over the length. The colors of more than seven follow the dimension.
         convention, base, ax: as in `encoding`.
@@ -88,14 +85,14 @@ def curves(
             rule = f"dimensions must be integers from 0 to {d_model - 1} with d_model={d_model}"
             raise value_error(rule, got=f"dimension {chosen.max()}", fix=f"dimensions=[{d_model - 1}]")
     angles = np.outer(np.arange(count), table.frequency[chosen])  # (P, C); float64 errs by 1e-11 at 100,000
-    positions, values, step = line_points(np.sin(angles + table.phase[chosen]))
+    values = np.sin(angles + table.phase[chosen])
     figure, ax = new_axes(ax, 6.5, 3.6)
     many = ScalarMappable(Normalize(0, d_model - 1), SEQUENTIAL) if len(chosen) > len(LINES) else None
     for i, column in enumerate(chosen.tolist()):
         with np.errstate(divide="ignore"):
             wavelength = turn(2 * np.pi / table.frequency[column])
         ax.plot(
-            positions[:, i],
+            np.arange(count),
             values[:, i],
             color=many.to_rgba(column) if many else LINES[i],
             linestyle="-" if many else DASHES[i % 4],
@@ -108,13 +105,8 @@ def curves(
     else:
         legend_below(ax)
     integer_ticks(ax.xaxis)
-    title, frequency = "Values of dimensions along the positions", table.frequency[chosen]
-    if frequency.all():
-        least, most = (turn(2 * np.pi / value) for value in (frequency.max(), frequency.min()))
-        which = f"Dimension {chosen[0]} is a wave" if len(chosen) == 1 else "Every dimension is a wave"
-        title = f"{which}: {'' if least == most else f'{least.split()[0]} to '}{most}"
-    thinned = f"; lowest and highest value of every {2 * step:,} positions drawn" if step > 1 else ""
-    label(ax, title, "position", "value", note=f"{counted(count, 'position')}, {table}{thinned}", grid=True)
+    title = "Every dimension is a wave"
+    label(ax, title, "position", "value", note=f"{counted(count, 'position')}, {table}", grid=True)
     return figure
 
 
@@ -169,8 +161,6 @@ def oscillation(
     legend_below(ax)
     integer_ticks(ax.xaxis)
     title = "The encoding of a position, along its dimensions"
-    if 1 < len(where) == len(np.unique(rows.round(4), axis=0)):
-        title = "Each position has a pattern of its own"
     label(ax, title, "dimension", "position", note=f"{table}; each band is from -1 to 1")
     return figure
 
@@ -181,7 +171,6 @@ def similarity(
     length: int = 100,
     *,
     starts: Iterable[int] | int = (0, 10, 100),
-    measure: Measure = "dot",
     convention: str | Convention = "vaswani",
     base: float | None = None,
     ax: Axes | None = None,
@@ -189,43 +178,39 @@ def similarity(
     r"""Draw the dot product of the encodings of two positions over their distance, one line per starting position.
 
     The lines coincide: the product is the sum of cos(distance · frequency) over the pairs of dimensions, which
-    depends on the distance alone. With an odd width the last sine has no cosine, and the lines differ a little.
+    depends on the distance alone. With an odd width the last sine has no cosine, and the lines differ a little. The
+    cosine similarity is the product divided by `d_model / 2`, because every encoding has the length √(d_model / 2).
 
     Args:
         d_model (`int`): width, the number of dimensions.
         length (`int`): number of distances from 0. Above 2,000, only every n-th distance is drawn, so that at most
             2,000 remain.
         starts (one to six `int`): starting positions, 0 or more. The other position is the start plus the distance.
-        measure (`"dot"` or `"cosine"`): dot product, or cosine similarity.
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.figure.Figure`. Its axes have one line per start: x the distances, y the dot products or cosines.
+        `matplotlib.figure.Figure`. Its axes have one line per start: x the distances, y the dot products.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if `measure` is unknown, `d_model` or `length` is not positive, a start is negative, or there are
-            more than six starts.
+        ValueError: if `d_model` or `length` is not positive, a start is negative, or there are more than six starts.
 
     Example:
         >>> [line.get_label() for line in similarity(64, 50).axes[0].lines]
         ['from position 0', 'from position 10', 'from position 100']
     """
-    require_one_of("measure", measure, get_args(Measure))
+    from matplotlib import rcParams
+
     where = as_integers(starts, "starts", _MOST_STARTS, "[0, 10, 100]").tolist()
     count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
     step = -(-count // MOST_POINTS)
     apart = np.arange(0, count, step)
     lines = []
     for start in where:
-        row, rows = table.rows(np.array([start]))[0], table.rows(start + apart)  # (D,), (K, D)
-        values = rows @ row
-        if measure == "cosine":
-            sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(row)
-            values /= np.where(sizes > 0, sizes, 1)  # with width 1, the encoding of position 0 is zero
-        lines.append(values)
+        lines.append(table.rows(start + apart) @ table.rows(np.array([start]))[0])
     figure, ax = new_axes(ax, 6.5, 3.4)
-    colors = (SKY, ink(), ORANGE, BLUE, VERMILLION, GREEN)  # lines coincide, so consecutive colors differ strongly
+    # Lines coincide, so consecutive colors differ strongly.
+    colors = (SKY, rcParams["text.color"], ORANGE, BLUE, VERMILLION, GREEN)
     for i, (start, values) in enumerate(zip(where, lines, strict=True)):
         # The first line is broad and pale; the lines on top are thinner and dashed, so that all are visible.
         ax.plot(
@@ -239,13 +224,12 @@ def similarity(
         )
     legend_below(ax, 1.6)
     integer_ticks(ax.xaxis)
-    name = "dot product" if measure == "dot" else "cosine similarity"
-    title, values = f"The {name} of two positions by their distance", np.mean(lines, axis=0)
+    title, values = "The dot product of two positions by their distance", np.mean(lines, axis=0)
     near, far = np.array_split(values, 2)
     if len(values) > 3 and values[1] > values[2:].max() and near.mean() > far.mean():
-        title = f"{'Near positions' if step > 1 else 'Neighbors'} are alike: the {name} falls with distance"
+        title = f"{'Near positions' if step > 1 else 'Neighbors'} are alike: the dot product falls with distance"
     thinned = f"; one of every {step:,} distances drawn" if step > 1 else ""
-    label(ax, title, "distance in positions", name, note=f"{table}{thinned}", grid=True)
+    label(ax, title, "distance in positions", "dot product", note=f"{table}{thinned}", grid=True)
     return figure
 
 
@@ -303,9 +287,7 @@ def dials(
     ax.set_anchor("W")  # aligned with the title
     for side in ax.spines.values():
         side.set_visible(False)
-    slower = count > 1 and (np.diff(table.rates) < 0).all()
-    title = f"{'Slower and slower clock hands' if slower else 'Clock hands'}: one for each pair of dimensions"
-    label(ax, title, "position", "", note=str(table))
+    label(ax, "Clock hands: one for each pair of dimensions", "position", "", note=str(table))
     names = [f"dimensions {sine}, {cosine}" for sine, cosine in zip(table.sines, table.cosines, strict=False)]
     alone = [*table.sines[len(names) :], *table.cosines[len(names) :]]  # the last dimension of an odd width
     names += [f"dimension {column}" for column in alone]

@@ -24,7 +24,6 @@ TokensOf = Callable[[Sequence[int]], list[str]]  # from a row of ids to its toke
 _ROWS, _TOKENS = 16, 32  # of the window; the script shows 8 rows at a time
 _PLAIN_ROWS = 8  # of the table that is shown without scripts
 _SOURCES = ("lab.css", "positions.js", "attention.js", "views.js", "batch.js")
-_PADDING, _PADDING_QUERY = 1, 5  # of `masks.reasons`
 _WIDTH = 64  # of the encoding shown for a batch without embeddings
 
 
@@ -170,7 +169,6 @@ class _Window:
             allowed = None if full is None else full.numpy()
             later = mask.look_ahead or (allowed is not None and not np.triu(allowed, 1).any())
             codes[name] = reasons(allowed, is_real, documents.numpy(), later=later)
-            codes[name][(codes[name] == _PADDING_QUERY) & ~is_real[:, None, :]] = _PADDING  # as in the pictures
         return documents, codes
 
     def _full_masks(self) -> dict[str, torch.Tensor | None]:

@@ -51,14 +51,17 @@ _SOURCES = (
     "page.js",
 )
 _BYTES = 256  # first letters of a byte-level BPE
+_RUNS = (
+    f"it runs BERT's WordPiece and GPT-2's byte-level BPE, of up to {_MOST_TOKENS:,} tokens without rules of their own"
+)
 
 
 def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = None) -> str:
     r"""Return the Input Lab as HTML: typed texts become a batch, which one attention head reads.
 
     The result is a fragment, to be placed in a page; `page_of` makes a page of it. It makes no request. WordPiece
-    tokenizers as BERT's and byte-level BPEs as GPT-2's, of up to 64,000 tokens, run in the page. For any other
-    tokenizer the page shows `texts`, and no others can be typed.
+    tokenizers as BERT's and byte-level BPEs as GPT-2's, of up to 64,000 tokens without rules of their own such as
+    `lstrip`, run in the page. For any other tokenizer the page shows `texts`, and no others can be typed.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): the tokenizer.
@@ -76,10 +79,10 @@ def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = N
         >>> fragment.startswith("<div"), "Why 10000" in fragment
         (True, True)
     """
-    in_page, why = _in_page(tokenizer)
+    in_page = _in_page(tokenizer)
     if in_page is None and texts is None:
         raise value_error(
-            f"the page cannot run this tokenizer: {why}",
+            f"the page cannot run this tokenizer: {_RUNS}",
             got=f"{type(tokenizer).__name__}, and no texts",
             fix="texts=[...] (--text FILE): the page shows them, tokenized beforehand",
         )
@@ -94,7 +97,7 @@ def lab_html(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | None = N
         "texts": chosen,
         "count": len(every),
         "lists": None if in_page else [_tokens(tokenizer, text) for text in chosen],
-        "why": in_page is None and f"The texts were tokenized beforehand and cannot be changed here: {why}.",
+        "why": in_page is None and f"The texts were tokenized beforehand and cannot be changed here: {_RUNS}.",
         "words": {
             word: [round(number * vectors["unit"], 4) for number in row] for word, row in vectors["words"].items()
         },
@@ -163,50 +166,30 @@ def source(name: str) -> str:
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> list[dict[str, Any]]:
     """Return the tokens of a text in the form of `tokenizerOf` in tokens.js."""
-    offsets = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
-    encoded: Any = tokenizer(text, truncation=True, **offsets)
-    ids, special = encoded["input_ids"], set(tokenizer.all_special_ids)
-    spans = encoded["offset_mapping"] if tokenizer.is_fast else [(0, 0)] * len(ids)
-    return [
-        # JavaScript counts letters in UTF-16, Python in code points.
-        {
-            "token": str(token),
-            "id": id,
-            "begin": _utf16(text[:begin]),
-            "end": _utf16(text[:end]),
-            "special": id in special,
-        }
-        for token, id, (begin, end) in zip(tokenizer.convert_ids_to_tokens(ids), ids, spans, strict=True)
+    ids, special = list(tokenizer(text, truncation=True)["input_ids"]), set(tokenizer.all_special_ids)
+    return [  # without spans, which mark the chosen token in the text
+        {"token": str(token), "id": id, "begin": 0, "end": 0, "special": id in special}
+        for token, id in zip(tokenizer.convert_ids_to_tokens(ids), ids, strict=True)
     ]
 
 
-def _utf16(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def _in_page(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, Any] | None, str]:
-    """Return the tokenizer for tokens.js; or `None`, and the reason why that cannot run it."""
-    if not tokenizer.is_fast:
-        return None, "it is not one of the library tokenizers"
+def _in_page(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
+    """Return the tokenizer for tokens.js, or `None` if that cannot run it."""
     ids = tokenizer.get_vocab()
-    if len(set(ids.values())) < len(ids):
-        return None, "several of its tokens have the same id"
+    if not tokenizer.is_fast or not len(set(ids.values())) == len(ids) <= _MOST_TOKENS:
+        return None
     parts = json.loads(to_json(tokenizer))
     model, normalizer, splitter = parts["model"], parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
-    if len(ids) > _MOST_TOKENS:
-        return None, f"it has {len(ids):,} tokens, and the page takes at most {_MOST_TOKENS:,}"
     vocabulary: list[str | None] = [None] * (max(ids.values()) + 1)
     for token, number in ids.items():
         vocabulary[number] = token
     rules = ("single_word", "lstrip", "rstrip", "normalized")
-    for entry in parts["added_tokens"]:
-        if any(entry[rule] for rule in rules):
-            return None, f"its token {entry['content']} has rules of its own"
+    has_rules = any(entry[rule] for entry in parts["added_tokens"] for rule in rules)
     alone = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
     begin = next((at for at in range(len(whole)) if whole[at : at + len(alone)] == alone), None)
-    if begin is None or not alone:
-        return None, "it adds special tokens in a way of its own"
+    if has_rules or begin is None or not alone:
+        return None
     common = {
         "vocabulary": vocabulary,
         "added": [entry["content"] for entry in parts["added_tokens"]],
@@ -229,7 +212,7 @@ def _in_page(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, Any] | None,
             "strip": lower if strip is None else strip,
             "clean": normalizer["clean_text"],
             "chinese": normalizer["handle_chinese_chars"],
-        }, ""
+        }
     letters = sum(len(token) == 1 for token in model["vocab"])
     plain = not any(
         model.get(name)
@@ -239,6 +222,5 @@ def _in_page(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, Any] | None,
     if model["type"] == "BPE" and is_byte_level and plain and letters >= _BYTES:
         pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
         merges = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
-        return {**common, "kind": "bpe", "merges": merges, "prefixSpace": splitter["add_prefix_space"]}, ""
-    kinds = [model["type"], *(part.get("type") for part in (normalizer, splitter) if part)]
-    return None, f"the page runs BERT's WordPiece and GPT-2's byte-level BPE, and this is {', '.join(kinds)}"
+        return {**common, "kind": "bpe", "merges": merges, "prefixSpace": splitter["add_prefix_space"]}
+    return None

@@ -20,6 +20,22 @@ from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSp
 # The numbers of a matrix: the picture's docstring.
 ALLOWED, PADDING, LATER, OTHER, HIDDEN, FROM_PADDING = range(6)
 GRAY = "#6A6A6A"  # labels of padding
+WORDS = [
+    "Ġinternationalization",
+    "我每天",
+    "שלום",
+    "أركب",
+    "$x$",
+    "\n",
+    "👍🏽",
+    "ride",
+    "[PAD]",
+    "##ising",
+    "",
+    "หมา",
+    "हिन्दी",
+    "a" * 300,
+]
 
 
 def made(lengths: list[int], columns: int, *, side: str = "right", width: int = 0) -> dict[str, torch.Tensor]:
@@ -184,47 +200,20 @@ def test_other_entries_and_missing_values_are_ignored() -> None:
     assert [axes.get_title() for axes in plots.masks(batch).figure.axes][-1] == "padding mask of every row"
 
 
-def test_numpy_and_tensors_give_the_same_picture() -> None:
-    batch = made([5, 2], 5, width=3)
-    ours, theirs = plots.batch(batch), plots.batch({name: value.numpy() for name, value in batch.items()})
-    for one, two in zip(ours.axes, theirs.axes, strict=True):
-        assert one.get_title() == two.get_title()
-        assert all(np.array_equal(a.get_array(), b.get_array()) for a, b in zip(one.images, two.images, strict=True))
-
-
 def test_of_a_large_batch_the_first_rows_and_tokens_are_drawn() -> None:
     figure = plots.batch(made([90] * 40, 100, width=600))
-    assert figure.get_suptitle() == "Padding fills every row"
     note = figure.legends[0].get_title().get_text()
     shown = drawn(panel(figure, "tokens")).shape[1]  # as many as can be read
     assert 8 <= shown < 64
     assert note == f"40 rows × 100 tokens; the first 16 rows are drawn; tokens 0 to {shown - 1} are drawn"
     assert panel(figure, "tokens").get_title() == f"tokens 0 to {shown - 1} of 100"
     assert drawn(panel(figure, "attention_mask")).shape == (16, shown)
-    assert drawn(panel(figure, "inputs_embeds")).shape == (shown, 512)
-    assert "the first 512 of 600 dimensions" in panel(figure, "inputs_embeds").get_title()
+    assert drawn(panel(figure, "inputs_embeds")).shape == (shown, 600)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "columns", "side"),
-    [([8, 4], 8, "right"), slow([40, 12, 31], 40, "left"), slow([1], 1, "right"), slow([17] * 3, 17, "left")],
-)
-def test_any_size_and_any_script_is_saved_without_a_warning(
-    lengths: list[int], columns: int, side: str, tmp_path: Path
-) -> None:
-    words = ["Ġride", "我", "每天", "👍🏽", "หมา", "हिन्दी", "שלום", "$x$", "\\frac{", "_^%#&~"]
-    words += ["\n", "\u200d", "", "a" * 300]
-    tokens = [[words[(row + column) % len(words)] for column in range(columns)] for row in range(len(lengths))]
-    figure = plots.batch(made(lengths, columns, side=side, width=16), tokens)
-    figure.savefig(tmp_path / "batch.png")
-    assert (tmp_path / "batch.png").stat().st_size > 5_000
-    assert max(figure.get_size_inches()) < 40
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(2, 8), slow(3, 40)])
+@pytest.mark.parametrize(("rows", "columns"), [(2, 20), slow(3, 40), slow(1, 1)])
 def test_tokens_fit_their_cells_and_titles_do_not_overlap(rows: int, columns: int) -> None:
-    words = ["ride", "##ising", "Ġinternationalization", "我每天骑自行车", "[PAD]"]
-    tokens = [[words[(row + column) % len(words)] for column in range(columns)] for row in range(rows)]
+    tokens = [[WORDS[(row + column) % len(WORDS)] for column in range(columns)] for row in range(rows)]
     figure = plots.batch(made([columns] * rows, columns, width=16), tokens)
     figure.canvas.draw()
     axes = panel(figure, "tokens")
@@ -256,12 +245,11 @@ def test_given_axes_show_the_tokens_alone() -> None:
 
 @pytest.mark.parametrize("picture", [plots.batch, plots.masks])
 def test_lists_instead_of_tensors_are_refused(picture: Any, word_level) -> None:
-    with pytest.raises(
-        TypeError, match=r"'input_ids' must be a tensor or an array\n  got: a list\n  fix: .*return_tensors"
-    ):
-        picture(word_level(["a b", "a"]))
-    with pytest.raises(TypeError, match=r"a batch is a mapping.*\n  got: 'list'\n  fix: collate\(texts\)"):
-        picture(["a b", "a"])
+    for lists in (word_level(["a b", "a"]), ["a b", "a"]):
+        with pytest.raises(
+            TypeError, match=r"a batch is a mapping.* to tensors or arrays\n.*\n  fix: .*return_tensors"
+        ):
+            picture(lists)
 
 
 @pytest.mark.parametrize("picture", [plots.batch, plots.masks])
@@ -341,13 +329,6 @@ def test_documents_and_the_mask_for_a_model_allow_what_attention_mask_allows(wor
     assert np.array_equal(np.ma.filled(ours, -1), np.ma.filled(theirs, -1))
 
 
-def test_position_ids_that_restart_separate_documents() -> None:
-    batch = {"input_ids": np.ones((2, 4), dtype=int), "position_ids": np.array([[0, 1, 0, 1], [0, 1, 2, 3]])}
-    first = allowed(batch, 0, look_ahead=True).astype(int).tolist()
-    assert first == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
-    assert np.array_equal(allowed(batch, 1, look_ahead=True), np.tri(4, dtype=bool))
-
-
 def test_masks_of_four_dimensions_may_be_bool_additive_for_all_queries_or_by_kind_of_layer() -> None:
     keep = torch.tensor([[True, True, False]])
     additive = torch.zeros(1, 1, 1, 3).masked_fill(~keep[:, None, None], torch.finfo(torch.float32).min)
@@ -364,7 +345,6 @@ def test_masks_for_several_kinds_of_layers_are_all_drawn() -> None:
     kinds = {"full_attention": order[None, None], "sliding_attention": window[None, None]}
     batch = {"input_ids": torch.arange(5)[None], "attention_mask": kinds}
     figure = plots.masks(batch)
-    assert figure.get_suptitle() == "No token attends to a later token"
     for kind, mask in (("full_attention", order), ("sliding_attention", window)):
         cells_of_kind = drawn(panel(figure, f"mask of {kind}"))
         assert np.array_equal(cells_of_kind == ALLOWED, mask)
@@ -372,35 +352,14 @@ def test_masks_for_several_kinds_of_layers_are_all_drawn() -> None:
     axes = plots.masks(batch | {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, ax=Figure().subplots()).axes[0]
     assert note(axes) == "mask of sliding_attention"
     assert np.array_equal(drawn(axes) == OTHER, np.array([[0, 0, 1, 1, 1]] * 2 + [[1, 1, 0, 0, 0]] * 3))
-    kinds["full_attention"] = torch.ones(1, 1, 5, 5, dtype=torch.bool)
-    figure = plots.masks(batch)
-    assert figure.get_suptitle() == "Which token may attend to which"
 
 
-def test_an_encoder_decoder_has_two_sets_of_masks(word_level: Any) -> None:
+def test_the_masks_of_an_encoder_decoder_are_those_of_its_encoder(word_level: Any) -> None:
     collate = DataCollatorWithPositionalEncoding(word_level, text_column="a", text_target_column="b")
     batch = collate([{"a": "a b c", "b": "a b"}, {"a": "a", "b": "the a b d e"}])
-    encoder, decoder = plots.masks(batch), plots.masks(batch, decoder=True)
-    assert "look-ahead mask" not in [axes.get_title() for axes in encoder.axes]
-    assert np.array_equal(drawn(panel(encoder, "padding mask of every row")), batch["attention_mask"] == 1)
-    assert np.array_equal(drawn(panel(decoder, "padding mask of every row")), batch["decoder_attention_mask"] == 1)
-    assert np.array_equal(allowed(batch, 1, decoder=True), np.tri(5, dtype=bool))
-
-
-def test_each_matrix_has_its_cells_and_the_tokens_on_both_axes() -> None:
-    tokens = [["I", "ride", "my", "bike"], ["a", "b", "<pad>", "<pad>"], ["x", "<pad>", "<pad>", "<pad>"]]
-    figure = plots.masks(padded(), tokens, row=1)
-    both = panel(figure, "padding and look-ahead")
-    assert drawn(both).tolist() == [
-        [ALLOWED, LATER, PADDING, PADDING],
-        [ALLOWED, ALLOWED, PADDING, PADDING],
-        [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
-        [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
-    ]
-    assert drawn(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, PADDING, PADDING]
-    assert drawn(panel(figure, "look-ahead mask"))[3].tolist() == [FROM_PADDING] * 4
-    assert labels(both) == (tokens[1], tokens[1])
-    assert [to_hex(text.get_color()).upper() == GRAY for text in both.get_yticklabels()] == [False, False, True, True]
+    figure = plots.masks(batch)
+    assert [axes.get_title() for axes in figure.axes][:2] == ["padding mask", "padding mask of every row"]
+    assert np.array_equal(drawn(figure.axes[1]), batch["attention_mask"] == 1)
 
 
 def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -> None:
@@ -432,28 +391,6 @@ def test_colors_of_masks_differ_in_lightness_without_green_receptors() -> None:
         assert lightness[PADDING] - lightness[FROM_PADDING] > 12
 
 
-@pytest.mark.parametrize(
-    ("batch", "title"),
-    [
-        (padded(), "No token attends to padding"),  # the drawn row has one token
-        ({name: rows[1:2] for name, rows in padded().items()}, "No token attends to padding or to a later token"),
-        ({name: rows[1:2] for name, rows in padded(look_ahead=False).items()}, "No token attends to padding"),
-        ({"input_ids": np.ones((1, 3))}, "Every token may attend to every token"),
-        (
-            {"input_ids": np.ones((1, 4)), "document_ids": np.array([[0, 0, 1, -1]]), "look_ahead_mask": np.tri(4) > 0},
-            "No token attends to padding, to a later token or to another document",
-        ),
-        (
-            {"input_ids": np.ones((1, 3)), "attention_mask": ~np.eye(3, k=2, dtype=bool)[None, None]},
-            "Which token may attend to which",
-        ),
-    ],
-)
-def test_the_title_of_the_masks_names_what_they_hide(batch: Any, title: str) -> None:
-    figure = plots.masks(batch)
-    assert figure.get_suptitle() == title
-
-
 def test_each_reason_has_its_color_and_a_name_in_the_legend() -> None:
     ids, mask = np.array([[0, 0, 1, -1]]), np.tri(4, dtype=bool)
     batch = {"input_ids": np.ones((1, 4)), "document_ids": ids, "look_ahead_mask": mask}
@@ -471,6 +408,8 @@ def test_each_reason_has_its_color_and_a_name_in_the_legend() -> None:
     window = {"input_ids": np.ones((1, 3)), "attention_mask": (np.tri(3) - np.tri(3, k=-2) > 0)[None, None]}
     shown = drawn(panel(plots.masks(window), "attention_mask of 4 dimensions")).tolist()
     assert shown == [[ALLOWED, LATER, LATER], [ALLOWED, ALLOWED, LATER], [HIDDEN, ALLOWED, ALLOWED]]
+    window["attention_mask"] = ~np.eye(3, k=2, dtype=bool)[None, None]  # one later key is allowed
+    assert drawn(panel(plots.masks(window), "attention_mask of 4 dimensions"))[0].tolist() == [ALLOWED, ALLOWED, HIDDEN]
 
 
 def test_a_legend_of_all_meanings_is_inside_the_figure() -> None:
@@ -495,7 +434,8 @@ def test_by_default_the_row_with_the_most_documents_and_padding_is_drawn() -> No
 def test_a_batch_shows_its_tokens_and_another_mapping_its_ids(word_level: Any) -> None:
     batch = DataCollatorWithPositionalEncoding(word_level)(["a b", "a"])
     figure = plots.masks(batch)
-    assert labels(figure.axes[0])[0] == ["a", "[PAD]"]
+    assert labels(figure.axes[0]) == (["a", "[PAD]"], ["a", "[PAD]"])
+    assert [to_hex(text.get_color()).upper() == GRAY for text in figure.axes[0].get_yticklabels()] == [False, True]
     plain = plots.masks(dict(batch))
     assert labels(plain.axes[0])[0] == [str(i) for i in batch["input_ids"][1].tolist()]
     embedded = plots.masks({"inputs_embeds": torch.ones(1, 3, 2)})
@@ -515,9 +455,6 @@ def test_a_span_of_a_very_long_text_needs_little_memory() -> None:
     batch = {"input_ids": np.zeros((2, 200_000), dtype=int), "attention_mask": np.ones((2, 200_000), dtype=int)}
     axes = plots.masks(batch, span=(150_000, 150_003), look_ahead=True, ax=Figure().subplots()).axes[0]
     assert (drawn(axes) == ALLOWED).tolist() == np.tri(3, dtype=bool).tolist()
-
-
-WORDS = ["Ġinternationalization", "我每天", "שלום", "أركب", "$x$", "\n", "👍🏽", "ride", "[PAD]", "##ising", "", "หมา"]
 
 
 @pytest.mark.parametrize("length", [1, 7, slow(64)])
@@ -550,16 +487,7 @@ def test_labels_do_not_overlap_and_are_inside_the_figure(length: int, tmp_path: 
             lambda: plots.masks(padded(), span=(4, 9)),
             r"span contains none of the 4 tokens\n  got: \(4, 9\)\n  fix: span=\(0, 4\)",
         ),
-        (lambda: plots.masks(padded(), span=(0, 4, 2)), r"span must be two integers\n  got: \(0, 4, 2\)"),
         (lambda: plots.masks(padded(), [["a"]]), r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]"),
-        (
-            lambda: plots.masks(padded(), decoder=True),
-            r"this batch has no decoder inputs.*\n.*\n  fix: .*text_target_column=\"...\"\)$",
-        ),
-        (
-            lambda: plots.masks(padded() | {"labels": torch.ones(3, 4)}, decoder=True),
-            r"text_target_column=\"...\"\), without model=, which leaves them to the model",
-        ),
         (
             lambda: plots.masks({"labels": torch.ones(2, 2)}),
             r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]",

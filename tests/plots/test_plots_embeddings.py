@@ -1,4 +1,4 @@
-"""Token embeddings in the plane and their norms, compared with eigenvectors and the formula of the paper."""
+"""Token embeddings in the plane, compared with eigenvectors and the formula of the paper."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def test_without_sqrt_d_a_word_is_nearest_to_its_neighbor_and_with_it_to_the_wor
     bert_folder: Path,
 ) -> None:
     four = ["queen", "woman", "king", "man"]
-    figure = plots.embeddings(bert_folder, bert_table(bert_folder), QUEEN, scale=[1, "sqrt_d"], words=four)
+    table = bert_table(bert_folder)
+    figure = plots.embeddings(bert_folder, table, QUEEN, scale=[1, "sqrt_d"], words=four, title="trained")
+    assert figure.get_suptitle() == "trained"
     for axes, nearest in zip(figure.axes, ("woman", "king"), strict=True):
         places = {name: np.asarray(text.xy) for name, text in words(axes).items()}
         distances = {name: np.linalg.norm(places["queen"] - places[name]) for name in four[1:]}
@@ -175,36 +177,8 @@ def test_a_collator_is_its_tokenizer_and_its_table(word_level: Any) -> None:
     collate = DataCollatorWithPositionalEncoding(word_level, embedding=PositionalEmbedding(table(), scale=2.0))
     both = [plots.embeddings(collate, "the a b"), plots.embeddings(word_level, collate.embedding, "the a b")]
     assert np.array_equal(*(figure.axes[1].lines[0].get_xydata() for figure in both))
-    bars = [plots.crowding(collate, "the a"), plots.crowding(word_level, table(), "the a")]
-    assert np.array_equal(*([bar.get_height() for bar in figure.axes[0].patches] for figure in bars))
     with pytest.raises(ValueError, match="embeddings need a table"):
         plots.embeddings(collate.replace(embedding=None), "the a")
-
-
-def test_crowding_is_the_share_of_positions_in_both_norms(word_level: Any) -> None:
-    embedding = table()
-    axes = plots.crowding(word_level, embedding, "the a b").axes[0]
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["the", "a", "b"]
-    heights = [bar.get_height() for bar in axes.patches]
-    for place, number in enumerate(word_level("the a b")["input_ids"]):
-        token = math.hypot(*embedding.weight[number].tolist())
-        position = math.hypot(*encodings(3, 8)[place])
-        assert heights[place] == pytest.approx(position / (position + token))
-        assert heights[place + 3] == pytest.approx(position / (position + math.sqrt(8) * token))
-    nothing = nn.Embedding(1800, 8, _weight=torch.zeros(1800, 8))
-    assert [bar.get_height() for bar in plots.crowding(word_level, nothing, "the a b").axes[0].patches] == [1.0] * 6
-
-
-def test_repeated_words_are_one_point_before_positions_and_apart_after(bert_folder: Path) -> None:
-    embedding = bert_table(bert_folder)
-    figure = plots.embeddings(bert_folder, embedding, QUEEN, scale="sqrt_d", title="trained embeddings")
-    before, after = figure.axes
-    assert len(dots(after)) == 11
-    assert len(dots(before)) == 7  # a, queen, is, woman, the comma, king, man
-    others = {"queen", "woman", ",", "king", "man"}
-    assert set(words(before)) == others | {"a (0, 3, 6, 9)", "is (2, 8)"}
-    assert set(words(after)) == others | {*(f"a ({i})" for i in (0, 3, 6, 9)), "is (2)", "is (8)"}
-    assert figure.get_suptitle() == "trained embeddings"
 
 
 @pytest.mark.parametrize(
@@ -236,46 +210,22 @@ def test_the_factor_of_the_tokens_is_in_the_note(word_level: Any) -> None:
     assert note(figure.axes[-1]) == ""
 
 
-def test_titles_name_the_state_of_repeated_tokens(word_level: Any) -> None:
-    titles = {
-        "the a b a": ["Without positions, repeated tokens coincide", "With positions, repeated tokens come apart"],
-        "the a": ["Without positions, order is invisible", "With positions, a line joins the tokens in order"],
-    }
-    for text, expected in titles.items():
-        figure = plots.embeddings(word_level, table(), text)
-        assert [axes.get_title().replace("\n", " ") for axes in figure.axes] == expected
-
-
-@pytest.mark.parametrize(
-    ("factor", "title"),
-    [
-        (1e-3, "Positions outweigh tokens, with"),
-        (0.5, "Positions outweigh the tokens, unless"),
-        (9.0, "Tokens outweigh"),
-    ],
-)
-def test_the_title_of_crowding_names_which_outweighs(word_level: Any, factor: float, title: str) -> None:
-    embedding = nn.Embedding(1800, 8, _weight=torch.full((1800, 8), factor))
-    assert plots.crowding(word_level, embedding, "the a b").axes[0].get_title().startswith(title)
-
-
-@pytest.mark.parametrize("picture", [plots.embeddings, plots.crowding])
 @for_each(
     ("embedding", "text", "words"),
     [
         (table(), "", r"the text has no tokens\n  got: ''"),
         (table(2), "the", r"token 'the' has id \d+, but the embedding has 2 rows"),
-        (table(), "the " * 65, r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: a shorter text"),
+        (table(), "the " * 65, r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: shorter texts"),
         (nn.Embedding.from_pretrained(torch.full((1800, 8), torch.nan)), "the a", r"embeddings must be finite"),
     ],
 )
 def test_wrong_texts_and_embeddings_are_refused(
-    picture: Any, word_level: Any, embedding: nn.Embedding, text: str, words: str
+    word_level: Any, embedding: nn.Embedding, text: str, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        picture(word_level, embedding, text)
+        plots.embeddings(word_level, embedding, text)
     with pytest.raises(TypeError, match=r"text must be one sentence, a str\n  got: \[\]"):
-        picture(word_level, embedding, [])
+        plots.embeddings(word_level, embedding, [])
 
 
 WORDS = ["king", "queen"]

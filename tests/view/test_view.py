@@ -58,13 +58,6 @@ def small_bert(tokenizer: Any) -> BertModel:
     return BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **sizes)).eval()
 
 
-def test_no_encoding_is_shown_for_a_model_that_has_its_own_positions(word_level: Any) -> None:
-    page = DataCollatorWithPositionalEncoding(word_level, model=small_bert(word_level))(TEXTS).to_html()
-    assert '"encoding":null' in page
-    assert '"note":"No encoding is shown: the batch contains none, and BertModel has its own positions."' in page
-    assert '"note":null' in collator(word_level)(TEXTS).to_html()
-
-
 def test_sinusoids_that_are_not_in_the_batch_are_labeled_as_an_example(word_level: Any) -> None:
     batch = DataCollatorWithPositionalEncoding(word_level)(TEXTS)
     label = '"note":"The encoding is an example, not part of the batch: sinusoids of width 64."'
@@ -259,12 +252,6 @@ class TestInBrowser:
             assert (view.page.get_by_text("The encoding is an example").count() > 0) == (dials == 16)
             assert (view.page.get_by_text("BertModel has its own positions").count() > 0) == (dials == 0)
 
-    def test_a_mask_in_four_dimensions_is_drawn_as_it_is(self, opened: Callable[..., View]) -> None:
-        mask = torch.zeros(1, 1, 4, 4)
-        mask[0, 0, 0, 1:] = mask[0, 0, 3, 0] = torch.finfo(torch.float32).min
-        view = opened(Batch({"input_ids": torch.tensor([[5, 6, 7, 8]]), "attention_mask": mask}))
-        assert torch.equal(torch.tensor(view.mask()), mask[0, 0] == 0)
-
     def test_of_several_masks_one_is_chosen_with_the_keyboard(self, opened: Callable[..., View]) -> None:
         order = torch.ones(5, 5, dtype=torch.bool).tril()
         window = order & ~torch.ones(5, 5, dtype=torch.bool).tril(-2)
@@ -283,9 +270,6 @@ class TestInBrowser:
         view.page.get_by_label("Rows").select_option(index=1)
         assert view.page.locator("[data-token='0'] span").all_inner_texts() == ["24", "27", "30", "33"]
         assert view.page.get_by_text("All queries of row 8").count() == 1
-
-    def test_a_single_mask_has_no_choice(self, opened: Callable[..., View], word_level: Any) -> None:
-        assert opened(collator(word_level)(TEXTS)).page.locator("select").count() == 0
 
     def test_the_keyboard_reaches_every_token_and_every_cell(
         self, opened: Callable[..., View], word_level: Any
