@@ -26,7 +26,6 @@ from .exact import round_once as round_once
 from .functional import frequencies as frequencies
 from .functional import reorder_columns as reorder_columns
 from .functional import sinusoidal_encoding as sinusoidal_encoding
-from .learned import FourierPositionalEncoding as FourierPositionalEncoding
 from .learned import LearnedPositionalEncoding as LearnedPositionalEncoding
 from .module import PositionalEncoding as PositionalEncoding
 from .module import SinusoidalPositionalEncoding as SinusoidalPositionalEncoding

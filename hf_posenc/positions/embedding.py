@@ -41,10 +41,10 @@ class PositionalEmbedding(nn.Module):
     Args:
         embedding (`nn.Embedding` or a subclass): called as a module, so a subclass can have its own forward.
         encoding (`str` or `PositionalEncoding`, *optional*, defaults to `"sinusoidal"`): a kind of encoding, or a
-            module. The kinds are `"sinusoidal"` (without parameters), `"scaled"`, `"learned"`, `"fourier"`,
-            `"exponential"` and `"none"`. A new encoding has the device and dtype of `embedding.weight`. A module, such
-            as the result of `positional_encoding(kind, d_model, ...)`, has settings of its own: `convention`, `base`,
-            `max_length`, `scale` and `dropout` cannot be given with it.
+            module. The kinds are `"sinusoidal"` (without parameters), `"scaled"`, `"learned"`, `"exponential"` and
+            `"none"`. A new encoding has the device and dtype of `embedding.weight`. A module, such as the result of
+            `positional_encoding(kind, d_model, ...)`, has settings of its own: `convention`, `base`, `max_length`,
+            `scale` and `dropout` cannot be given with it.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order of the sine and cosine columns,
             and spacing of their wavelengths.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`, `ExponentialPositionalEncoding`.

@@ -221,7 +221,7 @@ def test_written_sinusoids_are_exact_and_trained_in_a_gpt2_only(family: str, nam
     assert (table.identified.is_exact, table.is_trainable) == (True, (family, recipe) == ("GPT2", "matched"))
     assert (name in table.identified.presets) == (recipe == "paper")
     assert table.identified.amplitude == report.scale
-    assert table.identified.base == pytest.approx(report.base or 10000)
+    assert table.identified.convention.base == pytest.approx(report.base or 10000)
     assert table.first_row is not None
     assert table.identified.first_position == CONVENTIONS[name].first_position - table.first_row
     assert table.identified.zero_rows == tuple(range(table.first_row))

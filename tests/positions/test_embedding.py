@@ -98,7 +98,7 @@ def test_every_kind_is_one_argument_and_adds_its_rows(kind: Any, track: bool) ->
     )
 
 
-@pytest.mark.parametrize("kind", ["scaled", "learned", "fourier"])
+@pytest.mark.parametrize("kind", ["scaled", "learned"])
 def test_a_frozen_table_lets_its_encoding_learn(kind: Any) -> None:
     module = PositionalEmbedding(table().requires_grad_(False), encoding=kind)
     (module(IDS, attention_mask=MASK) * torch.randn(2, 4, 8)).sum().backward()
@@ -142,7 +142,7 @@ def test_padding_may_exceed_max_length() -> None:
         module(IDS, attention_mask=torch.ones(2, 4))
 
 
-@pytest.mark.parametrize("kind", ["learned", "scaled", "fourier"])
+@pytest.mark.parametrize("kind", ["learned", "scaled"])
 def test_large_positions_of_any_kind_give_a_warning_and_small_ones_do_not(kind: Any) -> None:
     embedding = table(200, 64)
     with torch.no_grad():
@@ -428,7 +428,7 @@ def test_a_row_of_two_tokens_may_have_padding_on_the_left() -> None:
             r"scale= is set by the encoding[\s\S]*scale=2\.0[\s\S]*positional_encoding\(kind, 8, scale=2\.0\)",
         ),
         (
-            lambda: PositionalEmbedding(table(), encoding="fourier", convention="fairseq"),
+            lambda: PositionalEmbedding(table(), encoding="learned", convention="fairseq"),
             TypeError,
             "there is no argument 'convention'",
         ),

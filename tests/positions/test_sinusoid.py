@@ -230,7 +230,7 @@ def test_positions_beyond_float64_raise_and_the_message_has_the_value(positions:
         sinusoidal_encoding(positions, 8)
     assert value in str(caught.value)
     assert "at index (1,)" in str(caught.value)
-    for kind in ("sinusoidal", "scaled", "fourier", "exponential", "none"):
+    for kind in ("sinusoidal", "scaled", "exponential", "none"):
         with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
             positional_encoding(kind, 8)(X[:1, :2], position_ids=positions)
     with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
