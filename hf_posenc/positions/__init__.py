@@ -14,7 +14,6 @@ from .arguments import USUAL_BASE as USUAL_BASE
 from .arguments import Scale as Scale
 from .arguments import check_length as check_length
 from .arguments import without_values as without_values
-from .cache import cached_tables as cached_tables
 from .cache import clear_cache as clear_cache
 from .conventions import CONVENTIONS as CONVENTIONS
 from .conventions import Convention as Convention

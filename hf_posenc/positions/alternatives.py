@@ -16,7 +16,7 @@ from torch import nn
 
 from .._common.calls import answers_tutorials, wrong_call
 from .._common.errors import require_one_of, shorten, type_error, value_error
-from .arguments import USUAL_BASE, check_base, check_number
+from .arguments import USUAL_BASE, check_base
 from .learned import LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
 
@@ -34,15 +34,14 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
     """Sinusoids times one learned number `alpha`, as espnet's `ScaledPositionalEncoding` and x-transformers' class."""
 
     @answers_tutorials
-    def __init__(self, d_model: int, *, start: float = 1.0, **settings: Any) -> None:
+    def __init__(self, d_model: int, **settings: Any) -> None:
         super().__init__(d_model, **settings)
-        self.start = check_number(start, "start", fix="start=1.0, or d_model**-0.5")
         self.alpha = nn.Parameter(torch.empty(()))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set `alpha` to its initial value, `start`."""
-        nn.init.constant_(self.alpha, self.start)
+        """Set `alpha` to its initial value, 1."""
+        nn.init.ones_(self.alpha)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return the sinusoids of `positions` `(...)`, times `alpha`; see `PositionalEncoding.rows`."""
@@ -51,10 +50,6 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
         """Return `alpha` times the sinusoids of `length` tokens; see `PositionalEncoding.shared_rows`."""
         return super().shared_rows(length, like) * self.alpha.to(like.dtype)
-
-    def settings(self) -> dict[str, Any]:
-        """Return all arguments of the constructor except `d_model`; the learned `alpha` is not among them."""
-        return {**super().settings(), "start": self.start}
 
 
 class ExponentialPositionalEncoding(PositionalEncoding):
@@ -111,7 +106,7 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
     The kinds, and their settings with the defaults:
 
     - `"sinusoidal"`: `SinusoidalPositionalEncoding`, with `convention="vaswani"` and `base=10000`.
-    - `"scaled"`: sinusoids times one learned number, which begins at `start=1.0`; also `convention` and `base`.
+    - `"scaled"`: sinusoids times one learned number `alpha`, which begins at 1; also `convention` and `base`.
     - `"learned"`: `LearnedPositionalEncoding`, a table of `max_length=512` rows, drawn with `std=0.7071`.
     - `"exponential"`: column j of position p is exp(-p * base^(-j/D)), with `base=10000`; positions must be >= 0.
     - `"none"`: no positions.
