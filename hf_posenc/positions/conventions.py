@@ -219,9 +219,9 @@ class Convention:
     def _check_base(self, base: float | None) -> None:
         """Raise if the convention has more than one of fixed bases, wavelengths and this `base`."""
         values = {"bases": self.bases, "wavelengths": self.wavelengths, "base": base}
-        given = [f"{name}={shorten(value)}" for name, value in values.items() if value is not None]
+        given = [name for name, value in values.items() if value is not None]
         if len(given) > 1:
-            got, fix = ", ".join(given), f"{given[0].partition('=')[0]} alone"
+            got, fix = ", ".join(f"{name}={shorten(values[name])}" for name in given), f"{given[0]} alone"
             raise value_error("fixed bases, wavelengths and a base exclude each other", got=got, fix=fix)
 
 

@@ -188,7 +188,8 @@ def _compare(numbers: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype], *, is_
     is_zero = ~numbers.any(1)
     positions = torch.arange(len(numbers), device="cpu") + fit.first_position
     step = max(1, _ELEMENTS // numbers.shape[1])
-    for rows, where, zeros in zip(numbers.split(step), positions.split(step), is_zero.split(step), strict=True):
+    parts = [torch.split(each, step) for each in (numbers, positions, is_zero)]
+    for rows, where, zeros in zip(*parts, strict=True):
         block, exact = rows.double(), _exact(where, fit.formula, numbers.shape[1])
         exact[zeros] = 0
         error = (block - fit.amplitude * exact).abs()

@@ -23,6 +23,7 @@ from hf_posenc import PositionalEmbedding, position_ids_from_mask
 from hf_posenc.positions import (
     Convention,
     SinusoidalPositionalEncoding,
+    cache,
     clear_cache,
     fixed_bases,
     sinusoidal_encoding,

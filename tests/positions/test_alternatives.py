@@ -432,7 +432,7 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
         (
             lambda: LearnedPositionalEncoding(8)(X, position_ids=torch.arange(5) / 2),
             TypeError,
-            r"integer positions only\n  got: position_ids of torch\.float32\n  fix: position_ids\.long\(\).*'sinusoidal'",
+            r"integer positions only\n  got: position_ids of torch\.float32\n  fix: position_ids\.long\(\)",
         ),
         (
             lambda: LearnedPositionalEncoding(8)(torch.zeros(1, 513, 8)),

@@ -280,7 +280,7 @@ def test_a_tutorials_table_of_the_same_positions_loads(length: int, dtype: torch
         (sinusoidal_encoding(torch.arange(64), 8, convention="marian").half()[None], ["'marian'"]),
         (sinusoidal_encoding(torch.arange(64), 8)[:, None] * 3, ["'vaswani' times 3, from position 0", "'learned'"]),
         (torch.randn(1, 50, 8), ["no known convention", "'learned', 8, max_length=50"]),
-        (torch.full((4, 8), math.nan), ["nan"]),
+        (torch.full((4, 8), math.nan), ["got: every number of a table must be finite"]),
         (torch.zeros(50, 16), ["shape (50, 16)", "SinusoidalPositionalEncoding(16)"]),
         (torch.zeros(50), ["shape (50,)"]),
     ],
