@@ -40,19 +40,6 @@ def test_four_dimensions_give_the_same_outputs_as_two(name: str, attention: str,
     assert float(apart[two.bool()].abs().max()) < (1e-5 if dtype == torch.float32 else 3e-2)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_documents_that_share_a_row_do_not_see_each_other(name: str) -> None:
-    model = tiny(name)
-    described = AttentionMask.from_documents([[3, 4]])
-    mask = described.for_hf(model)
-    assert mask.shape == (1, 1, 7, 7)
-    ids = torch.randint(10, 90, (1, 7), generator=torch.Generator().manual_seed(0))
-    packed = _out(model, ids, mask, torch.tensor([[0, 1, 2, 0, 1, 2, 3]]))
-    for start, stop in ((0, 3), (3, 7)):
-        alone = _out(model, ids[:, start:stop], None, torch.arange(stop - start)[None])
-        torch.testing.assert_close(packed[:, start:stop], alone, rtol=0, atol=1e-5)
-
-
 def test_look_ahead_in_a_model_that_is_not_causal_takes_four_dimensions() -> None:
     model = tiny("bert")
     mask = AttentionMask.from_lengths([5], look_ahead=True).for_hf(model)
@@ -61,12 +48,6 @@ def test_look_ahead_in_a_model_that_is_not_causal_takes_four_dimensions() -> Non
     out = _out(model, ids, mask.expand(2, -1, -1, -1), torch.arange(5).repeat(2, 1))
     torch.testing.assert_close(out[0, :4], out[1, :4], rtol=0, atol=1e-5)
     assert AttentionMask.from_lengths([5], look_ahead=True).for_hf(tiny("gpt2")).shape == (1, 5)
-
-
-def test_a_spec_may_be_given_instead_of_the_model() -> None:
-    spec = ModelSpec.of(tiny("bert"))
-    described = AttentionMask.from_documents([[3, 4]])
-    assert torch.equal(described.for_hf(spec), described.for_hf(tiny("bert")))
 
 
 def test_masks_that_a_model_cannot_take_are_refused() -> None:

@@ -62,38 +62,6 @@ def test_positions_may_be_tensors_arrays_or_sequences(dtype: torch.dtype, device
     assert torch.equal(sinusoidal_encoding(torch.arange(4).numpy(), 6, dtype=dtype), expected)
 
 
-@pytest.mark.parametrize("dtype", [*LOW, torch.float64])
-def test_the_sum_has_the_dtype_and_device_of_x(dtype: torch.dtype, device: torch.device) -> None:
-    if device.type == "mps" and dtype == torch.float64:
-        pytest.skip("no float64 there")
-    x = torch.randn(2, 5, 7).to(device, dtype)
-    module = SinusoidalPositionalEncoding(7)
-    for ours in (
-        module(x),
-        module(x, position_ids=torch.arange(5)),
-        module(x, position_ids=torch.arange(5).expand(2, -1)),
-    ):
-        assert ours.dtype == dtype
-        assert ours.device == x.device
-        assert torch.equal(ours, x + sinusoidal_encoding(torch.arange(5), 7, dtype=dtype, device=device))
-
-
-@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "none"])
-@pytest.mark.parametrize("scale", [None, 3.0])
-def test_a_buffer_that_is_a_part_of_x_raises_in_torch(scale: Any, kind: Any) -> None:
-    memory = torch.randn(4, 10, 16)
-    module = positional_encoding(kind, 16, scale=scale, **({"max_length": 10} if kind == "learned" else {}))
-    module.requires_grad_(False)
-    before = memory.clone()
-    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor"):
-        module(memory[:-1], out=memory[1:])
-    assert torch.equal(memory, before)
-    x = memory.transpose(0, 1)
-    expected = module(x)
-    assert module(x, out=x) is x
-    assert torch.equal(x, expected)
-
-
 def test_a_position_beyond_the_limit_does_not_change_the_buffer() -> None:
     module, out = SinusoidalPositionalEncoding(4, max_length=3), torch.ones(1, 2, 4)
     with pytest.raises(ValueError, match="position 3 is beyond"):
@@ -158,21 +126,14 @@ X = torch.zeros(2, 5, 8)
     [
         (lambda: sinusoidal_encoding(100, 8), TypeError, r"not how many[\s\S]*got: 100[\s\S]*torch\.arange\(100\)"),
         (lambda: sinusoidal_encoding(torch.tensor([True]), 8), TypeError, r"torch\.bool[\s\S]*from_mask"),
-        (lambda: sinusoidal_encoding(np.int64(100), 8), TypeError, r"not how many[\s\S]*torch\.arange\(100\)"),
-        (lambda: sinusoidal_encoding(np.float32(3), 8), TypeError, "not how many"),
-        (lambda: sinusoidal_encoding(["a"], 8), TypeError, "real numbers"),
         (lambda: sinusoidal_encoding([0.5, None], 8), TypeError, r"real numbers[\s\S]*None"),
         (lambda: sinusoidal_encoding([[1], [1, 2]], 8), ValueError, r"each row[\s\S]*\[\[1\], \[1, 2\]\][\s\S]*fix"),
         (lambda: frequencies(8, base=10**400), ValueError, r"finite and larger than 1[\s\S]*got: 100"),
         (lambda: sinusoidal_encoding(torch.zeros(2, requires_grad=True), 8), ValueError, r"positions\.detach\(\)"),
-        (lambda: sinusoidal_encoding(torch.arange(2), 0), ValueError, r"positive[\s\S]*got: 0"),
         (lambda: sinusoidal_encoding(torch.arange(2), 4.0), TypeError, "an integer"),
         (lambda: sinusoidal_encoding(torch.arange(2), 4, dtype=torch.int64), TypeError, r"torch\.float32"),
-        *((lambda base=base: frequencies(8, base=base), ValueError, "larger than 1") for base in (0, -3, 1, math.inf)),
-        (lambda: frequencies(8, base="10000"), TypeError, "must be a number"),
         (lambda: SinusoidalPositionalEncoding(8, scale=True), TypeError, "scale must be a number"),
         (lambda: SinusoidalPositionalEncoding(8, dropout="0.1"), TypeError, "a number"),
-        (lambda: SinusoidalPositionalEncoding(8, max_length=True), TypeError, "got: True"),
         (
             lambda: SinusoidalPositionalEncoding(8, max_length=5)(X, position_ids=torch.arange(5) + 1, bound=9),
             ValueError,
@@ -206,16 +167,12 @@ def test_wrong_arguments_raise(call: Any, error: type[Exception], words: str) ->
 FAR = 2**53  # float64 holds no odd number beyond it
 TOO_FAR: list[tuple[Any, str]] = [
     (torch.tensor([0, FAR + 1]), str(FAR + 1)),
-    (torch.tensor([0, -FAR - 1]), str(-FAR - 1)),
     (torch.tensor([0, 2**63 - 1]), str(2**63 - 1)),
     (torch.tensor([0, 2**64 - 1], dtype=torch.uint64), str(2**64 - 1)),
     (torch.tensor([0, -(2.0**54)], dtype=torch.float64), "-1.8014398509481984e+16"),
     (torch.tensor([0, 2.0**60], dtype=torch.bfloat16), "1.15292150460684"),
     ([0, 2**64 - 1], "1.8446744073709552e+19"),  # which NumPy reads as float64
-    ([0, 2**64], str(2**64)),
-    ([0, -(2**70)], str(-(2**70))),
     (np.array([0, FAR + 1], dtype=np.uint64), str(FAR + 1)),
-    (torch.tensor([0, math.inf]), "inf"),
     ([0.5, -math.inf], "-inf"),
     (torch.tensor([0, math.nan], dtype=torch.float16), "nan"),
 ]
