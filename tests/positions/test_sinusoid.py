@@ -62,13 +62,6 @@ def test_positions_may_be_tensors_arrays_or_sequences(dtype: torch.dtype, device
     assert torch.equal(sinusoidal_encoding(torch.arange(4).numpy(), 6, dtype=dtype), expected)
 
 
-def test_a_position_beyond_the_limit_does_not_change_the_buffer() -> None:
-    module, out = SinusoidalPositionalEncoding(4, max_length=3), torch.ones(1, 2, 4)
-    with pytest.raises(ValueError, match="position 3 is beyond"):
-        module(torch.zeros(1, 2, 4), position_ids=torch.tensor([[2, 3]]), out=out)
-    assert torch.equal(out, torch.ones(1, 2, 4))
-
-
 def test_only_modules_cache_rows() -> None:
     sinusoidal_encoding(torch.arange(10), 8)
     assert not cache._tables[0]
