@@ -129,9 +129,7 @@ def identify(
     numbers = _read(table)
     d_model = numbers.shape[1]
     candidates = [resolve_convention(convention).formula for convention in (*conventions, *CONVENTIONS)]
-    formulas = [
-        formula for formula in dict.fromkeys(candidates) if formula.fits(d_model) and min(formula.counts(d_model)) > 0
-    ]
+    formulas = [formula for formula in dict.fromkeys(candidates) if formula.fits(d_model)]
     rows = numbers.any(1).nonzero().squeeze(1)[:_SAMPLE]  # those of zeros may be padding
     rows = rows if len(rows) else torch.zeros(1, dtype=torch.int64, device="cpu")
     # The dtypes that can represent all numbers, from the dtype of the table on.
