@@ -148,7 +148,7 @@ class PositionalEmbedding(nn.Module):
             ValueError: if a shape does not match, the mask contains a value other than 0 and 1, or is 0, 1 in every row
                 without being bool, an id is negative or too large, or `out` cannot be used. Ids and mask values are
                 checked on the CPU only, because on an accelerator the check would wait for the device.
-            TypeError: if the ids are not integers.
+            TypeError: if the ids are not a tensor of integers with two dimensions.
         """
         ids = self._checked_ids(input_ids)
         keep = None
