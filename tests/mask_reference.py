@@ -57,7 +57,7 @@ def packed(draw: st.DrawFn) -> AttentionMask:
     rows = draw(st.lists(st.lists(st.integers(1, 4), max_size=3), min_size=1, max_size=4))
     settings: dict[str, Any] = {"window": draw(_WINDOWS), "padding_side": draw(_SIDES)}
     if draw(st.booleans()):
-        each = [[draw(st.integers(0, 5)) for _ in row] for row in rows]
+        each = [draw(st.integers(0, 5)) for _ in rows]
         settings |= {"look_ahead": True, "prefix": draw(st.sampled_from([None, 0, 1, 2, 9, each]))}
     return AttentionMask.from_documents(rows, max(1, *map(sum, rows)) + draw(st.integers(0, 2)), **settings)
 

@@ -78,7 +78,7 @@ def masks() -> list[AttentionMask]:
     mask = AttentionMask.from_batch({"attention_mask": MASK}, look_ahead=True)
     return [
         AttentionMask.from_documents(DOCUMENTS, look_ahead=True, window=2),
-        AttentionMask.from_documents(DOCUMENTS, prefix=[[1, 2], [3]], look_ahead=True),
+        AttentionMask.from_documents(DOCUMENTS, prefix=[1, 3], look_ahead=True),
         AttentionMask.from_lengths([3, 2], padding_side="left"),
         AttentionMask.from_batch({"attention_mask": MASK}, look_ahead=True, prefix=MASK.bool()),
         AttentionMask.from_batch({"attention_mask": MASK}, look_ahead=True, prefix=MASK.bool().numpy()),
@@ -91,7 +91,7 @@ def forms(mask: AttentionMask) -> list[Any]:
     made: list[Any] = [mask.dense(), mask.additive(torch.float16, -9), mask.for_sdpa()]
     block = mask.block_mask(2)
     made += [block.kv_num_blocks, block.kv_indices, block.to_dense()]
-    if not mask.is_cross:
+    if mask.queries is None:
         made += [mask.for_multihead_attention(2), mask.for_transformer_encoder(2)]
         made += [*mask.varlen()] if mask.prefix is None else []
         made += [mask.for_hf(SPEC, dims=4)]

@@ -170,9 +170,9 @@ def test_09_recalls_with_every_kind_of_position_that_can_and_not_without(tmp_pat
     numbers = r" +[\d,]+ +(\d\.\d{3}) +(\d\.\d{3}|refused)$"
     found = {
         kind: re.findall(rf"^{kind}{numbers}", out, re.MULTILINE)[0]
-        for kind in ("sinusoidal", "scaled", "learned", "fourier", "exponential", "none")
+        for kind in ("sinusoidal", "scaled", "learned", "exponential", "none")
     }
-    for kind in ("sinusoidal", "scaled", "fourier"):
+    for kind in ("sinusoidal", "scaled"):
         assert float(found[kind][0]) > 0.7
         assert float(found[kind][1]) > 0.5
     assert float(found["learned"][0]) > 0.7

@@ -148,7 +148,6 @@ def arithmetic() -> None:
     x = torch.zeros(2, 3, 4)
     for encoding in (
         positional_encoding("exponential", 4),
-        positional_encoding("fourier", 4),
         LearnedPositionalEncoding(4, max_length=8),
         positional_encoding("none", 4),
         positional_encoding("scaled", 4),

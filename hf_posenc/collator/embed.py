@@ -264,8 +264,8 @@ def settings_code(embedding: object) -> str:
     Example:
         >>> settings_code(PositionalEmbedding(nn.Embedding(3, 2), convention="marian", zero_padding=False))
         "convention='marian', zero_padding=False"
-        >>> settings_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier"))
-        "encoding='fourier'"
+        >>> settings_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="learned"))
+        "encoding='learned'"
     """
     if isinstance(embedding, MissingTable):
         return embedding.settings

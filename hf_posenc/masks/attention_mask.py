@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from .._common.constants import PaddingSide
 from .._common.errors import shorten, type_error, value_error
 from .._common.integers import as_integer
-from ..documents import OFFSETS
 from ..ragged import lock_free_cache
 from .document_numbers import READ, check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
 from .flex import block_mask
@@ -104,13 +103,11 @@ class AttentionMask:
                     got="prefix without look_ahead=True",
                     fix="look_ahead=True, or prefix=None, because nothing is hidden",
                 )
-            is_tensor = isinstance(self.prefix, torch.Tensor)
-            if not is_tensor or self.prefix.dtype != torch.bool or self.prefix.shape != shape:
+            is_bool = isinstance(self.prefix, torch.Tensor) and self.prefix.dtype == torch.bool
+            if not is_bool or self.prefix.shape != shape:
                 raise value_error(
-                    "prefix must be a bool mask in the shape of documents",
-                    got=f"{tuple(self.prefix.shape)} and {tuple(shape)}, {self.prefix.dtype}"
-                    if is_tensor
-                    else shorten(self.prefix),
+                    f"prefix must be a bool mask in the shape {tuple(shape)} of documents",
+                    got=shorten(self.prefix),
                     fix="AttentionMask.from_batch(batch, prefix=3, look_ahead=True), which takes numbers",
                 )
         if self.queries is not None:
@@ -170,8 +167,6 @@ class AttentionMask:
         """
         documents = documents_of_batch(batch)
         mask = cls(documents, look_ahead, window, prefix_tokens(documents, prefix))
-        if isinstance(offsets := batch.get(OFFSETS[0]), torch.Tensor):
-            vars(mask)["_offsets"] = offsets
         near = getattr(batch, "_near", {})  # of a `Batch`: its values that are known on the CPU
         is_known = all(name in near for name in READ if name in batch)
         if mask._near is None and is_known and str(getattr(prefix, "device", "cpu")) == "cpu":
@@ -234,9 +229,8 @@ class AttentionMask:
             documents (sequence of sequences of `int`): the lengths of the documents in each row, in order.
             max_length (`int`, *optional*): T; by default the number of tokens in the longest row.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int`, or sequence of sequences of `int`, *optional*): number of tokens at the start of a document
-                that are visible to all its tokens, although they may be later: one number for all documents, or one for
-                each, nested as `documents`. Requires `look_ahead=True`, which hides later tokens.
+            prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): tokens that all tokens of their document may
+                attend to, even earlier ones, as in `from_batch`. Requires `look_ahead=True`, which hides later tokens.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
             device (*optional*): device of the mask; by default the CPU.
 
@@ -244,13 +238,13 @@ class AttentionMask:
             `AttentionMask`.
 
         Raises:
-            ValueError: if a document has no tokens, if a row has more than `max_length`, or if `window`, `prefix` or
-                `padding_side` is invalid.
+            ValueError: if a row has more than `max_length` tokens, or if `window`, `prefix` or `padding_side` is
+                invalid.
             TypeError: if the lengths are not integers.
 
         Example:
             >>> # Token 0 sees token 1 of its prefix. The last line is padding, which sees all real tokens before it.
-            >>> AttentionMask.from_documents([[3, 1]], 5, look_ahead=True, prefix=[[2, 0]]).dense()[0, 0].int()
+            >>> AttentionMask.from_documents([[3, 1]], 5, look_ahead=True, prefix=2).dense()[0, 0].int()
             tensor([[1, 1, 0, 0, 0],
                     [1, 1, 0, 0, 0],
                     [1, 1, 1, 0, 0],
@@ -258,7 +252,7 @@ class AttentionMask:
                     [1, 1, 1, 1, 0]], dtype=torch.int32)
         """
         table = documents_of_lengths(documents, max_length, padding_side)
-        return cls(table, look_ahead, window, prefix_tokens(table, prefix, documents)).to(device)
+        return cls(table, look_ahead, window, prefix_tokens(table, prefix)).to(device)
 
     @classmethod
     def cross(cls, queries: Self, keys: Self) -> Self:
@@ -327,11 +321,6 @@ class AttentionMask:
     def is_packed(self) -> bool:
         """True if a row contains more than one document."""
         return not self._layout.one_document
-
-    @property
-    def is_cross(self) -> bool:
-        """True if the mask was made by `cross`: tokens of one batch attend to tokens of another."""
-        return self.queries is not None
 
     def __repr__(self) -> str:
         rows, length = self.documents.shape
@@ -486,16 +475,10 @@ class AttentionMask:
         if rows == 1:
             return {"attn_mask": self.dense()[0, 0].logical_not_()}
         if num_heads is None:
-            reason = (
-                "look-ahead over padding that is not on the right" if layout.look_ahead else "a window over padding"
-            )
-            if layout.prefix:
-                reason = "prefixes of each row's own length"
-            if not layout.one_document:
-                reason = "packed documents"
             raise value_error(
-                f"{reason}: torch's modules take one mask a row and head, so num_heads is required",
-                got=f"num_heads=None for {rows} rows",
+                "num_heads is required if rows need different masks, for packed documents, prefixes, or padding beside "
+                "look-ahead or a window: torch's modules take one mask a row and head",
+                got=f"num_heads=None for {self!r}",
                 fix="num_heads=module.num_heads (of a TransformerEncoder, encoder.layers[0].self_attn.num_heads)",
             )
         heads = as_integer(num_heads, "num_heads", minimum=1, example="module.num_heads")
@@ -550,7 +533,8 @@ class AttentionMask:
 
         Raises:
             ValueError: if `num_heads` is required and missing, if this is a mask of cross-attention, or if target and
-                memory have different numbers of rows or different documents (see `cross`).
+                memory have different numbers of rows or different documents (see `cross`). torch raises if a mask made
+                by `cross` does not fit.
 
         Example:
             >>> target, source = AttentionMask.from_lengths([2, 1], look_ahead=True), AttentionMask.from_lengths([1, 3])
@@ -562,14 +546,8 @@ class AttentionMask:
         arguments = self._of_self_attention()._named(num_heads, padding="tgt_key_padding_mask", matrix="tgt_mask")
         if memory is None:
             return arguments
-        across = memory if isinstance(memory, type(self)) and memory.is_cross else self.cross(self, memory)
-        looking = (len(self.documents), self.documents.shape[1])
-        if across._shape[0::2] != looking:
-            raise value_error(
-                "the mask of the cross-attention must have the target's rows and tokens as its queries",
-                got=f"{across!r} for a target (rows, length) {looking}",
-                fix="target.for_transformer_decoder(source), with the mask of the encoder's batch",
-            )
+        is_cross = isinstance(memory, type(self)) and memory.queries is not None
+        across = memory if is_cross else self.cross(self, memory)
         return arguments | across._named(num_heads, padding="memory_key_padding_mask", matrix="memory_mask")
 
     def block_mask(self, block_size: int = 128) -> BlockMask:
@@ -622,11 +600,10 @@ class AttentionMask:
             _refuse_varlen("cross-attention has lengths of two sides", "queries.varlen() and keys.varlen()")
         if self.prefix is not None and self._layout.prefix:
             _refuse_varlen("cumulative lengths cannot express a prefix", "block_mask(), or dense()")
-        near, given = self._near, vars(self).get("_offsets")
-        if given is not None and near is not None and near is not self:
+        near = self._near
+        if near is not None and near is not self:
             offsets, longest = near.varlen()
-            if torch.equal(offsets, vars(near)["_offsets"]):
-                return Varlen(given, longest)
+            return Varlen(offsets.to(self.documents.device, non_blocking=True), longest)
         numbers, device, size = self._numbers, self.documents.device, self.documents.numel()
         first = torch.arange(len(self.documents), device=device)[:, None] * numbers.total
         of_token, is_real = (numbers.keys + first).flatten(), (self.documents >= 0).flatten()

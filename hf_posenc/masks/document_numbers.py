@@ -13,7 +13,7 @@ import torch
 
 from .._common.constants import PaddingSide
 from .._common.errors import require_one_of, shorten, type_error, value_error
-from .._common.integers import as_integers
+from .._common.integers import as_integers, to_numpy
 from ..documents import LENGTHS, MASK_NUMBERS, NUMBERS, OFFSETS, number_tokens, read_mask
 from ..positions import row_length
 from ..ragged import Ragged
@@ -24,7 +24,6 @@ PADDING = -1  # the document number at padding
 READ = ("attention_mask", *NUMBERS, "position_ids", *LENGTHS, *OFFSETS)
 _FROM_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]])"
 _PREFIX = "prefix=3, or one number for each row: prefix=[3, 2]"
-_PREFIX_OF_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], look_ahead=True)"
 
 
 def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
@@ -156,29 +155,20 @@ def documents_of_lengths(
     """Return the document number of each token of packed rows, `(B, T)` int64, from 0 in each row; -1 at padding.
 
     `documents` has a sequence of document lengths for each row. T is `max_length`, by default the length of the longest
-    row. Raise if a document has no tokens, or a row is longer than `max_length`.
+    row. Raise if a row is longer than `max_length`.
     """
     require_one_of("padding_side", padding_side, ("left", "right"))
     rows = [
         as_integers(row, f"the document lengths of row {index}", minimum=0, fix=_FROM_DOCUMENTS)
         for index, row in enumerate(documents)
     ]
-    for index, row in enumerate(rows):
-        if not row.all():
-            raise value_error(
-                f"every document needs at least one token; document {int(row.argmin())} of row {index} has length 0",
-                got=shorten(row.tolist()),
-                fix="leave it out of the row; a row of padding alone is []",
-            )
     totals = np.array([row.sum() for row in rows], dtype=np.int64)
     numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(np.repeat(np.arange(len(row)), row) for row in rows)])
     width = row_length(totals, max_length)
     return torch.from_numpy(Ragged(numbers, totals).pad(PADDING, width, side=padding_side))
 
 
-def prefix_tokens(
-    documents: torch.Tensor, prefix: Any, lengths: Sequence[Sequence[int]] | None = None
-) -> torch.Tensor | None:
+def prefix_tokens(documents: torch.Tensor, prefix: Any) -> torch.Tensor | None:
     r"""Return a mask that is True at the prefix of each document: first tokens that the whole document may attend to.
 
     Args:
@@ -187,13 +177,10 @@ def prefix_tokens(
 
             - `int`: number of tokens in the prefix of every document;
             - integers `(B,)`: one such number for each row;
-            - sequence of sequences of `int`: one for each document, nested as `lengths`;
             - bool `(B, T)`: the mask itself;
             - `None`: no prefixes.
 
             A number larger than a document means the whole document.
-        lengths (sequence of sequences of `int`, *optional*): for each row the lengths of its documents. Required only
-            if `prefix` has a number for each document.
 
     Returns:
         `torch.Tensor` `(B, T)` bool, in new memory, False at padding; `None` if `prefix` is `None`.
@@ -209,46 +196,23 @@ def prefix_tokens(
     if prefix is None:
         return None
     is_real = documents >= 0
-    if lengths is not None and isinstance(prefix, Sequence) and any(isinstance(row, Sequence) for row in prefix):
-        counts = _prefixes_of_documents(prefix, lengths)
-        limits: Any = torch.zeros_like(documents)
-        flat = [length for row in lengths for length in row]
-        limits[is_real] = counts.repeat_interleave(torch.tensor(flat, dtype=torch.int64, device=counts.device))
-    else:
-        try:
-            values = prefix if isinstance(prefix, torch.Tensor) else np.asarray(prefix)
-        except ValueError:  # rows of unequal lengths
-            fix = f"{_PREFIX_OF_DOCUMENTS}, which takes one for each document"
-            raise value_error("prefix must be a number, or one for each row", got=shorten(prefix), fix=fix) from None
-        if values.dtype in (torch.bool, np.bool_):
-            mask = torch.as_tensor(values, device=documents.device)
-            if mask.shape != documents.shape:
-                got = f"{tuple(mask.shape)} and {tuple(documents.shape)}"
-                raise value_error("a bool mask of prefixes must be (batch, length)", got=got, fix=_PREFIX)
-            return mask & is_real
-        single = values.ndim == 0
-        counts = as_integer_tensor(values[None] if single else values, "prefix", dims=1, example=_PREFIX)
-        if not single and len(counts) != len(documents):
-            got = f"{len(counts)} for {len(documents)}"
-            raise value_error("prefix needs one number for each row", got=got, fix=_PREFIX)
-        limits = int(counts) if single and counts.device.type == "cpu" else counts.to(documents.device)[:, None]
+    is_bool = prefix.dtype == torch.bool if isinstance(prefix, torch.Tensor) else to_numpy(prefix).dtype == np.bool_
+    if is_bool:
+        mask = torch.as_tensor(prefix, device=documents.device)
+        if mask.shape != documents.shape:
+            got = f"{tuple(mask.shape)} and {tuple(documents.shape)}"
+            raise value_error("a bool mask of prefixes must be (batch, length)", got=got, fix=_PREFIX)
+        return mask & is_real
+    is_single = np.isscalar(prefix)
+    counts = as_integer_tensor([prefix] if is_single else prefix, "prefix", dims=1, example=_PREFIX)
+    if not is_single and len(counts) != len(documents):
+        got = f"{len(counts)} for {len(documents)}"
+        raise value_error("prefix needs one number for each row", got=got, fix=_PREFIX)
     if counts.device.type == "cpu" and counts.numel() and int(counts.min()) < 0:
         raise value_error("a prefix must not be negative", got=int(counts.min()), fix=_PREFIX)
+    limits = prefix if is_single else counts.to(documents.device)[:, None]
     is_prefix: torch.Tensor = rank_in_document(documents) < limits
     return is_prefix & is_real
-
-
-def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Flatten `prefix`, the prefix lengths of the documents of each row, to one tensor `(N,)` for all N documents."""
-    shapes = [[len(row) if hasattr(row, "__len__") else None for row in rows] for rows in (lengths, prefix)]
-    if shapes[0] != shapes[1]:
-        raise value_error(
-            "prefix needs one number for each document, row by row",
-            got=f"{shorten(prefix)} for documents {shorten(lengths)}",
-            fix=_PREFIX_OF_DOCUMENTS,
-        )
-    flat = [number for row in prefix for number in row]
-    return as_integer_tensor(flat, "prefix", dims=1, example=_PREFIX_OF_DOCUMENTS).long()
 
 
 def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:

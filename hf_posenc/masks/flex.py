@@ -17,23 +17,22 @@ if TYPE_CHECKING:
 
 def block_mask(mask: AttentionMask, block_size: int) -> BlockMask:
     """Return the `BlockMask` of a mask, with blocks of `block_size` queries by `block_size` keys."""
-    from torch.nn.attention.flex_attention import BlockMask
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
     size = as_integer(block_size, "block_size", minimum=1, example=128)
     _, _, queries, keys = mask._shape
     ranges = key_ranges(mask)
     if ranges is None:  # rare, so evaluating each pair is good enough
         dense = mask.dense()[:, 0]  # torch 2.6 can trace only indices that are tensors
-        some, whole = _blocks_of_dense(dense, size)
+        device = str(dense.device)
+        return create_block_mask(
+            lambda b, h, q, k: dense[b, q, k], len(dense), None, queries, keys, device, BLOCK_SIZE=size
+        )
+    begin, stop = ranges
+    some, whole = _blocks_of_ranges(ranges, keys, size)
 
-        def sees(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-            return dense[b, q, k]
-    else:
-        begin, stop = ranges
-        some, whole = _blocks_of_ranges(ranges, keys, size)
-
-        def sees(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-            return (k >= begin[b, q]) & (k < stop[b, q])
+    def sees(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return (k >= begin[b, q]) & (k < stop[b, q])
 
     def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return, for the last dimension of `blocks`, the number of True values, and all indices, True ones first."""
@@ -63,15 +62,6 @@ def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Te
     some = count(ranges.begin // size, -(-ranges.stop // size)) > 0
     whole = count(-(-ranges.begin // size), ranges.stop // size) == size  # never for an incomplete last block
     return some, whole
-
-
-def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the two tensors of `_blocks_of_ranges` for a mask given as a bool tensor `dense` `(B, Q, K)`."""
-    rows, queries, keys = dense.shape
-    padded = torch.nn.functional.pad(dense, (0, -keys % size, 0, -queries % size))
-    across, down = -(-keys // size), -(-queries // size)
-    tiles = padded.view(rows, down, size, across, size).transpose(2, 3)  # (B, Q / size, K / size, size, size)
-    return tiles.flatten(3).any(-1), tiles.flatten(3).all(-1)
 
 
 class KeyRanges(NamedTuple):

@@ -135,18 +135,13 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
                 [False, False,  True],
                 [False, False, False]])
     """
-    example = "ids.shape[1]" if getattr(length, "ndim", 0) == 2 else 512
-    width = as_integer(length, "length", minimum=0, example=example)
+    width = as_integer(length, "length", minimum=0, example="ids.shape[1]")
     check_matrix("look_ahead_mask", (width, width), "is_causal=True of scaled_dot_product_attention, without a mask")
     return torch.ones(width, width, dtype=torch.bool, device=device).tril_()
 
 
 def additive_mask(
-    mask: torch.Tensor,
-    dtype: torch.dtype = torch.float32,
-    *,
-    value: float | None = None,
-    out: torch.Tensor | None = None,
+    mask: torch.Tensor, dtype: torch.dtype = torch.float32, *, value: float | None = None
 ) -> torch.Tensor:
     r"""Return the mask to add to attention scores: 0 where `mask` is True, a large negative number where it is False.
 
@@ -157,7 +152,6 @@ def additive_mask(
         value (`float`, *optional*, defaults to `torch.finfo(dtype).min`): the negative number. It must be finite in
             `dtype`, so that softmax averages a row that is all False instead of returning NaN; -1e9 is too large for
             float16.
-        out (`torch.Tensor` of `dtype`, in the shape of `mask`, *optional*): tensor to write to; by default a new one.
 
     Returns:
         `torch.Tensor` of the shape of `mask` and of `dtype`, on its device. At most two different values, both finite.
@@ -177,8 +171,7 @@ def additive_mask(
         got = f"a tensor of {mask.dtype}" if isinstance(mask, torch.Tensor) else type(mask).__name__
         raise type_error("mask must be a bool tensor, True = may be attended to", got=got, fix="mask.bool()")
     low = additive_value(dtype, value)
-    numbers = mask.to(dtype) if out is None else out.copy_(mask)
-    return numbers.sub_(1).mul_(-low)  # ten times faster than masked_fill_
+    return mask.to(dtype).sub_(1).mul_(-low)  # ten times faster than masked_fill_
 
 
 def additive_value(dtype: torch.dtype, value: float | None) -> float:

@@ -53,14 +53,12 @@ def mask_for_model(
         uninterrupted = bool(spans_of(mask._numbers, mask.documents >= 0).whole[:, 1:].all())
         if not use_cache and uninterrupted and _isolated_by(mask.documents, position_ids):
             return None
-    if mask.is_cross or not spec.takes_4d_mask:
+    if mask.queries is not None or not spec.takes_4d_mask:
         raise value_error(
-            f"{spec.name} does not take an attention_mask of four dimensions"
-            + (" for cross-attention" if mask.is_cross else ""),
-            got=reason or "dims=4",
-            fix="position_ids=ids that restart with each document, use_cache=False"
-            if spec.isolates_by_position_ids and not mask.is_cross
-            else "one document a row, and dims=None",
+            f"{spec.name} does not take this attention_mask, which needs four dimensions",
+            got=f"{reason or 'dims=4'}, {mask!r}",
+            fix="one document a row, and dims=None; for a model that isolates by positions, position_ids=ids that "
+            "restart with each document, use_cache=False",
         )
     return _four_dimensions(mask, spec)
 
@@ -100,12 +98,6 @@ def _four_dimensions(mask: AttentionMask, spec: ModelSpec) -> Any:
 
 def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
     """Raise if `position_ids` restart in the middle of a document, or do not have the shape of `documents`."""
-    if position_ids.shape not in (documents.shape, (1, documents.shape[1])):
-        raise value_error(
-            "position_ids must have the shape of the mask, (batch, length)",
-            got=f"{tuple(position_ids.shape)} and {tuple(documents.shape)}",
-            fix="position_ids_from_documents([[5, 9], [11]])",
-        )
     restarted = documents_of_batch(
         {"attention_mask": documents >= 0, "position_ids": position_ids.to(documents.device)}
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from .._common.errors import shorten, type_error, value_error
+from .._common.errors import value_error
 from .structure import band, queries_without_keys, visible_keys
 from .triangle import check_matrix
 
@@ -86,8 +86,6 @@ def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype
     if out is None:
         check_matrix("this form of the mask", shape, NO_MATRIX, dtype.itemsize)
         return torch.empty(shape, dtype=dtype, device=device)
-    if not isinstance(out, torch.Tensor):
-        raise type_error("out must be a tensor", got=shorten(out), fix=f"out=torch.empty({shape}, dtype={dtype})")
     size = torch.Size(shape).numel()
     fits = out.shape == shape or (out.ndim == 1 and out.numel() >= size)
     if not fits or out.dtype != dtype or out.device != device or not out.is_contiguous():

@@ -14,7 +14,6 @@ from .arguments import USUAL_BASE as USUAL_BASE
 from .arguments import Scale as Scale
 from .arguments import check_length as check_length
 from .arguments import without_values as without_values
-from .cache import cached_tables as cached_tables
 from .cache import clear_cache as clear_cache
 from .conventions import CONVENTIONS as CONVENTIONS
 from .conventions import Convention as Convention
@@ -26,7 +25,6 @@ from .exact import round_once as round_once
 from .functional import frequencies as frequencies
 from .functional import reorder_columns as reorder_columns
 from .functional import sinusoidal_encoding as sinusoidal_encoding
-from .learned import FourierPositionalEncoding as FourierPositionalEncoding
 from .learned import LearnedPositionalEncoding as LearnedPositionalEncoding
 from .module import PositionalEncoding as PositionalEncoding
 from .module import SinusoidalPositionalEncoding as SinusoidalPositionalEncoding

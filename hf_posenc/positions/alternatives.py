@@ -16,8 +16,8 @@ from torch import nn
 
 from .._common.calls import answers_tutorials, wrong_call
 from .._common.errors import require_one_of, shorten, type_error, value_error
-from .arguments import USUAL_BASE, check_base, check_number
-from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
+from .arguments import USUAL_BASE, check_base
+from .learned import LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
 
 
@@ -34,15 +34,14 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
     """Sinusoids times one learned number `alpha`, as espnet's `ScaledPositionalEncoding` and x-transformers' class."""
 
     @answers_tutorials
-    def __init__(self, d_model: int, *, start: float = 1.0, **settings: Any) -> None:
+    def __init__(self, d_model: int, **settings: Any) -> None:
         super().__init__(d_model, **settings)
-        self.start = check_number(start, "start", fix="start=1.0, or d_model**-0.5")
         self.alpha = nn.Parameter(torch.empty(()))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set `alpha` to its initial value, `start`."""
-        nn.init.constant_(self.alpha, self.start)
+        """Set `alpha` to its initial value, 1."""
+        nn.init.ones_(self.alpha)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Return the sinusoids of `positions` `(...)`, times `alpha`; see `PositionalEncoding.rows`."""
@@ -51,10 +50,6 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
         """Return `alpha` times the sinusoids of `length` tokens; see `PositionalEncoding.shared_rows`."""
         return super().shared_rows(length, like) * self.alpha.to(like.dtype)
-
-    def settings(self) -> dict[str, Any]:
-        """Return all arguments of the constructor except `d_model`; the learned `alpha` is not among them."""
-        return {**super().settings(), "start": self.start}
 
 
 class ExponentialPositionalEncoding(PositionalEncoding):
@@ -91,14 +86,13 @@ class ExponentialPositionalEncoding(PositionalEncoding):
 
 # -------------------------------------------------------------------------------------------------------- kinds by name
 
-Kind = Literal["sinusoidal", "scaled", "learned", "fourier", "exponential", "none"]
+Kind = Literal["sinusoidal", "scaled", "learned", "exponential", "none"]
 
 KINDS: Mapping[str, type[PositionalEncoding]] = MappingProxyType(
     {
         "sinusoidal": SinusoidalPositionalEncoding,
         "scaled": ScaledSinusoidalPositionalEncoding,
         "learned": LearnedPositionalEncoding,
-        "fourier": FourierPositionalEncoding,
         "exponential": ExponentialPositionalEncoding,
         "none": NoPositionalEncoding,
     }
@@ -112,11 +106,8 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
     The kinds, and their settings with the defaults:
 
     - `"sinusoidal"`: `SinusoidalPositionalEncoding`, with `convention="vaswani"` and `base=10000`.
-    - `"scaled"`: sinusoids times one learned number, which begins at `start=1.0`; also `convention` and `base`.
+    - `"scaled"`: sinusoids times one learned number `alpha`, which begins at 1; also `convention` and `base`.
     - `"learned"`: `LearnedPositionalEncoding`, a table of `max_length=512` rows, drawn with `std=0.7071`.
-    - `"fourier"`: a hidden layer with GELU over the cosines and sines of p times learned frequencies. There are
-      `num_features` of them (d_model, made even) and `hidden_size` hidden units (d_model). Positions within
-      `gamma=10.0` begin with similar vectors, and `std=0.7071` is the standard deviation of the vectors.
     - `"exponential"`: column j of position p is exp(-p * base^(-j/D)), with `base=10000`; positions must be >= 0.
     - `"none"`: no positions.
 
@@ -137,19 +128,16 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 
     Source:
         "scaled": Li et al. 2019, "Neural Speech Synthesis with Transformer Network", section 3.2, arXiv:1809.08895.
-        "fourier": Li et al. 2021, "Learnable Fourier Features for Multi-Dimensional Spatial Positional Encoding",
-        section 3, arXiv:2106.02795; the initial weights differ from the paper's, because of `std`.
 
     Example:
         >>> import torch
         >>> x = torch.zeros(1, 3, 4)
-        >>> for kind in ("sinusoidal", "scaled", "learned", "fourier", "exponential", "none"):
+        >>> for kind in ("sinusoidal", "scaled", "learned", "exponential", "none"):
         ...     encode = positional_encoding(kind, 4)
         ...     print(f"{kind:11}", tuple(encode(x).shape), sum(p.numel() for p in encode.parameters()))
         sinusoidal  (1, 3, 4) 0
         scaled      (1, 3, 4) 1
         learned     (1, 3, 4) 2048
-        fourier     (1, 3, 4) 42
         exponential (1, 3, 4) 0
         none        (1, 3, 4) 0
     """

@@ -20,7 +20,15 @@ import torch
 import torch.nn.functional as F
 
 from .._common.compat import untraced
-from .arguments import as_index, beyond_length, check_length, check_tensor_range, without_values
+from .arguments import (
+    LARGEST_POSITION,
+    NO_LIMIT,
+    as_index,
+    beyond_length,
+    check_length,
+    check_tensor_range,
+    without_values,
+)
 from .conventions import Convention, resolve_convention
 from .exact import Waves, exact_rows, exact_rows_in_graph, waves
 
@@ -31,7 +39,6 @@ _MAX_TABLES = 32
 # A table gets many new rows only if the caller reads at least 1/16 as many rows. A single token at position 100,000, as
 # in decoding with a cache, is computed alone in microseconds.
 _SHARE = 16
-_SMALL_COPY = 2**20  # elements of a tensor that is copied on the calling core
 
 
 class Encoding(NamedTuple):
@@ -66,11 +73,6 @@ _jit: Any = torch.jit  # it has no types
 # All cached tables `(R, D)`, as the only item of a list: replacing an item is safe in threads. For an attribute of a
 # class it is not: CPython 3.11 may let another thread read the old dict after it was freed.
 _tables: list[dict[_Key, torch.Tensor]] = [{}]
-
-
-def cached_tables() -> dict[_Key, torch.Tensor]:
-    """Return all cached tables `(R, D)` by encoding, dtype and device. Never write to a table: it is shared."""
-    return dict(_tables[0])
 
 
 def clear_cache() -> None:
@@ -109,12 +111,12 @@ def _table(
 
 
 def rows_at(
-    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, *, bound: int = -1, limit: int = -1
+    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, *, bound: int = -1, limit: int = NO_LIMIT
 ) -> torch.Tensor:
     """Return the encodings `(..., D)` of the given positions `(...)`, in new memory on their device.
 
     Give `bound` if all positions are from 0 to `bound` - 1; otherwise (-1) their range is computed, which waits for an
-    accelerator. `limit` is the first position that is not allowed, -1 if all are. Raise `ValueError` if a position is
+    accelerator. `limit` is the first position that is not allowed. Raise `ValueError` if a position is
     not below `limit`, is not finite, or is beyond 2**53 in absolute value. On an accelerator, a table of `limit` rows
     is used without a look at the positions, if it is not much larger than their number.
     """
@@ -131,7 +133,7 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
     if without_values(like):
         where = torch.arange(start, stop, device=like.device)
         # A convention may start at a negative position, which has no row in a table.
-        return _traced_rows(where, encoding, like.dtype, stop if start >= 0 else -1, -1, max(start, -1))
+        return _traced_rows(where, encoding, like.dtype, stop if start >= 0 else -1, NO_LIMIT, max(start, -1))
     shared = _table(encoding, stop, like.dtype, like.device, count=stop - start) if stop > start >= 0 else None
     if shared is not None:
         return shared[start:stop]
@@ -145,41 +147,22 @@ def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> 
     return exact_rows(near.double(), encoding.waves, dtype).to(positions.device)
 
 
-def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
-    """Copy the encodings of `positions` from a cached table to `out`; see `rows_at` for `bound` and `limit`.
-
-    Return False, with `out` unchanged, if there is no table for them, as for a negative or fractional position.
-    """
-    table = _table_for(positions, encoding, out.dtype, bound, limit)
-    if table is not None:
-        torch.index_select(table, 0, as_index(positions).reshape(-1), out=out.view(-1, encoding.d_model))
-    return table is not None
-
-
 def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
-    table = _table_for(positions, encoding, dtype, bound, limit)
-    return compute(positions, encoding, dtype) if table is None else F.embedding(as_index(positions), table)
-
-
-def _table_for(
-    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int
-) -> torch.Tensor | None:
-    """Return a cached table with the rows of all `positions`, or `None` if they should be computed without a table."""
-    is_integer = not positions.is_floating_point()
+    is_integer, table = not positions.is_floating_point(), None
     lowest, highest = 0.0, bound - 1.0
-    if is_integer and bound < 0 <= limit and positions.device.type != "cpu":
+    if is_integer and bound < 0 < limit and positions.device.type != "cpu":
         # Looking at the values would wait for the device. torch itself refuses an index that this table does not have.
         table = _table(encoding, limit, dtype, positions.device, count=positions.numel())
         if table is not None:
-            return table[:limit]
+            return F.embedding(as_index(positions), table[:limit])
     if positions.numel() and (not is_integer or bound < 0):
         lowest, highest = torch.stack(positions.aminmax()).tolist()  # one synchronization, not two
-    if 0 <= limit <= highest:
+    if limit <= min(highest, LARGEST_POSITION):  # `compute` raises for those beyond it
         fix = "a larger max_length, or max_length=None: the encoding itself has no limit"
         raise ValueError(beyond_length(lowest, highest, limit, fix))
-    if not is_integer or lowest < 0 or not positions.numel():
-        return None
-    return _table(encoding, int(highest) + 1, dtype, positions.device, count=positions.numel())
+    if is_integer and lowest >= 0 and positions.numel():
+        table = _table(encoding, int(highest) + 1, dtype, positions.device, count=positions.numel())
+    return compute(positions, encoding, dtype) if table is None else F.embedding(as_index(positions), table)
 
 
 # ----------------------------------------------------------------------------------------------- compilers, torch.func
@@ -206,11 +189,7 @@ def _rows(
         last = first + len(positions)
         table = _table(encoding, last, dtype, positions.device, count=len(positions))
         if table is not None:
-            rows = table[first:last]
-            if rows.device.type != "cpu" or rows.numel() > _SMALL_COPY:
-                return rows.clone()
-            # NumPy copies on one core. torch would use all cores, and wait for those that are busy.
-            return torch.from_numpy(rows.view(torch.uint8).numpy().copy()).view(rows.dtype)
+            return table[first:last].clone()
     return _look_up(positions, encoding, dtype, bound, limit)
 
 

@@ -92,12 +92,6 @@ class Convention:
             values["wavelengths"] = check_wavelengths(self.wavelengths)
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        if self.bases is not None and self.wavelengths is not None:
-            raise value_error(
-                "fixed bases and wavelengths cannot be combined",
-                got=f"bases={shorten(self.bases)}, wavelengths={self.wavelengths}",
-                fix="one of the two",
-            )
         self._check_base(None if self.base == USUAL_BASE else self.base)
         object.__setattr__(self, "key", repr(self.values()))
 
@@ -124,8 +118,7 @@ class Convention:
     def to_dict(self) -> dict[str, Any]:
         r"""Return the convention as a dict that JSON can store, and from which `from_dict` makes an equal convention.
 
-        For a preset, the dict contains only the name. For a convention from `fixed_bases`, it contains name and bases.
-        Otherwise it contains all fields.
+        For a preset, the dict contains only the name, otherwise all fields.
 
         Example:
             >>> CONVENTIONS["marian"].to_dict()
@@ -133,8 +126,6 @@ class Convention:
         """
         if CONVENTIONS.get(self.name) == self:
             return {"name": self.name}
-        if self.bases is not None and self == fixed_bases(*self.bases):
-            return {"name": "fixed_bases", "bases": list(self.bases)}
         pairs = zip(_NAMES, self.values(), strict=True)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
 
@@ -150,13 +141,11 @@ class Convention:
             TypeError: if a key is unknown, the name is missing, or a value has the wrong type.
 
         Example:
-            >>> Convention.from_dict({"name": "fixed_bases", "bases": [4, 5, 7]}) == fixed_bases(4, 5, 7)
+            >>> Convention.from_dict(fixed_bases(4, 5, 7).to_dict()) == fixed_bases(4, 5, 7)
             True
         """
         if set(values) == {"name"}:
             return resolve_convention(values["name"])
-        if set(values) == {"name", "bases"} and values["name"] == "fixed_bases":
-            return fixed_bases(*check_bases(values["bases"]))
         return cls(**values)
 
     def values(self) -> tuple[Any, ...]:
@@ -228,11 +217,12 @@ class Convention:
         return self.base if base is None else check_base(base)
 
     def _check_base(self, base: float | None) -> None:
-        """Raise if `base` is given and the convention has fixed bases or wavelengths."""
-        for name, numbers in (("fixed bases", self.bases), ("wavelengths", self.wavelengths)):
-            if numbers is not None and base is not None:
-                got = f"base={base}, {name.split()[-1]} {numbers}"
-                raise value_error(f"{name} take no base of their own", got=got, fix="leave base out")
+        """Raise if the convention has more than one of fixed bases, wavelengths and this `base`."""
+        values = {"bases": self.bases, "wavelengths": self.wavelengths, "base": base}
+        given = [name for name, value in values.items() if value is not None]
+        if len(given) > 1:
+            got, fix = ", ".join(f"{name}={shorten(values[name])}" for name in given), f"{given[0]} alone"
+            raise value_error("fixed bases, wavelengths and a base exclude each other", got=got, fix=fix)
 
 
 _NAMES = tuple(entry.name for entry in fields(Convention) if entry.init)

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import MutableMapping
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from .._common.calls import answers_tutorials
-from .._common.compat import has_forward_hooks, version_of
+from .._common.compat import has_forward_hooks
 from .._common.errors import shorten, type_error, value_error, warn
 from .alternatives import Kind, resolve_encoding
 from .arguments import Scale, can_check_values, check_out, without_values
@@ -27,8 +25,7 @@ from .position_ids import check_mask, unchecked_position_ids
 # Warn above this ratio of the encoding's standard deviation to the embedding's, and of the embedding's to the
 # encoding's. At 5, the smaller one contributes 1/26 of a vector's variance.
 MAX_SPREAD = 5.0
-# Version of a table's weights, and the standard deviation of its embeddings, which an accelerator is waited for once.
-_spreads: MutableMapping[torch.Tensor, tuple[int, float]] = WeakTensorKeyDictionary()
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
 class PositionalEmbedding(nn.Module):
@@ -41,10 +38,10 @@ class PositionalEmbedding(nn.Module):
     Args:
         embedding (`nn.Embedding` or a subclass): called as a module, so a subclass can have its own forward.
         encoding (`str` or `PositionalEncoding`, *optional*, defaults to `"sinusoidal"`): a kind of encoding, or a
-            module. The kinds are `"sinusoidal"` (without parameters), `"scaled"`, `"learned"`, `"fourier"`,
-            `"exponential"` and `"none"`. A new encoding has the device and dtype of `embedding.weight`. A module, such
-            as the result of `positional_encoding(kind, d_model, ...)`, has settings of its own: `convention`, `base`,
-            `max_length`, `scale` and `dropout` cannot be given with it.
+            module. The kinds are `"sinusoidal"` (without parameters), `"scaled"`, `"learned"`, `"exponential"` and
+            `"none"`. A new encoding has the device and dtype of `embedding.weight`. A module, such as the result of
+            `positional_encoding(kind, d_model, ...)`, has settings of its own: `convention`, `base`, `max_length`,
+            `scale` and `dropout` cannot be given with it.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): order of the sine and cosine columns,
             and spacing of their wavelengths.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`, `ExponentialPositionalEncoding`.
@@ -151,7 +148,7 @@ class PositionalEmbedding(nn.Module):
             ValueError: if a shape does not match, the mask contains a value other than 0 and 1, or is 0, 1 in every row
                 without being bool, an id is negative or too large, or `out` cannot be used. Ids and mask values are
                 checked on the CPU only, because on an accelerator the check would wait for the device.
-            TypeError: if the ids are not integers.
+            TypeError: if the ids are not a tensor of integers with two dimensions.
         """
         ids = self._checked_ids(input_ids)
         keep = None
@@ -190,34 +187,23 @@ class PositionalEmbedding(nn.Module):
 
     def _checked_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Return the ids on the embedding's device; raise if they are not integers `(B, T)`, or out of range."""
-        if not isinstance(input_ids, torch.Tensor):
+        is_batch = isinstance(input_ids, torch.Tensor) and input_ids.ndim == 2
+        if not is_batch or input_ids.dtype not in _INTEGERS:
             raise type_error(
-                "input_ids must be a tensor (batch, length)",
+                "input_ids must be a tensor of integers (batch, length)",
                 got=shorten(input_ids),
-                fix='batch["input_ids"] of a batch, collate(texts)["input_ids"] of texts, torch.tensor(ids) of a list',
-            )
-        if input_ids.is_floating_point() or input_ids.is_complex() or input_ids.dtype == torch.bool:
-            raise type_error(
-                "input_ids must be integers",
-                got=f"a tensor of {input_ids.dtype}",
-                fix="SinusoidalPositionalEncoding(d_model), which takes embeddings",
-            )
-        if input_ids.ndim != 2:
-            raise value_error(
-                "input_ids must be (batch, length)",
-                got=f"shape {tuple(input_ids.shape)}",
-                fix="input_ids[None] for a single row",
+                fix='batch["input_ids"] of a batch, collate(texts)["input_ids"] of texts, torch.tensor(ids) of lists, '
+                "input_ids[None] of a single row",
             )
         ids = input_ids if input_ids.dtype in (torch.int32, torch.int64) else input_ids.long()
         rows = self.num_embeddings
         if can_check_values(ids) and ids.numel() and (ids.numpy().min() < 0 or ids.numpy().max() >= rows):
             bad = (ids < 0) | (ids >= rows)
             row, column = bad.nonzero()[0].tolist()
-            fix = f"an embedding of max(tokenizer.get_vocab().values()) + 1 rows, at least {int(ids.max()) + 1}"
             raise value_error(
                 f"row {row}, column {column} has id {int(ids[row, column])}, the embedding has {rows} rows",
                 got=f"{int(bad.sum())} of {ids.numel()} ids without a row",
-                fix=fix if int(ids[row, column]) >= 0 else "labels may hold -100, input_ids may not",
+                fix="an embedding of max(tokenizer.get_vocab().values()) + 1 rows; only labels may hold -100",
             )
         return ids.to(self.embedding.weight.device)
 
@@ -261,17 +247,13 @@ class PositionalEmbedding(nn.Module):
         # The constructor does not compare them, because a checkpoint may be loaded later.
         if without_values(embedded) or self._spread_seen:  # in this order: compiled graphs must not read the attribute
             return
-        weight = self.embedding.weight
-        version, spread = _spreads.get(weight, (-1, math.nan))
-        if version != version_of(weight):
-            x = embedded.detach().float()
-            real = torch.ones_like(x, dtype=torch.bool) if keep is None else keep.unsqueeze(-1).expand_as(x)
-            count = real.sum()
-            x = x - torch.where(real, x, 0.0).sum() / count
-            spread = float((torch.where(real, x, 0.0).square().sum() / (count - 1)).sqrt())
+        x = embedded.detach().float()
+        real = torch.ones_like(x, dtype=torch.bool) if keep is None else keep.unsqueeze(-1).expand_as(x)
+        count = real.sum()
+        x = x - torch.where(real, x, 0.0).sum() / count
+        spread = float((torch.where(real, x, 0.0).square().sum() / (count - 1)).sqrt())
         if math.isnan(spread):  # fewer than two numbers
             return
-        _spreads[weight] = version_of(weight), spread
         self._spread_seen = True
         encoding, tokens = self.encoding.spread(), spread * abs(self.encoding.factor)
         if encoding > MAX_SPREAD * tokens:
@@ -322,11 +304,10 @@ def _check_embedding(embedding: object) -> nn.Embedding:
             "use_sinusoidal_positions(model) for sinusoids inside it",
         )
     if not isinstance(embedding, nn.Embedding):
-        width = embedding if isinstance(embedding, int) else 512
-        fix = f"PositionalEmbedding(nn.Embedding(len(tokenizer), {width}))"
-        if isinstance(embedding, torch.Tensor | np.ndarray | list) and getattr(embedding, "ndim", 2) == 2:
-            vectors = "vectors" if isinstance(embedding, torch.Tensor) else "torch.tensor(vectors, dtype=torch.float32)"
-            fix = f"nn.Embedding.from_pretrained({vectors}), with freeze=False to train it"
-            fix += "; in place of table.weight, the table itself" if isinstance(embedding, nn.Parameter) else ""
-        raise type_error("embedding must be an nn.Embedding or a subclass of it", got=shorten(embedding), fix=fix)
+        raise type_error(
+            "embedding must be an nn.Embedding or a subclass of it",
+            got=shorten(embedding),
+            fix="nn.Embedding(len(tokenizer), 512); of vectors to be trained, "
+            "nn.Embedding.from_pretrained(torch.as_tensor(vectors).float(), freeze=False)",
+        )
     return embedding

@@ -1,25 +1,22 @@
-"""Learned encodings: a table with a row for each position, and Fourier features of any real position.
+"""Learned encoding: a table with a row for each position.
 
-The initial vectors of both have the standard deviation of sinusoids, so that comparisons of encodings are fair.
+Its initial vectors have the standard deviation of sinusoids, so that comparisons of encodings are fair.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from .._common.calls import answers_tutorials
-from .._common.errors import type_error, value_error
-from .._common.integers import as_integer
+from .._common.errors import type_error
 from .arguments import Scale, as_index, check_length, check_number
 from .module import PositionalEncoding
 
 _STD_OF_SINUSOIDS = math.sqrt(0.5)
-_MEAN_SQUARE_OF_GELU = 0.4252  # of GELU(z) for a standard normal z
 
 
 class LearnedPositionalEncoding(PositionalEncoding):
@@ -80,8 +77,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
             raise type_error(
                 "a learned table has rows for integer positions only",
                 got=f"position_ids of {positions.dtype}",
-                fix="position_ids.long() if they are integers, or a kind for any real position: 'sinusoidal', "
-                "'scaled', 'fourier', 'exponential'",
+                fix="position_ids.long() if they are integers, or a kind for any real position, such as 'sinusoidal'",
             )
         self._check_positions(positions, bound, negative=False)
         return F.embedding(as_index(positions), self.weight).to(like.dtype)
@@ -96,73 +92,3 @@ class LearnedPositionalEncoding(PositionalEncoding):
 
     def _length_fix(self, length: int) -> str:
         return f"max_length={length}, or a kind that has a row for every position, such as 'sinusoidal'"
-
-
-class FourierPositionalEncoding(PositionalEncoding):
-    r"""Learnable Fourier features of real-valued positions: `x * scale + MLP(features(p))`, then dropout.
-
-    The features are the cosines and sines of p times F/2 learned frequencies, divided by √F. The frequencies are drawn
-    with standard deviation 1/gamma, so that the dot product of the features of two positions is
-    exp(-distance²/(2·gamma²))/2 on average. A position is one number: the several coordinates of a pixel, the main case
-    of the paper, are not supported.
-    """
-
-    @answers_tutorials
-    def __init__(
-        self,
-        d_model: int,
-        *,
-        num_features: int | None = None,
-        hidden_size: int | None = None,
-        gamma: float = 10.0,
-        std: float = _STD_OF_SINUSOIDS,
-        **settings: Any,
-    ) -> None:
-        super().__init__(d_model, **settings)
-        count = self.d_model + self.d_model % 2 if num_features is None else num_features
-        self.num_features = as_integer(count, "num_features", minimum=1, example=64)
-        if self.num_features % 2:
-            fix = f"num_features={self.num_features + 1}"
-            raise value_error("num_features must be even", got=self.num_features, fix=fix)
-        self.hidden_size = self.d_model if hidden_size is None else check_length(hidden_size, "hidden_size")
-        self.gamma = check_number(gamma, "gamma", above=0, fix="gamma=10.0")
-        self.std = check_number(std, "std", above=0, fix="std=0.02")
-        self.frequencies = nn.Parameter(torch.empty(self.num_features // 2))
-        self.inner = nn.Linear(self.num_features, self.hidden_size)
-        self.outer = nn.Linear(self.hidden_size, self.d_model)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialize all weights again: biases with zeros, the others with random numbers."""
-        nn.init.normal_(self.frequencies, std=1 / self.gamma)
-        # The squares of the features sum to one half, so that the hidden layer starts with a variance of one.
-        nn.init.normal_(self.inner.weight, std=math.sqrt(2))
-        nn.init.normal_(self.outer.weight, std=self.std / math.sqrt(_MEAN_SQUARE_OF_GELU * self.hidden_size))
-        nn.init.zeros_(self.inner.bias)
-        nn.init.zeros_(self.outer.bias)
-
-    def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the vectors of any `positions` `(...)`; see `PositionalEncoding.rows`."""
-        bound = self._check_positions(positions, bound)
-        if 0 <= bound < positions.numel() and not positions.is_floating_point():
-            # Fewer distinct positions than elements: compute each row once.
-            table = self._compute(torch.arange(bound, device=like.device))
-            return F.embedding(positions.long(), table).to(like.dtype)
-        return self._compute(positions).to(like.dtype)
-
-    def features(self, positions: torch.Tensor) -> torch.Tensor:
-        r"""Return the Fourier features: cosines, then sines, of positions times learned frequencies, divided by √F."""
-        is_double = torch.float64 in (positions.dtype, self.frequencies.dtype)
-        dtype = torch.float64 if is_double else torch.float32
-        angles = positions.to(dtype).unsqueeze(-1) * self.frequencies.to(dtype)  # (..., F/2)
-        waves = torch.cat([angles.cos(), angles.sin()], dim=-1) / math.sqrt(self.num_features)
-        return waves.to(self.frequencies.dtype)
-
-    def settings(self) -> dict[str, Any]:
-        """Return all arguments of the constructor except `d_model`; the weights are not among them."""
-        names = ("num_features", "hidden_size", "gamma", "std")
-        return {**{name: getattr(self, name) for name in names}, **super().settings()}
-
-    def _compute(self, positions: torch.Tensor) -> torch.Tensor:
-        rows: torch.Tensor = self.outer(F.gelu(self.inner(self.features(positions))))
-        return rows

@@ -16,6 +16,7 @@ from torch import nn
 from .._common.calls import answers_tutorials
 from .._common.errors import explain, value_error
 from .arguments import (
+    NO_LIMIT,
     Scale,
     beyond_length,
     check_dropout,
@@ -26,7 +27,7 @@ from .arguments import (
     check_scale,
     without_values,
 )
-from .cache import Encoding, fill_rows, rows_at, shared_rows
+from .cache import Encoding, rows_at, shared_rows
 from .conventions import CONVENTIONS, Convention
 from .recognition import identify
 
@@ -154,9 +155,9 @@ class PositionalEncoding(nn.Module):
             TypeError: if `x` is not floating point.
         """
         check_input(x, self.d_model, type(self).__name__)
+        if out is not None:
+            check_out(out, tuple(x.shape), x, self)
         if x.ndim == 2:
-            if out is not None:
-                check_out(out, tuple(x.shape), x, self)
             row = x[None]
             buffer = row if out is x else None if out is None else out[None]
             result = PositionalEncoding.forward(self, row, position_ids=position_ids, out=buffer, bound=bound)
@@ -167,8 +168,6 @@ class PositionalEncoding(nn.Module):
                 got=f"shape {tuple(x.shape)}",
                 fix=self._length_fix(x.shape[1]),
             )
-        if out is not None:
-            check_out(out, tuple(x.shape), x, self)
         if position_ids is None:
             out = self._add(self.shared_rows(x.shape[1], x), x, out)
         else:
@@ -184,8 +183,8 @@ class PositionalEncoding(nn.Module):
 
     @property
     def _limit(self) -> int:
-        """First position that `max_length` does not allow; -1 if all positions are allowed."""
-        return -1 if self.max_length is None else self.first_position + self.max_length
+        """First position that `max_length` does not allow."""
+        return NO_LIMIT if self.max_length is None else self.first_position + self.max_length
 
     def _length_fix(self, length: int) -> str:
         """Return the part of an error message that explains how to allow `length` positions."""
@@ -196,10 +195,10 @@ class PositionalEncoding(nn.Module):
         limit, is_integer = self._limit, not positions.is_floating_point()
         if without_values(positions) or not positions.numel():
             return -1
-        if bound >= 0 and (limit < 0 or bound <= limit):
+        if 0 <= bound <= limit:
             return bound
         # On an accelerator, reading the values would wait for it; the tables of torch check indices there.
-        if positions.device.type != "cpu" or (negative and limit < 0 and not is_integer):
+        if positions.device.type != "cpu" or (negative and limit == NO_LIMIT and not is_integer):
             return -1
         lowest, highest = torch.stack(positions.aminmax()).tolist()
         if lowest < 0 and not negative:
@@ -208,7 +207,7 @@ class PositionalEncoding(nn.Module):
                 got=f"positions {lowest:g} to {highest:g}",
                 fix="positions from 0 on: position_ids - position_ids.min(), or 'sinusoidal' for any position",
             )
-        if 0 <= limit <= highest:
+        if limit <= highest:
             fix = self._length_fix(math.floor(highest) + 1 - self.first_position)
             raise ValueError(beyond_length(lowest, highest, limit, fix))
         return highest + 1 if is_integer and lowest >= 0 else -1
@@ -282,13 +281,6 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         # Not a buffer: one that is not saved comes back from `from_pretrained` with what was in memory (transformers
         # #48892).
         self._encoding = encoding
-        if self.max_length is not None and self._limit < 0:  # -1 means no limit
-            first = self.first_position
-            raise value_error(
-                "max_length must reach position 0",
-                got=f"max_length={self.max_length} from position {first} on",
-                fix=f"max_length={-first} or more, or leave it out",
-            )
 
     @property
     def convention(self) -> Convention:
@@ -333,23 +325,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     def _usable(self, bound: int) -> int:
         """Return `bound` if `max_length` allows all positions below it, otherwise -1, so that positions are checked."""
-        return -1 if 0 <= self._limit < bound else bound
-
-    def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        # The rows are copied from the table to `out`, without memory of their own. Subclasses that override `rows` do
-        # not use the table.
-        if (
-            out is not None
-            and type(self).rows is SinusoidalPositionalEncoding.rows
-            and positions.shape == x.shape[:2]
-            and not without_values(x)
-            and x.device.type == "cpu"
-            and out.is_contiguous()
-            and out.data_ptr() != x.data_ptr()  # rows are written into `out` before `x` is read
-            and fill_rows(out, positions, self._encoding, bound=self._usable(bound), limit=self._limit)
-        ):
-            return self._add(out, x, out)
-        return super()._add_rows(positions, x, out, bound)
+        return -1 if self._limit < bound else bound
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # Leave out the buffer of the annotated transformer and of PyTorch's tutorial: its rows are computed here.
@@ -377,9 +353,10 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
     def _describe(self, rows: torch.Tensor) -> tuple[str, str]:
         """Return the convention of a table, and the line that makes a module with its rows."""
         fix = f"positional_encoding('learned', {self.d_model}, max_length={len(rows)}) with these rows as its weight"
-        if not rows.isfinite().all() or self.d_model < 2:
-            return f"numbers from {float(rows.min())} to {float(rows.max())}", fix
-        result = identify(rows)
+        try:
+            result = identify(rows)
+        except ValueError as error:  # numbers that are not finite, or a single column
+            return str(error).partition("\n")[0], fix
         if not result.is_sinusoidal:
             return "no known convention", fix
         name = next(preset for preset in result.presets if preset in CONVENTIONS)

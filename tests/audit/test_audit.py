@@ -221,7 +221,7 @@ def test_written_sinusoids_are_exact_and_trained_in_a_gpt2_only(family: str, nam
     assert (table.identified.is_exact, table.is_trainable) == (True, (family, recipe) == ("GPT2", "matched"))
     assert (name in table.identified.presets) == (recipe == "paper")
     assert table.identified.amplitude == report.scale
-    assert table.identified.base == pytest.approx(report.base or 10000)
+    assert table.identified.convention.base == pytest.approx(report.base or 10000)
     assert table.first_row is not None
     assert table.identified.first_position == CONVENTIONS[name].first_position - table.first_row
     assert table.identified.zero_rows == tuple(range(table.first_row))
@@ -279,7 +279,7 @@ def test_equal_rows_are_counted_even_in_a_table_that_cannot_be_read() -> None:
         weight[0] = float("nan")
     table = table_of(audit.check(model))
     assert not table.is_sinusoidal
-    assert "unreadable: every number of a table must be finite, nan in row 0, column 0" in str(table)
+    assert "unreadable: every number of a table must be finite, 16 of 640 are NaN or infinite" in str(table)
     assert (table.identified, table.distinct_rows, table.collapsed_rows) == (None, 28, 10)
     counted = made("Bert")
     positions = torch.arange(40).add(500).to(torch.bfloat16)  # the dtype of positions in some models

@@ -96,7 +96,7 @@ def test_an_encoding_that_is_stored_travels_with_its_weights(wordpiece, kind: An
     assert not any(weight.requires_grad for weight in again.embedding.parameters())
 
 
-@pytest.mark.parametrize("kind", ["scaled", "learned", "fourier", "exponential", "none"])
+@pytest.mark.parametrize("kind", ["scaled", "learned", "exponential", "none"])
 def test_a_missing_encoding_is_not_replaced_by_sinusoids(wordpiece, tmp_path: Path, kind: Any) -> None:
     module = _learned(kind, max_length=40)
     collate = C(wordpiece, embedding=module)
@@ -116,7 +116,7 @@ def test_a_missing_encoding_is_not_replaced_by_sinusoids(wordpiece, tmp_path: Pa
     _assert_same(C.from_pretrained(tmp_path, embedding=module)(TEXTS), collate(TEXTS))
 
 
-@pytest.mark.parametrize("kind", ["scaled", "learned", "fourier"])
+@pytest.mark.parametrize("kind", ["scaled", "learned"])
 def test_other_weights_of_an_encoding_give_another_fingerprint(wordpiece, kind: Any) -> None:
     module = _learned(kind)
     for stored in (False, True):

@@ -9,8 +9,6 @@ import copy
 import io
 import os
 import pickle
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -172,26 +170,6 @@ def test_masks_are_copies_where_no_file_can_be_made(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "memfd_create", refuse)
     assert all(_is_right(_mapped(length)) for length in (MAPPED, 5000))
     assert (len(attempts), _maps(), _files()) == (1, 0, [])
-
-
-@needs_maps
-def test_a_limit_on_the_size_of_files_leaves_none_open_and_the_smaller_file_in_use() -> None:
-    """In a process of its own, because the limit holds for all its files."""
-    program = """
-import resource, numpy as np
-from test_triangle import MAPPED, _files, _mapped, _is_right, _maps, mask_of
-small = _mapped(MAPPED)
-resource.setrlimit(resource.RLIMIT_FSIZE, (2**24, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-large = [mask_of(5000) for _ in range(6)]
-assert all(map(_is_right, [small, mask_of(MAPPED), *large]))
-print(len(_files()), _maps())
-"""
-    folders = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": folders}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True, check=True
-    )
-    assert done.stdout.split() == ["1", "1"]
 
 
 @needs_maps

@@ -6,7 +6,6 @@ Tests of the interface run for every kind, sinusoids included.
 from __future__ import annotations
 
 import copy
-import io
 import math
 import pickle
 from collections.abc import Callable
@@ -16,15 +15,14 @@ import pytest
 import torch
 from looping import for_each
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from hf_posenc import SinusoidalPositionalEncoding, positional_encoding, sinusoidal_encoding
 from hf_posenc.positions import KINDS, LearnedPositionalEncoding, PositionalEncoding
 
 EVERY = list(KINDS)
-TRAINED = ["scaled", "learned", "fourier"]
+TRAINED = ["scaled", "learned"]
 OTHERS = EVERY[1:]  # test_compile.py has sinusoids
-REAL = ["sinusoidal", "scaled", "fourier", "exponential", "none"]  # kinds that accept real positions
+REAL = ["sinusoidal", "scaled", "exponential", "none"]  # kinds that accept real positions
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
 
@@ -33,14 +31,6 @@ def made(kind: Any, d_model: int = 8, **settings: Any) -> PositionalEncoding:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return positional_encoding(kind, d_model, **settings)
-
-
-def same(kind: str, ours: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Return True if both are bit-equal; Fourier features may differ by the rounding of a matrix product."""
-    if kind != "fourier":
-        return torch.equal(ours, expected)
-    precision = 8 * torch.finfo(ours.dtype).eps
-    return ours.dtype == expected.dtype and torch.allclose(ours, expected, rtol=precision, atol=precision)
 
 
 @pytest.mark.parametrize("base", [10000.0, 50.0])
@@ -56,37 +46,6 @@ def test_exponential_columns_decay_each_at_its_rate(dtype: torch.dtype, error: f
     assert torch.equal(rows[0, 0], torch.ones(7, dtype=dtype))
 
 
-def test_fourier_features_are_those_of_the_paper() -> None:
-    """Algorithm 1: F = [cos(x W), sin(x W)] / sqrt(|F|), then GeLU(F W1 + B1) W2 + B2."""
-    module = made("fourier", 4, num_features=6, hidden_size=5)
-    nn.init.normal_(module.inner.bias)
-    nn.init.normal_(module.outer.bias)
-    positions = [-3.5, 0.0, 0.1, 7.0, 1234.5]
-    ours = module(torch.zeros(1, 5, 4), position_ids=torch.tensor(positions, dtype=torch.float64))[0]
-    weights = {name: values.tolist() for name, values in module.state_dict().items()}
-    for row, position in enumerate(positions):
-        angles = [position * frequency for frequency in weights["frequencies"]]
-        features = [wave(angle) / math.sqrt(6) for wave in (math.cos, math.sin) for angle in angles]
-        hidden = [
-            sum(w * f for w, f in zip(line, features, strict=True)) + bias
-            for line, bias in zip(weights["inner.weight"], weights["inner.bias"], strict=True)
-        ]
-        hidden = [0.5 * h * (1 + math.erf(h / math.sqrt(2))) for h in hidden]
-        for column in range(4):
-            expected = sum(w * h for w, h in zip(weights["outer.weight"][column], hidden, strict=True))
-            assert ours[row, column].item() == pytest.approx(expected + weights["outer.bias"][column], abs=1e-5)
-
-
-@pytest.mark.parametrize("gamma", [0.5, 10.0])
-def test_fourier_features_at_distance_gamma_have_the_documented_product(gamma: float) -> None:
-    """Equation 3 of the paper: the product of two features is a Gaussian of their distance."""
-    module = made("fourier", 8, num_features=20_000, gamma=gamma)
-    for distance in (0.0, 0.5 * gamma, gamma, 3 * gamma):
-        features = module.features(torch.tensor([5.0, 5.0 + distance])).detach()
-        expected = math.exp(-(distance**2) / (2 * gamma**2)) / 2
-        assert float(features[0] @ features[1]) == pytest.approx(expected, abs=0.02)
-
-
 def test_a_learned_table_adds_the_row_of_the_position() -> None:
     module, x = made("learned", max_length=20), torch.randn(2, 3, 8)
     ids = torch.tensor([[4, 0, 19], [7, 7, 1]])
@@ -95,16 +54,16 @@ def test_a_learned_table_adds_the_row_of_the_position() -> None:
     assert torch.equal(module(x), x + module.weight[:3])
 
 
-@pytest.mark.parametrize("kind", ["learned", "fourier"])
-def test_initial_rows_have_the_std_of_sinusoids_or_the_given_one(kind: str) -> None:
-    sinusoids = math.sqrt(0.5)
+def test_initial_rows_have_the_std_of_sinusoids_or_the_given_one() -> None:
+    kind, sinusoids = "learned", math.sqrt(0.5)
     rows = made(kind, 256)(torch.zeros(1, 400, 256)).detach()
     assert float(rows.square().mean().sqrt()) == pytest.approx(sinusoids, rel=0.1)
     module = made(kind, 256, std=0.02)
     assert module.spread() == pytest.approx(0.02, rel=0.15)
     rows = module(torch.zeros(1, 128, 256)).detach().double()
     assert module.spread() == pytest.approx(float(rows.std(correction=0)), rel=1e-6)
-    scaled = positional_encoding("scaled", 8, start=0.5)
+    scaled = positional_encoding("scaled", 8)
+    nn.init.constant_(scaled.alpha, 0.5)
     assert scaled.spread() == pytest.approx(SinusoidalPositionalEncoding(8).spread() / 2, rel=1e-6)
     before = copy.deepcopy(made(kind).state_dict())
     module = made(kind)
@@ -119,10 +78,11 @@ def test_scaled_sinusoids_are_alpha_times_sinusoids(dtype: torch.dtype) -> None:
     assert torch.equal(
         positional_encoding("scaled", 9).to(dtype)(x, position_ids=positions), plain(x, position_ids=positions)
     )
-    half = positional_encoding("scaled", 9, start=0.5).to(dtype)
+    half = positional_encoding("scaled", 9).to(dtype)
+    nn.init.constant_(half.alpha, 0.5)
     assert torch.equal(half(x, position_ids=positions), sinusoidal_encoding(positions, 9, dtype=dtype) * 0.5 + x)
     half.reset_parameters()
-    assert half.alpha == 0.5
+    assert half.alpha == 1
 
 
 @pytest.mark.parametrize(("scale", "factor"), [(None, 1.0), ("sqrt_d", math.sqrt(8)), (0.3, 0.3)])
@@ -154,34 +114,25 @@ def test_every_way_to_compute_a_row_gives_the_same_numbers(
     expected = module(x).detach()
     assert expected.dtype == dtype
     for positions in (ids, ids.expand(1, -1), ids.expand(3, -1)):
-        assert same(kind, module(x, position_ids=positions), expected)
-        assert same(kind, module(x, position_ids=positions, bound=19), expected)
+        assert torch.equal(module(x, position_ids=positions), expected)
+        assert torch.equal(module(x, position_ids=positions, bound=19), expected)
     if kind != "learned":
-        assert same(kind, module(x, position_ids=ids.float()), expected)
-        assert same(kind, module(x, position_ids=ids.double().expand(3, -1)), expected)
+        assert torch.equal(module(x, position_ids=ids.float()), expected)
+        assert torch.equal(module(x, position_ids=ids.double().expand(3, -1)), expected)
         far, near = (module(x[:, :3], position_ids=torch.tensor([4, second, 0])) for second in (2**30, 1))
-        assert same(kind, far[:, ::2], near[:, ::2])
-    assert same(kind, module(x.clone().requires_grad_()), expected)
+        assert torch.equal(far[:, ::2], near[:, ::2])
+    assert torch.equal(module(x.clone().requires_grad_()), expected)
     rows = module.rows(ids, x)
     assert rows.shape == (19, width)
     assert rows.dtype == dtype
-    assert same(kind, module(torch.zeros_like(x)), rows.expand(3, -1, -1) + torch.zeros_like(x))
+    assert torch.equal(module(torch.zeros_like(x)), rows.expand(3, -1, -1) + torch.zeros_like(x))
     with torch.no_grad():
         for positions in (None, ids, ids.expand(3, -1)):
             out = torch.empty_like(x)
             assert module(x, position_ids=positions, out=out) is out
-            assert same(kind, out, expected)
+            assert torch.equal(out, expected)
         again = x.clone()
-        assert same(kind, module(again, position_ids=ids.expand(3, -1), out=again), expected)
-
-
-def test_a_subclass_that_overrides_rows_writes_them_into_a_buffer_too() -> None:
-    class Doubled(SinusoidalPositionalEncoding):
-        def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-            return 2 * super().rows(positions, like, bound=bound)
-
-    module, x, ids = Doubled(8), torch.randn(3, 5, 8), torch.arange(5).expand(3, -1)
-    assert torch.equal(module(x, position_ids=ids, out=torch.empty_like(x)), module(x, position_ids=ids))
+        assert torch.equal(module(again, position_ids=ids.expand(3, -1), out=again), expected)
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -194,7 +145,7 @@ def test_results_share_no_memory_with_the_module(kind: str) -> None:
             module(x[:1], position_ids=positions if positions is None or positions.ndim == 1 else positions[:1]).fill_(
                 float("nan")
             )
-        assert same(kind, module(x, position_ids=positions), expected)
+        assert torch.equal(module(x, position_ids=positions), expected)
     assert torch.equal(x, before)
 
 
@@ -218,7 +169,7 @@ def test_real_positions_are_not_rounded(kind: str) -> None:
     times = torch.tensor([[0.0, 0.5, 0.25, 1.7e9], [12.75, 0.5, 3.0, 1.7e9 + 0.5]], dtype=torch.float64)
     rows = module(x, position_ids=times)
     assert rows.isfinite().all()
-    assert same(kind, rows[0, 1], rows[1, 1])
+    assert torch.equal(rows[0, 1], rows[1, 1])
     if kind != "none":
         assert not torch.equal(rows[0, 1], rows[0, 0])
         assert not torch.equal(rows[0, 1], rows[0, 2])
@@ -228,15 +179,6 @@ def test_real_positions_are_not_rounded(kind: str) -> None:
         assert torch.equal(module(x, position_ids=-times), sinusoidal_encoding(-times, 8))
     if kind != "exponential":
         assert module(x, position_ids=-times).isfinite().all()
-
-
-@pytest.mark.parametrize("kind", ["learned", "fourier", "exponential", "none"])
-def test_other_kinds_count_from_zero(kind: str) -> None:
-    module, x = made(kind), torch.zeros(2, 5, 8)
-    assert module.first_position == 0
-    assert module.padding_position is None
-    assert same(kind, module(x), module(x, position_ids=torch.arange(5)))
-    assert same(kind, module(x), module(x, position_ids=[0, 1, 2, 3, 4]))
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -272,12 +214,6 @@ def test_learned_weights_are_in_the_state_dict(kind: str) -> None:
     fresh.load_state_dict(module.state_dict())
     assert torch.equal(fresh(x), expected)
     assert not torch.equal(made(kind)(x), expected)
-    buffer = io.BytesIO()
-    torch.save(module.state_dict(), buffer)
-    buffer.seek(0)
-    other = made(kind)
-    other.load_state_dict(torch.load(buffer, weights_only=True))
-    assert torch.equal(other(x), expected)
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -292,31 +228,6 @@ def test_copies_and_pickles_are_equal_and_small_without_weights(kind: str) -> No
     assert again.settings() == module.settings()
     assert repr(again) == repr(module)
     assert "scale=0.5" in repr(module)
-
-
-@pytest.mark.parametrize("kind", EVERY)
-def test_every_kind_survives_save_and_from_pretrained(kind: str, tmp_path: Any) -> None:
-    from transformers import PretrainedConfig, PreTrainedModel
-
-    class Config(PretrainedConfig):
-        model_type = "posenc-test"
-
-    class Model(PreTrainedModel):
-        config_class = Config
-
-        def __init__(self, config: Config) -> None:
-            super().__init__(config)
-            self.before, self.positions = nn.Linear(8, 8), positional_encoding(kind, 8)
-            self.post_init()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.positions(self.before(x))
-
-    model, x = Model(Config()).eval(), torch.randn(2, 5, 8)
-    for weight in model.parameters():
-        nn.init.normal_(weight)
-    model.save_pretrained(tmp_path)
-    assert torch.equal(Model.from_pretrained(tmp_path).eval()(x), model(x))
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -342,34 +253,6 @@ def test_inference_mode_first_and_training_later(kind: str) -> None:
         x = torch.randn(1, 5, 8, requires_grad=True)
         module(x, position_ids=positions).sum().backward()
         assert torch.equal(x.grad, torch.ones_like(x))
-
-
-@pytest.mark.parametrize("kind", EVERY)
-def test_the_encoding_runs_under_a_fake_mode(kind: str) -> None:
-    with FakeTensorMode():
-        module = positional_encoding(kind, 8)
-        for positions in (None, torch.arange(5), torch.randint(0, 5, (2, 5))):
-            assert isinstance(module(torch.empty(2, 5, 8), position_ids=positions), FakeTensor)
-
-
-@pytest.mark.parametrize(
-    "kind", [each if each == "learned" else pytest.param(each, marks=pytest.mark.slow) for each in OTHERS]
-)
-def test_one_graph_for_all_lengths_under_a_compiler(kind: str) -> None:
-    graphs: list[torch.fx.GraphModule] = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    torch._dynamo.reset()
-    module = made(kind, 16, scale="sqrt_d", max_length=500)
-    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=backend)
-    for length in (5, 9, 300):
-        x, ids = torch.randn(3, length, 16), torch.randint(0, 400, (3, length))
-        torch.testing.assert_close(compiled(x), module(x))
-        torch.testing.assert_close(compiled(x, position_ids=ids), module(x, position_ids=ids))
-    assert len(graphs) == 2
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -411,12 +294,9 @@ X = torch.zeros(2, 5, 8)
     ("call", "error", "words"),
     [
         (lambda k: positional_encoding(k, 0), ValueError, r"d_model must be positive[\s\S]*got: 0"),
-        (lambda k: positional_encoding(k, 8.0), TypeError, "an integer"),
-        (lambda k: positional_encoding(k, 8, scale="sqrt"), ValueError, "scale='sqrt_d'"),
-        (lambda k: positional_encoding(k, 8, scale=math.nan), ValueError, "finite"),
+        (lambda k: positional_encoding(k, 8, scale="sqrt"), TypeError, "scale='sqrt_d'"),
         (lambda k: positional_encoding(k, 8, dropout=1.5), ValueError, r"between 0 and 1[\s\S]*1\.5"),
         (lambda k: positional_encoding(k, 8, max_length=0), ValueError, "max_length must be positive"),
-        (lambda k: positional_encoding(k, 8, max_length="9"), TypeError, r"max_length must be an integer[\s\S]*'9'"),
         (lambda k: positional_encoding(k, 8, max_lenght=9), TypeError, "fix: max_length=9"),
         (
             lambda k: made(k)(X[0, 0]),
@@ -424,9 +304,7 @@ X = torch.zeros(2, 5, 8)
             r"expected \(batch, length, d_model\), or \(length, d_model\) for one row[\s\S]*shape \(8,\)",
         ),
         (lambda k: made(k, 9)(X), ValueError, r"d_model=9[\s\S]*\(2, 5, 8\)[\s\S]*PositionalEncoding\(8\)"),
-        (lambda k: made(k)(X[None]), ValueError, r"\(1, 2, 5, 8\)[\s\S]*x\.reshape\(batch"),
         (lambda k: made(k)(X.long()), TypeError, r"torch\.int64[\s\S]*PositionalEmbedding"),
-        (lambda k: made(k)(100), TypeError, "got: 100"),
         (lambda k: made(k, max_length=4)(X), ValueError, r"5 tokens are more than .* of 4[\s\S]*fix: max_length=5"),
         (
             lambda k: made(k, max_length=5)(X, position_ids=torch.arange(5) + 1),
@@ -434,10 +312,7 @@ X = torch.zeros(2, 5, 8)
             r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4[\s\S]*fix: (a larger max_length|max_length=6), ",
         ),
         (lambda k: made(k)(X, position_ids=torch.arange(4)), ValueError, r"\(4,\), x \(2, 5, 8\)"),
-        (lambda k: made(k)(X, position_ids=torch.zeros(3, 5, dtype=torch.long)), ValueError, r"shape \(3, 5\)"),
-        (lambda k: made(k)(X, position_ids=7), TypeError, r"position_ids[\s\S]*not how many[\s\S]*torch\.arange\(7\)"),
         (lambda k: made(k)(X, position_ids=X[..., 0] > 0), TypeError, r"torch\.bool"),
-        (lambda k: made(k)(X, position_ids=X[..., 0].to(torch.complex64)), TypeError, r"torch\.complex64"),
         (
             lambda k: made(k)(X, position_ids=torch.zeros(2, 5, requires_grad=True)),
             ValueError,
@@ -458,14 +333,12 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
     ("call", "error", "words"),
     [
         (lambda: positional_encoding("lernt", 8), ValueError, r"must be one of 'sinusoidal'[\s\S]*kind='learned'"),
-        (lambda: positional_encoding(3.5, 8), ValueError, r"kind must be one of[\s\S]*got: 3.5"),
         (lambda: positional_encoding("none", 8, base=100), TypeError, "there is no argument 'base'"),
         *(
             (lambda k=kind, b=base: positional_encoding(k, 8, base=b), ValueError, "larger than 1")
             for kind in ("sinusoidal", "scaled", "exponential")
-            for base in (0, -3, 1, math.inf)
+            for base in (1, math.inf)
         ),
-        (lambda: positional_encoding("exponential", 8, base="1"), TypeError, "base must be a number"),
         (
             lambda: positional_encoding("exponential", 8)(X, position_ids=torch.tensor([0.0, 1, -0.5, 2, 3])),
             ValueError,
@@ -479,22 +352,14 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
         (
             lambda: LearnedPositionalEncoding(8)(X, position_ids=torch.arange(5) / 2),
             TypeError,
-            r"integer positions only\n  got: position_ids of torch\.float32\n  fix: position_ids\.long\(\).*'fourier'",
+            r"integer positions only\n  got: position_ids of torch\.float32\n  fix: position_ids\.long\(\)",
         ),
         (
             lambda: LearnedPositionalEncoding(8)(torch.zeros(1, 513, 8)),
             ValueError,
             r"513 tokens are more than .* of 512\n  got: .*\n  fix: max_length=513, or a kind .* 'sinusoidal'",
         ),
-        (lambda: LearnedPositionalEncoding(8, None), TypeError, "max_length must be an integer"),
         (lambda: LearnedPositionalEncoding(8, std=0), ValueError, "std must be positive"),
-        (lambda: LearnedPositionalEncoding(8, std="small"), TypeError, "std must be a number"),
-        (lambda: positional_encoding("fourier", 8, num_features=5), ValueError, r"got: 5[\s\S]*num_features=6"),
-        (lambda: positional_encoding("fourier", 8, hidden_size=0), ValueError, "hidden_size must be positive"),
-        (lambda: positional_encoding("fourier", 8, gamma=0), ValueError, "gamma must be positive"),
-        (lambda: positional_encoding("fourier", 8, gamma="wide"), TypeError, "gamma must be a number"),
-        (lambda: positional_encoding("scaled", 8, start=math.nan), ValueError, "start must be finite"),
-        (lambda: positional_encoding("scaled", 8, start="1"), TypeError, "start must be a number"),
         (lambda: made("learned")(X, out=X.clone()), ValueError, r"weights that train[\s\S]*a call without out"),
         (lambda: PositionalEncoding(8)(X), NotImplementedError, "PositionalEncoding must implement"),
     ],
@@ -502,8 +367,3 @@ def test_wrong_arguments_of_every_kind_raise_the_same_message(
 def test_wrong_arguments_of_one_kind_raise(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
-
-
-def test_the_width_is_printed_first() -> None:
-    assert repr(positional_encoding("learned", 8)).startswith("LearnedPositionalEncoding(8, ")
-    assert repr(positional_encoding("none", 8)).startswith("NoPositionalEncoding(8, ")

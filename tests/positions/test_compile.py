@@ -102,16 +102,6 @@ def test_one_graph_for_all_lengths_and_no_float64_in_it(
     assert graphs.operators().count("hf_posenc.rows.default") == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_dtypes_have_the_same_graph(graphs: Graphs, dtype: torch.dtype) -> None:
-    module = SinusoidalPositionalEncoding(12, convention="marian", scale=0.3)
-    compiled = graphs.compile(module)
-    for length in LENGTHS:
-        x = torch.randn(2, length, 12).to(dtype)
-        assert torch.equal(compiled(x), module(x))
-    assert graphs.dtypes() == {dtype, torch.int64}
-
-
 @pytest.mark.filterwarnings("ignore:the embedding's spread is over 5 times")
 @pytest.mark.parametrize(
     ("convention", "zero_padding", "has_mask"),

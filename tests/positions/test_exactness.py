@@ -82,17 +82,6 @@ def worst(
     return found
 
 
-def worst_of_draws(count: int, seed: int) -> dict[torch.dtype, float]:
-    chosen, most = random.Random(seed), dict.fromkeys(BOUND, 0.0)
-    for _ in range(count // 20):
-        convention, width, base = any_convention(chosen)
-        positions = any_positions(chosen, 20)
-        columns = [chosen.randrange(width) for _ in range(20)]
-        for dtype, error in worst(convention, width, base, positions, columns).items():
-            most[dtype] = max(most[dtype], error)
-    return most
-
-
 def assert_bounded(found: dict[torch.dtype, float]) -> None:
     print({str(dtype).removeprefix("torch."): round(error, 5) for dtype, error in found.items()})
     for dtype, error in found.items():
@@ -100,12 +89,13 @@ def assert_bounded(found: dict[torch.dtype, float]) -> None:
 
 
 def test_four_thousand_draws_of_position_column_width_base_and_convention() -> None:
-    assert_bounded(worst_of_draws(4_000, seed=1))
-
-
-@pytest.mark.slow
-def test_fifty_thousand_draws() -> None:
-    assert_bounded(worst_of_draws(50_000, seed=2))
+    chosen, most = random.Random(1), dict.fromkeys(BOUND, 0.0)
+    for _ in range(200):
+        convention, width, base = any_convention(chosen)
+        columns = [chosen.randrange(width) for _ in range(20)]
+        for dtype, error in worst(convention, width, base, any_positions(chosen, 20), columns).items():
+            most[dtype] = max(most[dtype], error)
+    assert_bounded(most)
 
 
 @pytest.mark.parametrize("convention", FORMULAS, ids=named)
@@ -222,18 +212,6 @@ def test_every_row_to_131072(convention: Convention) -> None:
         ours = sinusoidal_encoding(torch.arange(131_073), width, convention=convention, dtype=dtype)
         found[dtype] = worst_of(ours, exact)
     assert_bounded(found)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("convention", FORMULAS, ids=named)
-def test_every_row_and_column_to_131072(convention: Convention) -> None:
-    width = 96
-    if convention.bases is not None:
-        convention = fixed_bases(*(4 + 1.7 * pair for pair in range(width // 2)))
-    exact = sweep(convention, width, 131_073)
-    for dtype in BOUND:
-        ours = sinusoidal_encoding(torch.arange(131_073), width, convention=convention, dtype=dtype)
-        assert_bounded({dtype: worst_of(ours, exact)})
 
 
 def test_both_references_agree() -> None:

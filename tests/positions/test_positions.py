@@ -88,23 +88,16 @@ def test_the_mask_is_not_changed() -> None:
             r"got: shape \(1, 1, 3, 3\)\n  fix: pass the",
         ),
         (
-            lambda: position_ids_from_mask([[1, 0]]),
-            TypeError,
-            r"a tensor or an array \(batch, length\)\n  got: \[\[1, 0\]\]",
-        ),
-        (
             lambda: position_ids_from_mask(torch.tensor([[1, 0], [1, 2]])),
             ValueError,
             "0 and 1\n  got: 2 in row 1, column 1",
         ),
-        (lambda: position_ids_from_mask(torch.tensor([[1.0, float("nan")]])), ValueError, "nan in row 0, column 1"),
         (
             lambda: position_ids_from_mask(np.array([[0.0, -5.0]])),
             ValueError,
             r"-5\.0 in row .*\n  fix: attention_mask == 0",
         ),
         (lambda: position_ids_from_mask(torch.ones(1, 2), start=0.5), TypeError, "start must be an integer"),
-        (lambda: position_ids_from_lengths(torch.tensor([1.5])), TypeError, r"got: Tensor .* values of torch\.float32"),
         (
             lambda: position_ids_from_lengths([1.5]),
             TypeError,
@@ -120,12 +113,8 @@ def test_the_mask_is_not_changed() -> None:
             ValueError,
             "row 1 has 9 .* is 4\n  got: 2 of 3 .*\n  fix: .*=9",
         ),
-        (lambda: position_ids_from_lengths([3], max_length=2.5), TypeError, r"got: 2\.5\n  fix: max_length=3"),
         (lambda: position_ids_from_lengths([1], padding_side="top"), ValueError, r"'left', 'right'\n.*'top'"),
         (lambda: position_ids_from_documents([5, 9]), TypeError, r"lengths of row 0[\s\S]*\[\[3, 2\], \[4\]\]"),
-        (lambda: position_ids_from_documents([[5], [2, -9]]), ValueError, "document lengths of row 1"),
-        (lambda: position_ids_from_documents([[1], [3, 2]], 4), ValueError, "row 1 has 5 tokens, max_length is 4"),
-        (lambda: position_ids_from_documents([[3]], start=0.5), TypeError, r"an integer\n  got: 0\.5\n  fix: start=0"),
     ],
 )
 def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Exception], words: str) -> None:

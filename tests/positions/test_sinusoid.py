@@ -18,7 +18,7 @@ from hf_posenc import PositionalEmbedding, positional_encoding
 from hf_posenc.positions import (
     Convention,
     SinusoidalPositionalEncoding,
-    cached_tables,
+    cache,
     clear_cache,
     fixed_bases,
     frequencies,
@@ -62,55 +62,16 @@ def test_positions_may_be_tensors_arrays_or_sequences(dtype: torch.dtype, device
     assert torch.equal(sinusoidal_encoding(torch.arange(4).numpy(), 6, dtype=dtype), expected)
 
 
-@pytest.mark.parametrize("dtype", [*LOW, torch.float64])
-def test_the_sum_has_the_dtype_and_device_of_x(dtype: torch.dtype, device: torch.device) -> None:
-    if device.type == "mps" and dtype == torch.float64:
-        pytest.skip("no float64 there")
-    x = torch.randn(2, 5, 7).to(device, dtype)
-    module = SinusoidalPositionalEncoding(7)
-    for ours in (
-        module(x),
-        module(x, position_ids=torch.arange(5)),
-        module(x, position_ids=torch.arange(5).expand(2, -1)),
-    ):
-        assert ours.dtype == dtype
-        assert ours.device == x.device
-        assert torch.equal(ours, x + sinusoidal_encoding(torch.arange(5), 7, dtype=dtype, device=device))
-
-
-@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "none"])
-@pytest.mark.parametrize("scale", [None, 3.0])
-def test_a_buffer_that_is_a_part_of_x_raises_in_torch(scale: Any, kind: Any) -> None:
-    memory = torch.randn(4, 10, 16)
-    module = positional_encoding(kind, 16, scale=scale, **({"max_length": 10} if kind == "learned" else {}))
-    module.requires_grad_(False)
-    before = memory.clone()
-    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor"):
-        module(memory[:-1], out=memory[1:])
-    assert torch.equal(memory, before)
-    x = memory.transpose(0, 1)
-    expected = module(x)
-    assert module(x, out=x) is x
-    assert torch.equal(x, expected)
-
-
-def test_a_position_beyond_the_limit_does_not_change_the_buffer() -> None:
-    module, out = SinusoidalPositionalEncoding(4, max_length=3), torch.ones(1, 2, 4)
-    with pytest.raises(ValueError, match="position 3 is beyond"):
-        module(torch.zeros(1, 2, 4), position_ids=torch.tensor([[2, 3]]), out=out)
-    assert torch.equal(out, torch.ones(1, 2, 4))
-
-
 def test_only_modules_cache_rows() -> None:
     sinusoidal_encoding(torch.arange(10), 8)
-    assert not cached_tables()
+    assert not cache._tables[0]
 
 
 def test_a_cached_table_grows_but_not_for_a_single_distant_position() -> None:
     module = SinusoidalPositionalEncoding(4)
 
     def cached_rows() -> int:
-        return sum(len(rows) for rows in cached_tables().values())
+        return sum(len(rows) for rows in cache._tables[0].values())
 
     module(torch.zeros(1, 10, 4))
     assert cached_rows() == 256
@@ -138,7 +99,7 @@ def test_each_encoding_has_its_own_cached_table() -> None:
 def test_the_number_of_cached_tables_is_bounded() -> None:
     for width in range(1, 50):
         SinusoidalPositionalEncoding(width)(torch.zeros(1, 1, width))
-    assert len(cached_tables()) == 32
+    assert len(cache._tables[0]) == 32
 
 
 def test_settings_are_in_the_repr() -> None:
@@ -157,34 +118,25 @@ X = torch.zeros(2, 5, 8)
     ("call", "error", "words"),
     [
         (lambda: sinusoidal_encoding(100, 8), TypeError, r"not how many[\s\S]*got: 100[\s\S]*torch\.arange\(100\)"),
-        (lambda: sinusoidal_encoding(float("inf"), 8), TypeError, r"torch\.arange\(100\)"),
         (lambda: sinusoidal_encoding(torch.tensor([True]), 8), TypeError, r"torch\.bool[\s\S]*from_mask"),
-        (lambda: sinusoidal_encoding(np.int64(100), 8), TypeError, r"not how many[\s\S]*torch\.arange\(100\)"),
-        (lambda: sinusoidal_encoding(np.float32(3), 8), TypeError, "not how many"),
-        (lambda: sinusoidal_encoding(["a"], 8), TypeError, "real numbers"),
         (lambda: sinusoidal_encoding([0.5, None], 8), TypeError, r"real numbers[\s\S]*None"),
         (lambda: sinusoidal_encoding([[1], [1, 2]], 8), ValueError, r"each row[\s\S]*\[\[1\], \[1, 2\]\][\s\S]*fix"),
         (lambda: frequencies(8, base=10**400), ValueError, r"finite and larger than 1[\s\S]*got: 100"),
         (lambda: sinusoidal_encoding(torch.zeros(2, requires_grad=True), 8), ValueError, r"positions\.detach\(\)"),
-        (lambda: sinusoidal_encoding(torch.arange(2), 0), ValueError, r"positive[\s\S]*got: 0"),
         (lambda: sinusoidal_encoding(torch.arange(2), 4.0), TypeError, "an integer"),
         (lambda: sinusoidal_encoding(torch.arange(2), 4, dtype=torch.int64), TypeError, r"torch\.float32"),
-        *((lambda base=base: frequencies(8, base=base), ValueError, "larger than 1") for base in (0, -3, 1, math.inf)),
-        (lambda: frequencies(8, base="10000"), TypeError, "must be a number"),
         (lambda: SinusoidalPositionalEncoding(8, scale=True), TypeError, "scale must be a number"),
         (lambda: SinusoidalPositionalEncoding(8, dropout="0.1"), TypeError, "a number"),
-        (lambda: SinusoidalPositionalEncoding(8, max_length=True), TypeError, "got: True"),
-        (
-            lambda: SinusoidalPositionalEncoding(8, convention=Convention("x", first_position=-8), max_length=5),
-            ValueError,
-            r"reach position 0[\s\S]*max_length=5 from position -8[\s\S]*max_length=8 or more",
-        ),
         (
             lambda: SinusoidalPositionalEncoding(8, max_length=5)(X, position_ids=torch.arange(5) + 1, bound=9),
             ValueError,
             r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4",
         ),
-        (lambda: sinusoidal_encoding([0.5, math.nan, math.inf], 8), ValueError, r"finite\s+got: 2 of 3 are NaN or inf"),
+        (
+            lambda: sinusoidal_encoding([0.5, math.nan, math.inf], 8),
+            ValueError,
+            r"must be finite[\s\S]*got: 2 of 3 are not: nan at",
+        ),
         (
             lambda: SinusoidalPositionalEncoding(8, max_length=9)(X, position_ids=X[..., 0] + math.nan),
             ValueError,
@@ -198,7 +150,6 @@ X = torch.zeros(2, 5, 8)
             )
             for out in (X[:1].expand(2, 5, 8), torch.empty(2, 5, 16)[..., ::2], torch.empty(5, 2, 8).transpose(0, 1))
         ),
-        (lambda: SinusoidalPositionalEncoding(8)(X, out=True), TypeError, r"out must be a tensor[\s\S]*got: True"),
     ],
 )
 def test_wrong_arguments_raise(call: Any, error: type[Exception], words: str) -> None:
@@ -209,16 +160,12 @@ def test_wrong_arguments_raise(call: Any, error: type[Exception], words: str) ->
 FAR = 2**53  # float64 holds no odd number beyond it
 TOO_FAR: list[tuple[Any, str]] = [
     (torch.tensor([0, FAR + 1]), str(FAR + 1)),
-    (torch.tensor([0, -FAR - 1]), str(-FAR - 1)),
     (torch.tensor([0, 2**63 - 1]), str(2**63 - 1)),
     (torch.tensor([0, 2**64 - 1], dtype=torch.uint64), str(2**64 - 1)),
     (torch.tensor([0, -(2.0**54)], dtype=torch.float64), "-1.8014398509481984e+16"),
     (torch.tensor([0, 2.0**60], dtype=torch.bfloat16), "1.15292150460684"),
     ([0, 2**64 - 1], "1.8446744073709552e+19"),  # which NumPy reads as float64
-    ([0, 2**64], str(2**64)),
-    ([0, -(2**70)], str(-(2**70))),
     (np.array([0, FAR + 1], dtype=np.uint64), str(FAR + 1)),
-    (torch.tensor([0, math.inf]), "inf"),
     ([0.5, -math.inf], "-inf"),
     (torch.tensor([0, math.nan], dtype=torch.float16), "nan"),
 ]
@@ -226,14 +173,14 @@ TOO_FAR: list[tuple[Any, str]] = [
 
 @for_each(("positions", "value"), TOO_FAR)
 def test_positions_beyond_float64_raise_and_the_message_has_the_value(positions: Any, value: str) -> None:
-    with pytest.raises(ValueError, match=r"positions must be (finite|between)") as caught:
+    with pytest.raises(ValueError, match=r"positions must be finite, and between") as caught:
         sinusoidal_encoding(positions, 8)
     assert value in str(caught.value)
     assert "at index (1,)" in str(caught.value)
-    for kind in ("sinusoidal", "scaled", "fourier", "exponential", "none"):
-        with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
+    for kind in ("sinusoidal", "scaled", "exponential", "none"):
+        with pytest.raises(ValueError, match=r"position_ids must be finite, and between"):
             positional_encoding(kind, 8)(X[:1, :2], position_ids=positions)
-    with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
+    with pytest.raises(ValueError, match=r"position_ids must be finite, and between"):
         PositionalEmbedding(torch.nn.Embedding(4, 8))(torch.zeros(1, 2, dtype=torch.long), position_ids=positions)
 
 
@@ -247,22 +194,26 @@ def test_the_largest_position_is_accepted_in_every_form(far: int) -> None:
 def test_positions_beyond_float64_raise_in_a_compiled_graph_too() -> None:
     module = SinusoidalPositionalEncoding(8)
     for value in (float("inf"), FAR + 1):
-        with pytest.raises(ValueError, match=r"positions must be (finite|between)"):
+        with pytest.raises(ValueError, match=r"positions must be finite, and between"):
             torch.compile(module, backend="eager")(X[:1, :2], position_ids=torch.tensor([0, value]))
 
 
 @pytest.mark.parametrize("place", ["first_position", "padding_position"])
 def test_a_convention_with_positions_beyond_float64_raises(place: str) -> None:
     for value in (FAR + 1, 2**70):
-        with pytest.raises(ValueError, match=rf"{place} must be between[\s\S]*{value}"):
+        with pytest.raises(ValueError, match=rf"{place} must be finite, and between[\s\S]*{value}"):
             Convention("far", **{place: value})
     module = SinusoidalPositionalEncoding(8, convention=Convention("far", first_position=FAR - 1))
-    with pytest.raises(ValueError, match=rf"positions must be between[\s\S]*{FAR + 1}"):
+    with pytest.raises(ValueError, match=rf"positions must be finite, and between[\s\S]*{FAR + 1}"):
         module(X[:1])
 
 
-def test_max_length_may_end_right_before_position_0() -> None:
-    module = SinusoidalPositionalEncoding(8, convention=Convention("x", first_position=-5), max_length=5)
-    assert torch.equal(module(X), module(X, position_ids=torch.arange(-5, 0)))
-    with pytest.raises(ValueError, match="position 0 is beyond"):
-        module(X, position_ids=torch.arange(-4, 1))
+@for_each("length", [3, 5])
+def test_max_length_may_end_before_position_0(length: int) -> None:
+    module, x = (
+        SinusoidalPositionalEncoding(8, convention=Convention("x", first_position=-5), max_length=length),
+        X[:, :length],
+    )
+    assert torch.equal(module(x), module(x, position_ids=torch.arange(-5, length - 5)))
+    with pytest.raises(ValueError, match=f"position {length - 5} is beyond"):
+        module(x, position_ids=torch.arange(-4, length - 4))

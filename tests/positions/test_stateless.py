@@ -148,30 +148,18 @@ def test_in_another_dtype_rows_are_the_exact_ones_rounded_once(convention: Conve
 
 
 @conventions
-def test_autocast_changes_no_bit(convention: Convention) -> None:
-    module = build(convention).pos
-    for dtype in (torch.float32, torch.bfloat16):
-        with torch.autocast("cpu", torch.bfloat16):
-            assert_exact(module, dtype)
-    assert_exact(module)
-
-
-@conventions
 def test_a_default_dtype_of_bfloat16_changes_no_bit(convention: Convention) -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
         clear_cache()
         module = SinusoidalPositionalEncoding(widths(convention)[0], convention=convention)
-        made = rows_of(module), rows_of(module, torch.bfloat16)
-        direct = exact_rows(convention)
+        made, direct = rows_of(module), exact_rows(convention)
     finally:
         torch.set_default_dtype(before)
-    for ours, again, rows in zip(made[0], direct, exact_rows(convention), strict=True):
+    for ours, again, rows in zip(made, direct, exact_rows(convention), strict=True):
         assert torch.equal(ours, rows)
         assert torch.equal(again, rows)
-    for ours, rows in zip(made[1], exact_rows(convention, torch.bfloat16), strict=True):
-        assert torch.equal(ours, rows)
 
 
 @conventions
@@ -280,7 +268,7 @@ def test_a_tutorials_table_of_the_same_positions_loads(length: int, dtype: torch
         (sinusoidal_encoding(torch.arange(64), 8, convention="marian").half()[None], ["'marian'"]),
         (sinusoidal_encoding(torch.arange(64), 8)[:, None] * 3, ["'vaswani' times 3, from position 0", "'learned'"]),
         (torch.randn(1, 50, 8), ["no known convention", "'learned', 8, max_length=50"]),
-        (torch.full((4, 8), math.nan), ["nan"]),
+        (torch.full((4, 8), math.nan), ["got: every number of a table must be finite"]),
         (torch.zeros(50, 16), ["shape (50, 16)", "SinusoidalPositionalEncoding(16)"]),
         (torch.zeros(50), ["shape (50,)"]),
     ],

@@ -1,4 +1,4 @@
-"""The encoding under torch.func: functional calls, gradients of single samples, vmap over rows and over positions.
+"""The encoding under torch.func: gradients of single samples, vmap over rows and over positions.
 
 Compared with the same call without a transform, and with gradients of one sample at a time.
 """
@@ -11,23 +11,9 @@ import pytest
 import torch
 from sinusoid_reference import widths
 from test_stateless import IDS, LENGTH, MASK, build, conventions
-from torch.func import functional_call, functionalize, grad, jvp, vmap
+from torch.func import functional_call, grad, vmap
 
-from hf_posenc.positions import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
-
-
-@conventions
-def test_a_functional_call_uses_the_given_weights(convention: Convention) -> None:
-    model, other = build(convention), build(convention)
-    with torch.no_grad():
-        for weight in other.parameters():
-            weight.mul_(0.5).add_(0.1)
-    weights = dict(other.named_parameters())
-    assert torch.equal(functional_call(model, weights, (IDS, MASK)), other(IDS, MASK))
-    found = grad(lambda given: functional_call(model, given, (IDS, MASK)).square().mean())(weights)
-    expected = torch.autograd.grad(other(IDS, MASK).square().mean(), list(weights.values()))
-    for name, gradient in zip(weights, expected, strict=True):
-        torch.testing.assert_close(found[name], gradient)
+from hf_posenc.positions import Convention, SinusoidalPositionalEncoding, sinusoidal_encoding
 
 
 @conventions
@@ -66,16 +52,3 @@ def test_per_sample_gradients_of_a_whole_model_with_padding(convention: Conventi
         alone = grad(loss)(weights, IDS[row], MASK[row])
         for name, gradient in alone.items():
             torch.testing.assert_close(found[name][row], gradient)
-
-
-def test_forward_gradients_and_functionalized_calls_have_the_same_rows() -> None:
-    module, x, ids = SinusoidalPositionalEncoding(12, scale="sqrt_d"), torch.randn(2, LENGTH, 12), IDS + 300
-    for places in (None, ids[0], ids):
-        clear_cache()
-        value, slope = jvp(lambda given, places=places: module(given, position_ids=places), (x,), (torch.ones_like(x),))
-        assert torch.equal(value, module(x, position_ids=places))
-        assert torch.equal(slope, torch.full_like(x, module.factor))
-        assert torch.equal(
-            functionalize(lambda given, places=places: module(given, position_ids=places))(x),
-            module(x, position_ids=places),
-        )
