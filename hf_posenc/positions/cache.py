@@ -147,22 +147,41 @@ def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> 
     return exact_rows(near.double(), encoding.waves, dtype).to(positions.device)
 
 
+def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
+    """Copy the encodings of `positions` from a cached table to `out`; see `rows_at` for `bound` and `limit`.
+
+    Return False, with `out` unchanged, if there is no table for them, as for a negative or fractional position.
+    """
+    table = _table_for(positions, encoding, out.dtype, bound, limit)
+    if table is not None:
+        torch.index_select(table, 0, as_index(positions).reshape(-1), out=out.view(-1, encoding.d_model))
+    return table is not None
+
+
 def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
-    is_integer, table = not positions.is_floating_point(), None
+    table = _table_for(positions, encoding, dtype, bound, limit)
+    return compute(positions, encoding, dtype) if table is None else F.embedding(as_index(positions), table)
+
+
+def _table_for(
+    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int
+) -> torch.Tensor | None:
+    """Return a cached table with the rows of all `positions`, or `None` if they should be computed without a table."""
+    is_integer = not positions.is_floating_point()
     lowest, highest = 0.0, bound - 1.0
     if is_integer and bound < 0 < limit and positions.device.type != "cpu":
         # Looking at the values would wait for the device. torch itself refuses an index that this table does not have.
         table = _table(encoding, limit, dtype, positions.device, count=positions.numel())
         if table is not None:
-            return F.embedding(as_index(positions), table[:limit])
+            return table[:limit]
     if positions.numel() and (not is_integer or bound < 0):
         lowest, highest = torch.stack(positions.aminmax()).tolist()  # one synchronization, not two
     if limit <= min(highest, LARGEST_POSITION):  # `compute` raises for those beyond it
         fix = "a larger max_length, or max_length=None: the encoding itself has no limit"
         raise ValueError(beyond_length(lowest, highest, limit, fix))
-    if is_integer and lowest >= 0 and positions.numel():
-        table = _table(encoding, int(highest) + 1, dtype, positions.device, count=positions.numel())
-    return compute(positions, encoding, dtype) if table is None else F.embedding(as_index(positions), table)
+    if not is_integer or lowest < 0 or not positions.numel():
+        return None
+    return _table(encoding, int(highest) + 1, dtype, positions.device, count=positions.numel())
 
 
 # ----------------------------------------------------------------------------------------------- compilers, torch.func

@@ -27,7 +27,7 @@ from .arguments import (
     check_scale,
     without_values,
 )
-from .cache import Encoding, rows_at, shared_rows
+from .cache import Encoding, fill_rows, rows_at, shared_rows
 from .conventions import CONVENTIONS, Convention
 from .recognition import identify
 
@@ -326,6 +326,22 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
     def _usable(self, bound: int) -> int:
         """Return `bound` if `max_length` allows all positions below it, otherwise -1, so that positions are checked."""
         return -1 if self._limit < bound else bound
+
+    def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
+        # The rows are copied from the table to `out`, without memory of their own. Subclasses that override `rows` do
+        # not use the table.
+        if (
+            out is not None
+            and type(self).rows is SinusoidalPositionalEncoding.rows
+            and positions.shape == x.shape[:2]
+            and not without_values(x)
+            and x.device.type == "cpu"
+            and out.is_contiguous()
+            and out.data_ptr() != x.data_ptr()  # rows are written into `out` before `x` is read
+            and fill_rows(out, positions, self._encoding, bound=self._usable(bound), limit=self._limit)
+        ):
+            return self._add(out, x, out)
+        return super()._add_rows(positions, x, out, bound)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # Leave out the buffer of the annotated transformer and of PyTorch's tutorial: its rows are computed here.
