@@ -20,13 +20,14 @@ import typer
 
 from .._common.errors import Message, explain
 
+EXAMPLES = ["I ride bike", "bike ride I, she said"]
 MAX_LENGTH = 512  # tokens in a row, unless the tokenizer has a smaller limit
 
 Tokenizer = Annotated[
     str | None,
     typer.Option("--tokenizer", "-t", metavar="NAME_OR_FOLDER", help="A tokenizer on the Hub, or a folder with one."),
 ]
-INSTALL_BERT = r'pip install "hf-posenc\[bert]"'  # of a help text: without the backslash, rich reads a style
+INSTALL_BERT = 'pip install "hf-posenc[bert]"'
 DefaultTokenizer = Annotated[
     str | None,
     typer.Option(

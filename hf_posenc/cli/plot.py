@@ -9,13 +9,12 @@ import typer
 
 from .._common.files import check_suffix
 from .._common.sample_texts import BERT
-from .common import INSTALL_BERT, DefaultTokenizer, PadToken, Tokenizer, default_tokenizer
+from .common import EXAMPLES, INSTALL_BERT, DefaultTokenizer, PadToken, Tokenizer, default_tokenizer
 from .terminal import Screen
 
 if TYPE_CHECKING:
     from ..collator import Batch
 
-_TEXTS = ["I ride bike", "bike ride I, she said"]
 _SENTENCE = "a queen is a woman, a king is a man"
 
 _Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="One or several texts.", show_default=False)]
@@ -32,7 +31,11 @@ _Model = Annotated[
 ]
 _LookAhead = Annotated[bool, typer.Option("--look-ahead/--no-look-ahead", help="Add a look-ahead mask.")]
 
-pictures = typer.Typer(help="Draw a picture of positions, texts, masks or a model into a file.", no_args_is_help=True)
+pictures = typer.Typer(
+    help="Draw a picture of positions, texts, masks or a model into a file.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 def _plots(output: Path) -> Any:
@@ -119,7 +122,7 @@ def _batch(texts: list[str] | None, tokenizer: str | None, **settings: Any) -> t
 
     tokenizer_or_name, about = default_tokenizer() if tokenizer is None else (tokenizer, tokenizer)
     collate = DataCollatorWithPositionalEncoding(tokenizer_or_name, **settings)
-    inputs = collate.batch(texts or _TEXTS)
+    inputs = collate.batch(texts or EXAMPLES)
     return inputs, collate.tokens(inputs), about
 
 

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -261,14 +261,11 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     return cast("PreTrainedTokenizerBase", tokenizer)
 
 
-def _copied(
-    tokenizer: PreTrainedTokenizerBase, read_original: Callable[[], str | None] | None = None
-) -> PreTrainedTokenizerBase:
+def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     with _copying(tokenizer):
         memo = {}
         if tokenizer.is_fast:
-            original = read_original or (lambda: _original_json(tokenizer))
-            memo[id(rust.part_of(tokenizer))] = rust.copy_of(tokenizer, original)
+            memo[id(rust.part_of(tokenizer))] = rust.copy_of(tokenizer, lambda: _original_json(tokenizer))
         return copy.deepcopy(tokenizer, memo)
 
 
@@ -290,16 +287,12 @@ def _wrapped(raw: rust.RustTokenizer) -> PreTrainedTokenizerBase:
     if padding in vocabulary:
         roles["pad_token"] = padding
     with _copying(raw):
-        if not rust.sharing_tokens(vocabulary):
-            tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
+        if rust.sharing_tokens(vocabulary):  # the copy that it made is without some tokens
+            replace_rust_part(tokenizer, rust.copy_of(raw))
+        else:
             rust.copy_scores(rust.to_json(raw), tokenizer)
-            return tokenizer
-        text = rust.to_json(rust.copy_of(raw))
-        with tempfile.TemporaryDirectory() as folder:  # `tokenizer_object=` would copy it without some tokens
-            path = Path(folder, TOKENIZER)
-            path.write_text(text, encoding="utf-8")
-            tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(path), **roles)
-        return _copied(tokenizer, lambda: text)
+        return tokenizer
 
 
 @contextlib.contextmanager
