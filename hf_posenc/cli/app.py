@@ -81,7 +81,7 @@ def check(
     screen.say(f"compute_once(model): {measure_once(loaded)}")
 
 
-@app.command(epilog="Example: hf-posenc labels tokenized --tokenizer google-bert/bert-base-uncased")
+@app.command(epilog="Example: hf-posenc labels tokenized -t google-bert/bert-base-uncased")
 def labels(
     command: typer.Context,
     data: Annotated[
@@ -191,7 +191,7 @@ def _collated(
         yield batch
 
 
-@app.command(epilog="Example: hf-posenc check-tokenizer google-bert/bert-base-uncased my_texts.txt")
+@app.command(epilog="Example: hf-posenc check-tokenizer gpt2 my_texts.txt")
 def check_tokenizer(
     tokenizer: Annotated[
         str, typer.Argument(metavar="NAME_OR_FOLDER", help="A folder with a tokenizer, or on the Hub.")

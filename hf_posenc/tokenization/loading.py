@@ -287,12 +287,16 @@ def _wrapped(raw: rust.RustTokenizer) -> PreTrainedTokenizerBase:
     if padding in vocabulary:
         roles["pad_token"] = padding
     with _copying(raw):
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
-        if rust.sharing_tokens(vocabulary):  # the copy that it made is without some tokens
-            replace_rust_part(tokenizer, rust.copy_of(raw))
-        else:
+        if not rust.sharing_tokens(vocabulary):
+            tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
             rust.copy_scores(rust.to_json(raw), tokenizer)
-        return tokenizer
+            return tokenizer
+        text = rust.to_json(rust.copy_of(raw))
+        with tempfile.TemporaryDirectory() as folder:  # `tokenizer_object=` would copy it without some tokens
+            path = Path(folder, TOKENIZER)
+            path.write_text(text, encoding="utf-8")
+            tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(path), **roles)
+        return _with_rust_part(tokenizer, text.encode())
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
-from hf_posenc import corpus
-from hf_posenc.tokenization import bpe_stages, private_copy, to_files
+from hf_posenc.tokenization import private_copy, to_files
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1}
 LETTERS = dict(zip("abcdefghijklmnopqrstuvwxyz", range(2, 28), strict=True))
@@ -73,7 +71,7 @@ SHARED: dict[str, tuple[dict[str, Any], str]] = {
         "xcolorxcolour x<n>",
     ),
 }
-NEED_THE_FILE = {"merges that could be either"}
+NEED_THE_FILE = {"merges of tokens that share an id", "merges that could be either"}
 
 
 @pytest.fixture(params=SHARED)
@@ -148,34 +146,6 @@ def test_padding_and_truncation_of_the_original_do_not_change_its_copies(shared:
     theirs([text, text + " a"], padding=True, truncation=True, max_length=3)
     assert C(theirs) == plain
     assert ids_of(C(theirs), text) == ids_of(plain, text)
-
-
-@pytest.mark.parametrize("shared", ["words", "merges that could be either"], indirect=True)
-def test_another_process_gives_the_same_ids(shared: tuple[str, Path, str], other_process: ProcessPoolExecutor) -> None:
-    _, folder, text = shared
-    collate = C(folder, return_tensors="np")
-    assert other_process.submit(collate, [text]).result()["input_ids"][0].tolist() == ids_of(collate, text)
-
-
-@pytest.mark.workers
-def test_a_corpus_of_a_tokenizer_with_shared_ids_holds_its_ids(shared: tuple[str, Path, str], tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    name, folder, text = shared
-    (tmp_path / "texts.txt").write_text(f"{text}\n" * 3)
-    workers = 2 if name == "words" else 0
-    for source in (str(folder), AutoTokenizer.from_pretrained(folder)):
-        output = tmp_path / type(source).__name__
-        corpus.encode(tmp_path / "texts.txt", source, output, shards=2, workers=workers, progress=False)
-        expected = AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
-        assert pq.read_table(output / "data")["input_ids"].to_pylist() == [expected] * 3
-        assert AutoTokenizer.from_pretrained(output / "tokenizer")(text)["input_ids"] == expected
-
-
-def test_stages_of_a_bpe_with_shared_ids_reach_its_tokens() -> None:
-    for _ in range(5):
-        raw = Tokenizer(models.BPE({"c": 0, "k": 0, "u": 1, "cu": 2}, [("c", "u")]))
-        assert bpe_stages(raw, "cu") == [[("c", "u"), ("cu",)]]
 
 
 def test_added_tokens_with_one_normalized_form_are_refused_with_a_fix_that_works(bert: Any) -> None:
