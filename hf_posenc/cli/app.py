@@ -151,15 +151,9 @@ def _collated(
         fix = "--tokenizer NAME_OR_FOLDER"
         raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=fix)
     from ..collator import DataCollatorWithPositionalEncoding
-    from ..collator.formats import format_columns
     from ..corpus.shards import placed
     from ..documents import SUPERVISION
 
-    wanted = (text_column,) if text_column is not None else format_columns(names, ("text",))
-    if wanted[0] not in names and "input_ids" not in names:
-        texts = [name for name, kind in rows.features.items() if getattr(kind, "dtype", "") == "string"]
-        fix = f"text_column={(texts or names)[0]!r}"
-        raise value_error(f"no column {text_column or 'messages, text or prompt'}", got=f"columns {names}", fix=fix)
     settings: dict[str, Any] = {} if text_column is None else {"text_column": text_column}
     collate = DataCollatorWithPositionalEncoding(
         tokenizer, labels="causal_lm", on_no_labels="keep", max_length=max_length, **settings

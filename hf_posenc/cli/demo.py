@@ -78,7 +78,6 @@ def demo(
     ] = None,
     tokenizer: Tokenizer = None,
     pad_token: PadToken = None,
-    vocab_size: Annotated[int, typer.Option(help="Size of the BPE that is trained without --tokenizer.")] = 4_000,
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the plot.")] = Path("hf_posenc.png"),
 ) -> None:
     """Print and plot a batch of a few texts, and measure the speed on a corpus beside transformers and torch alone.
@@ -104,7 +103,7 @@ def demo(
     size = sum(len(text.encode()) for text in texts)
     amount = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
     screen.facts({"texts    ": f"{len(texts):,}, {amount}"})
-    tokenizer_or_name, origin = trained_bpe(texts, vocab_size) if tokenizer is None else (tokenizer, "")
+    tokenizer_or_name, origin = trained_bpe(texts) if tokenizer is None else (tokenizer, "")
     collate = DataCollatorWithPositionalEncoding(
         tokenizer_or_name, pad_token=pad_token, on_empty="keep", embedding=_D_MODEL
     )

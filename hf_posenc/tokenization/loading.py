@@ -191,9 +191,7 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     class_name = json.loads(read_whole(config_file)).get("tokenizer_class")
     kind: Any = getattr(transformers, str(class_name), None)
     is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
-    if kind is not None and not is_tokenizer:
-        raise value_error(f"'tokenizer_class' in {config_file} is {class_name!r}, which is not a tokenizer")
-    tokenizer = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
+    tokenizer = kind.from_pretrained(str(name), **hub) if is_tokenizer else _load(name, **hub)
     if tokenizer.is_fast:
         rust.vocabulary_of(tokenizer)
     path = saved_file(name, TOKENIZER, **hub)

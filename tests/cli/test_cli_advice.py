@@ -56,15 +56,14 @@ ADVICE = {  # commands, each with its exit status and a part of its advice
     "encode a.jsonl --part 3/2": (2, "--part 3/8"),
     "encode a.jsonl --shards 0": (2, "--shards 64"),
     "encode a.jsonl --workers -1": (2, "--workers 2"),
-    "labels bare.csv": (2, "--text-column 'I ride my bike'"),
-    "labels a.jsonl --text-column body": (2, "--text-column text"),
+    "labels bare.csv": (1, "--text-column 'I ride my bike'"),
+    "labels a.jsonl --text-column body": (1, "--text-column text"),
     "labels a.jsonl --max-length 1": (2, "--max-length 3"),
     "labels latin.csv": (1, "--loading encoding=latin-1"),
     "labels a.dat": (2, "--format text"),
     "labels two": (2, "--split train"),
     "show I --padding-side up": (2, "--padding-side left"),
     "show I --pad-token none": (2, "--pad-token '</s>'"),
-    "demo a.dat --vocab-size 10": (2, "--vocab-size 8000"),
     "plot encoding --d-model 0": (2, "--d-model 32"),
     "plot encoding --convention mine": (2, "--convention marian"),
     "plot encoding --base 1": (2, "--base 10000"),
@@ -75,9 +74,6 @@ ADVICE = {  # commands, each with its exit status and a part of its advice
     "plot masks I --row 5": (2, "--row 0"),
     "plot masks I --span 5 3": (2, "--span 0 3"),
     "plot attention --layer 9": (2, "--layer 5"),
-    "plot attention --kind x": (2, "--kind self"),
-    "plot embeddings --scale large": (2, "--scale sqrt_d"),
-    "plot embeddings 'a b' --word c": (2, "--word a"),
 }
 WITHOUT_TOKENIZER = ("demo", "plot encoding", "plot dials", "plot attention", "plot embeddings")
 
