@@ -130,13 +130,7 @@ def test_it_saves_and_loads_as_any_tokenizer_does(tmp_path: Path, sentences: lis
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert loaded.special_tokens_map == tokenizer.special_tokens_map
     assert (loaded.model_max_length, loaded.model_input_names) == (77, tokenizer.model_input_names)
-    for text in sentences:
-        ids = tokenizer(text, truncation=True)["input_ids"]
-        assert loaded(text, truncation=True)["input_ids"] == ids
-        assert loaded.decode(ids) == tokenizer.decode(ids)
-    assert tokenizer.backend_tokenizer.to_str() == loaded.backend_tokenizer.to_str() or loaded.get_vocab() == (
-        tokenizer.get_vocab()
-    )
+    assert loaded(sentences, truncation=True)["input_ids"] == tokenizer(sentences, truncation=True)["input_ids"]
 
 
 def test_the_same_texts_give_the_same_tokenizer_in_every_process(

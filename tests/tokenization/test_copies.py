@@ -70,6 +70,12 @@ SHARED: dict[str, tuple[dict[str, Any], str]] = {
         | {"added_tokens": [added(2, "color"), added(2, "colour"), added(3, "<n>")]},
         "xcolorxcolour x<n>",
     ),
+    "added tokens with one id that are normalized": (
+        {"model": {"type": "WordLevel", "vocab": {**SPECIAL, "COVID": 2, "tint": 2}, "unk_token": "[UNK]"}}
+        | {"added_tokens": [added(2, each, normalized=True) for each in ("COVID", "tint")]}
+        | {"normalizer": {"type": "Lowercase"}},
+        "xCOVIDy xtinty x",
+    ),
 }
 NEED_THE_FILE = {"merges of tokens that share an id", "merges that could be either"}
 
@@ -274,29 +280,3 @@ def test_a_change_to_what_the_collator_uses_anyway_does_not_warn() -> None:
     tokenizer.pad_token, tokenizer.padding_side = "</s>", "left"
     with warnings.catch_warnings(action="error"):
         assert ids_of(collate, "a") == [2]
-
-
-def test_a_folder_whose_added_tokens_share_an_id_gives_the_ids_of_its_file(tmp_path: Path) -> None:
-    form = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": 4, "content": each, "normalized": True, **form} for each in ("COVID", "tint")],
-        "normalizer": {"type": "Lowercase"},
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": None,
-        "decoder": None,
-        "model": {
-            "type": "WordLevel",
-            "vocab": {"[PAD]": 0, "[UNK]": 1, "x": 2, "y": 3, "COVID": 4, "tint": 4},
-            "unk_token": "[UNK]",
-        },
-    }
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    text = "xCOVIDy xtinty x"
-    expected = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(text).ids
-    collate = C(str(tmp_path), pad_token="[PAD]")
-    collate.save_pretrained(tmp_path / "saved")
-    for each in (collate, pickle.loads(pickle.dumps(collate)), C.from_pretrained(tmp_path / "saved")):
-        assert each([text])["input_ids"].tolist() == [expected]

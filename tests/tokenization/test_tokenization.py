@@ -118,14 +118,6 @@ def test_any_text_gives_the_ids_of_the_tokenizer(any_fast) -> None:
     check()
 
 
-def test_a_fast_tokenizer_with_steps_of_its_own_keeps_them(wordpiece) -> None:
-    """Some model families override the call; asking the Rust part alone would lose what they add."""
-    collate = C(_shouting(wordpiece), look_ahead=False)
-    got = collate(["I ride bike", "a"])["input_ids"].tolist()
-    assert got == _shouting(wordpiece)(["I ride bike", "a"], padding=True)["input_ids"]
-    assert got != wordpiece(["I ride bike", "a"], padding=True)["input_ids"]
-
-
 @pytest.mark.parametrize(
     ("pairs", "asked"),
     [
@@ -142,16 +134,6 @@ def test_a_fast_tokenizer_with_steps_of_its_own_truncates_and_overflows(
     first, asked = ["I ride bike to a place " * 2, "a"], {"max_length": 12, **asked}
     got = ours(tokenizer, list(zip(first, pairs, strict=True)) if pairs else first, **asked)
     assert_same(got, theirs(tokenizer, first, pairs, **asked), tokenizer)
-
-
-def test_the_real_bert_tokenizers_baked_limit_of_128_is_not_taken_over(bert, sentences) -> None:
-    if bert.backend_tokenizer.truncation is None:  # transformers 5.0 does not read it
-        bert.backend_tokenizer.enable_truncation(128)
-    assert bert.backend_tokenizer.truncation["max_length"] == 128
-    with _any_warning():
-        got = ours(bert, sentences)
-    assert_same(got, theirs(bert, sentences), bert)
-    assert got["input_ids"].shape[1] == 512
 
 
 @contextmanager
@@ -185,29 +167,6 @@ def test_an_added_token_of_many_words_across_the_cut_gives_the_same_ids(byte_bpe
         assert got["input_ids"].tolist() == [byte_bpe(text, truncation=True, max_length=20)["input_ids"]], length
 
 
-def _everything_about(tokenizer: Any) -> dict[str, Any]:
-    state = {"padding_side": tokenizer.padding_side, "truncation_side": tokenizer.truncation_side}
-    state |= {"pad_token": tokenizer.pad_token, "special": dict(tokenizer.special_tokens_map)}
-    state |= {"max": tokenizer.model_max_length, "names": list(tokenizer.model_input_names), "size": len(tokenizer)}
-    if tokenizer.is_fast:
-        rust = tokenizer.backend_tokenizer
-        state |= {"json": rust.to_str(), "padding": rust.padding, "truncation": rust.truncation}
-    return state
-
-
-@pytest.mark.parametrize("name", ["wordpiece", "byte_bpe", "unigram", "bert", "slow"])
-def test_the_callers_tokenizer_is_not_changed(name: str, request: pytest.FixtureRequest) -> None:
-    tokenizer = request.getfixturevalue(name)
-    if tokenizer.is_fast:
-        tokenizer("a b c d e f", padding="max_length" if tokenizer.pad_token else False, truncation=True, max_length=4)
-    before = _everything_about(tokenizer)
-    collate = C(tokenizer, padding_side="left", max_length=8, pad_token=None if tokenizer.pad_token else "eos")
-    with _any_warning():
-        collate(["I ride bike and so on and so forth, she said", "a"])
-        collate({"text": ["a"]})
-    assert _everything_about(tokenizer) == before
-
-
 def test_later_changes_of_the_tokenizer_do_not_change_the_collator(wordpiece) -> None:
     collate = C(wordpiece, look_ahead=False)
     before = collate(["I ride bike", "a"])["input_ids"]
@@ -217,16 +176,6 @@ def test_later_changes_of_the_tokenizer_do_not_change_the_collator(wordpiece) ->
     with pytest.warns(UserWarning, match="the tokenizer was changed"):
         after = collate(["I ride bike", "a"])["input_ids"]
     assert after.tolist() == before.tolist()
-
-
-def test_a_raw_tokenizer_with_padding_and_truncation_stays_as_it_is(raw_wordpiece) -> None:
-    raw_wordpiece.enable_padding(direction="left", pad_id=0, pad_token="[PAD]")
-    raw_wordpiece.enable_truncation(4)
-    before = raw_wordpiece.to_str()
-    batch = C(raw_wordpiece)(["a b c d e f g h", "a"])
-    assert raw_wordpiece.to_str() == before
-    assert batch["input_ids"].shape == (2, 10)
-    assert batch["attention_mask"].tolist()[1] == [0] * 7 + [1] * 3
 
 
 @pytest.mark.parametrize("labels", [{}, {"labels": "masked_lm", "seed": 3}])
