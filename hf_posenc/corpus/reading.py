@@ -367,7 +367,8 @@ def reached(place: str) -> Iterator[None]:
         is_wrong = is_address and isinstance(error, FileNotFoundError | ImportError | ValueError)
         kind = FileNotFoundError if is_wrong else OSError
         fix = "check it, and for an address its library, such as pip install s3fs; the same command continues"
-        raise kind(explain(f"{place} cannot be read or written", got=got, fix=fix)) from error
+        shown = re.sub(r"(?<=//)[^/@]*@", "", place)  # without a password
+        raise kind(explain(f"{shown} cannot be read or written", got=got, fix=fix)) from error
 
 
 def _files_at(address: str, reading: Reading) -> dict[str, int | None]:

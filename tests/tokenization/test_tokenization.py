@@ -118,6 +118,53 @@ def test_any_text_gives_the_ids_of_the_tokenizer(any_fast) -> None:
     check()
 
 
+@for_each("pairs", [False, True])
+@for_each("overflow", [{}, {"return_overflowing_tokens": True, "stride": 1}])
+def test_split_words_are_those_of_the_tokenizer(any_fast, pairs: bool, overflow: dict[str, Any]) -> None:
+    if hasattr(any_fast.backend_tokenizer.pre_tokenizer, "add_prefix_space"):
+        any_fast.backend_tokenizer.pre_tokenizer.add_prefix_space = True
+    words = [["unsurprisingly", "I", "ride", "👍🏽"], ["bike"], ["a", "", "longer  one", "with", "many", "words"]]
+    given_texts = list(zip(words, words[::-1], strict=True)) if pairs else words
+    asked = {"is_split_into_words": True, "max_length": 12, **overflow}
+    with _any_warning():
+        got = ours(any_fast, given_texts, **asked)
+    assert_same(got, theirs(any_fast, words, words[::-1] if pairs else None, **asked), any_fast)
+
+
+@sweep
+@given(texts=TEXTS, max_length=st.sampled_from([None, 6]))
+def test_a_slow_tokenizer_gives_the_ids_of_its_own_call(slow, texts: list[str], max_length: int | None) -> None:
+    with _any_warning():
+        got = ours(slow, texts, max_length=max_length)
+    assert_same(got, theirs(slow, texts, max_length=max_length), slow)
+
+
+@pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
+def test_pairs_through_a_slow_tokenizer(slow, truncation: str) -> None:
+    first, second = ["I ride bike", "a, she"], ["she said nothing", "bike ride I"]
+    asked: dict[str, Any] = {"truncation": truncation, "max_length": 18}
+    with _any_warning():
+        got = ours(slow, list(zip(first, second, strict=True)), **asked)
+    assert_same(got, theirs(slow, first, second, **asked), slow)
+
+
+def test_a_slow_tokenizer_overflows_as_a_fast_one_would(slow) -> None:
+    """transformers has no such thing for slow tokenizers; each piece is closed by `</s>` like any text."""
+    text = "unsurprisingly"
+    got = ours(slow, [text, "a"], max_length=6, return_overflowing_tokens=True, stride=1)
+    bare = slow(text, add_special_tokens=False)["input_ids"]
+    end = slow.eos_token_id
+    pieces = [[*bare[start : start + 5], end] for start in (0, 4, 8)]
+    pieces.append([*bare[12:], end])
+    pieces.append(slow("a")["input_ids"])
+    rows = [
+        [int(i) for i, m in zip(ids, mask, strict=True) if m]
+        for ids, mask in zip(got["input_ids"], got["attention_mask"], strict=True)
+    ]
+    assert rows == pieces
+    assert got["overflow_to_sample_mapping"].tolist() == [0, 0, 0, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("pairs", "asked"),
     [
