@@ -165,6 +165,28 @@ def test_a_slow_tokenizer_overflows_as_a_fast_one_would(slow) -> None:
     assert got["overflow_to_sample_mapping"].tolist() == [0, 0, 0, 0, 1]
 
 
+def test_token_types_are_the_tokenizers_own_for_single_texts_too(raw_wordpiece) -> None:
+    """XLNet gives its `<cls>` the type 2 and pads with 3."""
+    from tokenizers import processors
+    from transformers import PreTrainedTokenizerFast
+
+    raw_wordpiece.post_processor = processors.TemplateProcessing(
+        single="$A:0 [SEP]:0 [CLS]:2",
+        pair="$A:0 [SEP]:0 $B:1 [SEP]:1 [CLS]:2",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw_wordpiece,
+        pad_token="[PAD]",
+        padding_side="left",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+    tokenizer._pad_token_type_id = 3  # a class attribute there
+    texts = ["I ride bike", "a"]
+    assert_same(ours(tokenizer, texts), theirs(tokenizer, texts), tokenizer)
+    assert ours(tokenizer, texts)["token_type_ids"][1, 0] == 3
+
+
 @pytest.mark.parametrize(
     ("pairs", "asked"),
     [
