@@ -67,9 +67,9 @@ class CallEncoder:
                         rows = self._call(text, pair, limits)
                     longest = max(len(row["input_ids"]) for row in rows)
                     if longest > limit:  # of a text that must not be truncated, or of tokens that are not counted
-                        rule = f"row {index} cannot be truncated to {limit} tokens with truncation="
+                        how = f"truncation={limits.truncation!r}"
                         raise value_error(
-                            f"{rule}{limits.truncation!r}",
+                            f"row {index} cannot be truncated to {limit} tokens with {how}",
                             got=f"{longest} tokens" + (" and no second text" if pair is None else ""),
                             fix='truncation="longest_first"; a larger max_length; or a single TemplateProcessing(...) '
                             "with all special tokens as post_processor",
