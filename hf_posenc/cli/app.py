@@ -1,6 +1,6 @@
 """The program `hf-posenc`, with all of its commands and the report of their errors.
 
-The commands `check`, `labels`, `explore` and `version` are defined here, the others in modules of their own.
+The commands `check`, `labels`, `check-tokenizer` and `explore` are defined here, the others in modules of their own.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import typer
 from .._common.errors import BadDataError, bad_data_error, explain, message_of, shorten, value_error
 from .._common.files import check_suffix, no_such_file, write_output
 from .common import DefaultTokenizer, Format, Loading, Tokenizer, arguments_of, default_tokenizer, in_shell
-from .corpus import PlainHelp, encode, verify
+from .corpus import encode, verify
 from .demo import demo, read_lines, show
 from .plot import pictures
 from .terminal import Screen
 
-# Libraries in `hf-posenc version --report`; nanotoken and gigatoken are the fast backends.
+# Lines of `hf-posenc --version`; nanotoken and gigatoken are the fast backends.
 _REPORTED = (
+    *("hf-posenc", "python", "platform"),
     *("torch", "transformers", "tokenizers", "datasets", "numpy", "pyarrow", "nanotoken", "gigatoken", "accelerate"),
     *("matplotlib", "ray"),
 )
@@ -38,15 +39,13 @@ app = typer.Typer(
     "`verify` find, 2 for a wrong command or a missing input, and 75 if the same command may work later.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # typer's tables cut long names of options at 80 columns
     pretty_exceptions_enable=False,
     epilog='Example: hf-posenc show "I ride bike"',
 )
 app.command()(show)
 app.command()(demo)
-app.command(
-    cls=PlainHelp,
-    epilog="Example: hf-posenc encode 'corpus/*.txt' --tokenizer gpt2 --output encoded",
-)(encode)
+app.command(epilog="Example: hf-posenc encode 'corpus/*.txt' --tokenizer gpt2 --output encoded")(encode)
 app.command(epilog="Example: hf-posenc verify encoded")(verify)
 
 
@@ -82,7 +81,7 @@ def check(
     screen.say(f"compute_once(model): {measure_once(loaded)}")
 
 
-@app.command(epilog="Example: hf-posenc labels tokenized --tokenizer google-bert/bert-base-uncased")
+@app.command(epilog="Example: hf-posenc labels tokenized -t google-bert/bert-base-uncased")
 def labels(
     command: typer.Context,
     data: Annotated[
@@ -127,7 +126,7 @@ def labels(
         rows, _ = open_inputs(data, Reading(split=split, format=format, arguments=arguments_of(loading)))
         if isinstance(rows, RemoteFiles):
             files = rows
-            tables = [table for part in range(len(files)) for _, table in files.tables(part)]
+            tables = [table for part in range(len(files)) for _, table, _ in files.tables(part)]
             rows = datasets.Dataset(pa.concat_tables(tables))
         given: Any = rows
         if "input_ids" not in rows.column_names or {"labels", *SUPERVISION}.isdisjoint(rows.column_names):
@@ -152,15 +151,9 @@ def _collated(
         fix = "--tokenizer NAME_OR_FOLDER"
         raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=fix)
     from ..collator import DataCollatorWithPositionalEncoding
-    from ..collator.formats import format_columns
     from ..corpus.shards import placed
     from ..documents import SUPERVISION
 
-    wanted = (text_column,) if text_column is not None else format_columns(names, ("text",))
-    if wanted[0] not in names and "input_ids" not in names:
-        texts = [name for name, kind in rows.features.items() if getattr(kind, "dtype", "") == "string"]
-        fix = f"text_column={(texts or names)[0]!r}"
-        raise value_error(f"no column {text_column or 'messages, text or prompt'}", got=f"columns {names}", fix=fix)
     settings: dict[str, Any] = {} if text_column is None else {"text_column": text_column}
     collate = DataCollatorWithPositionalEncoding(
         tokenizer, labels="causal_lm", on_no_labels="keep", max_length=max_length, **settings
@@ -192,7 +185,7 @@ def _collated(
         yield batch
 
 
-@app.command(epilog="Example: hf-posenc check-tokenizer google-bert/bert-base-uncased my_texts.txt")
+@app.command(epilog="Example: hf-posenc check-tokenizer gpt2 my_texts.txt")
 def check_tokenizer(
     tokenizer: Annotated[
         str, typer.Argument(metavar="NAME_OR_FOLDER", help="A folder with a tokenizer, or on the Hub.")
@@ -250,24 +243,6 @@ def explore(
         webbrowser.open(output.resolve().as_uri())
 
 
-@app.command()
-def version(
-    report: Annotated[bool, typer.Option("--report", help="Also print Python, platform and libraries.")] = False,
-) -> None:
-    """Print the version; with --report, what an issue about this package needs to state."""
-    from importlib import metadata
-
-    lines = {"hf-posenc": metadata.version("hf-posenc")}
-    if report:
-        lines |= {"python": platform.python_version(), "platform": platform.platform()}
-        for name in _REPORTED:
-            try:
-                lines[name] = metadata.version(name)
-            except metadata.PackageNotFoundError:
-                lines[name] = "not installed"
-    Screen().facts(lines)
-
-
 app.add_typer(pictures, name="plot")
 
 
@@ -301,18 +276,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(75 if may_work_later else 1 if isinstance(error, BadDataError) else 2) from None
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        from importlib.metadata import version
+def _print_versions(value: bool) -> None:
+    if not value:
+        return
+    from importlib import metadata
 
-        typer.echo(f"hf-posenc {version('hf-posenc')}")
-        raise typer.Exit
+    found = {each.name.lower(): each.version for each in metadata.distributions()}
+    lines = {"python": platform.python_version(), "platform": platform.platform()}
+    Screen().facts({name: found.get(name) or lines.get(name, "not installed") for name in _REPORTED})
+    raise typer.Exit
 
 
 @app.callback()
 def _options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_versions, is_eager=True, help="Print the versions that an issue needs."
+        ),
     ] = False,
 ) -> None:
     """Define the options that come before the name of a command, such as `--version`."""

@@ -20,13 +20,14 @@ import typer
 
 from .._common.errors import Message, explain
 
+EXAMPLES = ["I ride bike", "bike ride I, she said"]
 MAX_LENGTH = 512  # tokens in a row, unless the tokenizer has a smaller limit
 
 Tokenizer = Annotated[
     str | None,
     typer.Option("--tokenizer", "-t", metavar="NAME_OR_FOLDER", help="A tokenizer on the Hub, or a folder with one."),
 ]
-INSTALL_BERT = r'pip install "hf-posenc\[bert]"'  # of a help text: without the backslash, rich reads a style
+INSTALL_BERT = 'pip install "hf-posenc[bert]"'
 DefaultTokenizer = Annotated[
     str | None,
     typer.Option(
@@ -57,12 +58,12 @@ def arguments_of(loading: Sequence[str] | None) -> dict[str, Any]:
     return arguments
 
 
-def trained_bpe(texts: Sequence[str], vocab_size: int) -> tuple[Any, str]:
-    """Return a BPE tokenizer of up to `vocab_size` tokens trained on `texts`, and a line of text that describes it."""
+def trained_bpe(texts: Sequence[str]) -> tuple[Any, str]:
+    """Return a BPE tokenizer of up to 4,000 tokens trained on `texts`, and a line of text that describes it."""
     from ..tokenization import train_bpe
 
     begin = time.perf_counter()
-    bpe = train_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)
+    bpe = train_bpe(texts, 4_000, model_max_length=MAX_LENGTH)
     return bpe, f"byte-level BPE of {len(bpe):,} tokens, trained in {time.perf_counter() - begin:.1f} s; Ġ is a space"
 
 
@@ -80,7 +81,7 @@ def sample_corpus() -> tuple[list[str], str]:
 
 def default_bpe() -> tuple[Any, str]:
     """Return a BPE tokenizer trained on the sample corpus, and a line that describes it."""
-    return trained_bpe(sample_corpus()[0], 4_000)
+    return trained_bpe(sample_corpus()[0])
 
 
 def default_tokenizer() -> tuple[Any, str]:

@@ -5,21 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
 from ..corpus.reading import check_path
 from .common import Format, Loading, arguments_of
 from .terminal import Screen
-
-
-class PlainHelp(TyperCommand):
-    """Command with help in plain text, because typer's tables cut long names of options at 80 columns."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        self.rich_markup_mode = None
-        super().format_help(ctx, formatter)
-
 
 _SampleBy = Literal["line", "paragraph", "document"]
 _OnBadRow = Literal["error", "skip"]
@@ -69,7 +58,6 @@ def encode(
     packing: Annotated[bool, _option("Put several documents into rows of --max-length.", "--packing")] = False,
     labels: Annotated[str | None, typer.Option(metavar="[causal_lm]", help="Store labels, too.")] = None,
     on_no_labels: Annotated[_NoLabels | None, _option("A row without a label: stop, skip or keep it.")] = None,
-    padding: Annotated[Literal["max_length"] | None, _option("Store rows padded to --max-length.")] = None,
     pad_token: Annotated[str | None, _option("Padding token for a tokenizer without one.")] = None,
     backend: Annotated[_Backend, _option("Library that makes the ids; all make the same.")] = "auto",
     progress: Annotated[bool, _option("Show progress bars.", "--progress/--quiet", " /-q")] = True,

@@ -16,6 +16,7 @@ import typer
 from .._common.errors import bad_data_error, explain, message_of
 from .._common.files import check_suffix, no_such_file, write_output
 from .common import (
+    EXAMPLES,
     MAX_LENGTH,
     DefaultTokenizer,
     PadToken,
@@ -77,12 +78,12 @@ def demo(
     ] = None,
     tokenizer: Tokenizer = None,
     pad_token: PadToken = None,
-    vocab_size: Annotated[int, typer.Option(help="Size of the BPE that is trained without --tokenizer.")] = 4_000,
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the plot.")] = Path("hf_posenc.png"),
 ) -> None:
-    """Print and plot a batch of texts from a corpus, and measure the speed beside transformers and torch alone.
+    """Print and plot a batch of a few texts, and measure the speed on a corpus beside transformers and torch alone.
 
-    Without FILE the corpus is the docstrings of three packages of Python.
+    The texts are the first ones of FILE. Without FILE they are examples, and the corpus is the docstrings of three
+    packages of Python.
 
     Without --tokenizer a BPE is trained on the corpus.
 
@@ -102,7 +103,7 @@ def demo(
     size = sum(len(text.encode()) for text in texts)
     amount = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
     screen.facts({"texts    ": f"{len(texts):,}, {amount}"})
-    tokenizer_or_name, origin = trained_bpe(texts, vocab_size) if tokenizer is None else (tokenizer, "")
+    tokenizer_or_name, origin = trained_bpe(texts) if tokenizer is None else (tokenizer, "")
     collate = DataCollatorWithPositionalEncoding(
         tokenizer_or_name, pad_token=pad_token, on_empty="keep", embedding=_D_MODEL
     )
@@ -110,7 +111,7 @@ def demo(
         collate = collate.replace(max_length=MAX_LENGTH)
     screen.facts({"tokenizer": origin or f"{tokenizer}, {len(collate.tokenizer):,} tokens"})
 
-    examples = texts[:_PRINTED_TEXTS] if files else _short_texts(texts)
+    examples = texts[:_PRINTED_TEXTS] if files else EXAMPLES
     batch = collate.batch(examples)
     tokens = collate.tokens(batch)
     screen.batch(batch, tokens, examples, max_tokens=_PRINTED_TOKENS)
@@ -182,27 +183,17 @@ def read_lines(files: Sequence[Path]) -> list[str]:
     return texts
 
 
-def _short_texts(texts: Sequence[str]) -> list[str]:
-    """Return a few short sentences from different parts of a corpus, or its first texts if none are short."""
-    short = [
-        text for text in texts if 10 <= len(text) <= 32 and text[0].isupper() and " " in text and text.isprintable()
-    ]
-    step = max(1, len(short) // _PRINTED_TEXTS)
-    return short[step // 2 :: step][:_PRINTED_TEXTS] or list(texts[:_PRINTED_TEXTS])
-
-
 def _speed(
     screen: Screen, name: str, collate: Callable[[Any], Batch], texts: Sequence[str], starts: Sequence[int]
 ) -> str:
     """Measure the speed of `collate` on batches of `_BATCH_SIZE` texts, and return it as a line of text."""
     collate(texts[starts[0] : starts[0] + _BATCH_SIZE])
     tokens, seconds = 0, 0.0
-    with screen.progress(name, starts) as progress:
-        for start in progress:
-            begin = time.perf_counter()
-            batch = collate(texts[start : start + _BATCH_SIZE])
-            seconds += time.perf_counter() - begin
-            tokens += int(batch["attention_mask"].sum())
+    for start in screen.progress(name, starts):
+        begin = time.perf_counter()
+        batch = collate(texts[start : start + _BATCH_SIZE])
+        seconds += time.perf_counter() - begin
+        tokens += int(batch["attention_mask"].sum())
     total = -(-len(texts) // _BATCH_SIZE)
     part = "all" if len(starts) == total else f"{len(starts)} of {total}"
     return f"{tokens / seconds:>11,.0f} tokens per second: {tokens:,} tokens in {seconds:.3g} s, {part} batches"

@@ -9,13 +9,12 @@ import typer
 
 from .._common.files import check_suffix
 from .._common.sample_texts import BERT
-from .common import INSTALL_BERT, DefaultTokenizer, PadToken, Tokenizer, default_tokenizer
+from .common import EXAMPLES, INSTALL_BERT, DefaultTokenizer, PadToken, Tokenizer, default_tokenizer
 from .terminal import Screen
 
 if TYPE_CHECKING:
     from ..collator import Batch
 
-_TEXTS = ["I ride bike", "bike ride I, she said"]
 _SENTENCE = "a queen is a woman, a king is a man"
 
 _Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="One or several texts.", show_default=False)]
@@ -23,16 +22,18 @@ _Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A
 _Width = Annotated[int, typer.Option("--d-model", "-d", help="Width, the number of dimensions.")]
 _Convention = Annotated[str, typer.Option(help="Order of the dimensions and spacing of the frequencies.")]
 _Base = Annotated[float | None, typer.Option(help="Base of the frequencies; by default the convention's.")]
-_Side = Annotated[str | None, typer.Option(help="left or right; by default the tokenizer's.")]
 _MaxLength = Annotated[int | None, typer.Option(help="Truncate texts to this many tokens.")]
 _Packing = Annotated[bool, typer.Option("--packing", help="Pack several texts into a row.")]
 _Model = Annotated[
     str | None,
     typer.Option("--model", "-m", metavar="NAME_OR_FOLDER", help=f"By default {BERT}: {INSTALL_BERT}."),
 ]
-_LookAhead = Annotated[bool, typer.Option("--look-ahead/--no-look-ahead", help="Add a look-ahead mask.")]
 
-pictures = typer.Typer(help="Draw a picture of positions, texts, masks or a model into a file.", no_args_is_help=True)
+pictures = typer.Typer(
+    help="Draw a picture of positions, texts, masks or a model into a file.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 def _plots(output: Path) -> Any:
@@ -78,18 +79,16 @@ def dials(
 def batch(
     texts: _Texts = None,
     tokenizer: DefaultTokenizer = None,
-    padding_side: _Side = None,
     max_length: _MaxLength = None,
     packing: _Packing = False,
-    look_ahead: _LookAhead = True,
     pad_token: PadToken = None,
     d_model: Annotated[int | None, typer.Option("--d-model", "-d", help="Add random embeddings of this width.")] = None,
     output: _Output = Path("batch.png"),
 ) -> None:
     """Draw a batch: tokens with their ids, masks, position ids, and the embeddings of the first row."""
     plots = _plots(output)
-    settings = {"padding_side": padding_side, "max_length": max_length, "pad_token": pad_token, "packing": packing}
-    inputs, tokens, about = _batch(texts, tokenizer, look_ahead=look_ahead, embedding=d_model, **settings)
+    settings = {"max_length": max_length, "pad_token": pad_token, "packing": packing, "embedding": d_model}
+    inputs, tokens, about = _batch(texts, tokenizer, settings)
     _save(plots, plots.batch(inputs, tokens), output, tokenizer=about)
 
 
@@ -97,10 +96,8 @@ def batch(
 def masks(
     texts: _Texts = None,
     tokenizer: DefaultTokenizer = None,
-    padding_side: _Side = None,
     max_length: _MaxLength = None,
     packing: _Packing = False,
-    look_ahead: _LookAhead = True,
     pad_token: PadToken = None,
     row: Annotated[int | None, typer.Option(help="Row of the batch; by default the most telling one.")] = None,
     span: Annotated[tuple[int, int] | None, typer.Option(metavar="FIRST END", help="Tokens of the row.")] = None,
@@ -108,18 +105,18 @@ def masks(
 ) -> None:
     """Draw the attention masks of one row of a batch, as matrices of query and key tokens."""
     plots = _plots(output)
-    settings = {"padding_side": padding_side, "max_length": max_length, "pad_token": pad_token, "packing": packing}
-    inputs, tokens, about = _batch(texts, tokenizer, look_ahead=look_ahead, **settings)
+    settings = {"max_length": max_length, "pad_token": pad_token, "packing": packing}
+    inputs, tokens, about = _batch(texts, tokenizer, settings)
     _save(plots, plots.masks(inputs, tokens, row=row, span=span), output, tokenizer=about)
 
 
-def _batch(texts: list[str] | None, tokenizer: str | None, **settings: Any) -> tuple[Batch, list[list[str]], str]:
+def _batch(texts: list[str] | None, tokenizer: str | None, settings: Any) -> tuple[Batch, list[list[str]], str]:
     """Return a batch of the texts, its tokens, and a line about the tokenizer."""
     from ..collator import DataCollatorWithPositionalEncoding
 
     tokenizer_or_name, about = default_tokenizer() if tokenizer is None else (tokenizer, tokenizer)
     collate = DataCollatorWithPositionalEncoding(tokenizer_or_name, **settings)
-    inputs = collate.batch(texts or _TEXTS)
+    inputs = collate.batch(texts or EXAMPLES)
     return inputs, collate.tokens(inputs), about
 
 
@@ -128,10 +125,8 @@ def attention(
     texts: _Texts = None,
     tokenizer: Tokenizer = None,
     model: _Model = None,
-    target: Annotated[str | None, typer.Option(help="Text for the decoder of an encoder-decoder.")] = None,
     layer: Annotated[list[int] | None, typer.Option(help="May be repeated; by default the last.")] = None,
     head: Annotated[list[int] | None, typer.Option(help="May be repeated; by default the mean of all.")] = None,
-    kind: Annotated[str | None, typer.Option(help="encoder, decoder or cross; by default all.")] = None,
     pad_token: PadToken = None,
     output: _Output = Path("attention.png"),
 ) -> None:
@@ -140,14 +135,8 @@ def attention(
     from ..collator import DataCollatorWithPositionalEncoding
 
     loaded, folder, title = _loaded(model, attn_implementation="eager")
-    rows: list[Any] = texts or [_SENTENCE]
-    settings: dict[str, Any] = {"model": loaded}
-    if target is not None:
-        rows = [{"text": text, "target": target} for text in rows]
-        settings = {"text_target_column": "target"}
-    collate = DataCollatorWithPositionalEncoding(tokenizer or folder, pad_token=pad_token, **settings)
-    chosen = {"layer": layer or -1, "head": head or "mean", "kind": kind}
-    figure = plots.attention(loaded, collate.batch(rows), **chosen)
+    collate = DataCollatorWithPositionalEncoding(tokenizer or folder, pad_token=pad_token, model=loaded)
+    figure = plots.attention(loaded, collate.batch(texts or [_SENTENCE]), layer=layer or -1, head=head or "mean")
     plots.canvas.headline(figure, "\n".join(filter(None, (figure.get_suptitle(), title))))
     _save(plots, figure, output, model=model or BERT)
 
@@ -157,33 +146,17 @@ def embeddings(
     texts: _Texts = None,
     tokenizer: Tokenizer = None,
     model: _Model = None,
-    scale: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Factor of the tokens: a number, or sqrt_d. By default sqrt_d, and 1 in Python. Repeat it to compare."
-        ),
-    ] = None,
-    word: Annotated[
-        list[str] | None, typer.Option(help="Token to draw; by default all. May be repeated.", show_default=False)
-    ] = None,
-    convention: _Convention = "vaswani",
-    base: _Base = None,
     output: _Output = Path("embeddings.png"),
 ) -> None:
-    """Draw the token embeddings of a sentence, or of several, in a plane, without positions and with them."""
+    """Draw the token embeddings of a sentence, or of several, in a plane, without positions and with them.
+
+    The token embeddings are multiplied by sqrt_d. In Python, plots.embeddings draws other factors, and single words.
+    """
     plots = _plots(output)
     loaded, folder, title = _loaded(model)
-    table, settings = loaded.get_input_embeddings(), {"convention": convention, "base": base, "title": title}
-    scales = [_number(factor) for factor in scale or ["sqrt_d"]]
-    picture = plots.embeddings(tokenizer or folder, table, texts or _SENTENCE, scale=scales, words=word, **settings)
+    table = loaded.get_input_embeddings()
+    picture = plots.embeddings(tokenizer or folder, table, texts or _SENTENCE, scale="sqrt_d", title=title)
     _save(plots, picture, output, model=model or BERT)
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _loaded(model: str | None, **settings: Any) -> tuple[Any, str, str]:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -25,14 +24,6 @@ _PADDING = "bright_black"
 _COLUMNS = ("input_ids", "token_type_ids", "attention_mask", "position_ids")
 _TOKEN_WIDTH = 14  # characters for the token beside a row of a look-ahead mask
 _MAX_QUERIES = 24  # lines of a look-ahead mask
-
-
-class _Console(Console):
-    """Console that ignores a closed pipe, so that `| head -1` is not an error."""
-
-    def on_broken_pipe(self) -> None:
-        with suppress(SystemExit):
-            super().on_broken_pipe()
 
 
 class Screen:
@@ -47,13 +38,9 @@ class Screen:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
-        self.out = _Console(highlight=False)
+        self.out = Console(highlight=False)
         self.passing = Console(stderr=True, highlight=False)
-        try:
-            "█·".encode(self.out.encoding)
-            self.yes, self.no = "█", "·"
-        except (UnicodeEncodeError, LookupError):
-            self.yes, self.no = "#", "."
+        self.yes, self.no = "#." if self.out.options.ascii_only else "█·"
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print one or more lines without wrapping them, in a style of `rich` such as `"bold"`."""
@@ -114,12 +101,9 @@ class Screen:
         if count is not None and len(tokens) > count:
             self.say(f"and {len(tokens) - count} tokens more", style=_PADDING)
 
-    @contextmanager
-    def progress(self, description: str, items: Sequence[Any]) -> Iterator[Iterator[Any]]:
-        """Yield an iterator over `items`; if stderr is a terminal, a progress bar shows how many are done."""
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self.passing, transient=True, disable=not self.passing.is_terminal) as bar:
-            yield iter(bar.track(items, description=description))
+    def progress(self, description: str, items: Sequence[Any]) -> Iterable[Any]:
+        """Return an iterator over `items`; if stderr is a terminal, a progress bar shows how many are done."""
+        return track(items, description, console=self.passing, transient=True, disable=not self.passing.is_terminal)
 
 
 def _visible(text: str, keep: str = "") -> str:

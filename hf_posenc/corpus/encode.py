@@ -14,14 +14,15 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._common.compat import bytes_of_table
-from .._common.errors import bad_data_error, require_one_of, shorten, type_error, value_error, warn
-from .._common.files import no_such_file
+from .._common.errors import bad_data_error, require_one_of, shorten, value_error, warn
+from .._common.files import is_path, no_such_file
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
 from ..collator.settings import Settings, refuse_unknown
@@ -40,14 +41,8 @@ if TYPE_CHECKING:
 _MIN_BYTES, _MAX_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
 _LIBRARIES = ("hf-posenc", "tokenizers", "transformers", "datasets", "pyarrow", "numpy")
 _OF_BATCHES = ("embedding", "look_ahead", "mlm_probability", "return_tensors", "seed", "store_embeddings")
-_OF_PADDING = ("padding_side", "pad_to_multiple_of")
-_NOT_RECORDED = ("backend", "on_empty", "padding", *_OF_BATCHES)
-# Keywords of `Dataset.map` and `load_dataset`, and what to write here.
-_EQUIVALENTS = {
-    "num_proc": "workers=...",
-    "remove_columns": "columns=[...], those to keep",
-    **dict.fromkeys(("batch_size", "streaming"), "leave it out: files are read in parts that fit into memory"),
-}
+_OF_PADDING = ("padding", "padding_side", "pad_to_multiple_of")
+_NOT_RECORDED = ("backend", "on_empty", *_OF_BATCHES, *_OF_PADDING)
 
 
 def encode(
@@ -138,10 +133,13 @@ def encode(
     elif engine == "processes":  # one for each core that this process may use
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own, of_collator = signature(encode).parameters, signature(DataCollatorWithPositionalEncoding).parameters
-    refuse_unknown(settings, [*[*own][:-1], *[*of_collator][1:]], _EQUIVALENTS)
+    refuse_unknown(settings, [*[*own][:-1], *[*of_collator][1:]], {"num_proc": "workers=..."})
     collate = _collator(tokenizer, settings)
     texts = collate._text_columns
-    _check_columns(columns, texts, is_packed=bool(collate.packing))
+    if len({*texts, *columns}) < len(texts) + len(columns) or (columns and collate.packing):
+        kept = [] if collate.packing else [name for name in dict.fromkeys(columns) if name not in texts]
+        rule = "a column is copied once, no column of texts is copied, and none is copied to packed rows"
+        raise value_error(rule, got=f"columns={list(columns)}", fix=f"columns={kept}, and a column for each text")
     options, arguments = dict(storage_options or {}), dict(loading or {})
     arguments |= {} if sample_by is None else {"sample_by": sample_by}
     reading = Reading(
@@ -153,23 +151,16 @@ def encode(
     recorded = {**_recorded(collate, tokenizer), **described, "columns": ", ".join(columns), "shards": len(source)}
     recorded |= {f"load_dataset {name}": repr(value) for name, value in arguments.items()}
     recorded |= {f"version of {name}": number for name, number in versions.items()}
-    job = Job(Output.of(output, options), collate, texts, columns, on_bad_row, versions=versions)
+    job = Job(Output.of(output, options), collate, columns, on_bad_row, versions=versions)
+    run: Any = run_in_processes if engine == "processes" else partial(run_on_ray, address=address)
     with reached(str(job.output)), job.output.locked("" if part is None else f"-{part}"):
-        return _written(job, source, recorded, part, engine, workers, address, progress=progress)
+        return _written(job, source, recorded, part, partial(run, workers=workers), progress=progress)
 
 
 def _written(
-    job: Job,
-    source: Slices | RemoteFiles,
-    recorded: dict[str, Any],
-    part: str | None,
-    engine: str,
-    workers: int | None,
-    address: str | None,
-    *,
-    progress: bool,
+    job: Job, source: Slices | RemoteFiles, recorded: dict[str, Any], part: str | None, run: Any, *, progress: bool
 ) -> Report:
-    """Write missing shards, and if none is left the report; return the report."""
+    """Write missing shards with one of the engines, and if none is left the report; return the report."""
     output = job.output
     job = replace(job, digest=output.begin(recorded))
     checksums = output.checksums()
@@ -178,24 +169,17 @@ def _written(
     k, n = _share_of(part)
     own = [number for number in range(len(source)) if number % n == k]
     missing = [number for number in own if number not in records]
-    if missing and found:
-        output.compare(recorded, versions=True)
-    if engine == "ray":
-        run = run_on_ray(job, source, missing, workers, address)
-    else:
-        run = run_in_processes(job, source, missing, workers or 0)
     with _bar(sum(map(source.size, own)), isinstance(source, RemoteFiles), progress) as bar:
         bar.update(sum(source.size(number) for number in own if number in records))
         tokens = 0
-        for record in run:
+        for record in run(job, source, missing):
             records[record["shard"]] = record
             tokens += record["tokens"]
             bar.set_postfix_str(f"{tokens / (bar.format_dict['elapsed'] or 1):,.0f} tokens/s", refresh=False)
             bar.update(source.size(record["shard"]))
     if part is not None:
         records = output.records(job.digest) | records  # with those of other parts
-    written = output.read_json(JOB) or recorded  # with the versions that wrote the first shards
-    report = Report(str(output), written, [records[number] for number in sorted(records)], len(records) == len(source))
+    report = Report(str(output), recorded, [records[number] for number in sorted(records)], len(records) == len(source))
     if report.finished:
         if not report.totals["rows"]:
             rule = "all rows were left out, and `datasets` opens no data set without rows"
@@ -207,8 +191,7 @@ def _written(
         output.remove_unfinished()
         for name, content in to_files(job.collate.tokenizer).items():
             output.write(f"{TOKENIZER}/{name}", content)
-        pad = job.collate.pad_token
-        report.save(output, "" if pad is None else f", pad_token={pad!r}")
+        report.save(output)
     if missing and report.totals["cut"] and job.collate._config.settings.max_length is None:
         warn(f"{report.totals['cut']:,} documents were truncated to {job.collate.max_length} tokens")
     return report
@@ -238,16 +221,9 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
         manifest = place.read_json(MANIFEST)
     if manifest is None:
         there, count = place.shards(), (place.read_json(JOB) or {}).get("shards", 0)
-        missing = {number for number in range(count) if SHARD.format(number) not in there}
-        done = {*range(count)} - missing
-        got = f"{len(missing)} of {count} shards are missing" if count else None
-        # The fewest parts of which each is complete or not begun.
-        n = next((n for n in range(1, 65) if {k % n for k in missing}.isdisjoint(k % n for k in done)), 1)
-        parts = [f'with part="{k + 1}/{n}", ' for k in sorted({k % n for k in missing})] if n > 1 else []
-        ways = "and ".join(parts) + "or " if 0 < len(parts) < 9 else ""
-        fix = "run the same encode again"
-        if missing and done:
-            fix = f"the same encode {ways}without part=, which writes all of them"
+        missing = [number for number in range(count) if SHARD.format(number) not in there]
+        got = f"{len(missing)} of {count} shards are missing: {shorten(missing)}"
+        fix = "the same encode with the parts that are missing, or without part=, which writes all of them"
         raise value_error(f"{output} has no {MANIFEST}: it is not the output of a finished job", got=got, fix=fix)
     from datasets import load_dataset
 
@@ -256,18 +232,16 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
         if record["file"] not in shards:
             bad.append(f"{record['file']} is missing; run the same encode again")
             continue
-        reason = ""
-        if place.sha256(record["file"]) != record["sha256"]:
-            reason = "its checksum differs"
-        else:
-            address = glob.escape(f"{place.address}/{record['file']}")
-            settings = {"split": "train", "streaming": True, "storage_options": copy.deepcopy(dict(place.options))}
-            try:
+        address = glob.escape(f"{place.address}/{record['file']}")
+        settings = {"split": "train", "streaming": True, "storage_options": copy.deepcopy(dict(place.options))}
+        reason = "" if place.sha256(record["file"]) == record["sha256"] else "its checksum differs"
+        try:
+            if not reason:
                 rows = load_dataset("parquet", data_files=address, features=features, **settings)
                 next(iter(rows), None)
                 features = rows.features  # the others must have the same
-            except Exception as error:
-                reason = f"`datasets` cannot open it, {shorten(str(error))}"
+        except Exception as error:
+            reason = f"`datasets` cannot open it, {shorten(str(error))}"
         if reason:
             bad.append(f"{record['file']} is damaged: {reason}; delete it, and run the same encode again")
     known = {record["file"] for record in manifest["shards"]}
@@ -276,8 +250,7 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
 
 def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPositionalEncoding:
     """Return the collator of a job; raise for settings that have no effect on stored rows, or change with each run."""
-    is_padded = settings.get("padding") == "max_length"
-    for name in (*_OF_BATCHES, *(() if is_padded else _OF_PADDING)):
+    for name in (*_OF_BATCHES, *_OF_PADDING):
         if name in settings:
             fix = f"DataCollatorWithPositionalEncoding(tokenizer, {name}=...), which makes batches of the shards"
             raise value_error(f"{name} has no effect on stored rows", got=f"{name}={shorten(settings[name])}", fix=fix)
@@ -290,10 +263,9 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
     if labels not in (None, "causal_lm"):
         rule = "only causal_lm labels are stored: masked labels are drawn for each batch"
         raise value_error(rule, got=f"labels={labels!r}", fix="labels=None here; the collator of batches makes them")
-    made = {**settings, "on_empty": "keep", "packing": False, "padding": "max_length" if is_padded else False}
+    made = {**settings, "on_empty": "keep", "packing": False, "padding": False}
     if is_collator:
-        of_batches = {"store_embeddings": False, **({} if is_padded else dict.fromkeys(_OF_PADDING))}
-        collate = tokenizer.replace(**of_batches, **made)
+        collate = tokenizer.replace(store_embeddings=False, padding_side=None, pad_to_multiple_of=None, **made)
     else:
         if isinstance(tokenizer, str | Path):  # the folder may be that of a collator, whose settings are not the job's
             tokenizer = SharedTokenizer(private_copy(tokenizer, pad_token=made.get("pad_token")))
@@ -313,30 +285,16 @@ def _collator(tokenizer: Any, settings: dict[str, Any]) -> DataCollatorWithPosit
     return collate
 
 
-def _check_columns(columns: Sequence[str], texts: Sequence[str], *, is_packed: bool) -> None:
-    """Raise if columns cannot be copied to the shards."""
-    if isinstance(columns, str):
-        raise type_error("columns must be a list of names", got=repr(columns), fix=f"columns=[{columns!r}]")
-    if len({*texts, *columns}) < len(texts) + len(columns):
-        fix = f"columns={[name for name in dict.fromkeys(columns) if name not in texts]}"
-        rule = "a column is copied once, and no text column is copied"
-        raise value_error(rule, got=f"columns={list(columns)}", fix=fix if columns else "another column of the texts")
-    if is_packed and columns:
-        rule = "packed rows hold several documents, so no columns are copied"
-        raise value_error(rule, got=f"columns={list(columns)}", fix="columns=(), or packing=False")
-
-
 def _recorded(collate: DataCollatorWithPositionalEncoding, tokenizer: Any) -> dict[str, Any]:
     """Return what `job.json` has of a collator: the settings that differ from their defaults, and the tokenizer."""
     own, digest = collate.tokenizer, hashlib.sha256(type(collate.tokenizer).__name__.encode())
     for name, content in sorted(to_files(own).items()):
         digest.update(f"\0{name}\0{len(content)}\0".encode() + content)
     given = str(tokenizer if isinstance(tokenizer, str | os.PathLike) else own.name_or_path)
-    is_local = re.match(r"[./~\\]|[A-Za-z]:", given) or Path(given).exists()
+    is_local = is_path(given) or Path(given).exists()
     defaults = {option.name: option.default for option in fields(Settings)}
     settings = {name: value for name, value in collate.settings().items() if name not in _NOT_RECORDED}
     settings["max_length"] = collate.max_length
-    settings["padding"] = "max_length" if collate.padding == "max_length" else True
     settings["max_target_length"] = None if collate.text_target_column is None else collate.max_target_length
     settings["model"] = None if collate.model is None else repr(collate.model)
     settings["first position"] = collate.first_position or None
@@ -373,19 +331,11 @@ def _share_of(part: str | None) -> tuple[int, int]:
     return int(match[1]) - 1, int(match[2])
 
 
-class _Lines:
-    """Stream for a progress bar that prints a line in place of each state of the bar."""
-
-    def write(self, text: str) -> None:
-        if text.strip():
-            print(text.strip("\r\n "), file=sys.stderr, flush=True)
-
-
 def _bar(total: int, counts_files: bool, progress: bool) -> Any:
     """Return a progress bar of rows or files; without a terminal it prints a line each minute."""
     from tqdm.auto import tqdm
 
     unit = {"unit": " files"} if counts_files else {"unit": " rows", "unit_scale": True}
     has_screen = sys.stderr.isatty() or "ipykernel" in sys.modules
-    where = {} if has_screen else {"file": _Lines(), "mininterval": 60, "ascii": True}
-    return tqdm(total=total, disable=not progress, desc="encode", **unit, **where)
+    lines = {} if has_screen else {"bar_format": "{l_bar}{bar}{r_bar}\n", "mininterval": 60, "ascii": True}
+    return tqdm(total=total, disable=not progress, desc="encode", **unit, **lines)

@@ -20,7 +20,7 @@ _in_worker: dict[str, Any] = {}  # the job and the input, in a worker process
 
 
 def run_in_processes(
-    job: Job, source: Slices | RemoteFiles, numbers: Sequence[int], workers: int
+    job: Job, source: Slices | RemoteFiles, numbers: Sequence[int], *, workers: int
 ) -> Iterator[dict[str, Any]]:
     """Write shards in worker processes, each of which opens the input itself; 0 workers work in this process.
 
@@ -63,7 +63,7 @@ def _write(number: int) -> dict[str, Any]:
 
 
 def run_on_ray(
-    job: Job, source: Slices | RemoteFiles, numbers: Sequence[int], workers: int | None, address: str | None
+    job: Job, source: Slices | RemoteFiles, numbers: Sequence[int], *, workers: int | None, address: str | None
 ) -> Iterator[dict[str, Any]]:
     """Write shards as tasks of Ray: on the cluster of the caller, at `address`, or on this machine.
 

@@ -25,7 +25,6 @@ from .reading import file_system
 JOB, MANIFEST, CARD, TOKENIZER = "job.json", "manifest.json", "README.md", "tokenizer"
 SHARD = "data/shard-{:06d}.parquet"  # names sort in the order of the rows
 RECORD = b"hf_posenc"  # key in the footer of a shard
-_VERSION = "version of "  # beginning of keys in `job.json`
 _SUMS = ("rows", "documents", "tokens", "cut", "blank", "bad", "padded")
 _CARD = """---
 configs:
@@ -40,16 +39,8 @@ configs:
 
 {tokens:,} token ids of {documents:,} documents, in {rows:,} rows of at most {longest:,}. {cut:,} documents were
 truncated, and {bad:,} were left out. Batches of 32 neighboring rows are {padding:.1%} padding. `manifest.json` has
-settings, versions, and a checksum of each shard, which `hf-posenc verify` compares.
-
-```python
-from datasets import load_dataset
-from hf_posenc import DataCollatorWithPositionalEncoding
-
-# In this folder, or with its path before "." and "tokenizer"
-rows = load_dataset(".", split="train")
-collate = DataCollatorWithPositionalEncoding("tokenizer"{pad_token})
-```
+settings, versions, and a checksum of each shard, which `hf-posenc verify` compares. `load_dataset` reads this
+folder, and `DataCollatorWithPositionalEncoding("tokenizer")` makes batches of its rows.
 """
 
 
@@ -101,17 +92,12 @@ class Output:
             yield file
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return the content of a JSON file; `None` if there is none. Raise `ValueError` if it is damaged."""
+        """Return the content of a JSON file; `None` if there is none."""
         try:
             with self.open(name) as file:
-                content = file.read()
+                return dict(json.load(file))
         except FileNotFoundError:
             return None
-        try:
-            return dict(json.loads(content))
-        except (ValueError, TypeError) as error:
-            fix = f"delete {name}, and run the same encode again"
-            raise value_error(f"{self}/{name} is damaged", got=error, fix=fix) from error
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file."""
@@ -153,17 +139,10 @@ class Output:
     @contextmanager
     def locked(self, part: str) -> Iterator[None]:
         """Lock a local folder, so that no second run writes the same part. An address has no lock."""
-        if self.exists("tokenizer_config.json") or self.exists("tokenizer.json"):
-            raise value_error(f"the output {self} holds a tokenizer", fix="another output: a new folder")
         if self.folder is None:
             yield
             return
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise value_error(
-                f"the output {self.folder} must be a folder", got="a file", fix="another output"
-            ) from error
+        self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self.folder / f".lock{part.replace('/', '-of-')}", blocking=False):
                 yield
@@ -184,27 +163,18 @@ class Output:
         return {record["file"]: record["sha256"] for record in manifest["shards"]}
 
     def begin(self, job: dict[str, Any]) -> str:
-        """Write `job.json`, or compare it with that of an earlier run, but for versions; return the digest of the job.
+        """Write `job.json`, or compare it with that of an earlier run; return the digest of the job.
 
-        A run that wrote no shard decides nothing.
+        Raise `ValueError` for another job, with what differs. A run that wrote no shard decides nothing.
         """
-        if not (shards := self.shards()):
+        if not self.shards():
             self.write(JOB, json.dumps(job, indent=1).encode())
-        elif not self.exists(JOB):
-            raise value_error(f"{self} holds shards of something else", got=shards[0], fix="another output")
-        self.compare(job, versions=False)
-        compared = {name: value for name, value in job.items() if not name.startswith(_VERSION)}
-        return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()[:16]
-
-    def compare(self, job: dict[str, Any], *, versions: bool) -> None:
-        """Raise `ValueError` if `job.json` has another job, or other versions of libraries, with what differs."""
         before = self.read_json(JOB) or {}
-        names = [name for name in {**before, **job} if name.startswith(_VERSION) == versions]
-        if differing := [name for name in names if before.get(name) != job.get(name)]:
+        if differing := [name for name in {**before, **job} if before.get(name) != job.get(name)]:
             got = "; ".join(f"{name}: {before.get(name)!r} before, {job.get(name)!r} now" for name in differing[:5])
-            rule = f"the missing shards of {self} must be written by the versions that wrote the others"
-            fix = "the earlier settings and inputs, or another output"
-            raise value_error(rule if versions else f"{self} holds another job", got=got, fix=fix)
+            fix = "the earlier settings, inputs and versions, or another output"
+            raise value_error(f"{self} holds another job", got=got, fix=fix)
+        return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -237,9 +207,9 @@ class Report:
         """Number, reason and text of the rows that were left out; at most 1,000 for each shard."""
         return [row for record in self.shards for row in record["bad_rows"]]
 
-    def save(self, output: Output, pad_token: str) -> None:
+    def save(self, output: Output) -> None:
         """Write `manifest.json` and, once, the data card."""
         manifest = {"job": self.job, "totals": self.totals, "shards": self.shards}
         output.write(MANIFEST, json.dumps(manifest, indent=1).encode())
         if not output.exists(CARD):
-            output.write(CARD, _CARD.format(pad_token=pad_token, **self.totals).encode())
+            output.write(CARD, _CARD.format(**self.totals).encode())

@@ -38,7 +38,7 @@ class Job:
     Args:
         output (`Output`): the output.
         collate (`DataCollatorWithPositionalEncoding`): tokenizes, with `on_empty="keep"`.
-        texts, columns (sequence of `str`): the columns with texts of an input without rows, and the columns to copy.
+        columns (sequence of `str`): the columns to copy.
         on_bad_row (`"error"` or `"skip"`): treatment of rows without text or tokens.
         digest (`str`): digest of the job.
         versions (mapping from `str` to `str`): libraries that every machine must have.
@@ -46,7 +46,6 @@ class Job:
 
     output: Output
     collate: DataCollatorWithPositionalEncoding
-    texts: Sequence[str]
     columns: Sequence[str]
     on_bad_row: str
     digest: str = ""
@@ -55,18 +54,14 @@ class Job:
 
 def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str, Any]:
     """Write a shard, and return its record."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = SHARD.format(number)
+    name, writer = SHARD.format(number), None
     record: dict[str, Any] = {"file": name, "shard": number, "job": job.digest}
     record |= {"documents": 0, "cut": 0, "blank": 0, "bad": 0, "bad_rows": []}
-    lengths, writer, lines = [np.zeros(0, np.int64)], None, source.lines(number)
+    lengths = [np.zeros(0, np.int64)]
     with job.output.new_file(name) as temporary:
-        for first, table in source.tables(number):
-            is_line = np.zeros(len(table), np.bool_)
-            for of_text in lines:
-                is_line[max(of_text.start - first, 0) : max(of_text.stop - first, 0)] = True
+        for first, table, is_line in source.tables(number):
             rows = _rows(job, first, table, is_line, record)
             lengths.append(rows["length"].to_numpy())
             if writer is None:
@@ -79,9 +74,7 @@ def write_shard(job: Job, number: int, source: Slices | RemoteFiles) -> dict[str
         longest = np.maximum.reduceat(sizes, np.arange(0, len(sizes), _BATCH)) if len(sizes) else sizes
         record |= {"rows": len(sizes), "tokens": int(sizes.sum()), "longest": int(sizes.max(initial=0))}
         record["padded"] = int(np.repeat(longest, _BATCH)[: len(sizes)].sum())
-        if writer is None:  # an input without rows
-            nothing = pa.table({name: pa.array([], pa.string()) for name in job.texts})
-            writer = pq.ParquetWriter(temporary, _rows(job, 0, nothing, np.zeros(0, np.bool_), record).schema)
+        assert writer is not None
         writer.add_key_value_metadata({RECORD: json.dumps(record)})
         writer.close()
         with temporary.open("rb") as file:
@@ -123,8 +116,7 @@ def _rows(job: Job, first: int, table: pa.Table, is_line: NDArray[np.bool_], rec
         columns: dict[str, Any] = (
             packed_rows(config, rows) if config.settings.packing else to_columns(config, rows, None)
         )
-    if config.fixed_length is None:
-        columns.pop("attention_mask", None)  # 1 at all tokens
+    columns.pop("attention_mask", None)  # 1 at all tokens
     if len(texts) == 1 or config.has_targets:
         columns.pop("token_type_ids", None)
     for name, column in columns.items():  # int32 takes half the size; collators convert it

@@ -60,8 +60,7 @@ def train_bpe(
     Raises:
         TypeError: if `texts` is one `str`, or contains a value that is not `str`; the message names the row.
         ValueError: if `vocab_size` is too small for the special tokens and the alphabet, there is no text, or a
-            text has a lone surrogate; if `special_tokens` has an unknown role, no `pad_token`, or without `byte_level`
-            no `unk_token`.
+            text has a lone surrogate; if `special_tokens` has an unknown role, or without `byte_level` no `unk_token`.
 
     Source:
         Sennrich, Haddow and Birch 2016, arXiv:1508.07909; over bytes: Radford et al. 2019, "Language Models are
@@ -116,31 +115,16 @@ def _checked_roles(special_tokens: Mapping[str, str | Sequence[str]] | None, byt
     if special_tokens is None:
         usual = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
         return usual if byte_level else usual | {"unk_token": "<unk>"}
-    if not isinstance(special_tokens, Mapping):
-        raise type_error(
-            "special_tokens must be a mapping from role to token",
-            got=shorten(special_tokens),
-            fix='special_tokens={"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}',
-        )
     for role, value in special_tokens.items():
         require_one_of("a role in special_tokens", role, (*_ROLES, "extra_special_tokens"))
-        tokens = _as_list(value)
-        if (isinstance(value, str) == (role == "extra_special_tokens")) or not all(
-            isinstance(token, str) and token for token in tokens
-        ):
+        is_one = role != "extra_special_tokens"
+        if isinstance(value, str) != is_one or not all(isinstance(each, str) and each for each in _as_list(value)):
             raise type_error(
-                f"special_tokens[{role!r}] must be "
-                + ("a list of tokens" if role == "extra_special_tokens" else "one token, a str that is not empty"),
-                got=shorten(value),
+                "special_tokens must have a token for each role, and a list of tokens as extra_special_tokens",
+                got=f"{role!r}: {shorten(value)}",
                 fix='special_tokens={"pad_token": "<pad>", "extra_special_tokens": ["<user>", "<bot>"]}',
             )
     roles = {role: value for role, value in special_tokens.items() if _as_list(value)}
-    if "pad_token" not in roles:
-        raise value_error(
-            "a tokenizer without a padding token cannot make a batch",
-            got=f"special_tokens={shorten(dict(special_tokens))}",
-            fix='add "pad_token": "<pad>"; it may be the same as eos_token',
-        )
     if not byte_level and "unk_token" not in roles:
         raise value_error(
             "without byte_level unknown characters need a token",

@@ -66,18 +66,13 @@ class CallEncoder:
                     else:
                         rows = self._call(text, pair, limits)
                     longest = max(len(row["input_ids"]) for row in rows)
-                    if longest == whole:
+                    if longest > limit:  # of a text that must not be truncated, or of tokens that are not counted
+                        how = f"truncation={limits.truncation!r}"
                         raise value_error(
-                            f"row {index} cannot be truncated to {limit} tokens with truncation={limits.truncation!r}",
-                            got=f"{whole} tokens" + (" and no second text" if pair is None else ""),
-                            fix='truncation="longest_first", or a larger max_length',
-                        )
-                    if longest > limit:
-                        raise value_error(
-                            f"row {index} has {longest} tokens after the tokenizer truncated it to {limit}",
-                            got="special tokens that the tokenizer does not count, as of two templates in a Sequence",
-                            fix="tokenizer.backend_tokenizer.post_processor = TemplateProcessing(...), a single one "
-                            "with all special tokens",
+                            f"row {index} cannot be truncated to {limit} tokens with {how}",
+                            got=f"{longest} tokens" + (" and no second text" if pair is None else ""),
+                            fix='truncation="longest_first"; a larger max_length; or a single TemplateProcessing(...) '
+                            "with all special tokens as post_processor",
                         )
                 made += rows
                 sample += [index] * len(rows)

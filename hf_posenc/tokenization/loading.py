@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -191,9 +191,7 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     class_name = json.loads(read_whole(config_file)).get("tokenizer_class")
     kind: Any = getattr(transformers, str(class_name), None)
     is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
-    if kind is not None and not is_tokenizer:
-        raise value_error(f"'tokenizer_class' in {config_file} is {class_name!r}, which is not a tokenizer")
-    tokenizer = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
+    tokenizer = kind.from_pretrained(str(name), **hub) if is_tokenizer else _load(name, **hub)
     if tokenizer.is_fast:
         rust.vocabulary_of(tokenizer)
     path = saved_file(name, TOKENIZER, **hub)
@@ -261,14 +259,11 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     return cast("PreTrainedTokenizerBase", tokenizer)
 
 
-def _copied(
-    tokenizer: PreTrainedTokenizerBase, read_original: Callable[[], str | None] | None = None
-) -> PreTrainedTokenizerBase:
+def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     with _copying(tokenizer):
         memo = {}
         if tokenizer.is_fast:
-            original = read_original or (lambda: _original_json(tokenizer))
-            memo[id(rust.part_of(tokenizer))] = rust.copy_of(tokenizer, original)
+            memo[id(rust.part_of(tokenizer))] = rust.copy_of(tokenizer, lambda: _original_json(tokenizer))
         return copy.deepcopy(tokenizer, memo)
 
 
@@ -299,7 +294,7 @@ def _wrapped(raw: rust.RustTokenizer) -> PreTrainedTokenizerBase:
             path = Path(folder, TOKENIZER)
             path.write_text(text, encoding="utf-8")
             tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(path), **roles)
-        return _copied(tokenizer, lambda: text)
+        return _with_rust_part(tokenizer, text.encode())
 
 
 @contextlib.contextmanager

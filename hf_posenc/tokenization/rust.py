@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from itertools import chain, product
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -195,9 +195,10 @@ def copy_of(tokenizer: FastTokenizer, read_original: Callable[[], str | None] = 
     r"""Return a copy of a Rust tokenizer that gives the same ids.
 
     `Tokenizer.to_str`, which `copy.deepcopy` and pickling call, writes one token for each id. If several tokens share
-    an id, this function adds the others, and turns padding and truncation off. The names of the tokens in merges are
-    taken from the file that it was loaded from; `read_original` returns its content, or `None` if it is unknown.
-    `to_json` returns the content of the copy. Raise `ValueError` if tokens share an id, and the ids would differ.
+    an id, this function adds the others, and turns padding and truncation off. If such tokens are merged, it needs the
+    merges of the file that the tokenizer was loaded from; `read_original` returns its content, or `None` if it is
+    unknown. `to_json` returns the content of the copy. Raise `ValueError` if tokens share an id, and the ids would
+    differ.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -216,10 +217,9 @@ def copy_of(tokenizer: FastTokenizer, read_original: Callable[[], str | None] = 
     original = json.loads(vars(rust).get(_JSON) or read_original() or "{}")
     model = content["model"]
     model["vocab"] = dict(sorted(vocabulary.items(), key=lambda entry: (entry[1], entry[0])))
-    if "merges" in model:
-        names = original.get("model", {}).get("merges", ())
-        prefix = len(model["continuing_subword_prefix"] or "")
-        model["merges"] = _named_merges(model["merges"], names, vocabulary, prefix)
+    doubtful = set(chain.from_iterable(shared.values()))
+    if any(not doubtful.isdisjoint(merge) for merge in model.get("merges", ())):
+        model["merges"] = None  # they name one of the tokens of an id at random
     # Only the file has all added tokens, if some of them share an id; but `rust` may have been changed since.
     tokens_of_file = {name: original[name] for name in ("added_tokens", "model") if name in original}
     for candidate in (content, {**content, **tokens_of_file}):
@@ -258,33 +258,6 @@ def sharing_tokens(vocabulary: Mapping[str, int]) -> dict[int, list[str]]:
     for token, number in sorted(vocabulary.items()):
         tokens.setdefault(number, []).append(token)
     return {number: names for number, names in tokens.items() if len(names) > 1}
-
-
-def _named_merges(
-    written: Sequence[Any], original: Sequence[Any], vocabulary: Mapping[str, int], prefix: int
-) -> list[tuple[str, str]] | None:
-    """Return the merges of a BPE with tokens whose merged token exists; `None` if there are several such tokens."""
-    # `written` are the merges in `to_str`, which may name any token of an id, `original` those of the file, if known.
-    # `prefix` is the length of `continuing_subword_prefix`.
-
-    def by_ids(merges: Sequence[Any]) -> dict[tuple[int | None, int | None], tuple[str, str]]:
-        halves = (merge.split(" ") if isinstance(merge, str) else merge for merge in merges)
-        return {(vocabulary.get(left), vocabulary.get(right)): (left, right) for left, right in halves}
-
-    tokens: dict[int | None, list[str]] = {}
-    for token, number in vocabulary.items():
-        tokens.setdefault(number, []).append(token)
-    originals, result = by_ids(original), list[tuple[str, str]]()
-    for first, second in by_ids(written):
-        pairs = (
-            [originals[first, second]] if (first, second) in originals else list(product(tokens[first], tokens[second]))
-        )
-        merged = {vocabulary.get(left + right[prefix:]): (left, right) for left, right in pairs}
-        merged.pop(None, None)
-        if len(merged) != 1:
-            return None
-        result += merged.values()
-    return result
 
 
 def _has_equal_ids(rust: RustTokenizer, content: Mapping[str, Any], shared: Mapping[int, list[str]]) -> bool:

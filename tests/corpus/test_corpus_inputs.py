@@ -144,21 +144,15 @@ def test_shuffled_and_chosen_rows_of_a_data_set_are_read_in_their_order() -> Non
 @pytest.mark.parametrize(
     ("payload", "kind", "line", "way"),
     [
-        ('{"text": "a"}\n{"text":\n{"text": "b"}\n', "jsonl", ", line 2 ", "delete this line"),
-        ('{"text": "a"}\n{"text": "\\ud800"}\n', "jsonl", ", line 2 ", "delete this line"),
-        (
-            '{"text": "a"}\n{"text": "b", "n": {"m": 1, "m": 2}, "text": "c"}\n',
-            "jsonl",
-            ", line 2 ",
-            "delete this line",
-        ),
+        ('{"text": "a"}\n{"text":\n{"text": "b"}\n', "jsonl", ", line 2 ", "mend the file"),
+        ('{"text": "a"}\n{"text": "\\ud800"}\n', "jsonl", ", line 2 ", "mend the file"),
         (b"ab\n\xff\xfe\ncd\n", "txt", ", line 2 ", "encoding_errors"),
         ("text,n\na,1\nb,2,3\n", "csv", r"[\s\S]*line 3", "on_bad_lines"),
         (gzip.compress(b"a\n" * 9999)[:-20], "txt.gz", " ", "mend the file"),
         (b"PAR1 no parquet PAR1", "parquet", " ", "mend the file"),
         ("text\nGröße\n".encode("latin-1"), "csv", ", line 2 ", 'fix: loading={"encoding": "latin-1"}, if'),
     ],
-    ids=["json", "surrogate", "key twice", "utf8", "csv", "gz", "parquet", "latin"],
+    ids=["json", "surrogate", "utf8", "csv", "gz", "parquet", "latin"],
 )
 @PLACES
 def test_a_malformed_file_stops_the_job_with_its_name_line_and_a_way_out(
@@ -238,15 +232,14 @@ def test_missing_inputs_and_columns_are_named(here: Path) -> None:
     for given in ("b.jsonl", "./b", "c/*.txt", "no/such/file"):
         with pytest.raises(FileNotFoundError, match="there is no file"):
             read(given)
-    with pytest.raises(FileNotFoundError, match="not found"):
+    with pytest.raises(FileNotFoundError, match="`datasets` cannot open somebody/something"):
         read("somebody/something")
     with pytest.raises(FileNotFoundError, match="memory://"):
         read("memory://nothing.txt")
     with pytest.raises(ValueError, match=r"(?s)no column 'body'.*text_column='text'"):
         read("a.jsonl", text_column="body")
-    for columns, fix in ((["label"], "columns=['n']"), (["n,text"], "columns=['n', 'text']")):
-        with pytest.raises(ValueError, match=rf"(?s)no column '{columns[0]}'.*text, n\n  fix: {re.escape(fix)}$"):
-            read("a.jsonl", columns=columns)
+    with pytest.raises(ValueError, match=r"(?s)no column 'label'.*text, n\n  fix: columns=\['n'\]$"):
+        read("a.jsonl", columns=["label"])
     for text in ("I ride bike", "Is it? " * 99, "one\ntwo"):
         with pytest.raises(FileNotFoundError, match=r"Dataset\.from_dict"):
             read([text])
@@ -255,12 +248,10 @@ def test_missing_inputs_and_columns_are_named(here: Path) -> None:
         read("a.dat")
     with pytest.raises(ValueError, match=r"(?s)no column 'text'.*tokenized already"):
         read(datasets.Dataset.from_dict({"input_ids": [[1]]}))
-    with pytest.raises(TypeError, match="or data sets, not streams"):
-        read(datasets.Dataset.from_list(ROWS).to_iterable_dataset())
-    with pytest.raises(TypeError, match=r"(?s)a transform changes them.*dataset\.map"):
-        read(datasets.Dataset.from_list(ROWS).with_transform(lambda rows: rows))
-    with pytest.raises(TypeError, match="inputs must be paths"):
-        read(3)
+    rows = datasets.Dataset.from_list(ROWS)
+    for other in (3, rows.to_iterable_dataset(), rows.with_transform(lambda rows: rows)):
+        with pytest.raises(TypeError, match="inputs must be paths"):
+            read(other)
     with pytest.raises(ValueError, match="at addresses are read file by file"):
         read(["a.jsonl", "memory://b.jsonl"])
 

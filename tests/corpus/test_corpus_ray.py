@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow.parquet as pq
 import pytest
 
-from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.corpus import encode, verify
 
 pytestmark = pytest.mark.ray
@@ -115,24 +113,6 @@ def test_a_machine_with_other_versions_is_refused(
         RuntimeError, match=r"(?s)versions of the machine that starts the job.*pip install hf-posenc==99"
     ):
         encode(rows, wordpiece, tmp_path, engine="ray", **SETTINGS)
-
-
-@pytest.mark.usefixtures("callers_ray")
-def test_a_collator_is_a_function_of_a_pipeline_of_ray(wordpiece: Any, sentences: list[str], tmp_path: Path) -> None:
-    """The way beyond `encode`, as docs/corpora.md shows it."""
-    import ray
-
-    collate = DataCollatorWithPositionalEncoding(wordpiece, max_length=512, on_empty="keep")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Ray Data
-        made = ray.data.from_items([{"text": text} for text in sentences], override_num_blocks=2)
-        made = made.map_batches(collate, batch_format="pyarrow", batch_size=50).drop_columns(["text"])
-        made.write_parquet(str(tmp_path / "rows"))
-    found = [
-        row for file in (tmp_path / "rows").glob("*.parquet") for row in pq.read_table(file)["input_ids"].to_pylist()
-    ]
-    whole = collate.columns({"text": sentences})["input_ids"]
-    assert sorted(found) == sorted(row.tolist() for row in whole)
 
 
 SCRIPT = """\

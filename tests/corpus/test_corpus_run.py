@@ -53,7 +53,6 @@ def sums(output: Path) -> dict[str, str]:
         {"text_pair_column": "pair", "max_length": 32},
         {"text_target_column": "pair"},
         {"add_special_tokens": False},
-        {"padding": "max_length", "max_length": 16, "pad_token": "eos"},
     ],
     ids=str,
 )
@@ -61,8 +60,6 @@ def test_shards_have_the_rows_of_map(
     name: str, settings: dict[str, Any], rows: datasets.Dataset, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     tokenizer = request.getfixturevalue(name)
-    if tokenizer.pad_token is not None:
-        settings = {key: value for key, value in settings.items() if key != "pad_token"}
     report = encode(rows, tokenizer, tmp_path, columns=["n"], **{**SETTINGS, "max_length": 512, **settings})
     made = table(tmp_path)
     given = settings if tokenizer.pad_token else {**settings, "pad_token": "eos"}
@@ -70,7 +67,7 @@ def test_shards_have_the_rows_of_map(
     stored = rows.remove_columns("input_ids").map(
         collate, batched=True, batch_size=1000, remove_columns=["text", "pair"]
     )
-    for column in ("input_ids", "labels", "length", "n", "overflow_to_sample_mapping", "attention_mask"):
+    for column in ("input_ids", "labels", "length", "n", "overflow_to_sample_mapping"):
         assert (column in made.column_names) <= (column in stored.column_names)
         if column in made.column_names:
             assert made[column].to_pylist() == stored[column][:], column
@@ -78,7 +75,6 @@ def test_shards_have_the_rows_of_map(
     assert ("token_type_ids" in made.column_names) == (
         "text_pair_column" in settings and "token_type_ids" in tokenizer.model_input_names
     )
-    assert ("attention_mask" in made.column_names) == ("padding" in settings)
     assert report.totals["rows"] == len(made)
     assert report.totals["tokens"] == sum(made["length"].to_pylist())
     assert report.totals["documents"] == len(rows)
@@ -148,30 +144,24 @@ def test_a_collator_gives_its_settings_and_those_of_batches_have_no_effect(wordp
     ("settings", "message"),
     [
         ({"look_ahead": True}, "look_ahead has no effect on stored rows"),
-        ({"padding_side": "left"}, "padding_side has no effect on stored rows"),
-        ({"seed": 3}, "seed has no effect"),
+        ({"padding": "max_length"}, "padding has no effect on stored rows"),
         ({"labels": "masked_lm"}, "masked labels are drawn for each batch"),
         ({"packing": "flat"}, "stored rows have a length"),
         ({"on_empty": "keep"}, "on_bad_row"),
         ({"stride": 2}, "stride is the overlap"),
         ({"on_no_labels": "skip"}, "encode stores none"),
         ({"on_bad_row": "drop"}, "on_bad_row must be one of"),
-        ({"engine": "local"}, "engine must be one of"),
         ({"address": "auto"}, "address is that of a Ray cluster"),
         ({"part": "4/3"}, "part must be k/n"),
-        ({"columns": ["text"]}, "no text column is copied"),
+        ({"columns": ["text"]}, "no column of texts is copied"),
         ({"columns": ["n", "n"]}, "a column is copied once"),
         ({"columns": ["input_ids"]}, "makes a column 'input_ids' itself"),
-        ({"packing": True, "max_length": 8, "columns": ["n"]}, "no columns are copied"),
+        ({"packing": True, "max_length": 8, "columns": ["n"]}, "none is copied to packed rows"),
         ({"workers": -1}, "workers must not be negative"),
         ({"shards": 0}, "shards must be positive"),
-        ({"document": "line"}, "there is no argument 'document'"),
         ({"num_workers": 4}, "there is no argument 'num_workers'\n  fix: workers=..."),
         ({"num_proc": 4}, "there is no argument 'num_proc'\n  fix: workers=..."),
-        ({"remove_columns": ["a"]}, r"there is no argument 'remove_columns'\n  fix: columns=\[...\]"),
-        ({"streaming": True}, "there is no argument 'streaming'\n  fix: leave it out"),
         ({"max_len": 4}, "there is no argument 'max_len'\n  fix: max_length=4"),
-        ({"columns": "n"}, "columns must be a list of names"),
     ],
 )
 def test_wrong_settings_are_refused_before_a_shard_is_written(
@@ -236,13 +226,10 @@ def test_another_job_in_the_same_output_is_refused_naming_what_differs(
     with pytest.raises(ValueError, match="sha256 of the tokenizer"):
         encode(rows, bert, tmp_path, max_length=32, **SETTINGS)
     monkeypatch.setattr(sys.modules["hf_posenc.corpus.encode"], "version", lambda name: f"{name} 99")
-    before = json.loads((tmp_path / "job.json").read_text())
-    assert encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS).job == before  # all shards are there
-    (tmp_path / "data/shard-000000.parquet").unlink()
-    with pytest.raises(ValueError, match=r"(?s)by the versions that wrote the others.*version of hf-posenc"):
+    with pytest.raises(ValueError, match=r"(?s)holds another job.*version of hf-posenc"):
         encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS)
     (tmp_path / "job.json").unlink()
-    with pytest.raises(ValueError, match="holds shards of something else"):
+    with pytest.raises(ValueError, match="holds another job"):
         encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS)
 
 
@@ -250,13 +237,12 @@ def test_parts_of_a_job_are_written_apart_and_the_last_one_finishes_it(
     wordpiece: Any, rows: datasets.Dataset, tmp_path: Path
 ) -> None:
     encode(rows, wordpiece, tmp_path / "whole", **SETTINGS)
-    for k, count, left in ((2, 1, ["1/3", "3/3"]), (3, 2, ["1/3"]), (1, 4, [])):
+    for k, count, left in ((2, 1, [0, 2, 3]), (3, 2, [0, 3]), (1, 4, [])):
         report = encode(rows, wordpiece, tmp_path / "parts", part=f"{k}/3", **SETTINGS)
         assert (len(report.shards), report.finished) == (count, not left)
         if left:
-            with pytest.raises(ValueError, match="are missing") as raised:
+            with pytest.raises(ValueError, match=re.escape(f"{len(left)} of 4 shards are missing: {left}\n")):
                 verify(tmp_path / "parts")
-            assert re.findall(r'part="(.*?)"', str(raised.value)) == left
     assert sums(tmp_path / "parts") == sums(tmp_path / "whole")
     assert verify(tmp_path / "parts") == []
     with pytest.raises(FileNotFoundError, match="there is no file or folder"):
@@ -315,9 +301,6 @@ def test_a_second_run_in_the_same_folder_is_refused(wordpiece: Any, rows: datase
     place = output_module.Output.of(tmp_path, {})
     with place.locked(""), pytest.raises(OSError, match="in use by another run"):
         encode(rows, wordpiece, tmp_path, **SETTINGS)
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="must be a folder"):
-        encode(rows, wordpiece, tmp_path / "file", **SETTINGS)
 
 
 def test_a_full_disk_stops_the_run_which_goes_on_later(
@@ -339,8 +322,6 @@ def test_a_full_disk_stops_the_run_which_goes_on_later(
     ):
         encode(rows, wordpiece, tmp_path, **SETTINGS)
     assert len(sums(tmp_path)) == 2
-    with pytest.raises(ValueError, match="2 of 4 shards are missing\n  fix: the same encode "):
-        verify(tmp_path)
     assert not list((tmp_path / "data").glob(".*"))
     assert encode(rows, wordpiece, tmp_path, **SETTINGS).finished
     (tmp_path / "a.txt").write_text("I ride bike\n")
@@ -359,8 +340,6 @@ def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this
     assert C(str(out / "tokenizer")).batch(loaded[:2])["input_ids"].shape[0] == 2
     with pytest.raises(ValueError, match=r"fix: '/.*out/tokenizer'$"):
         C(str(out))
-    with pytest.raises(ValueError, match="out/tokenizer holds a tokenizer"):
-        encode(rows, bert_folder, out / "tokenizer", **SETTINGS)
     card, job = (out / "README.md").read_text(), json.loads((out / "job.json").read_text())
     assert f"{report.totals['tokens']:,} token ids of {len(rows):,} documents" in card
     assert job["tokenizer"] == bert_folder.name
@@ -418,9 +397,9 @@ def test_without_a_terminal_progress_is_a_line(
 ) -> None:
     encode(rows, wordpiece, tmp_path, workers=0, shards=3)
     lines = capsys.readouterr().err.splitlines()
-    assert "encode: 100%" in lines[-1]
-    assert "tokens/s" in lines[-1]
-    assert len(lines) <= 3
+    (last,) = [line for line in lines if "encode: 100%" in line]
+    assert "tokens/s" in last
+    assert len(list(filter(None, lines))) <= 3
 
 
 def test_a_long_text_continues_in_further_rows() -> None:

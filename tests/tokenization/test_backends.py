@@ -26,7 +26,7 @@ from looping import slow
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from hf_posenc import DataCollatorWithPositionalEncoding, cli
+from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.corpus import encode
 from hf_posenc.tokenization import (
     DifferentIds,
@@ -221,36 +221,6 @@ def test_a_difference_stops_a_job_that_skips_bad_rows(wordpiece, wrong_ids, tmp_
         encode(tmp_path / "corpus.txt", tokenizer, tmp_path / "out", on_bad_row="skip", **settings)
     made = encode(tmp_path / "corpus.txt", tokenizer, tmp_path / "out", backend="tokenizers", **settings)
     assert made.totals["documents"] == 9_000
-
-
-@pytest.mark.skipif(
-    multiprocessing.get_start_method() != "fork", reason="a forked worker has the wrong library of this process"
-)
-def test_a_difference_in_a_worker_stops_the_command_and_leaves_no_shard(
-    wordpiece, wrong_ids, tmp_path: Path, capsys
-) -> None:
-    _with_token(wordpiece, rstrip=True).save_pretrained(tmp_path / "tokenizer")
-    (tmp_path / "corpus.txt").write_text("about a unicorn\n" * 9_000)
-    options = ["--output", str(tmp_path / "out"), "--workers", "1", "--on-bad-row", "skip"]
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["encode", str(tmp_path / "corpus.txt"), "--tokenizer", str(tmp_path / "tokenizer"), *options])
-    assert ended.value.code == 2
-    errors = capsys.readouterr().err
-    assert "returned other token ids than tokenizers" in errors
-    assert "fix: --backend tokenizers" in errors
-    assert not list((tmp_path / "out").rglob("*.parquet"))
-
-
-def test_a_job_logs_its_backend_and_raises_before_it_starts_if_there_is_none(
-    byte_bpe, unigram, tmp_path: Path, caplog
-) -> None:
-    (tmp_path / "corpus.txt").write_text("I ride bike\n")
-    with pytest.raises(ValueError, match="a Unigram model"):
-        encode(tmp_path / "corpus.txt", unigram, tmp_path / "unigram", backend="gigatoken", progress=False)
-    assert not (tmp_path / "unigram").exists()
-    with caplog.at_level(logging.INFO, logger="hf_posenc"):
-        encode(tmp_path / "corpus.txt", byte_bpe, tmp_path / "bpe", workers=1, progress=False)
-    assert "token ids come from gigatoken" in caplog.text
 
 
 def test_the_backend_is_no_part_of_a_job_and_its_shards(byte_bpe, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
-from hf_posenc import corpus
-from hf_posenc.tokenization import bpe_stages, private_copy, to_files
+from hf_posenc.tokenization import private_copy, to_files
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1}
 LETTERS = dict(zip("abcdefghijklmnopqrstuvwxyz", range(2, 28), strict=True))
@@ -72,8 +70,18 @@ SHARED: dict[str, tuple[dict[str, Any], str]] = {
         | {"added_tokens": [added(2, "color"), added(2, "colour"), added(3, "<n>")]},
         "xcolorxcolour x<n>",
     ),
+    "added tokens with one id that are normalized": (
+        {"model": {"type": "WordLevel", "vocab": {**SPECIAL, "COVID": 2, "tint": 2}, "unk_token": "[UNK]"}}
+        | {"added_tokens": [added(2, each, normalized=True) for each in ("COVID", "tint")]}
+        | {"normalizer": {"type": "Lowercase"}},
+        "xCOVIDy xtinty x",
+    ),
 }
-NEED_THE_FILE = {"merges that could be either"}
+NEED_THE_FILE = {
+    "merges of tokens that share an id",
+    "merges that could be either",
+    "added tokens with one id that are normalized",
+}
 
 
 @pytest.fixture(params=SHARED)
@@ -131,16 +139,6 @@ def test_without_its_file_a_tokenizer_with_shared_ids_gives_its_ids_or_is_refuse
                 assert ids_of(C(source), text) == encoded
 
 
-def test_shared_ids_are_named_with_two_tokens_and_the_id() -> None:
-    raw = Tokenizer.from_str(Tokenizer(models.WordLevel(SPECIAL, unk_token="[UNK]")).to_str())
-    raw.model = models.BPE({**SPECIAL, "c": 2, "k": 2, "u": 3, "cu": 4, "ku": 5}, [("c", "u")], unk_token="[UNK]")
-    with pytest.raises(ValueError, match=r"tokens 'c' and 'k' have the same id 2") as caught:
-        C(raw)
-    assert "got: 1 id of several tokens" in str(caught.value)
-    assert "written in Python" not in str(caught.value)
-    assert "out of vocabulary" not in str(caught.value)
-
-
 def test_padding_and_truncation_of_the_original_do_not_change_its_copies(shared: tuple[str, Path, str]) -> None:
     _, folder, text = shared
     theirs = AutoTokenizer.from_pretrained(folder)
@@ -148,34 +146,6 @@ def test_padding_and_truncation_of_the_original_do_not_change_its_copies(shared:
     theirs([text, text + " a"], padding=True, truncation=True, max_length=3)
     assert C(theirs) == plain
     assert ids_of(C(theirs), text) == ids_of(plain, text)
-
-
-@pytest.mark.parametrize("shared", ["words", "merges that could be either"], indirect=True)
-def test_another_process_gives_the_same_ids(shared: tuple[str, Path, str], other_process: ProcessPoolExecutor) -> None:
-    _, folder, text = shared
-    collate = C(folder, return_tensors="np")
-    assert other_process.submit(collate, [text]).result()["input_ids"][0].tolist() == ids_of(collate, text)
-
-
-@pytest.mark.workers
-def test_a_corpus_of_a_tokenizer_with_shared_ids_holds_its_ids(shared: tuple[str, Path, str], tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    name, folder, text = shared
-    (tmp_path / "texts.txt").write_text(f"{text}\n" * 3)
-    workers = 2 if name == "words" else 0
-    for source in (str(folder), AutoTokenizer.from_pretrained(folder)):
-        output = tmp_path / type(source).__name__
-        corpus.encode(tmp_path / "texts.txt", source, output, shards=2, workers=workers, progress=False)
-        expected = AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
-        assert pq.read_table(output / "data")["input_ids"].to_pylist() == [expected] * 3
-        assert AutoTokenizer.from_pretrained(output / "tokenizer")(text)["input_ids"] == expected
-
-
-def test_stages_of_a_bpe_with_shared_ids_reach_its_tokens() -> None:
-    for _ in range(5):
-        raw = Tokenizer(models.BPE({"c": 0, "k": 0, "u": 1, "cu": 2}, [("c", "u")]))
-        assert bpe_stages(raw, "cu") == [[("c", "u"), ("cu",)]]
 
 
 def test_added_tokens_with_one_normalized_form_are_refused_with_a_fix_that_works(bert: Any) -> None:
@@ -304,29 +274,3 @@ def test_a_change_to_what_the_collator_uses_anyway_does_not_warn() -> None:
     tokenizer.pad_token, tokenizer.padding_side = "</s>", "left"
     with warnings.catch_warnings(action="error"):
         assert ids_of(collate, "a") == [2]
-
-
-def test_a_folder_whose_added_tokens_share_an_id_gives_the_ids_of_its_file(tmp_path: Path) -> None:
-    form = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": 4, "content": each, "normalized": True, **form} for each in ("COVID", "tint")],
-        "normalizer": {"type": "Lowercase"},
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": None,
-        "decoder": None,
-        "model": {
-            "type": "WordLevel",
-            "vocab": {"[PAD]": 0, "[UNK]": 1, "x": 2, "y": 3, "COVID": 4, "tint": 4},
-            "unk_token": "[UNK]",
-        },
-    }
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    text = "xCOVIDy xtinty x"
-    expected = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(text).ids
-    collate = C(str(tmp_path), pad_token="[PAD]")
-    collate.save_pretrained(tmp_path / "saved")
-    for each in (collate, pickle.loads(pickle.dumps(collate)), C.from_pretrained(tmp_path / "saved")):
-        assert each([text])["input_ids"].tolist() == [expected]

@@ -171,20 +171,6 @@ def test_the_ids_of_the_pieces_are_those_of_the_whole(
     assert ids(tokenizer, *pieces) == ids(tokenizer, text)
 
 
-@pytest.mark.parametrize("name", ["byte_bpe", "unigram", "wordpiece"])
-def test_ordinary_text_is_cut_after_about_as_many_characters_as_asked_for(
-    name: str, sentences: list[str], request: pytest.FixtureRequest
-) -> None:
-    tokenizer = request.getfixturevalue(name).backend_tokenizer
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    text = " ".join(sentences)
-    pieces = list(Pieces(tokenizer).of(text, 200))
-    assert "".join(pieces) == text
-    assert len(pieces) > len(text) / 400
-    assert ids(tokenizer, *pieces) == ids(tokenizer, text)
-
-
 def with_model(model: Any, normalizer: Any = None, pre_tokenizer: Any = None) -> Tokenizer:
     tokenizer = Tokenizer(model)
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer or pre_tokenizers.Whitespace()
