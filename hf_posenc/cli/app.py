@@ -56,7 +56,7 @@ def check(
         typer.Argument(metavar="MODEL_OR_FOLDER", help="A folder with a model, or one on the Hub."),
     ],
 ) -> None:
-    """Report how a model encodes positions, if it isolates packed documents, and if it computes each token once.
+    """Report how a model encodes positions. Also if it isolates packed documents, and can compute each token once.
 
     The report lists the model's tables of position vectors, each table's formula and error, and the effect of left
     padding. Its last lines state if the model isolates packed documents, in rows and in one flat row, with the largest
@@ -106,7 +106,7 @@ def labels(
         int | None, typer.Option(help="Maximum tokens of a row that is tokenized here; by default the tokenizer's.")
     ] = None,
 ) -> None:
-    """Report which tokens of a data set are trained on, and rows whose labels are probably wrong.
+    """Report which tokens of a data set are trained on. Also list rows whose labels are probably wrong.
 
     Texts, conversations, and token ids without labels become labels as in training a causal language model. Rows with
     problems have no trained token, a truncated answer, or an end token that is not trained on, for example. If there
@@ -192,7 +192,7 @@ def check_tokenizer(
     ],
     file: Annotated[Path, typer.Argument(metavar="TEXTS", help="A text file; each line is a text.")],
 ) -> None:
-    """Tokenize each line of a file with the fast library of a tokenizer and with tokenizers, and compare the ids.
+    """Compare the ids of the fast library with those of tokenizers. Each line of a file is tokenized with both.
 
     The lines with different token ids are counted. If there are any, the exit status is 1.
     """
@@ -225,7 +225,7 @@ def explore(
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("input-lab.html"),
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Write the Input Lab, a page about tokens, masks, attention and positions, and open it.
+    """Write the Input Lab, and open it. It is a page about tokens, masks, attention and positions.
 
     WordPiece tokenizers as BERT's and byte-level BPEs as GPT-2's run in the page. For other tokenizers, give --text.
     """

@@ -62,7 +62,7 @@ def encode(
     backend: Annotated[_Backend, _option("Library that makes the ids; all make the same.")] = "auto",
     progress: Annotated[bool, _option("Show progress bars.", "--progress/--quiet", " /-q")] = True,
 ) -> None:
-    """Encode a data set of any size to Parquet shards of token ids.
+    """Encode a data set to Parquet shards of token ids.
 
     After a run was stopped or killed, the same command continues it. The exit status is 1 for bad data, 2 for a wrong
     command or a missing input, and 75 if the same command may work later, for example because the disk is full.
@@ -97,7 +97,7 @@ def encode(
 def verify(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder or address that `hf-posenc encode` wrote to.")],
 ) -> None:
-    """Compare each shard with its stored checksum, and list the missing, damaged and unknown ones.
+    """Compare each shard with its checksum. Missing, damaged and unknown ones are listed.
 
     The exit status is 0 if no shard is listed, 1 if one is, and 2 if the job is not finished.
     """

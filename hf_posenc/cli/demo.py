@@ -46,7 +46,7 @@ def show(
     merges: Annotated[bool, typer.Option("--merges", help="Show the merges of a BPE tokenizer.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write the batch to this HTML file, for a browser.")] = None,
 ) -> None:
-    """Show the model inputs for a text: tokens, ids, padding mask, position ids and look-ahead mask."""
+    """Show the model inputs for a text. These are its tokens, ids, padding mask, position ids and look-ahead mask."""
     from ..collator import DataCollatorWithPositionalEncoding
     from ..tokenization import bpe_stages
 
@@ -80,7 +80,7 @@ def demo(
     pad_token: PadToken = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the plot.")] = Path("hf_posenc.png"),
 ) -> None:
-    """Print and plot a batch of a few texts, and measure the speed on a corpus beside transformers and torch alone.
+    """Print and plot a batch, and measure the speed. It is compared with transformers and torch alone, on a corpus.
 
     The texts are the first ones of FILE. Without FILE they are examples, and the corpus is the docstrings of three
     packages of Python.
