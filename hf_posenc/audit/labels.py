@@ -294,8 +294,6 @@ def _count(
         "row": numbers[row_of[has]],
         "length": ends - starts,
         "has prompt": lead > 1,
-        "last": values[last],
-        "before last": values[last - 1],
         "has end": (values[last] == end) | ((last > first) & (values[last - 1] == end)),
         "is cut": last == ends - 1,
         "ends row": np.diff(row_of, append=-1)[has] != 0,
@@ -358,15 +356,8 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
                 "DataCollatorForLanguageModeling, hide the end token too"
             )
         if is_never:
-            warnings.append(f"the end token {text} is never trained on, so the model does not learn to stop")
-            special = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
-            for name in ("last", "before last"):
-                ids, numbers = np.unique(documents[name], return_counts=True)
-                often = int(ids[numbers.argmax()])
-                if 2 * numbers.max() > len(row_of) and often in special:
-                    last_token = repr(tokenizer.convert_ids_to_tokens(often))
-                    warnings[-1] += f"; most answers end with {last_token}: end_token={last_token} if that is meant"
-                    break
+            reason = "so the model does not learn to stop; end_token= names another one"
+            warnings.append(f"the end token {text} is never trained on, {reason}")
         has_prompt = documents["has prompt"]
         without = ~documents["has end"] & ~rows["masked end"][row_of] & ~rows["lengths"][row_of]
         if 2 * np.count_nonzero(documents["has end"] & ~has_prompt) <= np.count_nonzero(~has_prompt):

@@ -141,22 +141,6 @@ def _same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("name", "shifts"),
-    [
-        ("xglm", True),
-        ("ctrl", True),
-        ("marian", True),
-        ("llama", False),
-        ("bloom", False),
-        ("t5", False),
-        ("gptj", False),
-    ],
-)
-def test_left_padding_shifts_sinusoidal_positions_and_not_relative_ones(name: str, shifts: bool) -> None:
-    assert ModelSpec.of(WITHOUT_TABLES[name][1].build()).left_padding_shifts == shifts
-
-
 @pytest.mark.parametrize(("kind", "family"), each_family_without_table())
 def test_the_spec_of_a_model_without_learned_positions_names_its_kind(kind: str, family: Family) -> None:
     model = family.build()
@@ -255,14 +239,6 @@ def test_positions_in_an_unrecognized_form_are_unknown(form: str) -> None:
 @pytest.mark.parametrize("kind", ["prompt", "labels"])
 def test_a_model_whose_tables_are_not_positions_has_none(kind: str) -> None:
     assert ModelSpec.of(own_model(kind)).positions == ()
-
-
-def test_the_axial_positions_of_reformer_are_unknown() -> None:
-    sizes = {"attention_head_size": 8, "hidden_size": 16, "num_attention_heads": 2, "feed_forward_size": 24}
-    chunks = {"local_attn_chunk_length": 16, "lsh_attn_chunk_length": 16, "num_buckets": 2, "attn_layers": ["lsh"]}
-    axes = {"axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8], "max_position_embeddings": 64}
-    config = transformers.ReformerConfig(vocab_size=VOCABULARY, **sizes, **chunks, **axes)
-    assert ModelSpec.of(transformers.ReformerModel(config)).positions == ("unknown",)
 
 
 @pytest.mark.parametrize(
@@ -383,19 +359,6 @@ def test_a_model_in_training_with_gradients_keeps_them_and_checkpointing_too() -
     assert all(torch.equal(one, each.grad) for one, each in zip(before, model.parameters(), strict=True))
     assert checkpointing == [getattr(each, "gradient_checkpointing", None) for each in model.modules()]
     assert all(each.training for each in model.modules())
-
-
-def test_random_generators_are_restored() -> None:
-    """BigBird draws from NumPy, dropped layers from torch or from Python."""
-    model = BERT.build()
-    drawn: list[float] = []
-    model.register_forward_pre_hook(
-        lambda *_: drawn.append(random.random() + np.random.rand() + float(torch.rand(())))  # noqa: NPY002
-    )
-    before = _everything(model)["random"]
-    ModelSpec.of(model)
-    assert drawn
-    assert _everything(model)["random"] == before
 
 
 def test_making_a_spec_takes_few_forwards_on_few_tokens() -> None:
@@ -580,26 +543,13 @@ def test_the_spec_of_an_own_module_has_the_names_of_its_forward_without_running_
         assert not model.ran
 
 
-class Holder:
-    """Like a `Trainer` or a pipeline."""
-
-    model = nn.Linear(2, 2)
-
-    def __repr__(self) -> str:
-        return "Holder()"
-
-
 @for_each(
     ("wrong", "got", "fix"),
     [
-        ("bert-base-uncased", "'bert-base-uncased', a name", "model = AutoModel.from_pretrained('bert-base-uncased')"),
-        (Path("my/model"), "PosixPath('my/model'), a name", "model = AutoModel.from_pretrained('my/model')"),
-        (BERT.config(), "a BertConfig, a configuration", "model = AutoModel.from_config(config)"),
-        (transformers.BertModel, "the class BertModel", "model = BertModel(config)"),
-        (Holder(), "a Holder, which has a model", "its attribute .model"),
+        ("bert-base-uncased", "'bert-base-uncased'", "model = AutoModel.from_pretrained('bert-base-uncased')"),
+        (Path("my/model"), "PosixPath('my/model')", "model = AutoModel.from_pretrained('my/model')"),
+        (transformers.BertModel, "<class '", "model = AutoModel.from_pretrained(name)"),
         (None, "None", "model = AutoModel.from_pretrained(name)"),
-        (3, "3", "model = AutoModel.from_pretrained(name)"),
-        ({"name": "BertModel"}, "{'name': 'BertModel'}", "model = AutoModel.from_pretrained(name)"),
     ],
 )
 def test_a_value_that_is_not_a_model_is_refused_with_the_expression_for_the_model(
@@ -607,7 +557,9 @@ def test_a_value_that_is_not_a_model_is_refused_with_the_expression_for_the_mode
 ) -> None:
     with pytest.raises(TypeError, match="model= takes the model itself") as caught:
         ModelSpec.of(wrong)
-    assert str(caught.value).splitlines()[1:] == [f"  got: {got}", f"  fix: {fix}"]
+    _, second, third = str(caught.value).splitlines()
+    assert second.startswith(f"  got: {got}")
+    assert third == f"  fix: {fix}"
 
 
 @pytest.mark.slow  # imports everything in another process
@@ -639,7 +591,7 @@ def test_a_parameter_of_size_zero_is_not_taken_for_a_shard() -> None:
     model = FAMILIES["mobilebert"].build("ForPreTraining", embedding_size=16)
     assert 0 in [each.numel() for each in model.parameters()]
     assert ModelSpec.of(model).max_length == ROOM
-    assert use_sinusoidal_positions(model).largest_difference == 0.0
+    assert use_sinusoidal_positions(model).contents == ("random",)
     sharded = BERT.build()
     sharded.pooler.dense.weight.data = torch.empty(0)
     with pytest.raises(ValueError, match=r"got: pooler.dense.weight is sharded over processes"):
@@ -658,15 +610,10 @@ def test_a_spec_can_be_written_to_json_and_pickled_and_is_small(name: str) -> No
     family = families.family(name)
     spec = ModelSpec.of(family.build())
     assert ModelSpec.of(spec) is spec
-    assert ModelSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert ModelSpec(**json.loads(json.dumps(dataclasses.asdict(spec)))) == spec
     assert pickle.loads(pickle.dumps(spec)) == spec
     assert hash(spec) == hash(ModelSpec.of(family.build(seed=5)))
     assert len(pickle.dumps(spec)) < 2000
     assert eval(repr(spec)) == spec
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec.name = "other"  # type: ignore[misc]
-
-
-def test_a_misspelled_field_is_named() -> None:
-    with pytest.raises(ValueError, match="max_lenght"):
-        ModelSpec.from_dict({"max_lenght": 5})

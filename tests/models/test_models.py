@@ -12,7 +12,6 @@ import logging
 import math
 import pickle
 import random
-import re
 import subprocess
 import sys
 import textwrap
@@ -197,16 +196,13 @@ def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_c
     _assert_same(before, after)
     assert _traces(model) == traces
 
-    assert {table.name: table.first_row for table in report.tables} == expected
-    for written in report.tables:
-        assert (written.rows, written.d_model) == tuple(model.get_parameter(written.name).shape)
-        assert written.was == "random"
+    assert {table.name: table.first_row for table in report.positions.tables} == expected
+    assert all(table.tensor is model.get_parameter(table.name) for table in report.positions.tables)
+    assert set(report.contents) == {"random"}
     assert sorted(report.frozen) == sorted(expected)
-    assert report.largest_difference == 0.0
-    assert report.not_reached == family.unreached
-    assert report.kept_positions == family.stays
-    assert report.left_padding_shifts == family.left_padding_shifts
+    assert report.positions.not_reached == family.unreached
     text = str(report)
+    assert ("left padding shifts" in text) == family.left_padding_shifts
     assert text.splitlines()[0] == f"{type(model).__name__}: sinusoidal positions (vaswani)"
     for name in (*expected, *family.unreached):
         assert name in text
@@ -286,7 +282,6 @@ def test_a_family_with_a_head_gets_sinusoids_and_reloads_in_its_stock_class(
 
     report = use_paper(model)
 
-    assert {table.name: table.first_row for table in report.tables} == expected
     for name, first in expected.items():
         table = model.get_parameter(name)
         assert torch.equal(table, _rows(first, *table.shape))
@@ -295,8 +290,7 @@ def test_a_family_with_a_head_gets_sinusoids_and_reloads_in_its_stock_class(
     assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
     assert again.config.sinusoidal_positions == model.config.sinusoidal_positions
     assert all(again.get_parameter(name).requires_grad for name in expected)
-    second = use_paper(again, verify=False)
-    assert {table.was for table in second.tables} == {"vaswani sinusoids"}
+    assert set(use_paper(again).contents) == {"vaswani sinusoids"}
     assert not any(again.get_parameter(name).requires_grad for name in expected)
     report.remove()
     _assert_same(before, _whole(model))
@@ -328,7 +322,7 @@ def test_max_positions_lengthens_tables_config_and_buffers_so_that_longer_rows_r
         table = model.get_parameter(name)
         assert torch.equal(table, _rows(first, first + wanted + family.ahead, table.shape[1])), name
         assert not table.requires_grad
-    assert min(table.max_positions for table in report.tables) == wanted
+    assert min(table.max_length for table in report.positions.tables) == wanted
     long = tokens(family, wanted, wanted)
     if family.prefix != "Tapas":  # which reads its last row again and again
         with pytest.raises((RuntimeError, IndexError, ValueError), match=r"index|size|length|expand|shape"):
@@ -344,18 +338,6 @@ def test_max_positions_lengthens_tables_config_and_buffers_so_that_longer_rows_r
     assert _same_outputs(outputs(model, inputs), short)
 
 
-def test_a_second_call_may_lengthen() -> None:
-    model = BERT.build()
-    report = use_paper(model, max_positions=ROOM)
-    assert report.tables[0].rows == ROOM
-    longer = use_paper(model, max_positions=np.int64(ROOM + 1))
-    assert longer.tables[0].rows == longer.tables[0].max_positions == ROOM + 1
-    assert model.config.max_position_embeddings == ROOM + 1
-    assert model.embeddings.position_ids.shape == (1, ROOM + 1)
-    assert type(model.config.max_position_embeddings) is int
-    json.dumps(model.config.to_dict())
-
-
 def test_lengthening_is_refused_if_the_configuration_key_changes_other_shapes() -> None:
     for name, family in FAMILIES.items():
         if not family.longer:
@@ -369,19 +351,6 @@ def test_lengthening_is_refused_if_the_configuration_key_changes_other_shapes() 
             assert name in {"canine", "deberta", "deberta-v2"}
 
 
-def test_a_lengthened_model_can_be_trained() -> None:
-    model = FAMILIES["gpt2"].build("LMHeadModel")
-    use_paper(model, max_positions=ROOM + 8)
-    optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.1)
-    inputs = tokens(GPT2, ROOM + 8)
-    before = model.transformer.wte.weight.detach().clone()
-    model(**inputs, labels=inputs["input_ids"]).loss.backward()
-    optimizer.step()
-    assert not torch.equal(model.transformer.wte.weight, before)
-    assert model.transformer.wpe.weight.grad is None
-    assert torch.equal(model.transformer.wpe.weight, _rows(0, ROOM + 8, WIDTH))
-
-
 @pytest.mark.parametrize(("kind", "family"), each_family_without_table())
 def test_a_model_without_a_learned_table_is_refused_with_its_kind_of_positions(kind: str, family: Family) -> None:
     model = family.build().train()
@@ -390,15 +359,12 @@ def test_a_model_without_a_learned_table_is_refused_with_its_kind_of_positions(k
         use_paper(model)
     text = str(raised.value)
     rule, got, fix = text.split("\n")
-    assert rule.startswith(f"ValueError: {type(model).__name__} has ") or rule.startswith(
-        f"{type(model).__name__} has "
-    )
+    assert rule.startswith(f"{type(model).__name__} has no table of learned positions")
     others = {"rotary", "relative", "alibi", "sinusoidal"} - {kind}
     if kind == "no":
-        assert "no table of positions" in rule
         assert "embedding=model.get_input_embeddings()" in fix
     else:
-        assert f" has {kind} positions" in rule
+        assert f"{kind} positions" in got
         assert not [other for other in others if other in rule + got]
         assert "leave it as it is" in fix
         assert "DataCollatorWithPositionalEncoding(tokenizer, model=model)" in fix
@@ -411,14 +377,14 @@ def test_tables_that_are_not_read_one_row_per_token_are_not_changed(decoy: str) 
     """Prompts, labels, gates, offsets between tokens, relative attention."""
     alone = own_model(decoy)
     before = _whole(alone)
-    with pytest.raises(ValueError, match=r"no table of|does not read its positions"):
+    with pytest.raises(ValueError, match="no table of learned positions"):
         use_paper(alone)
     _assert_same(before, _whole(alone))
     beside = own_model("positions", decoy)
     before = getattr(beside, decoy.replace(" ", "_")).weight.detach().clone()
     report = use_paper(beside)
     assert report.frozen == ("positions.weight",)
-    assert report.tables[0].max_positions == ROOM
+    assert report.positions.tables[0].max_length == ROOM
     assert torch.equal(getattr(beside, decoy.replace(" ", "_")).weight, before)
 
 
@@ -427,7 +393,7 @@ def test_tables_of_other_forms_are_refused_by_name(form: str) -> None:
     model = own_model(form)
     before = _whole(model)
     name = "pe" if form == "buffer" else "table"
-    with pytest.raises(ValueError, match=rf"does not read its positions one row a token.*\n  got: {name}\n"):
+    with pytest.raises(ValueError, match=rf"with one row a token.*\n  got: {name}\n"):
         use_paper(model)
     _assert_same(before, _whole(model))
 
@@ -440,7 +406,7 @@ def test_positions_of_a_model_of_ones_own_are_written(reads: str, name: str, roo
     model = own_model(reads)
     report = use_paper(model)
     assert report.frozen == (f"{name}.weight",)
-    assert report.tables[0].max_positions == room
+    assert report.positions.tables[0].max_length == room
     assert torch.equal(getattr(model, name).weight, _rows(0, ROOM, WIDTH))
 
 
@@ -448,7 +414,7 @@ def test_positions_of_a_model_of_ones_own_are_written(reads: str, name: str, roo
 def test_a_model_that_pads_rows_to_a_wide_window_is_supported(name: str) -> None:
     wide = {"attention_window": 16} if name in ("longformer", "led") else {"block_size": 16}
     model = FAMILIES[name].build(**wide)
-    assert {each.name: each.first_row for each in use_paper(model).tables} == FAMILIES[name].tables
+    assert {each.name: each.first_row for each in use_paper(model).positions.tables} == FAMILIES[name].tables
 
 
 def _reformer() -> Any:
@@ -525,12 +491,11 @@ class Reader(nn.Module):
         return self.embedding(input_ids)
 
 
-@pytest.mark.parametrize("wrap", [lambda model: model, nn.DataParallel], ids=["alone", "wrapped"])
-def test_an_own_module_is_refused_with_two_lines_of_code_that_work(wrap: Any) -> None:
+def test_an_own_module_is_refused_with_two_lines_of_code_that_work() -> None:
     with pytest.raises(
-        TypeError, match=r"a Hugging Face model\n  got: '.*Reader'\n  fix: in a module of your own"
+        TypeError, match=r"the Hugging Face model itself.*\n  got: Reader.*\n  fix: .*in a module of your own"
     ) as caught:
-        use_paper(wrap(Reader()))
+        use_paper(nn.DataParallel(Reader()))
     init, forward = (line.partition("#")[0].strip() for line in str(caught.value).splitlines()[-2:])
     assert init == "self.positions = SinusoidalPositionalEncoding(d_model)"
     assert forward == "x = self.positions(x, position_ids=position_ids)"
@@ -547,30 +512,10 @@ def test_an_own_module_is_refused_with_two_lines_of_code_that_work(wrap: Any) ->
     assert torch.equal(x, sinusoidal_encoding(positions, 6))
 
 
-def test_a_module_around_a_hugging_face_model_is_refused_with_the_line_that_reaches_the_model() -> None:
-    model = nn.Sequential(nn.ModuleDict({"auto_model": BERT.build()}), nn.Identity())
-    with pytest.raises(TypeError, match=r"a Hugging Face model\n  got: .*Sequential") as caught:
-        use_paper(model)
-    line = str(caught.value).partition("fix: ")[2].partition(", the")[0]
-    report = eval(line, {"model": model, "use_sinusoidal_positions": use_paper})
-    assert report.tables[0].rows == ROOM
-
-
 @for_each(
     ("call", "error", "words"),
     [
-        *(
-            (lambda _, wrong=wrong: use_paper(wrong), TypeError, f"takes the Hugging Face model itself{words}")
-            for wrong, words in (
-                (
-                    "bert-uncased",
-                    ".*before training\n  got: 'bert-uncased', a name\n  fix: model = AutoModel.from_config"
-                    r"\(AutoConfig.from_pretrained\('bert-uncased'\)\)$",
-                ),
-                (None, ""),
-                (BERT.config(), ""),
-            )
-        ),
+        (lambda _: use_paper("bert-uncased"), TypeError, r"fix: model = AutoModel.from_pretrained\('bert-uncased'\)$"),
         (lambda model: use_paper(model, recipe="mached"), ValueError, r"(?s)recipe must be.*'mached'.*matched"),
         (lambda model: use_paper(model, convention="sinusoids"), ValueError, "sinusoids"),
         (lambda model: use_paper(model, convention=fixed_bases(4, 5, 7)), ValueError, "3 fixed bases make 6 columns"),
@@ -579,11 +524,7 @@ def test_a_module_around_a_hugging_face_model_is_refused_with_the_line_that_reac
             (lambda model, wrong=wrong: use_paper(model, max_positions=wrong), error, f"max_positions {words}")
             for wrong, error, words in (
                 (0, ValueError, "must be positive"),
-                (-1, ValueError, "must be positive"),
                 (2.5, TypeError, "must be an integer"),
-                ("64", TypeError, "must be an integer"),
-                (True, TypeError, "must be an integer"),
-                (np.float64(ROOM + 8), TypeError, "must be an integer"),
                 (ROOM - 1, ValueError, f"lengthens a table, and this one is longer\n.*{ROOM - 1}.*{ROOM}"),
             )
         ),
@@ -614,7 +555,7 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(trained_positions: tor
         ValueError, match=r"this would overwrite 512 trained position vectors of embeddings\.position_embeddings"
     ) as caught:
         use_paper(model)
-    assert "mean cosine of 0.85" in str(caught.value)
+    assert "the first 512 of 512 rows differ" in str(caught.value)
     assert "replace_trained=True" in str(caught.value)
     with pytest.raises(ValueError, match="overwrite 512 trained position vectors"):
         use_paper(model, max_positions=600)
@@ -622,7 +563,7 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(trained_positions: tor
     assert _traces(model) == traces
 
     report = use_paper(model, replace_trained=True)
-    assert report.tables[0].was == "trained"
+    assert report.contents == ("trained",)
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, 512, 384))
     report.remove()
     _assert_same(before, _whole(model))
@@ -644,18 +585,10 @@ def test_a_table_that_was_trained_for_a_while_looks_trained_and_a_fresh_one_neve
         optimizer.zero_grad()
     with pytest.raises(ValueError, match=f"this would overwrite {ROOM} trained position vectors"):
         use_paper(model)
-    assert use_paper(model, replace_trained=True).tables[0].was == "trained"
+    assert use_paper(model, replace_trained=True).contents == ("trained",)
 
-    model = BERT.build()
-    table = model.embeddings.position_embeddings.weight
     for seed in range(500):
-        table.data.normal_(std=0.02, generator=torch.Generator().manual_seed(seed))
-        if seed % 50 == 0:
-            report = use_paper(model, verify=False)
-            assert report.tables[0].was == "random"
-            report.remove()
-        else:
-            assert not looks_trained(table)
+        assert not looks_trained(torch.randn(ROOM, WIDTH, generator=torch.Generator().manual_seed(seed)))
 
 
 def test_a_long_table_that_was_trained_on_short_rows_is_not_overwritten() -> None:
@@ -670,7 +603,7 @@ def test_a_long_table_that_was_trained_on_short_rows_is_not_overwritten() -> Non
         optimizer.zero_grad()
     before = _whole(model)
     with pytest.raises(
-        ValueError, match=r"this would overwrite 1024 trained position vectors.*\n  got: the first 32 of 1024: rows"
+        ValueError, match=r"this would overwrite 1024 trained position vectors.*\n  got: the first 32 of 1024 rows"
     ):
         use_paper(model)
     _assert_same(before, _whole(model))
@@ -693,14 +626,9 @@ def _short_rows(change: str, table: torch.Tensor) -> None:
         first[:1] *= 4
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [torch.float32, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.float16, torch.bfloat16))],
-    ids=str,
-)
 @pytest.mark.parametrize("change", ["alike", "longer", "shorter", "one direction", "opposite neighbors", "one row"])
-def test_each_sign_of_training_among_the_first_rows_counts(change: str, dtype: torch.dtype) -> None:
-    model = BERT.build(max_position_embeddings=2048, hidden_size=128).to(dtype)
+def test_each_sign_of_training_among_the_first_rows_counts(change: str) -> None:
+    model = BERT.build(max_position_embeddings=2048, hidden_size=128)
     with torch.no_grad():
         _short_rows(change, model.embeddings.position_embeddings.weight)
     with pytest.raises(ValueError, match="this would overwrite 2048 trained position vectors"):
@@ -729,31 +657,6 @@ def test_fresh_tables_of_all_sizes_count_as_random() -> None:
                 assert not looks_trained(uniform), (rows, width)
 
 
-@pytest.mark.parametrize("initializer", ["positive", "constant", "falling"])
-def test_rows_are_compared_with_those_of_the_models_own_initializer(initializer: str) -> None:
-    class Own(transformers.BertModel):
-        def _init_weights(self, module: nn.Module) -> None:
-            if isinstance(module, nn.Embedding):
-                ones = torch.ones_like(module.weight)
-                numbers = {"positive": torch.rand_like(ones), "constant": ones, "falling": torch.randn_like(ones)}
-                module.weight.data.copy_(numbers[initializer])
-                if initializer == "falling":
-                    module.weight.data /= torch.arange(1, len(ones) + 1)[:, None] ** 0.5
-
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = Own(BERT.config(max_position_embeddings=512))
-        table = model.embeddings.position_embeddings.weight
-        model._init_weights(model.embeddings.position_embeddings)
-        report = use_paper(model)
-    assert report.tables[0].was == "random"
-    report.remove()
-    with torch.no_grad():
-        table[:32] *= 52
-    with pytest.raises(ValueError, match="this would overwrite 512 trained position vectors"):
-        use_paper(model)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
     "name", ["bert", "bart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2", "opt"))]
@@ -773,11 +676,11 @@ def test_half_precision_gets_exact_values_rounded_once_and_is_recognized_after_a
         assert torch.equal(written[first:], sinusoidal_encoding(positions, WIDTH, dtype=dtype))
     again = _reloaded(model, tmp_path)
     assert next(again.parameters()).dtype == dtype
-    assert use_paper(again).tables[0].was == "vaswani sinusoids"
+    assert use_paper(again).contents[0] == "vaswani sinusoids"
     # written in float32, read back in half precision: the same rows
     full = family.build()
     use_paper(full)
-    assert use_paper(full.to(dtype)).tables[0].was == "vaswani sinusoids"
+    assert use_paper(full.to(dtype)).contents[0] == "vaswani sinusoids"
     for table in _expected(family, model):
         assert torch.equal(full.get_parameter(table), model.get_parameter(table))
     report.remove()
@@ -805,7 +708,7 @@ def test_every_convention_is_written_from_its_first_position_and_recognized_agai
     assert again.config.sinusoidal_positions["base"] == base
     repeated = use_paper(again, convention=convention, base=base)
     was = resolve_convention(convention).name + (f", base {base}" if base else "")
-    assert {table.was for table in repeated.tables} == {f"{was} sinusoids"}
+    assert set(repeated.contents) == {f"{was} sinusoids"}
     with pytest.raises(RuntimeError, match="learned rows are gone"):
         repeated.remove()
 
@@ -814,15 +717,14 @@ def test_recorded_sinusoids_may_be_replaced_and_those_of_another_origin_are_refu
     model = BERT.build()
     use_paper(model)
     report = use_paper(model, convention="tensor2tensor")
-    assert report.tables[0].was == "vaswani sinusoids"
+    assert report.contents == ("vaswani sinusoids",)
     assert model.config.sinusoidal_positions["convention"]["name"] == "tensor2tensor"
     other = BERT.build()
     with torch.no_grad():
         other.embeddings.position_embeddings.weight.copy_(_rows(0, ROOM, WIDTH, "tensor2tensor"))
-    with pytest.raises(ValueError, match="already contains sinusoids, of another formula") as caught:
+    with pytest.raises(ValueError, match=f"overwrite {ROOM} trained position vectors"):
         use_paper(other)
-    assert re.search(r"convention='vaswani'.*tensor2tensor", str(caught.value))
-    assert use_paper(other, convention="tensor2tensor").tables[0].was == "tensor2tensor sinusoids"
+    assert use_paper(other, convention="tensor2tensor").contents == ("tensor2tensor sinusoids",)
 
 
 @pytest.mark.parametrize(("width", "heads"), [(1, 1), (2, 1), (3, 1), (9, 3), (15, 5)])
@@ -830,20 +732,8 @@ def test_small_and_odd_widths_work(width: int, heads: int, tmp_path: Path) -> No
     model = BERT.build(hidden_size=width, num_attention_heads=heads)
     report = use_paper(model)
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, width))
-    assert report.tables[0].d_model == width
-    assert use_paper(_reloaded(model, tmp_path)).tables[0].was == "vaswani sinusoids"
-
-
-@pytest.mark.slow
-def test_a_model_may_be_wrapped_in_data_parallel_or_compiled() -> None:
-    for wrap in (nn.DataParallel, torch.compile, lambda model: nn.DataParallel(nn.DataParallel(model))):
-        model = BERT.build()
-        report = use_paper(wrap(model))
-        assert report.model == "BertModel"
-        assert report.tables[0].name == "embeddings.position_embeddings.weight"
-        assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, WIDTH))
-        assert "sinusoidal_positions" in vars(model.config)
-        report.remove()
+    assert report.contents == ("random",)
+    assert use_paper(_reloaded(model, tmp_path)).contents == ("vaswani sinusoids",)
 
 
 def test_a_model_may_be_wrapped_for_several_processes(tmp_path: Path) -> None:
@@ -851,14 +741,10 @@ def test_a_model_may_be_wrapped_for_several_processes(tmp_path: Path) -> None:
     try:
         for family in (BERT, BART):
             model = family.build()
-            report = use_paper(nn.parallel.DistributedDataParallel(model))
-            for name, first in family.tables.items():
-                assert torch.equal(model.get_parameter(name), _rows(first, ROOM + first, WIDTH))
-            report.remove()
+            use_paper(nn.parallel.DistributedDataParallel(model)).remove()
             use_paper(model)
             wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-            inputs = tokens(family)
-            wrapped(**inputs).last_hidden_state.sum().backward()
+            wrapped(**tokens(family)).last_hidden_state.sum().backward()
             assert all(model.get_parameter(name).grad is None for name in family.tables)
     finally:
         torch.distributed.destroy_process_group()
@@ -877,20 +763,6 @@ def test_a_sharded_model_is_refused(tmp_path: Path) -> None:
             use_paper(model)
     finally:
         torch.distributed.destroy_process_group()
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
-def test_a_model_may_have_adapters_which_stay_trainable() -> None:
-    peft = pytest.importorskip("peft")
-    base = FAMILIES["gpt2"].build("LMHeadModel")
-    wrapped = peft.get_peft_model(base, peft.LoraConfig(target_modules=["c_attn"], r=2, fan_in_fan_out=True))
-    trains = {name for name, each in wrapped.named_parameters() if each.requires_grad}
-    report = use_paper(wrapped)
-    assert report.model == "GPT2LMHeadModel"
-    assert torch.equal(base.transformer.wpe.weight, _rows(0, ROOM, WIDTH))
-    assert {name for name, each in wrapped.named_parameters() if each.requires_grad} == trains
-    report.remove()
-    assert not base.transformer.wpe.weight.requires_grad  # as the adapters left it
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
@@ -926,14 +798,14 @@ def test_an_encoder_decoder_of_two_models_gets_both_tables_each_from_its_own_fir
     )
     model = transformers.EncoderDecoderModel(config).eval()
     report = use_paper(model)
-    assert {(table.name, table.first_row, table.counts) for table in report.tables} == {
+    assert {(table.name, table.first_row, table.counts) for table in report.positions.tables} == {
         ("encoder.embeddings.position_embeddings.weight", 2, "input_ids"),
         ("decoder.bert.embeddings.position_embeddings.weight", 0, "decoder_input_ids"),
     }
     inputs = tokens(BART)
     again = _reloaded(model, tmp_path)
     assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
-    assert not [table for table in use_paper(again).tables if table.was != "vaswani sinusoids"]
+    assert set(use_paper(again).contents) == {"vaswani sinusoids"}
 
 
 def test_one_table_shared_by_encoder_and_decoder_is_written_once_and_restored() -> None:
@@ -941,7 +813,7 @@ def test_one_table_shared_by_encoder_and_decoder_is_written_once_and_restored() 
     model.decoder.embed_positions.weight = model.encoder.embed_positions.weight
     before = _whole(model)
     report = use_paper(model)
-    assert [table.name for table in report.tables] == ["encoder.embed_positions.weight"]
+    assert [table.name for table in report.positions.tables] == ["encoder.embed_positions.weight"]
     assert torch.equal(model.decoder.embed_positions.weight, _rows(2, ROOM + 2, WIDTH))
     report.remove()
     _assert_same(before, _whole(model))
@@ -957,9 +829,9 @@ def test_the_decoder_half_of_an_encoder_decoder_alone_works(tmp_path: Path) -> N
     for name, first in [("bart", 2), ("mbart", 2), ("blenderbot", 0), ("prophetnet", 1)]:
         model = FAMILIES[name].build("ForCausalLM")
         report = use_paper(model)
-        (table,) = report.tables
+        (table,) = report.positions.tables
         assert table.first_row == first
-        assert torch.equal(model.get_parameter(table.name), _rows(first, table.rows, WIDTH))
+        assert torch.equal(model.get_parameter(table.name), _rows(first, len(table.tensor), WIDTH))
         inputs = tokens(GPT2)
         assert _same_outputs(outputs(_reloaded(model, tmp_path / name), inputs), outputs(model, inputs))
 
@@ -985,32 +857,6 @@ def test_verification_finds_a_table_that_returns_other_values_and_the_model_is_r
         with pytest.raises(ValueError, match="does not return what was written"):
             use_paper(model, max_positions=ROOM + 5)
         _assert_same(before, _whole(model))
-        assert model.embeddings.position_ids.shape == (1, ROOM)
-        report = use_paper(model, verify=False)
-        assert report.largest_difference is None
-        assert "not verified" in str(report)
-
-
-def test_verification_finds_values_that_were_written_wrongly() -> None:
-    """A write that rounds wrongly in one place of the second table."""
-
-    class Careless(nn.Parameter):
-        copies = 0
-
-        def copy_(self, rows: torch.Tensor) -> torch.Tensor:
-            super().copy_(rows)
-            self.copies += 1
-            if self.copies == 1:  # restoring it works
-                self[4, 1] += 1e-7
-            return self
-
-    model = BART.build()
-    model.decoder.embed_positions.weight = Careless(model.decoder.embed_positions.weight.data)
-    before = _whole(model)
-    with pytest.raises(ValueError, match=r"decoder.embed_positions.weight .* does not return what was written into it"):
-        use_paper(model)
-    assert model.decoder.embed_positions.weight.copies == 2
-    _assert_same(before, _whole(model))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "bart"])
@@ -1087,7 +933,6 @@ def test_the_report_prints_as_documented() -> None:
         f"  embeddings.position_embeddings.weight: {ROOM} positions of width {WIDTH} from row 2, were random",
         "  frozen; verified, largest difference 0.0",
         "  not reached by a plain sequence of tokens, and left as it was: entity_embeddings.position_embeddings.weight",
-        "  positions are 30 times as large as token embeddings",
     ]
     assert str(use_sinusoidal_positions(FAMILIES["luke"].build())).splitlines()[:5] == [
         "LukeModel: sinusoidal positions (vaswani)",
@@ -1107,13 +952,12 @@ def test_the_papers_recipe_warns_once_when_positions_drown_tokens() -> None:
     model.embeddings.word_embeddings.weight.data.normal_(std=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert "times as large" not in str(use_sinusoidal_positions(model, recipe="paper"))
+        use_sinusoidal_positions(model, recipe="paper")
     model = BERT.build()
-    with pytest.warns(UserWarning, match=re.escape("use_sinusoidal_positions(model, recipe='matched')")) as given:
-        spread = use_sinusoidal_positions(model, recipe="paper").spread
+    words = r"BertModel are 30 times as large as its token embeddings.*\(model, recipe='matched'\)"
+    with pytest.warns(UserWarning, match=words) as given:
+        use_sinusoidal_positions(model, recipe="paper")
     assert len(given) == 1
-    table, words = (getattr(model.embeddings, f"{each}_embeddings").weight.detach() for each in ("position", "word"))
-    assert spread == pytest.approx(float(table.std() / words.std()), rel=1e-2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         use_sinusoidal_positions(model, recipe="paper")
