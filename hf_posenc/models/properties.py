@@ -68,7 +68,7 @@ def is_hugging_face(model: Any) -> bool:
     return any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)
 
 
-def not_a_model(rule: str, value: Any, *, fix: str = "model = AutoModel.from_pretrained(name)") -> TypeError:
+def not_a_model(rule: str, value: Any, *, fix: str = "model = AutoModel.from_config(config)") -> TypeError:
     r"""Return the error for a value given in place of a Hugging Face model; `fix` is for a value that is not a name.
 
     Example:

@@ -204,7 +204,7 @@ def _opened(model: Any) -> Any:
     inner = opened(model)
     if not is_hugging_face(inner):
         fix = (
-            "the Hugging Face model inside it; in a module of your own, two lines:\n"
+            "model = AutoModel.from_config(config), and not a module around it; in a module of your own, two lines:\n"
             "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
             "    x = self.positions(x, position_ids=position_ids)  # in forward, x (B, T, d_model)"
         )

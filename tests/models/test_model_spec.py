@@ -548,8 +548,8 @@ def test_the_spec_of_an_own_module_has_the_names_of_its_forward_without_running_
     [
         ("bert-base-uncased", "'bert-base-uncased'", "model = AutoModel.from_pretrained('bert-base-uncased')"),
         (Path("my/model"), "PosixPath('my/model')", "model = AutoModel.from_pretrained('my/model')"),
-        (transformers.BertModel, "<class '", "model = AutoModel.from_pretrained(name)"),
-        (None, "None", "model = AutoModel.from_pretrained(name)"),
+        (transformers.BertModel, "<class '", "model = AutoModel.from_config(config)"),
+        (None, "None", "model = AutoModel.from_config(config)"),
     ],
 )
 def test_a_value_that_is_not_a_model_is_refused_with_the_expression_for_the_model(
