@@ -242,8 +242,6 @@ class PackingCheck:
     flat: PackedLayout
 
     def __str__(self) -> str:
-        if self.rows.difference is None and self.rows == self.flat:
-            return f"{self.name}, {self.attention}: rows and flat {self.rows}"
         return f"{self.name}, {self.attention}: rows {self.rows}; flat {self.flat}"
 
 

@@ -85,11 +85,6 @@ class LabelCheck:
     problems: dict[str, tuple[int, ...]]
     worst: tuple[int, ...]
 
-    @property
-    def share(self) -> float:
-        """Share of labels that are trained on, from 0 to 1."""
-        return self.trained / max(1, self.tokens)
-
     def __str__(self) -> str:
         numbers = {"trained on": self.trained, **{f"-100: {cause}": number for cause, number in self.ignored.items()}}
         meaning = {"targets": "ids of targets", "classes": "ids of masked tokens, or classes"}.get(self.kind)

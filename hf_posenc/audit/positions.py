@@ -109,10 +109,8 @@ class PositionCheck:
     def _padding(self) -> str:
         if not self.left_padding_shifts:
             return "left padding: does not change positions if only an attention mask is passed"
-        moved = dict.fromkeys(table.counts for table in self.tables if table.left_padding_shifts)
-        whose = f" of {' and '.join(filter(None, moved))}" if any(moved) else ""
         fix = "pass position_ids" if self.takes_position_ids else "pad on the right: it takes no position_ids"
-        return f"left padding: shifts the positions{whose} if only an attention mask is passed; {fix}"
+        return f"left padding: shifts the positions if only an attention mask is passed; {fix}"
 
 
 def check(model: Any) -> PositionCheck:
@@ -149,7 +147,7 @@ def check(model: Any) -> PositionCheck:
               rows           row 0 holds position 0
               amplitude      0.5
               largest error  1.49e-08 (row ..., column ...): exact, rounded once to float32
-          left padding: shifts the positions of input_ids if only an attention mask is passed; pass position_ids
+          left padding: shifts the positions if only an attention mask is passed; pass position_ids
     """
     inner = opened(model)
     if not is_hugging_face(inner):
@@ -168,9 +166,13 @@ def check(model: Any) -> PositionCheck:
     for name, module, tensor in unread_tables(inner, positions.tables):
         if tensor.dim() == 2 and module not in modules:
             tables += (_checked(name, tensor, recorded),)
+    # The kinds in tables come first, then those without tables, such as "rotary".
+    others = tuple(kind for kind in positions.kinds if kind not in ("learned", "sinusoidal", "unknown"))
+    added = [table for table in tables if table.is_trainable or "rotary" not in others]
+    kinds = (*sorted({"sinusoidal" if table.is_sinusoidal else "learned" for table in added}), *others)
     return PositionCheck(
         model=type(inner).__name__,
-        positions=_kinds(positions.kinds, tables),
+        positions=kinds or positions.kinds,
         tables=tables,
         left_padding_shifts=any(table.left_padding_shifts for table in absolute)
         or (positions.left_padding_shifts and not positions.tables),
@@ -211,11 +213,3 @@ def _collapsed_rows(tensor: torch.Tensor) -> int:
     rows = tensor.detach().to("cpu").contiguous()
     rows = rows[(rows != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
     return len(rows) - len({row.tobytes() for row in rows.view(torch.uint8).numpy()})
-
-
-def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return the kinds of positions of a model: those of its `tables`, then those without tables ("rotary")."""
-    other_kinds = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
-    absolute = [table for table in tables if table.is_trainable or "rotary" not in other_kinds]
-    table_kinds = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}
-    return (*sorted(table_kinds), *other_kinds) or tuple(kinds)

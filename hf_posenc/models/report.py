@@ -5,7 +5,7 @@ It keeps a copy of the overwritten rows, and no other weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from .._common.errors import runtime_error
 from ..positions import Convention
@@ -19,7 +19,6 @@ class SinusoidalPositions:
 
     Args:
         model (`str`): the model's class.
-        recipe (`str`): "matched" or "paper".
         convention (`Convention`), base (`float`, *optional*), scale (`float`): formula of the sinusoids, as in
             `sinusoidal_encoding`, multiplied by `scale`. If `base` is `None`, the convention sets it.
         token_factor (`float`): factor of the token embeddings, 1 if they were not changed.
@@ -31,7 +30,6 @@ class SinusoidalPositions:
     """
 
     model: str
-    recipe: str
     convention: Convention
     base: float | None
     scale: float
@@ -40,7 +38,7 @@ class SinusoidalPositions:
     contents: tuple[str, ...]
     frozen: tuple[str, ...]
     still_trained: tuple[str, ...]
-    _changes: Changes | None = field(default=None)
+    _changes: Changes
 
     def remove(self) -> None:
         r"""Restore the model bit for bit: table rows, `requires_grad`, lengths, buffers and configuration.
@@ -49,21 +47,16 @@ class SinusoidalPositions:
         training since then are kept.
 
         Raises:
-            RuntimeError: in these cases:
-
-                - The tables contained the sinusoids of an earlier call, so this report has no learned rows to restore.
-                  The report of that call has them, if the model was not reloaded since.
-                - The model is already restored.
-                - A table is no longer in the model, for example because it was lengthened since.
+            RuntimeError: if there is nothing to restore, because the model is already restored, or the tables contained
+                the sinusoids of an earlier call; the report of that call restores the model, if it was not reloaded
+                since. Also if a table is no longer in the model, for example because it was lengthened since.
         """
-        if self._changes is None:
-            raise runtime_error(
-                "the learned rows are gone: the tables contained sinusoids before this call",
-                got="a model that was reloaded, or a second call",
-                fix="the report of the first call restores them, as long as the model has not been reloaded",
-            )
         if not self._changes.undo():
-            raise runtime_error("the model was restored already", fix="use_sinusoidal_positions(model) again")
+            raise runtime_error(
+                "there is nothing to restore: the tables had sinusoids before this call, or are restored already",
+                got=f"tables that were {', '.join(self.contents)}",
+                fix="the report of the first call restores the model, as long as it has not been reloaded",
+            )
 
     def __repr__(self) -> str:
         convention = self.convention if self.base is None else replace(self.convention.formula, base=self.base)

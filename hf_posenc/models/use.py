@@ -156,7 +156,6 @@ def use_sinusoidal_positions(
         "base": formula.base,
         "scale": formula.scale,
         "token_factor": factor * multiply,
-        "tables": [table.name for table in tables],
     }
     changes = Changes(model)
     try:
@@ -186,7 +185,6 @@ def use_sinusoidal_positions(
     names = [table.name for table in tables]
     return SinusoidalPositions(
         model=type(model).__name__,
-        recipe=recipe,
         convention=formula.convention,
         base=formula.base,
         scale=formula.scale,
@@ -195,7 +193,7 @@ def use_sinusoidal_positions(
         contents=tuple(contents),
         frozen=tuple(name for name in names if name not in trained),
         still_trained=tuple(name for name in trained if name.startswith(beside) and name not in names),
-        _changes=changes if recorded is None else None,
+        _changes=changes if recorded is None else Changes(model),
     )
 
 

@@ -90,7 +90,7 @@ def test_marians_decoder_shifts_and_takes_no_position_ids() -> None:
     found = audit.check(made("marian"))
     assert table_of(found, "decoder").left_padding_shifts
     assert found.takes_position_ids is False
-    assert "of input_ids and decoder_input_ids if only an attention mask is passed; pad on the right" in str(found)
+    assert "shifts the positions if only an attention mask is passed; pad on the right" in str(found)
     assert "pass position_ids" in str(audit.check(made("xglm")))
 
 

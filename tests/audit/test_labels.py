@@ -300,7 +300,7 @@ def test_labels_that_are_targets_are_read_without_the_ids(wordpiece) -> None:
     rows = _rows(wordpiece)
     targets = [{"input_ids": row["input_ids"], "labels": row["labels"][-3:]} for row in rows]
     found = audit.labels(targets, wordpiece)
-    assert (found.kind, found.problems, found.share) == ("targets", {}, 1.0)
+    assert (found.kind, found.problems, found.trained) == ("targets", {}, found.tokens)
     targets[5]["labels"].pop()
     assert audit.labels(targets, wordpiece).problems == {"no end": (5,)}
 
@@ -344,7 +344,7 @@ def test_a_text_cut_into_rows_of_one_length_is_clean(wordpiece) -> None:
     ids = [each for row in _rows(wordpiece) for each in row["input_ids"]]
     rows = [{"input_ids": ids[i : i + 50], "labels": ids[i : i + 50]} for i in range(0, 400, 50)]
     found = audit.labels(rows, wordpiece)
-    assert (found.problems, found.warnings, found.share) == ({}, (), 0.98)
+    assert (found.problems, found.warnings, found.trained) == ({}, (), 392)
 
 
 def test_a_stream_is_read_once_and_nothing_given_is_changed(wordpiece) -> None:

@@ -191,7 +191,6 @@ def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_c
                 del before["state"][alias], after["state"][alias]
     record = after["config"].pop("sinusoidal_positions")
     assert record["convention"]["name"] == "vaswani"
-    assert sorted(record["tables"]) == sorted(expected)
     json.dumps(record)
     _assert_same(before, after)
     assert _traces(model) == traces
@@ -213,7 +212,7 @@ def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_c
     _assert_same(whole, _whole(model))
     assert _traces(model) == traces
     assert _same_outputs(outputs(model.eval(), inputs), learned)
-    with pytest.raises(RuntimeError, match="restored already"):
+    with pytest.raises(RuntimeError, match="nothing to restore"):
         report.remove()
 
 
@@ -228,7 +227,7 @@ def test_the_matched_recipe_brings_tokens_to_their_size_in_the_paper_and_sinusoi
     report = use_sinusoidal_positions(model)
 
     record, after = model.config.sinusoidal_positions, _whole(model)
-    assert record["recipe"] == report.recipe == "matched"
+    assert record["recipe"] == "matched"
     for factor in (record["token_factor"], record["scale"]):
         assert math.log2(factor).is_integer()  # no digit of a row changes
     for name, first in expected.items():
@@ -709,7 +708,7 @@ def test_every_convention_is_written_from_its_first_position_and_recognized_agai
     repeated = use_paper(again, convention=convention, base=base)
     was = resolve_convention(convention).name + (f", base {base}" if base else "")
     assert set(repeated.contents) == {f"{was} sinusoids"}
-    with pytest.raises(RuntimeError, match="learned rows are gone"):
+    with pytest.raises(RuntimeError, match="nothing to restore"):
         repeated.remove()
 
 
@@ -1034,7 +1033,7 @@ def test_a_call_with_defaults_keeps_recorded_sinusoids_also_those_of_the_paper(t
     before = _whole(again)
     report = use_sinusoidal_positions(again)
     assert (report.convention.name, report.base, report.scale) == ("marian", None, 1)
-    assert report.recipe == again.config.sinusoidal_positions["recipe"] == "paper"
+    assert again.config.sinusoidal_positions["recipe"] == "paper"
     _assert_same(before | {"trains": {}, "config": {}}, _whole(again) | {"trains": {}, "config": {}})
     fresh = BERT.build()
     fresh.config.sinusoidal_positions = model.config.sinusoidal_positions  # as where a saved configuration is used anew
@@ -1069,7 +1068,7 @@ def test_the_first_report_restores_the_model_after_a_second_call_or_raises() -> 
     before = _whole(model)
     first = use_paper(model)
     second = use_paper(model, convention="tensor2tensor")
-    with pytest.raises(RuntimeError, match="learned rows are gone"):
+    with pytest.raises(RuntimeError, match="nothing to restore"):
         second.remove()
     first.remove()
     _assert_same(before, _whole(model))
