@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import family
+from families import assert_same, family, traces, whole
 from installed import makes_masks_of_four_dimensions
 from torch import nn
 
@@ -92,12 +92,10 @@ def test_texts_are_encoded_by_the_tokenizer(wordpiece: Any) -> None:
 
 def test_the_model_is_not_changed() -> None:
     model = build("gpt2").train()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    generator = torch.get_rng_state()
+    before, marks = whole(model), traces(model)
     assert_packed_equals_alone(model, DOCUMENTS)
-    assert model.training
-    assert torch.equal(generator, torch.get_rng_state())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert_same(before, whole(model))
+    assert traces(model) == marks
 
 
 class LooksAtTheRow(transformers.BertModel):

@@ -29,6 +29,9 @@ CONFIG_KEY = "sinusoidal_positions"
 _LARGEST_BASE = 30
 # Base for encoder-decoders, whose cross-attention aligns tokens by their positions alone. Smaller bases copy late.
 _BASE_OF_ALIGNMENT = 100.0
+_NO_MODEL = """model = AutoModel.from_config(config), and not a module around it; in a module of your own, two lines:
+    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__
+    x = self.positions(x, position_ids=position_ids)  # in forward, x (B, T, d_model)"""
 
 
 def use_sinusoidal_positions(
@@ -126,7 +129,9 @@ def use_sinusoidal_positions(
     chosen = resolve_convention(convention)
     if max_positions is not None:
         max_positions = check_length(max_positions, "max_positions")
-    model = _opened(model)
+    if not is_hugging_face(model := opened(model)):
+        rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
+        raise not_a_model(rule, model, fix=_NO_MODEL)
     positions = find_positions(probe := Probe(model))
     tables = tuple(table for table in positions.tables if table.is_learned)
     if not tables:
@@ -195,20 +200,6 @@ def use_sinusoidal_positions(
         still_trained=tuple(name for name in trained if name.startswith(beside) and name not in names),
         _changes=changes if recorded is None else Changes(model),
     )
-
-
-def _opened(model: Any) -> Any:
-    """Return `model` without wrappers such as DDP; raise if it is not a Hugging Face model."""
-    inner = opened(model)
-    if not is_hugging_face(inner):
-        fix = (
-            "model = AutoModel.from_config(config), and not a module around it; in a module of your own, two lines:\n"
-            "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
-            "    x = self.positions(x, position_ids=position_ids)  # in forward, x (B, T, d_model)"
-        )
-        rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
-        raise not_a_model(rule, inner, fix=fix)
-    return inner
 
 
 def _no_table(model: Any, positions: ModelPositions) -> ValueError:

@@ -338,16 +338,6 @@ def test_a_stream_is_read_once_and_nothing_given_is_changed(wordpiece) -> None:
         ([{"text": "a"}], ValueError, r"column input_ids\n  got: columns \['text'\]\n  fix: tokenize first"),
         ([{"input_ids": [5]}], ValueError, r"labels for each token\n  got: columns input_ids\n  fix: .*dataloader"),
         ([{"input_ids": [5], "labels": 1}], TypeError, "row 0 of column 'labels' must be a flat list of integers"),
-        (
-            datasets.DatasetDict({"train": datasets.Dataset.from_dict({"input_ids": [[5]]})}),
-            TypeError,
-            r"one split at a time\n  got: DatasetDict of \['train'\]\n  fix: dataset\['train'\]",
-        ),
-        (
-            [{"input_ids": [5, 6], "completion_mask": [1, 1]}, {"input_ids": [5], "completion_mask": [0, 1]}],
-            ValueError,
-            "row 1: 2 values in 'completion_mask' for 1 tokens",
-        ),
         ({"input_ids": [[5], [6]], "labels": [[5]]}, ValueError, "equal numbers of rows\n  got: 2 and 1"),
         ("folder", TypeError, "rows or batches, each a dict\n  got: 'f'"),
     ],

@@ -410,12 +410,6 @@ def test_models_of_few_positions_are_compared_on_shorter_rows(cls: str, position
     assert compare(make(cls, **{name: positions}), batch).calls == 1
 
 
-def test_other_objects_are_refused_by_type() -> None:
-    for value in ("bert-base-uncased", transformers.LlamaConfig, nn.Linear(2, 2)):
-        with pytest.raises(TypeError, match="compute_once takes a Hugging Face model"):
-            compute_once(value)
-
-
 def test_a_head_of_the_users_own_that_masks_padding_is_compared_whole() -> None:
     model, batch = Mean(masked=True).eval(), groups()
     stock = model(**batch)
