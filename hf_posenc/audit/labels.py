@@ -289,6 +289,7 @@ def _count(
         "row": numbers[row_of[has]],
         "length": ends - starts,
         "has prompt": lead > 1,
+        "ends": np.stack([values[last - 1], values[last]], axis=1),
         "has end": (values[last] == end) | ((last > first) & (values[last - 1] == end)),
         "is cut": last == ends - 1,
         "ends row": np.diff(row_of, append=-1)[has] != 0,
@@ -351,8 +352,12 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
                 "DataCollatorForLanguageModeling, hide the end token too"
             )
         if is_never:
-            reason = "so the model does not learn to stop; end_token= names another one"
-            warnings.append(f"the end token {text} is never trained on, {reason}")
+            warnings.append(f"the end token {text} is never trained on, so the model does not learn to stop")
+            special = [*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})]
+            counts = np.bincount(documents["ends"][np.isin(documents["ends"], special)], minlength=1)
+            if 2 * counts.max() > len(row_of):
+                last_token = repr(tokenizer.convert_ids_to_tokens(int(counts.argmax())))
+                warnings[-1] += f"; most answers end with {last_token}: end_token={last_token} if that is meant"
         has_prompt = documents["has prompt"]
         without = ~documents["has end"] & ~rows["masked end"][row_of] & ~rows["lengths"][row_of]
         if 2 * np.count_nonzero(documents["has end"] & ~has_prompt) <= np.count_nonzero(~has_prompt):

@@ -136,12 +136,13 @@ def test_the_padding_token_that_is_also_the_end_token_is_named(byte_bpe) -> None
     assert warning.startswith("the padding token is also the end token")
 
 
-def test_another_end_token_is_taken(unigram) -> None:
+def test_another_end_token_is_suggested_and_taken(unigram) -> None:
     rows = _rows(unigram)
     for row in rows:
         row["input_ids"][-1] = row["labels"][-1] = unigram.pad_token_id
     found = audit.labels(rows, unigram)
-    assert found.warnings[0].endswith("end_token= names another one")
+    name = repr(unigram.pad_token)
+    assert found.warnings[0].endswith(f"most answers end with {name}: end_token={name} if that is meant")
     assert len(found.problems["no end"]) == 40
     assert audit.labels(rows, unigram, end_token=unigram.pad_token).problems == {}
 
