@@ -8,29 +8,25 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from ._common.compat import attention_implementation
-from ._common.errors import explain, require_one_of, shorten, value_error
+from ._common.errors import explain, value_error
 from ._common.sample_texts import standard_library_docstrings
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
 from .models import (
     ComputedOnce,
     ModelSpec,
-    PositionTable,
     Probe,
     at_tokens,
     compute_once,
-    find_positions,
     largest_difference,
     opened,
 )
@@ -53,7 +49,6 @@ def assert_packed_equals_alone(
     texts: Sequence[Any],
     *,
     tokenizer: Any = None,
-    restart: Literal["position_ids", "tables"] = "position_ids",
     atol: float = 1e-5,
 ) -> dict[str, float]:
     r"""Raise `AssertionError` if padding a document, or packing it with others, changes a model's output for it.
@@ -63,13 +58,9 @@ def assert_packed_equals_alone(
 
     Args:
         model (`PreTrainedModel`): any text model except an encoder-decoder, on any device. Only its base model is run.
-        texts (sequence of `str`, or of sequences of token ids): two or more documents.
+        texts (sequence of `str`, or of sequences of token ids): documents.
         tokenizer (*optional*): any tokenizer that `DataCollatorWithPositionalEncoding` takes. It is necessary if the
             texts are `str`.
-        restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): method by which positions
-            start again in each document of a packed row. `"position_ids"` passes `position_ids` to the model.
-            `"tables"` tests the masks of a model that takes no `position_ids`: it changes which rows the model reads
-            from its position embedding tables. Such a model should not be trained on packed rows.
         atol (`float`, *optional*, defaults to 1e-5): largest difference that counts as equal.
 
     Returns:
@@ -81,8 +72,7 @@ def assert_packed_equals_alone(
     Raises:
         AssertionError: if the output of a token differs by more than `atol`; the message names the document and the
             token.
-        ValueError: if the model is an encoder-decoder, or takes no mask that a layout needs; if it has position tables
-            and takes no `position_ids`, unless `restart` is `"tables"`; if there are fewer than two documents.
+        ValueError: if the model is an encoder-decoder, or takes no mask that a layout needs.
 
     Example:
         >>> from transformers import GPT2Config, GPT2Model
@@ -91,27 +81,30 @@ def assert_packed_equals_alone(
         >>> sorted(differences)
         ['packed', 'packed, no mask', 'padded left', 'padded right']
     """
-    require_one_of("restart", restart, ("position_ids", "tables"))
     documents = _documents(texts, tokenizer)
-    runner = _Runner(model, restart)
-    alone = [runner.outputs([ids], AttentionMask.from_lengths([len(ids)]))[0] for ids in documents]
+    probe, spec = Probe(model), ModelSpec.of(model)
+    if probe.has_decoder:
+        raise value_error(
+            f"{spec.name} reads two sequences, and packed rows of one are tried here",
+            got=f"forward({', '.join(spec.accepts)})",
+            fix="one part of it, e.g. model.get_encoder(), or BartForCausalLM for BART's decoder",
+        )
+    alone = [_outputs(probe, spec, [ids], AttentionMask.from_lengths([len(ids)]))[0] for ids in documents]
     differences: dict[str, float] = {}
-    for name, order, mask, with_mask in _layouts([len(ids) for ids in documents], runner.spec):
-        outputs = runner.outputs([documents[number] for number in order], mask, with_mask=with_mask)
+    for name, order, mask, with_mask in _layouts([len(ids) for ids in documents], spec):
+        outputs = _outputs(probe, spec, [documents[number] for number in order], mask, with_mask=with_mask)
         differences[name] = 0.0
         for number, out in zip(order, outputs, strict=True):
             errors = (out - alone[number]).abs().amax(-1)  # (tokens,)
             worst = int(errors.nan_to_num(torch.inf).argmax())
             differences[name] = max(differences[name], float(errors[worst]))
             if not float(errors[worst]) <= atol:
-                fix = "see hf_posenc.masks about masks for this model, and check if outputs depend on other rows"
-                if name == "padded left" and runner.spec.left_padding_shifts and not runner.takes_position_ids:
-                    fix = "pad on the right: this model counts padding on the left as positions"
                 raise AssertionError(
                     explain(
-                        f"{runner.spec.name} gives document {number} another output {name} than alone",
+                        f"{spec.name} gives document {number} another output {name} than alone",
                         got=f"{float(errors[worst]):.3g} apart at its token {worst} of {len(errors)}, atol={atol:g}",
-                        fix=fix,
+                        fix="do not pack for a model that takes no position_ids, and pad on the right; for others see "
+                        "hf_posenc.masks about masks, and check if outputs depend on other rows",
                     )
                 )
     return differences
@@ -249,8 +242,6 @@ class PackingCheck:
     flat: PackedLayout
 
     def __str__(self) -> str:
-        if self.rows.difference is None and self.rows == self.flat:
-            return f"{self.name}, {self.attention}: rows and flat {self.rows}"
         return f"{self.name}, {self.attention}: rows {self.rows}; flat {self.flat}"
 
 
@@ -282,8 +273,6 @@ def measure_packing(model: nn.Module) -> PackingCheck:
         probe, spec = Probe(model), ModelSpec.of(model)
         if probe.has_decoder:
             raise value_error("an encoder-decoder reads two sequences")
-        if spec.max_length is not None and spec.max_length < sum(_LENGTHS):
-            raise value_error(f"rows of {spec.max_length} tokens are too short for three documents")
         # No token twice: some models keep the keys with the highest scores, and choose arbitrarily among equal ones.
         ids = np.resize(np.random.default_rng(0).permutation(probe.plain_ids), sum(_LENGTHS))
         documents = torch.split(torch.from_numpy(ids), list(_LENGTHS))
@@ -338,60 +327,31 @@ def _first_line(error: BaseException) -> str:
     return line if isinstance(error, ValueError) else f"{type(error).__name__}: {line}"
 
 
-class _Runner:
-    """Runner of the model that `assert_packed_equals_alone` tests: it makes the inputs of a batch, and runs it."""
+def _outputs(
+    probe: Probe, spec: ModelSpec, documents: Sequence[torch.Tensor], mask: AttentionMask, *, with_mask: bool = True
+) -> tuple[torch.Tensor, ...]:
+    """Run a model on a batch of documents, and return the output of each, `(T, D)` float32 on the CPU.
 
-    def __init__(self, model: nn.Module, restart: str) -> None:
-        self.probe, self.spec = Probe(model), ModelSpec.of(model)
-        tables = find_positions(self.probe).tables
-        if self.probe.has_decoder:
-            raise value_error(
-                f"{self.spec.name} reads two sequences, and packed rows of one are tried here",
-                got=f"forward({', '.join(self.spec.accepts)})",
-                fix="one part of it, e.g. model.get_encoder(), or BartForCausalLM for BART's decoder",
-            )
-        self.takes_position_ids = "position_ids" in self.spec.accepts
-        if restart == "position_ids" and not self.takes_position_ids and tables:
-            raise value_error(
-                f"{self.spec.name} takes no position_ids, so only the first document of a row can begin at position 0",
-                got=f"positions in {tables[0].name}",
-                fix='do not pack for it; restart="tables" tests if the masks are right',
-            )
-        embeddings = [table for table in tables if isinstance(table.module, nn.Embedding)]
-        self.tables = embeddings if restart == "tables" else []
-
-    def outputs(
-        self, documents: Sequence[torch.Tensor], mask: AttentionMask, *, with_mask: bool = True
-    ) -> tuple[torch.Tensor, ...]:
-        """Run the model on a batch of documents, and return the output of each, `(T, D)` float32 on the CPU.
-
-        `mask` gives the layout of the batch: the documents are written one after another at its real tokens, row by
-        row. With `with_mask`, it is also passed to the model as attention mask.
-        """
-        is_real = mask.documents >= 0  # (B, T)
-        lengths = [len(ids) for ids in documents]
-        ids, positions = torch.full_like(mask.documents, self.probe.padding_id), torch.zeros_like(mask.documents)
-        ids[is_real] = torch.cat(list(documents))
-        positions[is_real] = torch.cat([torch.arange(length, device="cpu") for length in lengths])
-        inputs: dict[str, Any] = {"input_ids": ids}
-        if with_mask:
-            inputs["attention_mask"] = mask.for_hf(self.spec)
-        if self.takes_position_ids:
-            inputs["position_ids"] = positions + self.spec.first_position
-            if self.spec.padding_position is not None:
-                inputs["position_ids"][~is_real] = self.spec.padding_position
-
-        def hook(table: PositionTable) -> Callable[..., Any]:
-            rows = F.embedding((positions + table.first_row).to(table.tensor.device), table.tensor)
-            return lambda _, __, out: (rows, *out[1:]) if isinstance(out, tuple) else rows
-
-        with ExitStack() as hooks:
-            for table in self.tables:
-                hooks.callback(table.module.register_forward_hook(hook(table)).remove)
-            _, out = self.probe.run(inputs)
-        if not out.numel():
-            raise value_error(f"{self.spec.name} gives no output for each token", fix="model.base_model")
-        return torch.split(out[is_real], lengths)
+    `mask` gives the layout of the batch: the documents are written one after another at its real tokens, row by row.
+    With `with_mask`, it is also passed to the model as attention mask.
+    """
+    is_real = mask.documents >= 0  # (B, T)
+    lengths = [len(ids) for ids in documents]
+    ids = torch.full_like(mask.documents, probe.padding_id)
+    ids[is_real] = torch.cat(list(documents))
+    inputs: dict[str, Any] = {"input_ids": ids}
+    if with_mask:
+        inputs["attention_mask"] = mask.for_hf(spec)
+    if "position_ids" in spec.accepts:
+        positions = torch.full_like(
+            ids, spec.first_position if spec.padding_position is None else spec.padding_position
+        )
+        positions[is_real] = torch.cat([torch.arange(length, device="cpu") for length in lengths]) + spec.first_position
+        inputs["position_ids"] = positions
+    _, out = probe.run(inputs)
+    if not out.numel():
+        raise value_error(f"{spec.name} gives no output for each token", fix="model.base_model")
+    return torch.split(out[is_real], lengths)
 
 
 def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
@@ -399,12 +359,7 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
     if tokenizer is not None:
         collate = DataCollatorWithPositionalEncoding(tokenizer, truncation=False)
         texts = list(collate.columns({"text": list(texts)})["input_ids"])
-    elif any(isinstance(text, str) for text in texts):
-        raise value_error("texts need a tokenizer", got=shorten(list(texts)), fix="tokenizer=..., or token ids")
-    documents = [torch.from_numpy(np.array(ids, dtype=np.int64)) for ids in texts]
-    if len(documents) < 2:
-        raise value_error("two documents or more can share a row", got=len(documents), fix="give more texts")
-    return documents
+    return [torch.from_numpy(np.array(ids, dtype=np.int64)) for ids in texts]
 
 
 def _layouts(lengths: list[int], spec: ModelSpec) -> Iterator[tuple[str, list[int], AttentionMask, bool]]:

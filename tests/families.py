@@ -7,6 +7,9 @@ written by hand, from the models' papers and sources, so that they do not depend
 from __future__ import annotations
 
 import copy
+import logging
+import pickle
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -262,10 +265,6 @@ NAMED: dict[str, Family] = {
 
 # Other families that work.
 OTHERS: dict[str, Family] = {
-    "altclip_text": Family(
-        "AltCLIPText", _ROBERTA | {"project_dim": 8}, {"roberta.embeddings.position_embeddings.weight": 2}, **_FROM_IDS
-    ),
-    "bert-generation": Family("BertGeneration", _BERT, {_EMBEDDINGS: 0}, model="Encoder", heads=("Decoder",)),
     "canine": Family(
         "Canine",
         {name: value for name, value in _BERT.items() if name != "vocab_size"}
@@ -273,10 +272,7 @@ OTHERS: dict[str, Family] = {
         {"char_embeddings.char_position_embeddings.weight": 0},
         longer=False,  # it has as many positions as hash buckets
     ),
-    "chinese_clip_text_model": Family("ChineseCLIPText", _BERT, {_EMBEDDINGS: 0}),
-    "clap_text_model": Family("ClapText", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS),
     "clip_text_model": Family("CLIPText", _BERT, {"embeddings.position_embedding.weight": 0}, **_DECODER),
-    "data2vec-text": Family("Data2VecText", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
     "deberta": Family(
         "Deberta",
         _BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
@@ -295,7 +291,6 @@ OTHERS: dict[str, Family] = {
     ),
     "fnet": Family("FNet", _BERT | {"pad_token_id": 3}, {_EMBEDDINGS: 0}, heads=("ForMaskedLM",)),
     "ibert": Family("IBert", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
-    "imagegpt": Family("ImageGPT", _GPT2, {_WPE: 0}, **_DECODER, heads=("ForCausalImageModeling",)),
     "layoutlm": Family(
         "LayoutLM",
         _BERT | {"max_2d_position_embeddings": 20},
@@ -310,31 +305,9 @@ OTHERS: dict[str, Family] = {
         **_FROM_IDS,
         unreached=tuple(f"layout_embeddings.{each}_position_embeddings.weight" for each in "xyhw"),
     ),
-    "markuplm": Family(
-        "MarkupLM",
-        _ROBERTA
-        | {"max_depth": 2, "max_xpath_tag_unit_embeddings": 20, "max_xpath_subs_unit_embeddings": 20}
-        | {"tag_pad_id": 18, "subs_pad_id": 19, "xpath_unit_hidden_size": 4},
-        {_EMBEDDINGS: 2},
-        **_FROM_IDS,
-    ),
     "megatron-bert": Family("MegatronBert", _BERT, {_EMBEDDINGS: 0}, heads=_LM),
     "mra": Family("Mra", _BERT, {_EMBEDDINGS: 2}, is_causal=True),  # without its CUDA kernels it attends to nothing
-    "roberta-prelayernorm": Family("RobertaPreLayerNorm", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
-    "roc_bert": Family(
-        "RoCBert",
-        _BERT
-        | {
-            "pronunciation_embed_dim": 8,
-            "pronunciation_vocab_size": VOCABULARY,
-            "shape_embed_dim": 8,
-            "shape_vocab_size": VOCABULARY,
-        },
-        {_EMBEDDINGS: 0},
-        heads=("ForMaskedLM",),
-    ),
     "siglip_text_model": Family("SiglipText", _BERT, {"embeddings.position_embedding.weight": 0}),
-    "splinter": Family("Splinter", _BERT, {_EMBEDDINGS: 0}, heads=("ForQuestionAnswering",)),
     "squeezebert": Family(
         "SqueezeBert",
         _BERT
@@ -347,14 +320,7 @@ OTHERS: dict[str, Family] = {
     "trocr": Family(
         "TrOCR", _BART, {"model.decoder.embed_positions.weight": 2}, **_ALONE, model="ForCausalLM", is_causal=True
     ),
-    "visual_bert": Family(
-        "VisualBert",
-        _BERT | {"visual_embedding_dim": 8},
-        {_EMBEDDINGS: 0},
-        unreached=("embeddings.visual_position_embeddings.weight",),
-    ),
     "xlm-roberta-xl": Family("XLMRobertaXL", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
-    "xmod": Family("Xmod", _ROBERTA | {"default_language": "en_XX"}, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
 }
 
 FAMILIES: dict[str, Family] = NAMED | OTHERS
@@ -362,7 +328,7 @@ FAMILIES: dict[str, Family] = NAMED | OTHERS
 # Models that add positions to token embeddings without a LayerNorm behind the sum, by their sources.
 WITHOUT_NORM = {
     *("biogpt", "bigbird_pegasus", "blenderbot", "blenderbot-small", "clip_text_model", "esm", "gpt2", "gpt_bigcode"),
-    *("gpt_neo", "imagegpt", "megatron-bert", "mobilebert", "opt", "siglip_text_model", "xlm-roberta-xl"),
+    *("gpt_neo", "megatron-bert", "mobilebert", "opt", "siglip_text_model", "xlm-roberta-xl"),
 }
 
 # Models without a learned table of absolute positions, with their kind of positions.
@@ -386,7 +352,6 @@ _GPTJ = {name: value for name, value in _GPT2.items() if name != "n_inner"} | {"
 _FSMT = {name: value for name, value in _BART.items() if name != "vocab_size"}
 
 MORE_REFUSED: dict[str, tuple[str, Family]] = {
-    "codegen": ("rotary", Family("CodeGen", _GPTJ | {"n_head": 4})),
     "ctrl": (
         "sinusoidal",
         Family("CTRL", {key: _GPT2[key] for key in ("vocab_size", "n_embd", "n_layer", "n_head")} | {"dff": 24}),
@@ -406,16 +371,7 @@ MORE_REFUSED: dict[str, tuple[str, Family]] = {
         ),
     ),
     "gptj": ("rotary", Family("GPTJ", _GPTJ)),
-    "longt5": ("relative", Family("LongT5", _T5 | {"local_radius": 4})),
     "m2m_100": ("sinusoidal", Family("M2M100", _BART)),
-    "mamba2": (
-        "no",
-        Family(
-            "Mamba2",
-            {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2, "state_size": 4}
-            | {"num_heads": 4, "head_dim": 8, "n_groups": 1, "chunk_size": 4},
-        ),
-    ),
     "modernbert": (
         "rotary",
         Family("ModernBert", _BERT | {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "eos_token_id": 2}),
@@ -438,7 +394,6 @@ MORE_REFUSED: dict[str, tuple[str, Family]] = {
         "sinusoidal",
         Family("TrOCR", _BART | {"use_learned_position_embeddings": False}, model="ForCausalLM"),
     ),
-    "umt5": ("relative", Family("UMT5", _T5)),
     "xglm": (
         "sinusoidal",
         Family(
@@ -608,3 +563,48 @@ def outputs(model: Any, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         torch.manual_seed(0)
         returned = model(**inputs, **({"use_cache": False} if hasattr(model.config, "use_cache") else {}))
     return [each for each in returned.to_tuple() if isinstance(each, torch.Tensor) and each.is_floating_point()]
+
+
+def whole(model: Any) -> dict[str, Any]:
+    """Return weights, `requires_grad`, buffers, modes and configuration of a model."""
+    return {
+        "state": {name: tensor.clone() for name, tensor in model.state_dict().items()},
+        "buffers": {name: tensor.clone() for name, tensor in model.named_buffers()},
+        "trains": {name: each.requires_grad for name, each in model.named_parameters()},
+        "modes": {name: each.training for name, each in model.named_modules()},
+        "config": copy.deepcopy(model.config.to_dict()),
+    }
+
+
+def assert_same(before: dict[str, Any], after: dict[str, Any]) -> None:
+    for kind, values in before.items():
+        assert list(values) == list(after[kind]), kind
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor):
+                assert value.dtype == after[kind][name].dtype
+                assert torch.equal(value, after[kind][name]), name
+            else:
+                assert value == after[kind][name], (kind, name)
+
+
+def traces(model: Any) -> dict[str, Any]:
+    """Return attributes, hooks, random states and global settings, which a call must not change either."""
+    modules = dict(model.named_modules())
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks")
+    return {
+        "attributes": {
+            name: {key: id(value) for key, value in vars(each).items() if key != "training"}
+            for name, each in modules.items()
+        },
+        "children": {name: {key: id(value) for key, value in each._modules.items()} for name, each in modules.items()},
+        "parameters": {name: id(each) for name, each in model.named_parameters(remove_duplicate=False)},
+        "buffers": {name: id(each) for name, each in model.named_buffers(remove_duplicate=False)},
+        "hooks": {name: [len(getattr(each, kind)) for kind in hooks] for name, each in modules.items()},
+        "config": {name: id(value) for name, value in vars(model.config).items() if name != "sinusoidal_positions"},
+        "torch's random state": torch.get_rng_state().tolist(),
+        "numpy's random state": pickle.dumps(np.random.get_state()),  # noqa: NPY002
+        "python's random state": random.getstate(),
+        "gradient": torch.is_grad_enabled(),
+        "dtype": torch.get_default_dtype(),
+        "logs": dict(vars(logging.getLogger("transformers"))),
+    }

@@ -59,12 +59,9 @@ def skip_for_another_version(page: str) -> None:
 def test_models_that_cannot_be_run_are_impossible_with_a_reason() -> None:
     bart = measure_packing(families.FAMILIES["bart"].build())
     assert bart.rows == bart.flat == ("impossible", None, "an encoder-decoder reads two sequences")
-    assert str(bart) == "BartModel, sdpa: rows and flat impossible (an encoder-decoder reads two sequences)"
     own = measure_packing(torch.nn.Linear(2, 2))
     assert (own.name, own.attention, own.rows.state, own.rows.difference) == ("Linear", None, "impossible", None)
     assert own.rows.reason
-    short = measure_packing(families.FAMILIES["bert"].build(max_position_embeddings=9))
-    assert short.rows.reason == "rows of 9 tokens are too short for three documents"
     pooled = measure_packing(families.FAMILIES["canine"].build())
     assert (pooled.rows.state, pooled.flat.state) == ("impossible", "impossible")
     clip = transformers.CLIPConfig(text_config={"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2})

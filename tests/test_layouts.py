@@ -251,7 +251,7 @@ def test_padding_of_a_flat_batch_is_padding_when_the_batch_is_given_back() -> No
     collate = C(WORDS, labels="causal_lm", packing="flat", pad_to_multiple_of=8)
     batch = collate([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
     audited = audit.labels([batch], WORDS)
-    assert audited.share == pytest.approx(3 / 5)
+    assert audited.trained / audited.tokens == pytest.approx(3 / 5)
     del batch["labels"]
     again = C(WORDS, labels="causal_lm").batch(batch)["labels"].tolist()
     assert again == [[-100, 6, 7, -100, 9]]

@@ -12,68 +12,45 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from families import assert_same, family, traces, whole
 from installed import makes_masks_of_four_dimensions
-from small_models import MADE, NARROW, of_class, tiny
 from torch import nn
 
 from hf_posenc import AttentionMask, compute_once
 from hf_posenc.positions import position_ids_from_documents
 from hf_posenc.testing import assert_once_equals_stock, assert_packed_equals_alone, measure_once
 
-# A model and its settings, and whether positions that restart keep documents apart in it (FACTS).
-MODERN: dict[str, Any] = {"num_hidden_layers": 2, "local_attention": 6, "global_attn_every_n_layers": 2}
-MODERN |= {"cls_token_id": 1, "sep_token_id": 2}
-FAMILIES: dict[str, tuple[dict[str, Any], bool]] = {
-    "bert": ({}, False),
-    "BertForSequenceClassification": ({}, False),
-    "roberta": ({}, False),
-    "gpt2": ({"n_positions": 40}, True),
-    "llama": ({}, True),
-    "opt": ({}, False),
-    "ModernBertModel": (MODERN, False),
-    "MistralModel": ({"num_hidden_layers": 2, "num_key_value_heads": 2, "sliding_window": 4}, True),
-    "T5EncoderModel": ({"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}, False),
+# Some families, and whether positions that restart keep documents apart in them.
+ISOLATES = {
+    **dict.fromkeys(("bert", "roberta", "opt", "modernbert", "t5's encoder"), False),
+    **dict.fromkeys(("gpt2", "llama", "mistral"), True),
 }
 DOCUMENTS = [np.random.default_rng(number).integers(10, 90, length) for number, length in enumerate([9, 3, 12, 1, 6])]
 
 
 def build(name: str, attention: str = "sdpa") -> Any:
-    settings = FAMILIES[name][0] | {"attn_implementation": attention}
-    if name == "ModernBertModel" and not makes_masks_of_four_dimensions(transformers.ModernBertModel):
+    if name == "t5's encoder":
+        if attention == "sdpa" and not transformers.T5EncoderModel._supports_sdpa:
+            pytest.skip("this version of T5 has no sdpa attention")
+        return family("t5").build("EncoderModel", attn_implementation=attention)
+    windows = {"mistral": {"sliding_window": 4}, "modernbert": {"local_attention": 6, "global_attn_every_n_layers": 2}}
+    model = family(name).build(attn_implementation=attention, **windows.get(name, {}))
+    if name == "modernbert" and not makes_masks_of_four_dimensions(type(model)):
         pytest.skip("this version of ModernBERT takes no mask of four dimensions")
-    if name == "T5EncoderModel" and attention == "sdpa" and not transformers.T5EncoderModel._supports_sdpa:
-        pytest.skip("this version of T5 has no sdpa attention")
-    return (tiny if name in MADE else of_class)(name, **settings)
-
-
-def bart(cls: str = "BartForCausalLM", attention: str = "sdpa") -> Any:
-    return of_class(cls, **NARROW, attn_implementation=attention)
+    return model
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", ISOLATES)
 def test_outputs_are_the_same_packed_padded_and_alone(name: str, attention: str) -> None:
     found = assert_packed_equals_alone(build(name, attention), DOCUMENTS, atol=1e-5)
-    isolates = FAMILIES[name][1]
-    assert sorted(found) == ["packed", *(["packed, no mask"] if isolates else []), "padded left", "padded right"]
+    assert sorted(found) == ["packed", *(["packed, no mask"] * ISOLATES[name]), "padded left", "padded right"]
     assert max(found.values()) <= 1e-5
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_barts_decoder_isolates_by_its_mask_once_its_positions_restart(attention: str) -> None:
-    found = assert_packed_equals_alone(bart(attention=attention), DOCUMENTS, restart="tables", atol=1e-5)
-    assert sorted(found) == ["packed", "padded left", "padded right"]
-
-
-@pytest.mark.parametrize("part", ["encoder", "decoder"])
-def test_encoder_and_decoder_can_be_tested_separately(part: str) -> None:
-    model = getattr(bart("BartModel"), part)
-    assert "packed" in assert_packed_equals_alone(model, DOCUMENTS, restart="tables", atol=1e-5)
-
-
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_packed_targets_of_barts_decoder_attend_to_their_own_packed_sources(attention: str) -> None:
-    decoder = bart("BartModel", attention).decoder
+    decoder = family("bart").build(attn_implementation=attention).decoder
     table = decoder.embed_positions
     targets, sources = [4, 7, 2], [6, 3, 5]
     target, source = (AttentionMask.from_documents([lengths]) for lengths in (targets, sources))
@@ -98,9 +75,9 @@ def test_packed_targets_of_barts_decoder_attend_to_their_own_packed_sources(atte
         torch.testing.assert_close(out[:, own], alone, rtol=0, atol=1e-5)
 
 
-def test_a_model_whose_positions_cannot_restart_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"BartForCausalLM takes no position_ids[\s\S]*embed_positions"):
-        assert_packed_equals_alone(bart(), DOCUMENTS)
+def test_a_model_whose_positions_cannot_restart_differs() -> None:
+    with pytest.raises(AssertionError, match=r"another output padded left than alone[\s\S]*takes no position_ids"):
+        assert_packed_equals_alone(family("bart").build().encoder, DOCUMENTS)
 
 
 def test_packed_rows_are_no_longer_than_the_model_takes() -> None:
@@ -109,17 +86,16 @@ def test_packed_rows_are_no_longer_than_the_model_takes() -> None:
 
 
 def test_texts_are_encoded_by_the_tokenizer(wordpiece: Any) -> None:
-    assert_packed_equals_alone(build("bert"), ["I ride bike", "bike ride I, she said"], tokenizer=wordpiece)
+    model = family("bert").build(vocab_size=len(wordpiece))
+    assert_packed_equals_alone(model, ["I ride bike", "bike ride I, she said"], tokenizer=wordpiece)
 
 
 def test_the_model_is_not_changed() -> None:
     model = build("gpt2").train()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    generator = torch.get_rng_state()
+    before, marks = whole(model), traces(model)
     assert_packed_equals_alone(model, DOCUMENTS)
-    assert model.training
-    assert torch.equal(generator, torch.get_rng_state())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert_same(before, whole(model))
+    assert traces(model) == marks
 
 
 class LooksAtTheRow(transformers.BertModel):
@@ -148,7 +124,7 @@ class IgnoresPadding(transformers.BertModel):
 )
 def test_a_model_that_leaks_is_refused_with_the_batch_in_which_it_differs(broken: Any, words: list[str]) -> None:
     with pytest.raises(AssertionError) as caught:
-        assert_packed_equals_alone(broken(build("bert").config), DOCUMENTS)
+        assert_packed_equals_alone(broken(family("bert").config()), DOCUMENTS)
     for word in words:
         assert word in str(caught.value)
 
@@ -160,19 +136,13 @@ def test_nan_counts_as_a_difference() -> None:
         assert_packed_equals_alone(model, DOCUMENTS)
 
 
-def test_single_documents_texts_without_tokenizer_and_encoder_decoders_are_refused() -> None:
-    with pytest.raises(ValueError, match="two documents or more"):
-        assert_packed_equals_alone(build("bert"), DOCUMENTS[:1])
-    with pytest.raises(ValueError, match="texts need a tokenizer"):
-        assert_packed_equals_alone(build("bert"), ["a", "b"])
-    with pytest.raises(ValueError, match="restart must be one of"):
-        assert_packed_equals_alone(build("bert"), DOCUMENTS, restart="table")  # type: ignore[arg-type]
+def test_encoder_decoders_are_refused() -> None:
     with pytest.raises(ValueError, match=r"reads two sequences[\s\S]*BartForCausalLM"):
-        assert_packed_equals_alone(bart("BartModel"), DOCUMENTS)
+        assert_packed_equals_alone(family("bart").build(), DOCUMENTS)
 
 
 def test_a_batch_with_the_outputs_and_gradients_of_stock_passes_and_others_are_named() -> None:
-    model = build("llama")
+    model = family("llama").build("ForCausalLM")
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [5, 6, 7, 8, 11, 0]])
     batch = {"input_ids": ids, "attention_mask": (ids > 0).long()}
     once = assert_once_equals_stock(model, batch)
@@ -198,19 +168,19 @@ def test_a_batch_with_the_outputs_and_gradients_of_stock_passes_and_others_are_n
 
 
 def test_a_model_is_measured_equal_or_refused_with_the_reason_and_left_unchanged() -> None:
-    for name in ("llama", "bert", "ModernBertModel"):
+    for name in ("llama", "bert", "modernbert"):
         model = build(name)
         assert measure_once(model) == "equal"
         assert not any("forward" in vars(module) for module in model.modules())
-    assert re.fullmatch(r"refused \(.+\)", measure_once(build("T5EncoderModel")))
-    assert measure_once(nn.Linear(2, 2)) == "refused ('torch.nn.modules.linear.Linear')"
+    assert re.fullmatch(r"refused \(.+\)", measure_once(build("t5's encoder")))
+    assert measure_once(nn.Linear(2, 2)) == "refused (Linear(in_features=2, out_features=2, bias=True))"
 
 
 def test_a_class_that_was_not_measured_warns_and_names_the_check() -> None:
     class Own(transformers.LlamaModel):
         pass
 
-    model = Own(build("llama").config)
+    model = Own(family("llama").config())
     with pytest.warns(UserWarning, match=r"Own gives its stock outputs[^\n]*\n.*\n  fix: hf_posenc.testing.assert"):
         once = compute_once(model)
     assert compute_once(model) is once  # no second warning

@@ -154,13 +154,6 @@ def is_recurrent(model: nn.Module) -> bool:
     return any(getattr(module, "_is_stateful", False) for module in model.modules())
 
 
-def initialize(fresh: nn.Module, model: nn.Module, module: nn.Module) -> None:
-    """Draw the weights of `fresh`, a copy of a `module` of `model`, as the model draws those of the module."""
-    # In an encoder-decoder of two models, the innermost one initializes the module.
-    owners: list[Any] = [owner for owner in model.modules() if hasattr(owner, "_init_weights")]
-    next(owner for owner in reversed(owners) if module in set(owner.modules()))._init_weights(fresh)
-
-
 def loss_shifts_labels(trainer: Any) -> bool:
     """Return True if `Trainer` knows that the loss function of its model shifts labels."""
     return bool(getattr(trainer, "_loss_shifts_labels", False))

@@ -85,11 +85,6 @@ class LabelCheck:
     problems: dict[str, tuple[int, ...]]
     worst: tuple[int, ...]
 
-    @property
-    def share(self) -> float:
-        """Share of labels that are trained on, from 0 to 1."""
-        return self.trained / max(1, self.tokens)
-
     def __str__(self) -> str:
         numbers = {"trained on": self.trained, **{f"-100: {cause}": number for cause, number in self.ignored.items()}}
         meaning = {"targets": "ids of targets", "classes": "ids of masked tokens, or classes"}.get(self.kind)
@@ -294,8 +289,7 @@ def _count(
         "row": numbers[row_of[has]],
         "length": ends - starts,
         "has prompt": lead > 1,
-        "last": values[last],
-        "before last": values[last - 1],
+        "ends": np.stack([values[last - 1], values[last]], axis=1),
         "has end": (values[last] == end) | ((last > first) & (values[last - 1] == end)),
         "is cut": last == ends - 1,
         "ends row": np.diff(row_of, append=-1)[has] != 0,
@@ -359,14 +353,11 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
             )
         if is_never:
             warnings.append(f"the end token {text} is never trained on, so the model does not learn to stop")
-            special = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
-            for name in ("last", "before last"):
-                ids, numbers = np.unique(documents[name], return_counts=True)
-                often = int(ids[numbers.argmax()])
-                if 2 * numbers.max() > len(row_of) and often in special:
-                    last_token = repr(tokenizer.convert_ids_to_tokens(often))
-                    warnings[-1] += f"; most answers end with {last_token}: end_token={last_token} if that is meant"
-                    break
+            special = [*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})]
+            counts = np.bincount(documents["ends"][np.isin(documents["ends"], special)], minlength=1)
+            if 2 * counts.max() > len(row_of):
+                last_token = repr(tokenizer.convert_ids_to_tokens(int(counts.argmax())))
+                warnings[-1] += f"; most answers end with {last_token}: end_token={last_token} if that is meant"
         has_prompt = documents["has prompt"]
         without = ~documents["has end"] & ~rows["masked end"][row_of] & ~rows["lengths"][row_of]
         if 2 * np.count_nonzero(documents["has end"] & ~has_prompt) <= np.count_nonzero(~has_prompt):

@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from .._common.errors import message_of
 from ..models import (
     PositionTable,
-    check_weights,
     find_positions,
     is_hugging_face,
-    kinds_of,
     not_a_model,
     opened,
     recorded_formula,
@@ -37,12 +34,10 @@ class CheckedTable:
             table; `None` if no token read it.
         first_row (`int`, *optional*): row that the first token reads; `None` if no token read the table.
         padding_row (`int`, *optional*): row that every padding token reads; `None` if they read different rows or none.
-        rows, d_model (`int`): shape of the table.
-        dtype (`torch.dtype`): dtype of the table.
+        rows (`int`): number of rows of the table.
         is_trainable (`bool`): True if the table requires a gradient.
         left_padding_shifts (`bool`): True if left padding makes real tokens read later rows, when the model is given
             an attention mask and no `position_ids`.
-        distinct_rows (`int`): number of different rows, not counting rows of zeros.
         collapsed_rows (`int`): number of rows that are equal to an earlier row, not counting rows of zeros. A model
             cannot distinguish the positions of equal rows.
         identified (`Identified`, *optional*): result of `identify` for the table; `None` if it raised an error.
@@ -54,11 +49,8 @@ class CheckedTable:
     first_row: int | None
     padding_row: int | None
     rows: int
-    d_model: int
-    dtype: torch.dtype
     is_trainable: bool
     left_padding_shifts: bool
-    distinct_rows: int
     collapsed_rows: int
     identified: Identified | None
     problem: str = ""
@@ -91,22 +83,19 @@ class PositionCheck:
         positions (`tuple` of `str`): kinds of positions, out of "learned", "sinusoidal", "rotary", "relative", "alibi"
             and "unknown"; empty if the model has none. A trainable table of sinusoids counts as sinusoidal.
         tables (`tuple` of `CheckedTable`): the tables that tokens read, then other tensors named like a position table.
-        left_padding_shifts (`bool`, *optional*): True if left padding changes the positions of real tokens, when the
-            model is given an attention mask and no `position_ids`; `None` if the model could not be run.
-        takes_position_ids (`bool`, *optional*): True if `position_ids` have an effect; `None` if the model could not be
-            run.
+        left_padding_shifts (`bool`): True if left padding changes the positions of real tokens, when the model is given
+            an attention mask and no `position_ids`.
+        takes_position_ids (`bool`): True if `position_ids` have an effect.
         unknown_in (`tuple` of `str`): names of the tensors or modules with positions of an unknown kind; empty if
             there are none.
-        not_run (`str`): reason why the model could not be run on a few tokens; empty if it was run.
     """
 
     model: str
     positions: tuple[str, ...]
     tables: tuple[CheckedTable, ...]
-    left_padding_shifts: bool | None
-    takes_position_ids: bool | None
+    left_padding_shifts: bool
+    takes_position_ids: bool
     unknown_in: tuple[str, ...] = ()
-    not_run: str = ""
 
     def __str__(self) -> str:
         kinds = f"{' and '.join(self.positions)} positions" if self.positions else "no positions of its own"
@@ -118,22 +107,18 @@ class PositionCheck:
         return "\n".join([*lines, f"  {self._padding()}"])
 
     def _padding(self) -> str:
-        if self.left_padding_shifts is None:
-            return f"left padding: not known ({self.not_run})"
         if not self.left_padding_shifts:
             return "left padding: does not change positions if only an attention mask is passed"
-        moved = dict.fromkeys(table.counts for table in self.tables if table.left_padding_shifts)
-        whose = f" of {' and '.join(filter(None, moved))}" if any(moved) else ""
         fix = "pass position_ids" if self.takes_position_ids else "pad on the right: it takes no position_ids"
-        return f"left padding: shifts the positions{whose} if only an attention mask is passed; {fix}"
+        return f"left padding: shifts the positions if only an attention mask is passed; {fix}"
 
 
 def check(model: Any) -> PositionCheck:
     r"""Report the kinds of positions of a Hugging Face model, its position tables, and the effect of left padding.
 
-    The model is run on a few tokens, to find the tables and rows that they read. If it does not run on token ids
-    (Whisper), tables are found by their names. Then `identify` finds the formula of each table from its numbers. It
-    first tries the convention that `use_sinusoidal_positions` recorded in the model's configuration, if there is one.
+    The model is run on a few tokens, to find the tables and rows that they read. Then `identify` finds the formula of
+    each table from its numbers. It first tries the convention that `use_sinusoidal_positions` recorded in the model's
+    configuration, if there is one.
 
     Args:
         model (`PreTrainedModel`): any device and dtype, with or without wrappers such as DDP, FSDP, PEFT and
@@ -144,7 +129,8 @@ def check(model: Any) -> PositionCheck:
 
     Raises:
         TypeError: if `model` is not a Hugging Face model.
-        ValueError: if its weights are not available (on the meta device, or sharded).
+        ValueError: if it does not run on token ids, such as Whisper, or its weights are not available (on the meta
+            device, or sharded). `identify(table)` takes a table of such a model.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -161,49 +147,37 @@ def check(model: Any) -> PositionCheck:
               rows           row 0 holds position 0
               amplitude      0.5
               largest error  1.49e-08 (row ..., column ...): exact, rounded once to float32
-          left padding: shifts the positions of input_ids if only an attention mask is passed; pass position_ids
+          left padding: shifts the positions if only an attention mask is passed; pass position_ids
     """
     inner = opened(model)
     if not is_hugging_face(inner):
         fix = "a PreTrainedModel; for a table, or a module with one: identify(table)"
         raise not_a_model("check needs the Hugging Face model itself", inner, fix=fix)
-    check_weights(inner)
     formula = recorded_formula(inner)
     recorded: tuple[Convention, ...] = ()
     if formula is not None:
         convention = formula.convention
         recorded = (convention if formula.base is None else replace(convention, base=formula.base),)
-    name = type(inner).__name__
-    try:
-        positions = find_positions(inner)
-    except ValueError as error:
-        tables = _unread(inner, (), recorded)
-        reason = str(error).partition("\n")[0]
-        return PositionCheck(name, _kinds(kinds_of(inner, ()), tables), tables, None, None, not_run=reason)
+    positions = find_positions(inner)
     # RoFormer rotates queries and keys by a table of sinusoids, where an offset of all positions has no effect.
     absolute = [table for table in positions.tables if table.is_learned or "rotary" not in positions.kinds]
     tables = tuple(_checked(table.name, table.tensor, recorded, table, table in absolute) for table in positions.tables)
-    tables += _unread(inner, positions.tables, recorded)
+    modules = [table.module for table in positions.tables]  # I-BERT has rounded copies in them
+    for name, module, tensor in unread_tables(inner, positions.tables):
+        if tensor.dim() == 2 and module not in modules:
+            tables += (_checked(name, tensor, recorded),)
+    # The kinds in tables come first, then those without tables, such as "rotary".
+    others = tuple(kind for kind in positions.kinds if kind not in ("learned", "sinusoidal", "unknown"))
+    added = [table for table in tables if table.is_trainable or "rotary" not in others]
+    kinds = (*sorted({"sinusoidal" if table.is_sinusoidal else "learned" for table in added}), *others)
     return PositionCheck(
-        model=name,
-        positions=_kinds(positions.kinds, tables),
+        model=type(inner).__name__,
+        positions=kinds or positions.kinds,
         tables=tables,
         left_padding_shifts=any(table.left_padding_shifts for table in absolute)
         or (positions.left_padding_shifts and not positions.tables),
         takes_position_ids=positions.takes_position_ids,
         unknown_in=positions.not_reached if "unknown" in positions.kinds else (),
-    )
-
-
-def _unread(
-    model: nn.Module, read: tuple[PositionTable, ...], recorded: tuple[Convention, ...]
-) -> tuple[CheckedTable, ...]:
-    """Return the matrices that are named like position tables, and that no token read."""
-    modules = [table.module for table in read]  # I-BERT has rounded copies in them
-    return tuple(
-        _checked(name, tensor, recorded)
-        for name, module, tensor in unread_tables(model, read)
-        if tensor.dim() == 2 and module not in modules
     )
 
 
@@ -214,7 +188,7 @@ def _checked(
     table: PositionTable | None = None,
     is_absolute: bool = False,
 ) -> CheckedTable:
-    identified, problem, (distinct, collapsed) = None, "", _count_rows(tensor)
+    identified, problem = None, ""
     try:
         identified = identify(tensor, conventions=recorded)
     except (TypeError, ValueError) as error:
@@ -226,28 +200,16 @@ def _checked(
         first_row=None if table is None else table.first_row,
         padding_row=None if table is None else table.padding_row,
         rows=tensor.shape[0],
-        d_model=tensor.shape[1],
-        dtype=tensor.dtype,
         is_trainable=tensor.requires_grad,
         left_padding_shifts=is_absolute and table is not None and table.left_padding_shifts,
-        distinct_rows=distinct,
-        collapsed_rows=collapsed,
+        collapsed_rows=_collapsed_rows(tensor),
         identified=identified,
         problem=problem,
     )
 
 
-def _count_rows(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the number of different rows in a table, and of rows equal to an earlier one, without rows of zeros."""
+def _collapsed_rows(tensor: torch.Tensor) -> int:
+    """Return the number of rows in a table that are equal to an earlier one, without rows of zeros."""
     rows = tensor.detach().to("cpu").contiguous()
     rows = rows[(rows != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
-    distinct = len({row.tobytes() for row in rows.view(torch.uint8).numpy()})
-    return distinct, len(rows) - distinct
-
-
-def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return the kinds of positions of a model: those of its `tables`, then those without tables ("rotary")."""
-    other_kinds = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
-    absolute = [table for table in tables if table.is_trainable or "rotary" not in other_kinds]
-    table_kinds = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}
-    return (*sorted(table_kinds), *other_kinds) or tuple(kinds)
+    return len(rows) - len({row.tobytes() for row in rows.view(torch.uint8).numpy()})

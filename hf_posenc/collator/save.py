@@ -299,10 +299,9 @@ def _check_version(version: object, where: str) -> None:
 def json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with values that JSON can store: objects become dicts, members of enumerations their values."""
     plain = dict(settings)
-    if isinstance(plain["labels"], MaskedLM):
-        plain["labels"] = dataclasses.asdict(plain["labels"])
-    if plain["model"] is not None:
-        plain["model"] = plain["model"].to_dict()
+    for name in ("labels", "model"):
+        if isinstance(plain[name], MaskedLM | ModelSpec):
+            plain[name] = dataclasses.asdict(plain[name])
     for name in ("padding", "truncation"):
         plain[name] = getattr(plain[name], "value", plain[name])
     return plain
@@ -362,5 +361,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "embedding": _missing_table,
     "device": lambda value: str(torch.device(value)),
     "labels": lambda value: MaskedLM(**_typed(MaskedLM, value)) if isinstance(value, dict) else value,
-    "model": lambda value: ModelSpec.from_dict(_typed(ModelSpec, value)),
+    "model": lambda value: ModelSpec(**_typed(ModelSpec, value)),
 }

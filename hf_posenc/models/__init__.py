@@ -10,10 +10,8 @@ from .once import compute_once as compute_once
 from .once import largest_difference as largest_difference
 from .position_tables import PositionTable as PositionTable
 from .position_tables import find_positions as find_positions
-from .position_tables import kinds_of as kinds_of
 from .position_tables import unread_tables as unread_tables
 from .probe import Probe as Probe
-from .probe import check_weights as check_weights
 from .probe import unchanged as unchanged
 from .properties import forward_names as forward_names
 from .properties import is_hugging_face as is_hugging_face

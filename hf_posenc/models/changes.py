@@ -101,8 +101,6 @@ def lengthen(
             got=f"max_positions={max_positions}, {shortest.max_length} positions in {shortest.name}",
             fix=f"max_positions={shortest.max_length} or more; max_length= of the collator makes rows shorter",
         )
-    if max_positions == shortest.max_length:
-        return
     for config in configurations(model.config):
         for key in LENGTH_KEYS:
             value = vars(config).get(key)
@@ -111,32 +109,22 @@ def lengthen(
                 changes.set(config, key, value + max_positions - min(lengths))
     with torch.random.fork_rng([]):
         twin = type(model)(copy.deepcopy(model.config))
-    _check_twin(model, twin, positions, tables, max_positions)
-    _copy_lengths(model, twin, changes)
-
-
-def _check_twin(
-    model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
-) -> None:
-    """Raise `ValueError` if `twin`, built with the new length, has other parameters than `model` will have."""
-    # Otherwise the lengthened model could not be loaded after it was saved. Parameters that only look like positions
-    # (`positions.not_reached`) are left out.
-    shapes = {
-        name: parameter.shape for name, parameter in model.named_parameters() if name not in positions.not_reached
-    }
+    # With other changes than longer tables, the lengthened model could not be loaded after it was saved. A table may
+    # get more rows than needed: one configuration key may set the length of several.
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}
+    rest = {name: parameter.shape for name, parameter in model.named_parameters() if name not in positions.not_reached}
+    wrong = []
     for table in tables:
-        rows, width = table.tensor.shape
-        rows += max(0, max_positions - table.max_length)
-        # One configuration key may set the length of several tables, of which another one needs more rows.
-        shapes[table.name] = torch.Size([max(rows, *there.get(table.name, (0,))[:1]), width])
-    for name, shape in shapes.items():
-        if there.get(name) != shape:
-            raise value_error(
-                f"the configuration of {type(model).__name__} cannot express {max_positions} positions",
-                got=f"{name} would be {tuple(there.get(name, ()))}, and {tuple(shape)} is needed",
-                fix=f"build the model with {max_positions} positions from the start",
-            )
+        longer = there.get(table.name, (0,))[0] - rest.pop(table.name)[0]
+        wrong += [table.name] if table.max_length + longer < max_positions else []
+    wrong += [name for name, shape in rest.items() if there.get(name) != shape]
+    if wrong:
+        raise value_error(
+            f"the configuration of {type(model).__name__} cannot express {max_positions} positions",
+            got=f"other sizes than needed of {', '.join(wrong)}",
+            fix=f"build the model with {max_positions} positions from the start",
+        )
+    _copy_lengths(model, twin, changes)
 
 
 def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:

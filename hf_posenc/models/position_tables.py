@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -147,21 +147,6 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
         left_padding_shifts=_left_padding_shifts(probe, tables, padded_out, short_out),
         takes_position_ids=takes_position_ids,
     )
-
-
-def position_lookups(model: nn.Module, tables: Collection[str]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Run a model twice, and yield each read from the tables named in `tables`: name, rows `(...)`, values `(..., D)`.
-
-    The first run has no padding. The second has two rows, one padded on the left and one on the right.
-    """
-    probe = Probe(model)
-    modules = {probe.model.get_submodule(name.rpartition(".")[0]) for name in tables}
-    embeddings = [module for module in modules if isinstance(module, nn.Embedding)]
-    for inputs in (with_masks(probe.samples), probe.padded(probe.samples)):
-        for lookup in probe.run(inputs, embeddings)[0]:
-            name = probe.tables[id(lookup.table)][0]
-            if name in tables:
-                yield name, lookup.rows, lookup.values.reshape(*lookup.rows.shape, -1)
 
 
 def _left_padding_shifts(

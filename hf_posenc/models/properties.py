@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, is_typeddict
 
-from torch import nn
-
 from .._common.compat import uncompiled
 from .._common.errors import shorten, type_error, value_error
 from .._common.sample_texts import BERT, bert_folder
@@ -70,34 +68,18 @@ def is_hugging_face(model: Any) -> bool:
     return any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)
 
 
-def not_a_model(
-    rule: str, value: Any, *, trained: bool = True, fix: str = "a model of transformers: AutoModel.from_config(config)"
-) -> TypeError:
-    r"""Return the error for a value given in place of a Hugging Face model; it suggests code that makes a model.
-
-    `fix` is the suggestion if the value is a module of another library.
+def not_a_model(rule: str, value: Any, *, fix: str = "model = AutoModel.from_config(config)") -> TypeError:
+    r"""Return the error for a value given in place of a Hugging Face model; `fix` is for a value that is not a name.
 
     Example:
         >>> print(not_a_model("model= takes the model itself", "bert-base-uncased"))
         model= takes the model itself
-          got: 'bert-base-uncased', a name
+          got: 'bert-base-uncased'
           fix: model = AutoModel.from_pretrained('bert-base-uncased')
     """
-    got, load = shorten(value), "AutoModel.from_pretrained(name)"
-    if not trained:
-        load = "AutoModel.from_config(AutoConfig.from_pretrained(name))"
-    classes = {cls.__name__ for cls in (value if isinstance(value, type) else type(value)).__mro__}
     if isinstance(value, str | Path):
-        got, load = f"{got}, a name", load.replace("name", repr(str(value)))
-    elif isinstance(value, type):
-        got, load = f"the class {value.__name__}", f"{value.__name__}(config)"
-    elif "PreTrainedConfig" in classes:
-        got, load = f"a {type(value).__name__}, a configuration", "AutoModel.from_config(config)"
-    elif isinstance(value, nn.Module):
-        return type_error(rule, got=shorten(f"{type(value).__module__}.{type(value).__qualname__}"), fix=fix)
-    elif hasattr(getattr(value, "model", None), "forward"):
-        return type_error(rule, got=f"a {type(value).__name__}, which has a model", fix="its attribute .model")
-    return type_error(rule, got=got, fix=f"model = {load}")
+        fix = f"model = AutoModel.from_pretrained({str(value)!r})"
+    return type_error(rule, got=shorten(value), fix=fix)
 
 
 def forward_names(model: Any) -> tuple[str, ...]:

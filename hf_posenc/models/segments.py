@@ -89,7 +89,8 @@ def plan_rows(rows: Sequence[Ints], places: Ints, shape: tuple[int, int], shares
     if shares is not None:  # rows that begin alike follow each other
         order = sorted(order, key=[row.astype(">i8").tobytes() for row in numbers].__getitem__)
         for before, row in itertools.pairwise(order):
-            shared[row] = _common_beginning(numbers[before], numbers[row])
+            length = min(lengths[before], lengths[row])
+            shared[row] = int(np.append(numbers[before][:length] != numbers[row][:length], True).argmax())
             if shares == "rows" and not shared[row] == lengths[row] == lengths[before]:
                 shared[row] = 0
 
@@ -110,11 +111,6 @@ def plan_rows(rows: Sequence[Ints], places: Ints, shape: tuple[int, int], shares
     groups = [(len(list(group)), *each) for each, group in itertools.groupby(segments, key=shape_of)]
     keys = np.concatenate([paths[row] for row in segments]) if any(shared[row] for row in segments) else None
     return Plan(tokens, groups, keys, sources, places, shape, shares)
-
-
-def _common_beginning(one: Ints, other: Ints) -> int:
-    length = min(len(one), len(other))
-    return int(np.append(one[:length] != other[:length], True).argmax())
 
 
 def add_blind(plan: Plan, tokens: Ints, places: Ints) -> None:

@@ -17,7 +17,6 @@ from torch import nn
 
 from .._common.compat import CACHES, is_recurrent
 from .._common.constants import IGNORED
-from .._common.errors import require_one_of
 from .mask_support import (
     FLAT_KEYS,
     Windows,
@@ -85,7 +84,7 @@ class ModelSpec:
 
     Example:
         >>> spec = ModelSpec(name="Reader", accepts=("input_ids", "attention_mask"))
-        >>> ModelSpec.from_dict(spec.to_dict()) == spec
+        >>> ModelSpec(**dataclasses.asdict(spec)) == spec
         True
     """
 
@@ -162,8 +161,8 @@ class ModelSpec:
         isolates = isolates_by_positions(probe, positions)
         takes_labels = "labels" in forward_names(model)
         compares_with_next, num_labels = _loss_of(probe) if takes_labels else (None, None)
+        labels_per, one_output_per_row = _output_of(probe)
         flat_keys, flat_error = find_flat_keys(probe, positions, isolates)
-        one_output_per_row = _has_one_output_per_row(probe)
         unused = CACHES if positions.takes_position_ids else (*CACHES, "position_ids")
         spec = cls(
             name=type(model).__name__,
@@ -175,7 +174,7 @@ class ModelSpec:
             is_causal=positions.is_causal,
             is_encoder_decoder=bool(model.config.is_encoder_decoder),
             shifts_labels=_shifts_labels(probe, positions, compares_with_next),
-            labels_per=_labels_per(probe) if takes_labels else None,
+            labels_per=labels_per if takes_labels else None,
             num_labels=num_labels,
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
             decoder_padding_token_id=getattr(model.config, "pad_token_id", None),
@@ -258,28 +257,6 @@ class ModelSpec:
         """Largest value of `position_ids` at a token; `None` without a limit, as for rotary positions."""
         return self.first_position + self.max_length - 1 if self.max_length is not None and self.counts_tokens else None
 
-    def to_dict(self) -> dict[str, Any]:
-        r"""Return all fields as a `dict` of JSON values; `from_dict` is the inverse."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ModelSpec:
-        r"""Make a spec from a `dict` with the keys of `to_dict`; missing keys get their defaults.
-
-        Raises:
-            ValueError: if a key is unknown.
-
-        Example:
-            >>> ModelSpec.from_dict({"name": "Reader", "max_length": 512}).max_length
-            512
-        """
-        names = [field.name for field in dataclasses.fields(cls)]
-        for name in values:
-            require_one_of("a field of a ModelSpec", name, names)
-        return cls(**values)
-
 
 def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | None:
     """Return the maximum number of tokens in the input named `counts`; `None` if there is none."""
@@ -333,19 +310,6 @@ def _loss_of(probe: Probe) -> tuple[bool | None, int | None]:
     return None, None
 
 
-def _labels_per(probe: Probe) -> Literal["row", "token"] | None:
-    """Return the part of the input that a model's head has logits for; `None` if that is unknown."""
-    ids = probe.ids(1, 4, seed=3)
-    end = getattr(probe.model.config, "eos_token_id", None)
-    if isinstance(end, int) and end < len(probe.input_table if probe.input_table is not None else ()):
-        ids[0, -1] = end  # where the classifiers of BART and T5 have their output
-    try:
-        dimensions = _run(probe, input_ids=ids).logits.ndim
-    except Exception:  # a head may require more inputs
-        return None
-    return "row" if dimensions == 2 else "token" if dimensions == 3 else None
-
-
 def _classifies_first_token(probe: Probe, positions: ModelPositions) -> bool:
     """Return True if left padding changes the logits `(B, C)` of a classifier, and right padding does not."""
     # The model gets `position_ids` if it takes them, so that padding moves no positions.
@@ -365,22 +329,29 @@ def _classifies_first_token(probe: Probe, positions: ModelPositions) -> bool:
     return probe.is_close(logits[0], logits[2]) and not probe.is_close(logits[0], logits[1])
 
 
-def _has_one_output_per_row(probe: Probe) -> bool:
-    """Return True if no output of a model has a value for each token; False if the model does not run on ids alone."""
+def _output_of(probe: Probe) -> tuple[Literal["row", "token"] | None, bool]:
+    """Return the part of the input that a model's head has logits for, and True if no output has a value per token.
 
-    def shapes(*rows: int) -> list[torch.Size]:
-        ids = probe.ids(1, rows[-1], seed=3).view(rows)
-        out = _run(probe, input_ids=ids, attention_mask=torch.ones_like(ids))
-        values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
-        return [value.shape for value in values if isinstance(value, torch.Tensor)]
+    They are `None` and False for a head that requires more inputs.
+    """
+    end = getattr(probe.model.config, "eos_token_id", None)
+
+    def shapes(*rows: int) -> dict[Any, torch.Size]:
+        ids = probe.ids(1, rows[-1], seed=3)
+        if isinstance(end, int) and end < len(probe.input_table if probe.input_table is not None else ()):
+            ids[0, -1] = end  # where the classifiers of BART and T5 have their output
+        out = _run(probe, input_ids=ids.view(rows), attention_mask=torch.ones(rows, dtype=torch.int64, device="cpu"))
+        values = out if isinstance(out, Mapping) else dict(enumerate(out if isinstance(out, tuple) else (out,)))
+        return {name: value.shape for name, value in values.items() if isinstance(value, torch.Tensor)}
 
     for choices in ((), (1,)):  # rows `(B, T)`, and for multiple choice `(B, choices, T)`
         try:
-            short = shapes(1, *choices, 3)
-            return bool(short) and short == shapes(1, *choices, 4)
+            short, long = shapes(1, *choices, 3), shapes(1, *choices, 4)
         except Exception:  # a head may require more inputs
             continue
-    return False
+        dimensions = None if choices else len(long.get("logits", ()))
+        return "row" if dimensions == 2 else "token" if dimensions == 3 else None, bool(long) and short == long
+    return None, False
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:

@@ -1,29 +1,22 @@
-"""Decides if a position table contains random rows, sinusoids or trained rows, before it is overwritten.
+"""Decides if a position table contains random rows, given sinusoids or trained rows, before it is overwritten.
 
 It looks only at the numbers, because a name or path does not show if a table was trained.
 """
 
 from __future__ import annotations
 
-import copy
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
-from .._common.compat import initialize
 from .._common.errors import value_error
-from ..positions import Convention, identify, sinusoidal_encoding
+from ..positions import Convention, sinusoidal_encoding
 from .position_tables import PositionTable
 
 # Rows count as trained if they differ from independently drawn rows by more than this many standard errors.
 _THRESHOLD = 6.0
-_SIGNS = {
-    "neighbors": "neighboring rows with a mean cosine of {:.2f}, 0.00 before training",
-    "direction": "rows with a mean cosine of {:.2f} to each other, 0.00 before training",
-    "length": "rows {:.2g} times as long as those after them, 1 before training",
-}
 
 
 @dataclass(frozen=True)
@@ -69,28 +62,24 @@ class Formula:
         return self.convention.name + base + ("" if self.scale == 1 else f", times {self.scale:g}")
 
 
-def table_content(model: nn.Module, table: PositionTable, chosen: Formula, replace_trained: bool) -> str:
+def table_content(table: PositionTable, chosen: Formula, replace_trained: bool) -> str:
     r"""Return a description of the content of a table; raise if it must not be overwritten."""
     rows = table.tensor[table.first_row :]
     # Check this first, because forty rows of two columns are too few numbers to distinguish sinusoids from random ones.
     if chosen.matches(rows):
         return f"{chosen} sinusoids"
-    if not looks_trained(rows) or not (sign := looks_trained(rows, _freshly_drawn(model, table))):
+    if not (sign := looks_trained(rows)):
         return "random"
-    identified = identify(rows)
     if replace_trained:
-        return "other sinusoids" if identified.is_sinusoidal else "trained"
-    rule, got = f"this would overwrite {len(rows)} trained position vectors of {table.name}", sign
-    fix = "keep the positions of a trained model; to train it from scratch, replace_trained=True"
-    if identified.is_sinusoidal:
-        rule = f"{table.name} of {type(model).__name__} already contains sinusoids, of another formula"
-        convention = ", ".join(identified.presets) or "an unknown convention"
-        got = f"convention={chosen.convention.name!r}, base={chosen.base}; the table has {convention}"
-        fix = "the convention of the table, or replace_trained=True to train from scratch"
-    raise value_error(rule, got=got, fix=fix)
+        return "trained"
+    raise value_error(
+        f"this would overwrite {len(rows)} trained position vectors of {table.name}",
+        got=sign,
+        fix="keep the positions of a trained model; to train it from scratch, replace_trained=True",
+    )
 
 
-def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
+def looks_trained(rows: torch.Tensor) -> str:
     r"""Return the clearest sign that `rows` were trained, as text; an empty string if they look newly initialized.
 
     Example:
@@ -99,49 +88,29 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
         ''
         >>> fresh[:32] *= 10
         >>> looks_trained(fresh)
-        'the first 32 of 512: rows 10 times as long as those after them, 1 before training'
+        'the first 32 of 512 rows differ from newly drawn ones by ... standard errors'
     """
-    expected = {} if drawn is None else _signs_of_training(drawn)
-    clear = {
-        sign: (distance - (2 * usual if (usual := expected.get(sign, (0.0, 0.0))[1]) > _THRESHOLD else 0.0), value)
-        for sign, (value, distance) in _signs_of_training(rows).items()
-    }
-    if not clear or max(clear.values())[0] <= _THRESHOLD:
+    distance, first = max(_distances(rows), default=(0.0, 0))
+    if distance <= _THRESHOLD:
         return ""
-    (kind, first), (_, value) = max(clear.items(), key=lambda sign: sign[1])
-    return f"the first {first} of {len(rows)}: {_SIGNS[kind].format(value)}"
+    return f"the first {first} of {len(rows)} rows differ from newly drawn ones by {distance:.0f} standard errors"
 
 
-def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float, float]]:
-    """Return measures of how much `rows` look trained rather than random, and how significant each measure is."""
+def _distances(rows: torch.Tensor) -> Iterator[tuple[float, int]]:
+    """Yield distances from independently drawn rows, in standard errors, each with the number of first rows."""
     # Training on short texts changes only the first rows of a long table, so each measure is computed for the first 1,
     # 2, 4, 8, ... rows, and for all rows.
     wide = rows.detach().double().cpu()
     norms = wide.norm(dim=1)
     unit, squares = wide[norms > 0] / norms[norms > 0, None], norms[norms > 0] ** 2
     count, d_model = unit.shape
-    signs: dict[tuple[str, int], tuple[float, float]] = {}
     for first in sorted({min(2**power, count) for power in range(count.bit_length() + 1)} - {0}):
         if first > 1:
-            cosine = float((unit[1:first] * unit[: first - 1]).sum(dim=1).mean())
-            signs["neighbors", first] = cosine, abs(cosine) * math.sqrt((first - 1) * d_model)
-            spread = float((unit[:first].sum(dim=0) ** 2).sum()) / first  # 1 for independent rows
-            surprise = d_model * (spread - 1 - math.log(spread)) if spread > 1 else 0.0
-            signs["direction", first] = (spread - 1) / (first - 1), math.sqrt(surprise)
+            cosine = float((unit[1:first] * unit[: first - 1]).sum(dim=1).mean())  # of neighbors
+            yield abs(cosine) * math.sqrt((first - 1) * d_model), first
+            spread = float((unit[:first].sum(dim=0) ** 2).sum()) / first  # of directions; 1 for independent rows
+            yield math.sqrt(d_model * (spread - 1 - math.log(spread)) if spread > 1 else 0.0), first
         if first < count:
-            before, after = float(squares[:first].mean()), float(squares[first:].mean())
-            mean = float(squares.mean())
+            before, after, mean = (float(part.mean()) for part in (squares[:first], squares[first:], squares))
             surprise = first * math.log(mean / before) + (count - first) * math.log(mean / after)
-            signs["length", first] = math.sqrt(before / after), math.sqrt(max(d_model * surprise, 0.0))
-    return signs
-
-
-def _freshly_drawn(model: nn.Module, table: PositionTable) -> torch.Tensor | None:
-    """Return rows drawn by the model's own initializer; `None` if the table is not an `nn.Embedding`."""
-    if not isinstance(table.module, nn.Embedding):
-        return None
-    with torch.random.fork_rng([]), torch.no_grad():
-        fresh = copy.deepcopy(table.module).cpu()
-        fresh.reset_parameters()
-        initialize(fresh, model, table.module)
-    return fresh.weight[table.first_row :]
+            yield math.sqrt(max(d_model * surprise, 0.0)), first

@@ -15,10 +15,10 @@ from torch import nn
 from .._common.errors import require_one_of, value_error, warn
 from ..positions import MAX_SPREAD, USUAL_BASE, Convention, check_length, resolve_convention
 from .changes import Changes, lengthen
-from .position_tables import ModelPositions, PositionTable, find_positions, position_lookups
+from .position_tables import ModelPositions, PositionTable, find_positions
 from .probe import Probe, relative_difference, token_embeddings, with_masks
 from .properties import is_hugging_face, not_a_model, opened
-from .report import SinusoidalPositions, WrittenTable
+from .report import SinusoidalPositions
 from .table_contents import Formula, table_content
 
 # The attribute of a model's configuration that records the formula; it is saved with the model.
@@ -29,6 +29,9 @@ CONFIG_KEY = "sinusoidal_positions"
 _LARGEST_BASE = 30
 # Base for encoder-decoders, whose cross-attention aligns tokens by their positions alone. Smaller bases copy late.
 _BASE_OF_ALIGNMENT = 100.0
+_NO_MODEL = """model = AutoModel.from_config(config), and not a module around it; in a module of your own, two lines:
+    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__
+    x = self.positions(x, position_ids=position_ids)  # in forward, x (B, T, d_model)"""
 
 
 def use_sinusoidal_positions(
@@ -40,7 +43,6 @@ def use_sinusoidal_positions(
     freeze: bool | None = None,
     max_positions: int | None = None,
     replace_trained: bool = False,
-    verify: bool = True,
 ) -> SinusoidalPositions:
     r"""Write exact sinusoids into every learned position table of a Hugging Face model.
 
@@ -71,7 +73,9 @@ def use_sinusoidal_positions(
 
     The tables are found by running the model on a few tokens. The first token reads row `first_row` of a table, for
     example row 2 in RoBERTa. This row gets the sinusoids of position `convention.first_position`, and each row after it
-    those of the next position. Rows before `first_row`, which only padding reads, are set to zero.
+    those of the next position. Rows before `first_row`, which only padding reads, are set to zero. Then the model is
+    run on unpadded, left-padded and right-padded rows, and the values that its tables return are compared with
+    `sinusoidal_encoding`.
 
     Args:
         model (`PreTrainedModel`): of any text family with learned absolute positions: BERT, RoBERTa, GPT-2, OPT, BART
@@ -86,8 +90,6 @@ def use_sinusoidal_positions(
             the limit of the tokenizer: `tokenizer.model_max_length = max_positions`.
         replace_trained (`bool`, *optional*, defaults to `False`): overwrite trained tables as well. The model then has
             to be trained again.
-        verify (`bool`, *optional*, defaults to `True`): run the model on unpadded, left-padded and right-padded rows,
-            and compare the values that its tables return with `sinusoidal_encoding`. Any difference raises.
 
     Returns:
         `SinusoidalPositions`, a report for `print`. Its `remove()` restores rows and configuration bit for bit, and
@@ -99,7 +101,7 @@ def use_sinusoidal_positions(
 
             - It has no learned absolute positions, but rotary, relative, alibi or no positions, or its own sinusoids
               (Marian, Pegasus).
-            - Its positions were trained or are other sinusoids, and `replace_trained` is False.
+            - Its positions were trained or are sinusoids of another formula, and `replace_trained` is False.
             - It cannot be lengthened to `max_positions`, or is already longer.
             - Its width does not fit the convention.
             - Its tables return other values than were written.
@@ -127,7 +129,9 @@ def use_sinusoidal_positions(
     chosen = resolve_convention(convention)
     if max_positions is not None:
         max_positions = check_length(max_positions, "max_positions")
-    model = _opened(model)
+    if not is_hugging_face(model := opened(model)):
+        rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
+        raise not_a_model(rule, model, fix=_NO_MODEL)
     positions = find_positions(probe := Probe(model))
     tables = tuple(table for table in positions.tables if table.is_learned)
     if not tables:
@@ -147,8 +151,8 @@ def use_sinusoidal_positions(
     if recorded is not None:
         contents = [f"{recorded} sinusoids" for _ in tables]
     else:
-        contents = [table_content(model, table, formula, replace_trained) for table in tables]
-    if recorded is not None or not {"trained", "other sinusoids"}.isdisjoint(contents):
+        contents = [table_content(table, formula, replace_trained) for table in tables]
+    if recorded is not None or "trained" in contents:
         # Token embeddings are multiplied already, or trained like the positions.
         formula, multiply = replace(formula, scale=formula.scale / multiply), 1.0
     record = {
@@ -157,7 +161,6 @@ def use_sinusoidal_positions(
         "base": formula.base,
         "scale": formula.scale,
         "token_factor": factor * multiply,
-        "tables": [table.name for table in tables],
     }
     changes = Changes(model)
     try:
@@ -170,78 +173,49 @@ def use_sinusoidal_positions(
         for name in tokens if multiply != 1 else ():
             changes.multiply(parameters[name], multiply)
         changes.set(model.config, CONFIG_KEY, record)
-        if verify:
-            _check_lookups(model, tables, formula)
+        _check_lookups(model, tables, formula)
     except BaseException:
         changes.undo()
         raise
     size = _token_size(model, tokens)
-    spread = float(parameters[tables[0].name].detach().float().std() / size) if size else None
-    if "random" in contents and recipe == "paper" and spread is not None and spread > MAX_SPREAD:
+    spread = float(parameters[tables[0].name].detach().float().std()) / size if size else 0.0
+    if "random" in contents and recipe == "paper" and spread > MAX_SPREAD:
         warn(
             f"the positions written into {type(model).__name__} are {spread:.0f} times as large as its token "
             "embeddings, so that it may learn late or not at all: use_sinusoidal_positions(model, recipe='matched')"
         )
-    frozen, still_trained = _trained(tables, parameters)
+    trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
+    # In a module of PEFT, the adapters are beside the table.
+    beside = tuple(table.name.removesuffix("base_layer.weight") for table in tables)
+    names = [table.name for table in tables]
     return SinusoidalPositions(
         model=type(model).__name__,
-        recipe=recipe,
         convention=formula.convention,
         base=formula.base,
         scale=formula.scale,
-        frozen=frozen,
         token_factor=factor * multiply,
-        tables=tuple(map(WrittenTable.of, tables, [len(parameters[table.name]) for table in tables], contents)),
-        kept_positions=tuple(kind for kind in positions.kinds if kind != "learned"),
-        not_reached=positions.not_reached,
-        largest_difference=0.0 if verify else None,
-        takes_position_ids=positions.takes_position_ids,
-        still_trained=still_trained,
-        spread=spread,
-        _changes=changes if recorded is None else None,
+        positions=replace(positions, tables=tuple(replace(each, tensor=parameters[each.name]) for each in tables)),
+        contents=tuple(contents),
+        frozen=tuple(name for name in names if name not in trained),
+        still_trained=tuple(name for name in trained if name.startswith(beside) and name not in names),
+        _changes=changes if recorded is None else Changes(model),
     )
-
-
-def _opened(model: Any) -> Any:
-    """Return `model` without wrappers such as DDP; raise if it is not a Hugging Face model."""
-    inner = opened(model)
-    if not isinstance(inner, nn.Module):
-        rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
-        raise not_a_model(rule, model, trained=False)
-    if not is_hugging_face(inner):
-        inside = next((name for name, part in inner.named_modules() if is_hugging_face(part)), None)
-        fix = f"use_sinusoidal_positions(model.get_submodule({inside!r})), the Hugging Face model inside"
-        if inside is None:
-            fix = (
-                "in a module of your own, two lines:\n"
-                "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
-                "    x = self.positions(x, position_ids=position_ids)  # in forward, x (B, T, d_model)"
-            )
-        rule = "use_sinusoidal_positions writes into the position table of a Hugging Face model"
-        raise not_a_model(rule, inner, fix=fix)
-    return inner
 
 
 def _no_table(model: Any, positions: ModelPositions) -> ValueError:
     """Return the error for a model without learned tables; `positions` is its `find_positions` result."""
-    kinds = " and ".join(kind for kind in positions.kinds if kind != "unknown")
+    found = [f"{kind} positions" for kind in positions.kinds if kind != "unknown"]
     fix = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) makes batches that fit it"
-    if "sinusoidal" in positions.kinds:
-        rule = "has sinusoidal positions of its own already"
-        got = ", ".join(table.name for table in positions.tables) or "computed for each batch"
-    elif kinds:
-        rule = f"has {kinds} positions and no table of absolute ones; sinusoids would be added to its own"
-        got = f"{kinds} positions"
-    elif positions.not_reached:
-        rule = "does not read its positions one row a token, so sinusoids cannot be written into them"
-        got = ", ".join(positions.not_reached)
-    else:
-        rule, got = "has no table of positions to write into", "no positions of its own"
+    if not positions.kinds:
         fix = (
             "to add them to its inputs: collate = DataCollatorWithPositionalEncoding(tokenizer, "
             "embedding=model.get_input_embeddings()), and inputs_embeds from collate.embed(batch)"
         )
-    return value_error(f"{type(model).__name__} {rule}", got=got, fix=fix)
+    return value_error(
+        f"{type(model).__name__} has no table of learned positions with one row a token to write into",
+        got=", ".join([*found, *positions.not_reached]) or "no positions of its own",
+        fix=fix,
+    )
 
 
 # ----------------------------------------------------------------------------------------------- the recipe, the record
@@ -325,25 +299,22 @@ def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | 
 # ---------------------------------------------------------------------------------------------------------- afterwards
 
 
-def _trained(
-    tables: tuple[PositionTable, ...], parameters: dict[str, nn.Parameter]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the frozen tables, and those of trainable adapters of tables."""
-    trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
-    suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
-    adapted = tuple(table.name.removesuffix(suffix) for table in tables if table.name.endswith(f".{suffix}"))
-    frozen = tuple(table.name for table in tables if table.name not in trained)
-    return frozen, tuple(name for name in trained if name.startswith(adapted))
-
-
 def _check_lookups(model: Any, tables: tuple[PositionTable, ...], formula: Formula) -> None:
     """Run the model, and raise if one of `tables` is not read, or does not return the sinusoids of `formula`."""
+    probe = Probe(model)
     first_rows = {table.name: table.first_row for table in tables}
+    modules = [probe.model.get_submodule(name.rpartition(".")[0]) for name in first_rows]
+    embeddings = [module for module in dict.fromkeys(modules) if isinstance(module, nn.Embedding)]
     differences: dict[str, float] = {}
-    for name, rows, values in position_lookups(model, first_rows):
-        exact = formula.rows(rows - first_rows[name], values.shape[-1], values.dtype)
-        exact[rows < first_rows[name]] = 0
-        differences[name] = max(differences.get(name, 0.0), float((values.cpu() - exact).abs().max()))
+    # The second input has two rows, one padded on the left and one on the right.
+    for inputs in (with_masks(probe.samples), probe.padded(probe.samples)):
+        for lookup in probe.run(inputs, embeddings)[0]:
+            name, rows = probe.tables[id(lookup.table)][0], lookup.rows
+            if name in first_rows:
+                values = lookup.values.reshape(*rows.shape, -1)
+                exact = formula.rows(rows - first_rows[name], values.shape[-1], values.dtype)
+                exact[rows < first_rows[name]] = 0
+                differences[name] = max(differences.get(name, 0.0), float((values.cpu() - exact).abs().max()))
     for name in first_rows:
         if differences.get(name) != 0.0:
             raise value_error(

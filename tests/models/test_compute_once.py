@@ -13,7 +13,6 @@ import pickle
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +25,6 @@ import transformers
 from installed import before
 from torch import nn
 from transformers import AttentionInterface, AutoModelForCausalLM
-from two_processes import skip_without_gloo, two_processes
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, compute_once
 
@@ -412,12 +410,6 @@ def test_models_of_few_positions_are_compared_on_shorter_rows(cls: str, position
     assert compare(make(cls, **{name: positions}), batch).calls == 1
 
 
-def test_other_objects_are_refused_by_type() -> None:
-    for value in ("bert-base-uncased", transformers.LlamaConfig, nn.Linear(2, 2)):
-        with pytest.raises(TypeError, match="compute_once takes a Hugging Face model"):
-            compute_once(value)
-
-
 def test_a_head_of_the_users_own_that_masks_padding_is_compared_whole() -> None:
     model, batch = Mean(masked=True).eval(), groups()
     stock = model(**batch)
@@ -446,18 +438,6 @@ def test_the_installation_leaves_mode_weights_and_random_state_as_they_were(dtyp
         keys,
         "LlamaForCausalLM",
     )
-
-
-@pytest.mark.parametrize(
-    ("cls", "dtype", "tolerance"),
-    [
-        ("LlamaForCausalLM", torch.bfloat16, 0.1),
-        ("LlamaForCausalLM", torch.float16, 0.02),
-        ("BertForMaskedLM", torch.bfloat16, 0.1),
-    ],
-)
-def test_half_precision_gives_stock_losses(cls: str, dtype: torch.dtype, tolerance: float) -> None:
-    assert compare(make(cls).to(dtype), labelled(groups()), tolerance).calls == 1
 
 
 def test_weights_that_are_not_floats_are_compared_as_a_small_model() -> None:
@@ -756,27 +736,6 @@ def test_autocast_and_another_attention_afterwards_give_stock_outputs() -> None:
     assert once.calls == (1 if is_old else 2)
 
 
-def test_threads_do_not_read_the_plans_of_each_other() -> None:
-    model = llama()
-    batches = [padded(drawn(seed), "left" if seed % 2 else "right") for seed in range(6)]
-    stock = [model(**batch).logits.detach() for batch in batches]
-    compute_once(model)
-    ours: list[Any] = [None] * len(batches)
-
-    def work(number: int) -> None:
-        for _ in range(4):
-            ours[number] = model(**batches[number]).logits.detach()
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(batches))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for batch, one, other in zip(batches, stock, ours, strict=True):
-        keep = batch["attention_mask"].bool()
-        assert_equal([one[keep]], [other[keep]])
-
-
 def test_compiled_exported_and_traced_models_run_as_before_and_say_so() -> None:
     model, batch = llama(use_cache=False), groups()
     keep = batch["attention_mask"].bool()
@@ -834,27 +793,3 @@ def test_sharded_weights_come_after_it() -> None:
                 compute_once(late)
         finally:
             distributed.destroy_process_group()
-
-
-def step_of_rank() -> None:
-    """Compare the gradient of a wrapped model, whose ranks have other rows, with the mean of stock gradients."""
-    torch.distributed.init_process_group("gloo")
-    rank = torch.distributed.get_rank()
-    batches = [labelled(padded(drawn(seed), side)) for seed, side in ((1, "right"), (4, "left"))]
-    stock = llama()
-    for batch in batches:
-        (stock(**batch).loss / 2).backward()
-    model = llama()
-    once = compute_once(model)
-    wrapped = nn.parallel.DistributedDataParallel(model)
-    assert compute_once(wrapped) is once
-    wrapped(**batches[rank]).loss.backward()
-    assert_equal([gradients(stock)], [gradients(model)])
-    assert once.calls == 1
-
-
-@pytest.mark.slow
-def test_two_processes_with_other_rows_have_the_mean_of_stock_gradients(tmp_path: Path) -> None:
-    skip_without_gloo()
-    with two_processes(tmp_path, "test_compute_once", "step_of_rank"):
-        pass

@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from datasets import Dataset
+from test_compute_once import IDS, make
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import Trainer, TrainingArguments
 
@@ -22,11 +23,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # of trainers about their own settings
 ]
-IDS = 90
-SIZES: dict[str, Any] = {"vocab_size": IDS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-SIZES |= {"intermediate_size": 48, "max_position_embeddings": 128, "initializer_range": 0.2}
-SIZES |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 rng = np.random.default_rng(0)
 TEXTS = [" ".join(f"w{number}" for number in rng.integers(5, IDS, length)) for length in rng.integers(4, 20, 18)]
 
@@ -61,16 +57,8 @@ def tokenizer(side: str = "right", pairs: bool = False) -> Any:
     return made
 
 
-def llama(cls: str = "LlamaForCausalLM", **more: Any) -> Any:
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        return getattr(transformers, cls)(transformers.LlamaConfig(**SIZES | {"num_key_value_heads": 2} | more))
-
-
-def bert(cls: str, **more: Any) -> Any:
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        return getattr(transformers, cls)(transformers.BertConfig(**SIZES | NO_DROPOUT | more))
+def built(cls: str = "LlamaForCausalLM", **more: Any) -> Any:
+    return make(cls, max_position_embeddings=128, **more)
 
 
 def arguments(folder: Path, kind: Any = TrainingArguments, **more: Any) -> Any:
@@ -118,7 +106,7 @@ def test_trainer(side: str, tmp_path: Path) -> None:
     settings = {"eval_strategy": "steps", "eval_steps": 1}
     compare(
         lambda: Trainer(
-            llama(),
+            built(),
             arguments(tmp_path, **settings),
             train_dataset=rows,
             eval_dataset=rows.select(range(6)),
@@ -133,7 +121,7 @@ def test_trainer_with_a_classifier_of_pairs(tmp_path: Path) -> None:
     rows = Dataset.from_dict({**tokens(TEXTS, TEXTS[::-1]), "label": [number % 2 for number in range(18)]})
     compare(
         lambda: Trainer(
-            bert("BertForSequenceClassification", num_labels=2),
+            built("BertForSequenceClassification", num_labels=2),
             arguments(tmp_path),
             train_dataset=rows,
             processing_class=tokens,
@@ -153,7 +141,7 @@ def test_sft(settings: dict[str, Any], tmp_path: Path) -> None:
     config = {"max_length": 64, "bf16": False} | settings
     compare(
         lambda: trl.SFTTrainer(
-            llama(), arguments(tmp_path, trl.SFTConfig, **config), train_dataset=rows, processing_class=tokenizer()
+            built(), arguments(tmp_path, trl.SFTConfig, **config), train_dataset=rows, processing_class=tokenizer()
         )
     )
 
@@ -163,7 +151,7 @@ def test_dpo_and_a_reference_model_that_is_a_copy(tmp_path: Path) -> None:
     import trl
 
     def build() -> Any:
-        model = llama()
+        model = built()
         settings = arguments(tmp_path, trl.DPOConfig, bf16=False)
         return trl.DPOTrainer(
             model,
@@ -185,7 +173,7 @@ def test_rewards(tmp_path: Path) -> None:
     settings = arguments(tmp_path, trl.RewardConfig, bf16=False)
     compare(
         lambda: trl.RewardTrainer(
-            llama("LlamaForSequenceClassification", num_labels=1),
+            built("LlamaForSequenceClassification", num_labels=1),
             args=settings,
             train_dataset=preferences(),
             processing_class=tokenizer(),
@@ -197,7 +185,7 @@ def test_grpo_with_its_generation(tmp_path: Path) -> None:
     needs("trl")
     import trl
 
-    llama().save_pretrained(tmp_path / "model")
+    built().save_pretrained(tmp_path / "model")
     tokenizer("left").save_pretrained(tmp_path / "model")
     settings = {"num_generations": 3, "max_completion_length": 6, "bf16": False, "beta": 0.1}
 
@@ -225,7 +213,7 @@ def test_sentence_transformers_training_and_encoding(tmp_path: Path) -> None:
     )
     from sentence_transformers.models import Pooling, Transformer
 
-    bert("BertModel").save_pretrained(tmp_path / "bert")
+    built("BertModel").save_pretrained(tmp_path / "bert")
     tokenizer(pairs=True).save_pretrained(tmp_path / "bert")
     rows = Dataset.from_dict({"anchor": TEXTS, "positive": TEXTS[::-1]})
 
@@ -247,7 +235,7 @@ def test_cross_encoder_and_pipeline(tmp_path: Path) -> None:
     needs("sentence_transformers")
     from sentence_transformers import CrossEncoder
 
-    bert("BertForSequenceClassification", num_labels=1).save_pretrained(tmp_path)
+    built("BertForSequenceClassification", num_labels=1).save_pretrained(tmp_path)
     tokenizer(pairs=True).save_pretrained(tmp_path)
     model = CrossEncoder(str(tmp_path), device="cpu")
     pairs = list(zip(TEXTS, TEXTS[::-1], strict=True)) * 2
@@ -256,7 +244,7 @@ def test_cross_encoder_and_pipeline(tmp_path: Path) -> None:
     assert np.allclose(stock, model.predict(pairs), atol=1e-5)
     assert once.tokens.computed <= once.tokens.real / 2
 
-    classifier = bert("BertForSequenceClassification", num_labels=3)
+    classifier = built("BertForSequenceClassification", num_labels=3)
     classify = transformers.pipeline(
         "text-classification", model=classifier, tokenizer=tokenizer(pairs=True), device="cpu"
     )
@@ -273,7 +261,7 @@ def test_peft(order: str) -> None:
 
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [5, 6, 7, 8, 11, 0]])
     batch = {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": ids.masked_fill(ids == 0, -100)}
-    model = llama()
+    model = built()
     if order == "before":
         compute_once(model)
     model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.3)).eval()
@@ -293,6 +281,6 @@ def test_prompt_tuning_is_refused() -> None:
     needs("peft")
     import peft
 
-    model = peft.get_peft_model(llama(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    model = peft.get_peft_model(built(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
     with pytest.raises(ValueError, match=r"must come to the backbone\n  got: LlamaModel got none"):
         compute_once(model)

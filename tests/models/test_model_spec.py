@@ -10,17 +10,14 @@ import dataclasses
 import json
 import logging
 import pickle
-import random
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import families
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -33,12 +30,15 @@ from families import (
     VOCABULARY,
     WITHOUT_TABLES,
     Family,
+    assert_same,
     each_family,
     each_family_without_table,
     each_head,
     outputs,
     own_model,
     tokens,
+    traces,
+    whole,
 )
 from installed import before, makes_masks_of_four_dimensions
 from looping import for_each
@@ -49,15 +49,6 @@ from hf_posenc import ModelSpec, use_sinusoidal_positions
 every_family = pytest.mark.parametrize("family", each_family())
 BERT, ROBERTA, GPT2, BART = (FAMILIES[name] for name in ("bert", "roberta", "gpt2", "bart"))
 PADDING = 3
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Models of six thousand numbers: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _first_position(family: Family) -> int:
@@ -141,22 +132,6 @@ def _same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("name", "shifts"),
-    [
-        ("xglm", True),
-        ("ctrl", True),
-        ("marian", True),
-        ("llama", False),
-        ("bloom", False),
-        ("t5", False),
-        ("gptj", False),
-    ],
-)
-def test_left_padding_shifts_sinusoidal_positions_and_not_relative_ones(name: str, shifts: bool) -> None:
-    assert ModelSpec.of(WITHOUT_TABLES[name][1].build()).left_padding_shifts == shifts
-
-
 @pytest.mark.parametrize(("kind", "family"), each_family_without_table())
 def test_the_spec_of_a_model_without_learned_positions_names_its_kind(kind: str, family: Family) -> None:
     model = family.build()
@@ -238,31 +213,19 @@ def test_a_table_that_is_not_read_one_row_per_token_does_not_limit_the_length(de
     """A prompt makes the outputs longer than the row; they still have a value for each token."""
     for spec, room in ((ModelSpec.of(own_model(decoy)), None), (ModelSpec.of(own_model("positions", decoy)), ROOM)):
         assert (spec.max_length, spec.one_output_per_row) == (room, False)
+    if decoy in ("prompt", "labels"):
+        assert ModelSpec.of(own_model(decoy)).positions == ()
 
 
 @pytest.mark.parametrize("form", UNTOLD)
 def test_positions_in_an_unrecognized_form_are_unknown(form: str) -> None:
     model = own_model(form)
-    before = _everything(model)
+    before, marks = whole(model), traces(model)
     spec = ModelSpec.of(model)
     assert spec.positions == ("unknown",)
     assert spec.counts_tokens
-    after = _everything(model)
-    assert all(torch.equal(each, after["numbers"][name]) for name, each in before.pop("numbers").items())
-    assert before == {name: value for name, value in after.items() if name != "numbers"}
-
-
-@pytest.mark.parametrize("kind", ["prompt", "labels"])
-def test_a_model_whose_tables_are_not_positions_has_none(kind: str) -> None:
-    assert ModelSpec.of(own_model(kind)).positions == ()
-
-
-def test_the_axial_positions_of_reformer_are_unknown() -> None:
-    sizes = {"attention_head_size": 8, "hidden_size": 16, "num_attention_heads": 2, "feed_forward_size": 24}
-    chunks = {"local_attn_chunk_length": 16, "lsh_attn_chunk_length": 16, "num_buckets": 2, "attn_layers": ["lsh"]}
-    axes = {"axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8], "max_position_embeddings": 64}
-    config = transformers.ReformerConfig(vocab_size=VOCABULARY, **sizes, **chunks, **axes)
-    assert ModelSpec.of(transformers.ReformerModel(config)).positions == ("unknown",)
+    assert_same(before, whole(model))
+    assert traces(model) == marks
 
 
 @pytest.mark.parametrize(
@@ -281,49 +244,14 @@ def test_encoder_decoders_with_a_head_shift_labels_themselves(name: str) -> None
         assert torch.isfinite(model(**inputs, labels=tokens(family)["input_ids"][:, :5].clone()).loss)
 
 
-def test_an_encoder_decoder_of_two_models_has_the_limits_of_both() -> None:
-    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
-        ROBERTA.config(),
-        GPT2.config(n_positions=ROOM - 4, is_decoder=True, add_cross_attention=True),
-        decoder_start_token_id=5,
-        pad_token_id=1,
-    )
-    spec = ModelSpec.of(transformers.EncoderDecoderModel(config))
-    assert (spec.max_length, spec.max_target_length) == (ROOM, ROOM - 4)
-    assert spec.is_encoder_decoder
-    assert spec.shifts_labels
-    assert spec.decoder_start_token_id == 5
-
-
-def _everything(model: Any) -> dict[str, Any]:
-    return {
-        "vars": {
-            name: {key: id(value) for key, value in vars(each).items() if key != "training"}
-            for name, each in model.named_modules()
-        },
-        "children": [(name, id(each), each.training) for name, each in model.named_modules()],
-        "hooks": [len(each._forward_hooks) + len(each._forward_pre_hooks) for each in model.modules()],
-        "numbers": {name: tensor.clone() for name, tensor in [*model.named_parameters(), *model.named_buffers()]},
-        "trains": [each.requires_grad for each in model.parameters()],
-        "grads": [each.grad for each in model.parameters()],
-        "config": copy.deepcopy(model.config.to_dict()),
-        "config's own": {key: id(value) for key, value in vars(model.config).items()},
-        "random": (torch.get_rng_state().tolist(), pickle.dumps(np.random.get_state()), random.getstate()),  # noqa: NPY002
-        "logs": dict(vars(logging.getLogger("transformers"))),
-    }
-
-
 @pytest.mark.parametrize("family", each_family([*FAMILIES, *WITHOUT_TABLES]))
 def test_making_a_spec_leaves_the_model_unchanged(family: Family) -> None:
     model = family.build().train()
     next(module for module in model.modules() if not list(module.children())).eval()
-    before = _everything(model)
+    before, marks = whole(model), traces(model)
     ModelSpec.of(model)
-    after = _everything(model)
-    for one, other in zip(before.pop("numbers").items(), after.pop("numbers").items(), strict=True):
-        assert one[0] == other[0]
-        assert torch.equal(one[1], other[1]), one[0]
-    assert before == after
+    assert_same(before, whole(model))
+    assert traces(model) == marks
 
 
 def test_specs_made_in_threads_leave_the_process_as_it_was() -> None:
@@ -385,19 +313,6 @@ def test_a_model_in_training_with_gradients_keeps_them_and_checkpointing_too() -
     assert all(each.training for each in model.modules())
 
 
-def test_random_generators_are_restored() -> None:
-    """BigBird draws from NumPy, dropped layers from torch or from Python."""
-    model = BERT.build()
-    drawn: list[float] = []
-    model.register_forward_pre_hook(
-        lambda *_: drawn.append(random.random() + np.random.rand() + float(torch.rand(())))  # noqa: NPY002
-    )
-    before = _everything(model)["random"]
-    ModelSpec.of(model)
-    assert drawn
-    assert _everything(model)["random"] == before
-
-
 def test_making_a_spec_takes_few_forwards_on_few_tokens() -> None:
     model = BERT.build()
     lengths: list[int] = []
@@ -428,14 +343,8 @@ def test_a_head_changes_only_the_accepted_names_and_the_loss(family: Family, hea
     assert dataclasses.replace(whole, **same) == dataclasses.replace(base, **same)
 
 
-def test_wrappers_are_opened(tmp_path: Path) -> None:
-    plain = ModelSpec.of(ROBERTA.build())
-    assert ModelSpec.of(nn.DataParallel(ROBERTA.build())) == plain
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
-    try:
-        assert ModelSpec.of(nn.parallel.DistributedDataParallel(ROBERTA.build())) == plain
-    finally:
-        torch.distributed.destroy_process_group()
+def test_wrappers_are_opened() -> None:
+    assert ModelSpec.of(nn.DataParallel(ROBERTA.build())) == ModelSpec.of(ROBERTA.build())
 
 
 def _refuse(*_: Any) -> Any:
@@ -451,47 +360,31 @@ def test_a_compiled_model_is_opened_without_compiling_it() -> None:
     assert model._compiled_call_impl is compiled
 
 
-@pytest.mark.parametrize(
-    ("name", "head", "reads_first"),
-    [
-        ("bert", "ForSequenceClassification", True),
-        ("bert", "ForNextSentencePrediction", True),
-        ("roberta", "ForSequenceClassification", True),
-        ("distilbert", "ForSequenceClassification", True),
-        ("gpt2", "ForSequenceClassification", False),  # the last token
-        ("bart", "ForSequenceClassification", False),
-        ("bert", "ForTokenClassification", False),
-        ("bert", "ForQuestionAnswering", False),
-        ("bert", None, False),
-    ],
-)
-def test_a_classifier_reads_the_first_token_if_left_padding_alone_changes_its_logits(
-    name: str, head: str | None, reads_first: bool
-) -> None:
-    assert ModelSpec.of(FAMILIES[name].build(head)).classifies_first_token is reads_first
-
-
 @for_each(
-    ("name", "head", "per_row"),
+    ("name", "head", "per_row", "reads_first"),
     [
-        ("bert", "ForSequenceClassification", True),
-        ("bert", "ForNextSentencePrediction", True),
-        ("bert", "ForMultipleChoice", True),
-        ("gpt2", "ForSequenceClassification", True),  # of the last token
-        ("llama", "ForSequenceClassification", True),
-        ("bert", "ForTokenClassification", False),
-        ("bert", "ForQuestionAnswering", False),
-        ("bert", "ForPreTraining", False),
-        ("gpt2", "LMHeadModel", False),
-        ("bert", None, False),  # a pooled output beside the hidden states
-        ("bart", "ForConditionalGeneration", False),
+        ("bert", "ForSequenceClassification", True, True),
+        ("bert", "ForNextSentencePrediction", True, True),
+        ("roberta", "ForSequenceClassification", True, True),
+        ("distilbert", "ForSequenceClassification", True, True),
+        ("bert", "ForMultipleChoice", True, False),
+        ("gpt2", "ForSequenceClassification", True, False),  # of the last token
+        ("llama", "ForSequenceClassification", True, False),
+        ("bart", "ForSequenceClassification", False, False),
+        ("bert", "ForTokenClassification", False, False),
+        ("bert", "ForQuestionAnswering", False, False),
+        ("bert", "ForPreTraining", False, False),
+        ("gpt2", "LMHeadModel", False, False),
+        ("bert", None, False, False),  # a pooled output beside the hidden states
+        ("bart", "ForConditionalGeneration", False, False),
     ],
 )
 @for_each("labels", [2, 3, 4])
-def test_a_model_whose_outputs_do_not_grow_with_the_row_has_one_output_per_row(
-    name: str, head: str | None, per_row: bool, labels: int
+def test_outputs_that_do_not_grow_with_the_row_are_of_rows_and_some_change_with_left_padding_alone(
+    name: str, head: str | None, per_row: bool, reads_first: bool, labels: int
 ) -> None:
-    assert ModelSpec.of(families.family(name).build(head, num_labels=labels)).one_output_per_row is per_row
+    spec = ModelSpec.of(families.family(name).build(head, num_labels=labels))
+    assert (spec.one_output_per_row, spec.classifies_first_token) == (per_row, reads_first)
 
 
 def test_the_largest_position_is_the_last_row_of_the_table() -> None:
@@ -500,15 +393,6 @@ def test_the_largest_position_is_the_last_row_of_the_table() -> None:
         assert spec.max_position == spec.first_position + (spec.max_length or 0) - 1 == last
     for name in ("llama", "t5", "bloom", "mamba"):
         assert ModelSpec.of(families.family(name).build()).max_position is None
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
-def test_adapters_are_opened() -> None:
-    peft = pytest.importorskip("peft")
-    wrapped = peft.get_peft_model(
-        GPT2.build("LMHeadModel"), peft.LoraConfig(target_modules=["c_attn"], r=2, fan_in_fan_out=True)
-    )
-    assert ModelSpec.of(wrapped) == ModelSpec.of(GPT2.build("LMHeadModel"))
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
@@ -551,16 +435,6 @@ def test_virtual_tokens_of_peft_take_positions(name: str, head: str, task: str, 
                 wrapped(**inputs)
 
 
-@pytest.mark.filterwarnings("ignore:the positions written into Bart")
-def test_the_spec_of_a_lengthened_model_has_its_new_limit() -> None:
-    for name in ("bert", "roberta", "bart"):
-        model = FAMILIES[name].build()
-        before = ModelSpec.of(model)
-        use_sinusoidal_positions(model, max_positions=ROOM + 9)
-        targets = {"max_target_length": ROOM + 9} if name == "bart" else {}
-        assert ModelSpec.of(model) == dataclasses.replace(before, max_length=ROOM + 9, **targets)
-
-
 class Reader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -580,26 +454,13 @@ def test_the_spec_of_an_own_module_has_the_names_of_its_forward_without_running_
         assert not model.ran
 
 
-class Holder:
-    """Like a `Trainer` or a pipeline."""
-
-    model = nn.Linear(2, 2)
-
-    def __repr__(self) -> str:
-        return "Holder()"
-
-
 @for_each(
     ("wrong", "got", "fix"),
     [
-        ("bert-base-uncased", "'bert-base-uncased', a name", "model = AutoModel.from_pretrained('bert-base-uncased')"),
-        (Path("my/model"), "PosixPath('my/model'), a name", "model = AutoModel.from_pretrained('my/model')"),
-        (BERT.config(), "a BertConfig, a configuration", "model = AutoModel.from_config(config)"),
-        (transformers.BertModel, "the class BertModel", "model = BertModel(config)"),
-        (Holder(), "a Holder, which has a model", "its attribute .model"),
-        (None, "None", "model = AutoModel.from_pretrained(name)"),
-        (3, "3", "model = AutoModel.from_pretrained(name)"),
-        ({"name": "BertModel"}, "{'name': 'BertModel'}", "model = AutoModel.from_pretrained(name)"),
+        ("bert-base-uncased", "'bert-base-uncased'", "model = AutoModel.from_pretrained('bert-base-uncased')"),
+        (Path("my/model"), "PosixPath('my/model')", "model = AutoModel.from_pretrained('my/model')"),
+        (transformers.BertModel, "<class '", "model = AutoModel.from_config(config)"),
+        (None, "None", "model = AutoModel.from_config(config)"),
     ],
 )
 def test_a_value_that_is_not_a_model_is_refused_with_the_expression_for_the_model(
@@ -607,7 +468,9 @@ def test_a_value_that_is_not_a_model_is_refused_with_the_expression_for_the_mode
 ) -> None:
     with pytest.raises(TypeError, match="model= takes the model itself") as caught:
         ModelSpec.of(wrong)
-    assert str(caught.value).splitlines()[1:] == [f"  got: {got}", f"  fix: {fix}"]
+    _, second, third = str(caught.value).splitlines()
+    assert second.startswith(f"  got: {got}")
+    assert third == f"  fix: {fix}"
 
 
 @pytest.mark.slow  # imports everything in another process
@@ -639,18 +502,11 @@ def test_a_parameter_of_size_zero_is_not_taken_for_a_shard() -> None:
     model = FAMILIES["mobilebert"].build("ForPreTraining", embedding_size=16)
     assert 0 in [each.numel() for each in model.parameters()]
     assert ModelSpec.of(model).max_length == ROOM
-    assert use_sinusoidal_positions(model).largest_difference == 0.0
+    assert use_sinusoidal_positions(model).contents == ("random",)
     sharded = BERT.build()
     sharded.pooler.dense.weight.data = torch.empty(0)
     with pytest.raises(ValueError, match=r"got: pooler.dense.weight is sharded over processes"):
         ModelSpec.of(sharded)
-
-
-def test_a_model_on_the_meta_device_has_no_spec() -> None:
-    with torch.device("meta"):
-        model = transformers.GPT2Model(GPT2.config())
-    with pytest.raises(ValueError, match=r"its weights are not available\n  got: wte.weight is on the meta device"):
-        ModelSpec.of(model)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "bart", "xglm"])
@@ -658,15 +514,10 @@ def test_a_spec_can_be_written_to_json_and_pickled_and_is_small(name: str) -> No
     family = families.family(name)
     spec = ModelSpec.of(family.build())
     assert ModelSpec.of(spec) is spec
-    assert ModelSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert ModelSpec(**json.loads(json.dumps(dataclasses.asdict(spec)))) == spec
     assert pickle.loads(pickle.dumps(spec)) == spec
     assert hash(spec) == hash(ModelSpec.of(family.build(seed=5)))
     assert len(pickle.dumps(spec)) < 2000
     assert eval(repr(spec)) == spec
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec.name = "other"  # type: ignore[misc]
-
-
-def test_a_misspelled_field_is_named() -> None:
-    with pytest.raises(ValueError, match="max_lenght"):
-        ModelSpec.from_dict({"max_lenght": 5})
