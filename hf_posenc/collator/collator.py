@@ -729,12 +729,6 @@ class DataCollatorWithPositionalEncoding(Settings):
 def _rows_of_ids(source: Any) -> list[list[int]]:
     """Return the ids of a batch, tensor, array or list as one list per row; raise if `source` has no rows of ids."""
     if isinstance(source, Mapping):
-        if "input_ids" not in source:
-            raise value_error(
-                "a batch of embeddings alone holds no tokens to read",
-                got=f"keys {list(source)}",
-                fix="collate.replace(embedding=None, model=None)(rows)",
-            )
         source = source["input_ids"]
     rows = source.tolist() if hasattr(source, "tolist") else source
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):

@@ -194,8 +194,6 @@ class Config:
             )
         if settings.packing is True and limit is None:
             raise value_error("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")
-        if settings.text_target_column is not None and self.limited_by("max_target_length"):
-            self._check_multiple("max_target_length", self.target_limits.max_length)
         if self.padding == "max_length" and limit is None:
             raise value_error(
                 'padding="max_length" needs a length, and neither the collator nor the tokenizer has one',
@@ -218,6 +216,8 @@ class Config:
                 got=f"max_target_length={settings.max_target_length}, text_target_column=None",
                 fix='text_target_column="target"; max_length limits texts',
             )
+        if self.has_targets and self.limited_by("max_target_length"):
+            self._check_multiple("max_target_length", self.target_limits.max_length)
         if settings.on_no_labels is not None and not self.takes("labels"):
             raise value_error(
                 "on_no_labels is the treatment of rows without labels, and the model takes no labels",

@@ -124,16 +124,10 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         {},
         ["a", None, "b"],
         TypeError,
-        r"row 1 of column 'text' is NoneType, expected str\n  got: 1 bad of 3 rows.*\n"
-        r"  fix: drop such rows first: \[row for row in rows if isinstance\(row, str\)\] for a list; ds\.filter\(",
+        r"row 1 of column 'text' is NoneType, expected str\n  got: 1 bad of 3 rows.*\n  fix: drop such rows first: ds",
     ),
-    ({}, [("a", "b"), ("c", None)], TypeError, r"NoneType(?s:.*): \[pair for pair in pairs if None not in pair\]$"),
-    (
-        {"is_split_into_words": True},
-        [["a"], None],
-        TypeError,
-        r"NoneType(?s:.*) if isinstance\(row, list\)\] for a list",
-    ),
+    ({}, [("a", "b"), ("c", None)], TypeError, r"NoneType(?s:.*)pairs with None likewise$"),
+    ({"is_split_into_words": True}, [["a"], None], TypeError, r"NoneType(?s:.*)drop such rows first"),
     ({}, {"text": [{"en": "a"}]}, TypeError, r"'text' is dict(?s:.*)fix: text_column=.*dataset\.flatten\(\)"),
     ({}, ["a", 5], TypeError, r"row 1 of column 'text' is int, expected str\n  got: 1 bad of"),
     ({}, [1.5], TypeError, r"row 0 of column 'text' is float, expected str\n  got: 1 bad of"),
@@ -242,16 +236,6 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         "(?s)stride.*max_length=4, stride=4",
     ),
     ({"padding": False}, ["a", "a b"], ValueError, "without padding all rows must have one length, these have 1 to 2"),
-    # 2**47 bytes are an address space: no machine allocates more
-    *(
-        (settings, rows, ValueError, f"(?s)not fit into memory, because all its rows are padded.*{words}.*token_budget")
-        for settings, rows, words in (
-            ({"pad_to_multiple_of": 10**15}, ["I", "I ride"], "2 rows of 1 to 2 tokens, padded to 1(,000){5}: "),
-            ({"padding": "max_length", "max_length": 10**15}, ["I"], r"input_ids alone would take 8\.0 PB"),
-            ({"pad_to_multiple_of": 10**30}, ["I", "I ride"], "2 rows of 1 to 2 tokens, padded to "),
-            ({"padding": "max_length", "max_length": 10**30}, ["I"] * 100, "100 rows of 1 to 1 tokens, padded to "),
-        )
-    ),
     # settings that need a limit
     ({"padding": "max_length"}, ["a"], ValueError, 'padding="max_length" needs a length'),
     ({"packing": True}, ["a"], ValueError, "packing=True needs the capacity"),
@@ -762,7 +746,6 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ),
         ({"packing": True, "padding": False}, ValueError, "packed rows are padded"),
         ({"text_target_column": "t", "labels": "causal_lm"}, ValueError, "labels come either from"),
-        ({"return_tensors": "np", "embedding": 4}, ValueError, "embeddings are tensors"),
         ({"embedding": 0}, ValueError, "embedding must be positive"),
         ({"embedding": True}, TypeError, "embedding must be an integer"),
         ({"seed": -1}, ValueError, "seed must not be negative"),

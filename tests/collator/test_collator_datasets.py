@@ -5,7 +5,6 @@ Held against the batch of the same texts; what could hang or write to stderr run
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import traceback
@@ -389,10 +388,3 @@ def test_a_frame_that_exports_arrow_is_read_as_a_table(wordpiece: Any, column: d
     columns = {**column, "label": [1, 0]}
     assert collate(Frame(columns)).equals(collate(pa.table(columns)))
     assert torch.equal(collate.batch(Frame(columns))["input_ids"], collate.batch(columns)["input_ids"])
-
-
-@pytest.mark.parametrize(("value", "advice"), [(None, 'drop_nulls("text")'), (7, 'cast({"text": str})')])
-def test_the_advice_for_a_frame_of_polars_is_code_of_polars(wordpiece: Any, value: Any, advice: str) -> None:
-    frame = type("DataFrame", (Frame,), {"__module__": "polars.dataframe.frame"})({"text": [value]})
-    with pytest.raises(TypeError, match=re.escape(f"frame.{advice}")):
-        DataCollatorWithPositionalEncoding(wordpiece)(frame)

@@ -74,7 +74,7 @@ def test_the_error_for_a_folder_without_the_tokenizers_files_names_the_file(word
 def test_the_error_for_a_folder_without_the_settings_names_the_file(wordpiece, tmp_path: Path) -> None:
     C(wordpiece).save_pretrained(tmp_path)
     (tmp_path / "hf_posenc.json").unlink()
-    with pytest.raises(ValueError, match=r"(?s)no saved collator.*without hf_posenc.json.*bare tokenizer"):
+    with pytest.raises(ValueError, match=r"(?s)no saved collator.*no hf_posenc.json.*bare tokenizer"):
         C.from_pretrained(tmp_path)
     assert AutoTokenizer.from_pretrained(tmp_path)(TEXTS)["input_ids"] == wordpiece(TEXTS)["input_ids"]
 

@@ -84,7 +84,7 @@ def test_a_model_whose_documents_would_see_each_other_is_refused_by_name(wordpie
     model = build(family)
     with pytest.raises(ValueError, match=f"{type(model).__name__} cannot isolate them") as refused:
         C(wordpiece, model=model, packing="flat")
-    assert "fix: packing=True, which makes a mask that isolates them" in str(refused.value)
+    assert "fix: packing=True, whose mask isolates them" in str(refused.value)
     with pytest.raises(ValueError, match='fix: packing=False, or attn_implementation="flash_attention_2"'):
         C(wordpiece, model=replace(ModelSpec.of(model), takes_4d_mask=False), packing="flat")
 
@@ -105,7 +105,6 @@ def test_a_hybrid_model_is_refused_with_the_error_of_transformers_that_names_the
     with pytest.raises(ValueError, match="Lfm2ForCausalLM cannot isolate them") as refused:
         C(wordpiece, model=spec, packing="flat")
     assert "Install `causal_conv1d` to train on packed sequences" in str(refused.value)
-    assert "fix: packing=False, or what this error of the model asks for" in str(refused.value)
     assert "see each other" not in str(refused.value)
     with pytest.raises(ValueError, match=re.escape("neither attention_mask (B, 1, T, T) nor document_ids isolates")):
         C(wordpiece, model=spec, packing=True, max_length=16)
@@ -175,19 +174,10 @@ def test_a_model_of_ones_own_takes_the_flat_keys_that_its_forward_names(wordpiec
     assert ModelSpec.from_dict(spec.to_dict()) == spec
 
 
-@pytest.mark.parametrize(
-    ("settings", "rule", "got"),
-    [
-        ({"padding": "max_length", "max_length": 8}, "has no fixed length", "padding='max_length'"),
-        ({"padding_side": "left"}, "padding only after the last", "padding_side='left'"),
-    ],
-)
-def test_settings_of_padding_are_refused_for_a_flat_row(
-    wordpiece, settings: dict[str, Any], rule: str, got: str
-) -> None:
-    with pytest.raises(ValueError, match=rule) as refused:
-        C(wordpiece, packing="flat", **settings)
-    assert got in str(refused.value)
+def test_settings_of_padding_are_refused_for_a_flat_row(wordpiece) -> None:
+    for settings in ({"padding": "max_length", "max_length": 8}, {"padding_side": "left"}):
+        with pytest.raises(ValueError, match="one row of no fixed length, with padding only at its end"):
+            C(wordpiece, packing="flat", **settings)
 
 
 def test_kernels_of_recurrent_layers_get_exact_offsets(wordpiece) -> None:
@@ -214,7 +204,7 @@ def test_documents_without_tokens_are_no_documents_wherever_offsets_are_read(wor
     assert AttentionMask.from_batch(keys).documents.tolist() == padded["seq_idx"].tolist()
     assert str(audit.labels([padded], wordpiece)) == str(audit.labels([row], wordpiece))
     assert audit.labels([padded], wordpiece).tokens == plain["input_ids"].shape[1]
-    with pytest.raises(ValueError, match=re.escape("rename_column('cu_seqlens', 'cu_seq_lens_q')")):
+    with pytest.raises(ValueError, match="'cu_seqlens' has offsets of documents"):
         collate([{"input_ids": row["input_ids"], "cu_seqlens": row["cu_seq_lens_q"]}])
 
 

@@ -185,8 +185,6 @@ ELSEWHERE = {
     "eos_token": "eos_token",
     "dataset_num_proc": "num_proc",
     "shuffle_dataset": "shuffle",
-    "empty": 'on_empty="keep"',
-    "unsupervised": 'on_no_labels="skip"',
 }
 COLLATORS = [
     transformers.DataCollatorWithPadding,
