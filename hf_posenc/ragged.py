@@ -205,28 +205,6 @@ class Ragged:
         lengths = self.lengths[rows]
         return Ragged(self.values[run_indices(self.offsets[:-1][rows], lengths)], lengths)
 
-    @classmethod
-    def joined(cls, several: Sequence[Ragged]) -> Ragged:
-        r"""Return one `Ragged` with the rows of all `Ragged`s in `several`, in order; `several` must not be empty.
-
-        Example:
-            >>> Ragged.joined([Ragged.from_rows([[7, 8], [9]]), Ragged.from_rows([[5]])]).lengths
-            array([2, 1, 1])
-        """
-        return cls(
-            np.concatenate([part.values for part in several]), np.concatenate([part.lengths for part in several])
-        )
-
-    def between(self, start: int, stop: int) -> Ragged:
-        r"""Return a `Ragged` of the rows `start` to `stop - 1`, both from 0 to B; its values are a view, not a copy.
-
-        Example:
-            >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).between(1, 3).values
-            array([9, 5, 4])
-        """
-        offsets = self.offsets
-        return Ragged(self.values[offsets[start] : offsets[stop]], self.lengths[start:stop])
-
     def filter(self, keep: NDArray[np.bool_]) -> Ragged:
         r"""Return a new `Ragged` of only the rows at which `keep` is True; `keep` `(B,)` has one bool per row.
 

@@ -184,13 +184,11 @@ class Config:
         is_flat = settings.packing == "flat"
         is_padded = settings.pad_to_multiple_of is not None if is_flat else self.padding != "do_not_pad"
         if tokenizer.pad_token_id is None and is_padded:
-            spare = tokenizer.unk_token if tokenizer.unk_token != tokenizer.eos_token else None
-            alternative = 'tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before'
             raise value_error(
                 f"this {type(tokenizer).__name__} has no padding token",
                 got="pad_token=None",
                 fix=('pad_token="eos"' if tokenizer.eos_token is not None else 'pad_token="..."')
-                + (f', or pad_token="{spare}"' if spare is not None else f", or {alternative}"),
+                + ', or tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before',
             )
         if settings.packing is True and limit is None:
             raise value_error("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")

@@ -201,13 +201,9 @@ def close_targets(targets: Ragged) -> Ragged:
         >>> list(close_targets(Ragged.from_rows([[-100, 5, -100, 6], [8, -100], [-100]])))
         [array([   5, -100,    6]), array([8]), array([], dtype=int64)]
     """
-    has_label = targets.values != IGNORED
-    index, lengths = np.arange(len(has_label)), targets.lengths
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    first, last = np.full(len(lengths), len(has_label)), np.full(len(lengths), -1)
-    np.minimum.at(first, row[has_label], index[has_label])
-    np.maximum.at(last, row[has_label], index[has_label])
-    return targets.where((first[row] <= index) & (index <= last[row]))
+    labels = offsets_of(targets.values != IGNORED)  # number of labels before each token
+    before, after = np.repeat([labels[targets.offsets[:-1]], labels[targets.offsets[1:]]], targets.lengths, axis=1)
+    return targets.where((labels[1:] > before) & (labels[:-1] < after))
 
 
 def _truncate_targets(config: Config, targets: Documents) -> Documents:

@@ -99,7 +99,7 @@ def _read_per_token(config: Config, columns: dict[str, Values], ids: Ragged) -> 
     named = [name for name, column in PER_TOKEN.items() if not column.if_named or config.takes(name)]
     own = config.settings.token_columns
     for name in (*BOUNDARIES, *named, *own):
-        if name in columns and not _are_missing(name, values := as_list(columns[name])):
+        if name in columns and not all(map(is_missing, values := as_list(columns[name]))):
             if name in own or (name in PER_TOKEN and PER_TOKEN[name].is_vector):
                 column = token_values(name, values, ids.lengths)
                 if config.accepts is not None and column.values.dtype == np.float64:
@@ -289,18 +289,6 @@ def _check_not_hidden(config: Config, ids: Ragged, rows: Documents, per_token: d
             got=f"attention_mask {shorten(mask[row].tolist())}",
             fix="1 - attention_mask, if 1 means padding in it; else drop such rows first",
         )
-
-
-def _are_missing(name: str, rows: Values) -> bool:
-    """Return True if all rows of a column are None; raise a `ValueError` if some are."""
-    missing = [index for index, row in enumerate(rows) if is_missing(row)]
-    if missing and len(missing) < len(rows):
-        raise value_error(
-            f"row {missing[0]} of column '{name}' is None, and other rows have values",
-            got=f"{len(missing)} such rows of {len(rows)}",
-            fix=f"dataset.remove_columns('{name}'), or a value per token in every row",
-        )
-    return bool(missing)
 
 
 def _ragged(name: str, rows: Values) -> Ragged:
