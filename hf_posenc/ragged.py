@@ -101,8 +101,7 @@ class Ragged:
             `Ragged` with int64 values, copied from the rows. If `rows` is already a `Ragged`, `rows` itself.
 
         Raises:
-            TypeError: if a row is not a flat sequence of integers.
-            ValueError: if an integer does not fit into int64.
+            TypeError: if a row is not a flat sequence of integers that fit into int64.
 
         Example:
             >>> Ragged.from_rows([np.array([1, 2], dtype=np.int32), [3]]).values
@@ -405,13 +404,9 @@ def round_up(length: int, multiple: int | None) -> int:
 
 def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, mask: bool) -> NDArray[Any]:
     """Return `array`, which was made from `row`, as int64."""
-    if array.ndim == 1 and array.dtype.kind in "ufO":  # NumPy converts lists with integers beyond int64 to these kinds
-        values = row if isinstance(row, list | tuple) else array.tolist()
-        beyond = [value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**63]
-        if beyond and all(isinstance(value, int) for value in values):
-            rule = f"row {index} of column '{name}' holds {max(beyond, key=abs)}, and int64 ends below 2**63"
-            raise value_error(rule, fix="check the column: ids, positions and labels are smaller")
     is_integer = array.dtype.kind in ("iub" if mask else "iu")
+    if array.dtype == np.uint64:
+        is_integer = int(array.max(initial=0)) < 2**63
     if array.ndim == 1 and mask and array.dtype.kind == "f":
         is_integer = bool((array == np.floor(array)).all()) and bool(np.isfinite(array).all())
     if array.ndim == 1 and (array.size == 0 or is_integer):
@@ -422,7 +417,7 @@ def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, mask: boo
     if name == "input_ids":
         fix = "pass one list of token ids per row, e.g. [101, 7592, 102]"
     raise type_error(
-        f"row {index} of column '{name}' must be a flat list of integers",
+        f"row {index} of column '{name}' must be a flat list of integers that fit into int64",
         got=f"{array.ndim}-dimensional values of {array.dtype}",
         fix=fix,
     )

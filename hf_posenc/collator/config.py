@@ -190,11 +190,9 @@ class Config:
                 fix=('pad_token="eos"' if tokenizer.eos_token is not None else 'pad_token="..."')
                 + ', or tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before',
             )
-        if settings.packing is True and limit is None:
-            raise value_error("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")
-        if self.padding == "max_length" and limit is None:
+        if limit is None and (self.padding == "max_length" or settings.packing is True):
             raise value_error(
-                'padding="max_length" needs a length, and neither the collator nor the tokenizer has one',
+                'packing=True and padding="max_length" need a length, and neither collator nor tokenizer has one',
                 got="max_length=None",
                 fix="max_length=512",
             )

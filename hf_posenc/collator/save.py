@@ -102,8 +102,6 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     See `DataCollatorWithPositionalEncoding.save_pretrained`. `state` is the result of the function `state`.
     """
     folder = Path(folder)
-    if folder.is_file():
-        raise value_error("save_pretrained writes into a folder, and this is a file", got=str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     version, _cls, _kind, files, settings, table = state
     digests = {name: _digest(name, content) for name, content in files if name not in _MAY_CHANGE}
@@ -192,13 +190,6 @@ def load(cls: type[Any], name: str | Path, options: Mapping[str, Any]) -> Any:
             f"{FILE_NAME} is not what save_pretrained wrote", got=f"{path}: {error}", fix="save it again"
         ) from error
     _check_version(saved.pop("format_version", None), str(path))
-    unknown = sorted(set(saved) - {"device", *names})
-    if unknown:
-        raise value_error(
-            f"{FILE_NAME} contains settings that this version does not have: {unknown}",
-            got=str(name),
-            fix="pip install --upgrade hf-posenc, or remove them from the file",
-        )
     table = _setting_of("embedding", saved.get("embedding"), path)
     check_exchange(table, changes.get("embedding"))
     settings = {key: _setting_of(key, value, path) for key, value in saved.items() if key not in changes} | changes

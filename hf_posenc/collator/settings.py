@@ -236,11 +236,10 @@ class Settings:
             )
         if self.mlm_probability is not None and self.labels != "masked_lm":
             share = f"mlm_probability={self.mlm_probability}"
-            of_masked = f"labels=MaskedLM({share}, ...)" if isinstance(self.labels, MaskedLM) else "leave it out"
             raise value_error(
                 'mlm_probability is the share of tokens that labels="masked_lm" predicts',
                 got=f"labels={self.labels!r}, {share}",
-                fix=of_masked if self.labels is not None else f'labels="masked_lm", {share}',
+                fix=f'labels="masked_lm", {share}; or labels=MaskedLM({share}, ...)',
             )
         if self.packing == "flat":
             if self.padding_side is not None or padding == "max_length":

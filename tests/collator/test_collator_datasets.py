@@ -8,7 +8,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import traceback
-import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -170,20 +169,6 @@ def test_stored_embeddings_of_half_width_are_stored(wordpiece) -> None:
         with pytest.warns(UserWarning, match=f"store_embeddings writes {size} bytes"):
             columns = C(wordpiece, embedding=table, store_embeddings=True)({"text": ["a b"]})
         assert columns["inputs_embeds"][0].shape == (4, 8)
-
-
-@pytest.mark.workers
-@pytest.mark.parametrize("workers", [0, 1, 2])
-def test_workers_give_the_batches_of_the_main_process(wordpiece, sentences, workers: int) -> None:
-    collate = C(wordpiece, max_length=128)
-    with warnings.catch_warnings(action="ignore"):
-        want = [collate(sentences[start : start + 16]) for start in range(0, len(sentences), 16)]
-        got = list(DataLoader(sentences, batch_size=16, collate_fn=collate, num_workers=workers))
-    assert len(got) == len(want)
-    for one, other in zip(got, want, strict=True):
-        assert type(one) is type(other)
-        assert next(iter(one)) == "input_ids"
-        _same(one, other, other.keys())
 
 
 @pytest.mark.workers
@@ -359,16 +344,6 @@ def test_two_columns_of_one_name_are_refused(wordpiece) -> None:
         for call in (C(wordpiece), C(wordpiece).batch, C(wordpiece).columns):
             with pytest.raises(ValueError, match="two columns have the name 'text'"):
                 call(given)
-
-
-def test_the_error_for_a_missing_text_in_a_data_frame_shows_dropna(wordpiece) -> None:
-    import pandas as pd
-
-    for missing in (None, float("nan"), pd.NA):
-        frame = pd.DataFrame({"text": pd.Series(["a", missing], dtype=object)})
-        with pytest.raises(TypeError, match=r"row 1 of column 'text' is .*, expected str") as refused:
-            C(wordpiece)(frame)
-        assert "drop" in str(refused.value), missing
 
 
 class Frame:

@@ -43,12 +43,6 @@ def test_rows_cut_by_the_tokenizer_below_what_a_model_takes_name_the_tokenizers_
     assert C(bert, model=spec(max_length=1024))(long)["input_ids"].shape == (1, 602)
 
 
-def test_rows_cut_to_what_a_model_takes_are_counted_in_a_warning_with_its_name(word_level) -> None:
-    collate = C(word_level, model=spec(max_length=3))
-    with pytest.warns(UserWarning, match="1 of 2 texts were truncated to 3 tokens, the limit of Reader"):
-        assert collate(["a b c d e", "a"])["input_ids"].shape == (2, 3)
-
-
 def test_without_truncation_a_row_beyond_the_model_is_refused_by_its_name(word_level) -> None:
     with pytest.raises(ValueError, match=r"(?s)row 1 has 5 tokens, limit 3.*Reader takes no more"):
         C(word_level, model=spec(max_length=3), truncation=False)(["a", "a b c d e"])
@@ -256,13 +250,6 @@ def test_given_positions_without_a_row_in_the_models_table_are_refused(
             call(rows)
     with pytest.raises(ValueError, match=words):
         collate({"input_ids": [[5, 6, 7]] * 2, "position_ids": positions})
-
-
-def test_positions_that_truncation_removes_are_not_looked_up(word_level) -> None:
-    rows = [{"input_ids": [5] * 70, "position_ids": list(range(70))}]
-    model = tiny("gpt2", vocab_size=1800)
-    assert C(word_level, model=model, max_length=64)(rows)["position_ids"][0, -1] == 63
-    C(word_level)(rows)  # without a model there is no table
 
 
 @torch.no_grad()

@@ -198,27 +198,13 @@ def test_a_folder_without_its_table_collates_and_takes_a_new_one(wordpiece, tmp_
     _assert_same(C.from_pretrained(tmp_path, embedding=module)(TEXTS), collate(TEXTS))
 
 
-def test_a_stored_table_is_never_written_to_a_folder(wordpiece, tmp_path: Path) -> None:
-    table = nn.Embedding(1200, 8).requires_grad_(False)
-    collate = C(wordpiece, embedding=table, store_embeddings=True)
-    collate.save_pretrained(tmp_path)
-    again = C.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is not pickled or saved with a collator"):
-        again({"text": TEXTS})
-    with pytest.raises(ValueError, match="is not pickled or saved with a collator"):
-        again.features(TEXTS)
-    with warnings.catch_warnings(action="ignore"):
-        complete = C.from_pretrained(tmp_path, embedding=table)({"text": TEXTS})
-    assert "inputs_embeds" in complete
-
-
 def _edited(folder: Path, **changes: Any) -> None:
     file = folder / "hf_posenc.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
 WRONG_SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"from_the_future": 1, "color": "red"}, ValueError, r"does not have: \['color', 'from_the_future'\]"),
+    ({"color": "red"}, TypeError, "there is no argument 'color'"),
     *(({"format_version": version}, ValueError, f"got: format_version={version!r}") for version in (2, 4, None, "1")),
     ({"padding_side": "up"}, ValueError, r"padding_side must be one of(?s:.*)\n  in:  .*hf_posenc\.json$"),
     ({"max_length": "long"}, TypeError, r"max_length must be an integer(?s:.*)\n  in:  .*hf_posenc\.json$"),
@@ -275,13 +261,6 @@ def test_a_tokenizer_class_that_is_none_is_refused_by_key_and_file(wordpiece, tm
     file = tmp_path / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "tokenizer_class": "Trainer"}))
     with pytest.raises(ValueError, match=r"'tokenizer_class' in .*tokenizer_config\.json is 'Trainer'"):
-        C.from_pretrained(tmp_path)
-
-
-def test_a_folder_that_lost_a_file_of_its_tokenizer_is_refused_by_name(bert, tmp_path: Path) -> None:
-    C(bert).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(ValueError, match=r"tokenizer\.json, a part of this collator's tokenizer, is not there"):
         C.from_pretrained(tmp_path)
 
 
@@ -526,12 +505,6 @@ def test_the_folder_of_a_saved_collator_is_no_bare_tokenizer(wordpiece, tmp_path
     collate.replace(labels=None)
     (tmp_path / "hf_posenc.json").unlink()
     assert C(kind(tmp_path)) == bare
-
-
-def test_saving_onto_a_file_is_refused(wordpiece, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="writes into a folder, and this is a file"):
-        C(wordpiece).save_pretrained(tmp_path / "file")
 
 
 def test_a_subclass_comes_back_as_itself(wordpiece, tmp_path: Path) -> None:

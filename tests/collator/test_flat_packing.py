@@ -14,15 +14,12 @@ import transformers
 from packaging.version import Version
 from small_models import of_class
 from torch import nn
-from torch.utils.data import DataLoader
 
 from hf_posenc import (
     AttentionMask,
     DataCollatorWithPositionalEncoding,
     ModelSpec,
-    TokenBudgetBatchSampler,
     audit,
-    pack,
     pack_dataset,
 )
 
@@ -296,21 +293,6 @@ def test_packed_rows_give_the_flat_row_of_their_documents(word_level) -> None:
     rows = [{"input_ids": [5, 6], "position_ids": [0, 1]}, {"input_ids": [7, 8], "position_ids": [2, 3]}]
     with pytest.raises(ValueError, match="must be consecutive, from 0: they separate the documents"):
         C(word_level, packing="flat")(rows)
-
-
-def test_flat_batches_are_filled_to_a_budget_of_tokens(word_level) -> None:
-    lengths = np.random.default_rng(0).integers(1, 40, 300)
-    rows = datasets.Dataset.from_dict({"input_ids": [[2 + place % 9 for place in range(n)] for n in lengths]})
-    collate = C(word_level, packing="flat", labels="causal_lm")
-    for sampler, fill in ((TokenBudgetBatchSampler(rows, 256), 0.85), (pack(lengths, 256, seed=0), 0.98)):
-        sizes = [batch["input_ids"].shape[1] for batch in DataLoader(rows, batch_sampler=sampler, collate_fn=collate)]
-        assert sum(sizes) == lengths.sum()
-        assert max(sizes) <= 256
-        assert sum(sizes) / (256 * len(sizes)) >= fill
-    longest = int(lengths.argmax())
-    for plan in (TokenBudgetBatchSampler, pack):
-        with pytest.raises(ValueError, match=f"document {longest} has {lengths[longest]} tokens"):
-            len(plan(lengths, 16))
 
 
 @pytest.mark.parametrize("packing", [True, "flat"])

@@ -206,11 +206,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda: Ragged.from_rows([[0.5]], name="token_type_ids"), TypeError, f"column 'token_type_ids' {FLAT}"),
     # NumPy converts such lists to floats or objects
     *(
-        (
-            lambda row=row: Ragged.from_rows([[1], row], name="labels"),
-            ValueError,
-            rf"row 1 of column 'labels' holds {max(row, key=abs)}, and int64 ends below 2\*\*63",
-        )
+        (lambda row=row: Ragged.from_rows([[1], row], name="labels"), TypeError, f"row 1 of column 'labels' {FLAT}")
         for row in ([5, 2**63], (5, -1, 2**63), [-7, 2**64], [5, -(2**63) - 1], np.array([2**63], dtype=np.uint64))
     ),
     (lambda: Ragged(np.arange(4), np.array([2, 3])), ValueError, "(?s)must add up.*5 and 4"),

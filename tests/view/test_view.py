@@ -61,7 +61,7 @@ def small_bert(tokenizer: Any) -> BertModel:
 def test_no_encoding_is_shown_for_a_model_that_has_its_own_positions(word_level: Any) -> None:
     page = DataCollatorWithPositionalEncoding(word_level, model=small_bert(word_level))(TEXTS).to_html()
     assert '"encoding":null' in page
-    assert '"note":"No encoding is shown: the batch contains none, and BertModel has its own positions."' in page
+    assert '"note":"No encoding is shown: the batch contains no sinusoids."' in page
     assert '"note":null' in collator(word_level)(TEXTS).to_html()
 
 
