@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.constants import PaddingSide
-from ._common.errors import type_error, value_error
+from ._common.errors import shorten, type_error, value_error
 from ._common.integers import to_numpy
 
 Owner = TypeVar("Owner")
@@ -418,6 +418,6 @@ def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, mask: boo
         fix = "pass one list of token ids per row, e.g. [101, 7592, 102]"
     raise type_error(
         f"row {index} of column '{name}' must be a flat list of integers that fit into int64",
-        got=f"{array.ndim}-dimensional values of {array.dtype}",
+        got=f"{array.ndim}-dimensional values of {array.dtype}: {shorten(row)}",
         fix=fix,
     )

@@ -151,9 +151,8 @@ def _check_embedding(spec: ModelSpec) -> None:
         raise value_error(
             f"{spec.name} adds its own positions: with embedding= it would have them twice",
             got=f"positions: {', '.join(spec.positions)}",
-            fix="leave embedding= out, and call use_sinusoidal_positions(model) for sinusoids in place of learned "
-            "positions; or leave model= out, if another module reads the embeddings"
-            + (none if "unknown" in spec.positions else ""),
+            fix="leave embedding= out and call use_sinusoidal_positions(model) for sinusoids inside the model; or "
+            "leave model= out, if another module reads the embeddings" + (none if "unknown" in spec.positions else ""),
         )
     if "inputs_embeds" not in spec.accepts:
         raise value_error(

@@ -265,13 +265,18 @@ def warn_of_source(
 def _warn_of_pieces(config: Config, tokenized: Documents) -> None:
     """Warn that a batch has more rows than it was given, but not of plain texts that the batch numbers."""
     # The message is always the same, so that Python shows it once for each place that calls the collator.
+    settings, dropped = config.settings, ""
     if not tokenized.per_row and config.takes("overflow_to_sample_mapping"):
         return
+    if tokenized.source == "texts":
+        target = None if tokenized.targets is None else settings.text_target_column
+        names = [name for name in (settings.text_column, settings.text_pair_column, target) if name]
+        dropped = f", remove_columns={names}"
     warn(
         "a batch has more rows than it was given, one for each piece of a long row: predictions do not belong to the "
         "rows of the data set, and accelerate cuts those of the last batch",
         got="return_overflowing_tokens=True",
-        fix="before Trainer.predict or evaluate, dataset = dataset.map(collate, batched=True), and remove the texts",
+        fix=f"before Trainer.predict or evaluate, dataset = dataset.map(collate, batched=True{dropped})",
     )
 
 

@@ -138,7 +138,7 @@ REFUSED_FOR_A_MODEL: list[tuple[dict[str, Any], type[Exception], str]] = [
         (
             {"model": spec("inputs_embeds", positions=(kind,)), "embedding": 8},
             ValueError,
-            f"Reader adds its own positions.*got: .*{kind}\n  fix: leave embedding= out, .*; or leave model= out",
+            f"Reader adds its own positions.*got: .*{kind}\n  fix: leave embedding= out .*; or leave model= out",
         )
         for kind in ("learned", "rotary", "unknown")
     ),
