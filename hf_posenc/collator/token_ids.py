@@ -136,6 +136,15 @@ def _count_from_first(config: Config, rows: Documents) -> Documents:
         return rows
     positions = rows.split().columns["position_ids"]
     is_counted = positions.where(positions.values == positions.counters().values).lengths == positions.lengths
+    row_of = rows.row_of_document
+    is_mixed = is_counted != (np.bincount(row_of, is_counted, len(rows.ids)) > 0)[row_of]
+    if is_mixed.any():
+        row = int(row_of[is_mixed.argmax()])
+        raise value_error(
+            f"row {row}: the position_ids of one document count from 0, and those of another from {first} or more",
+            got=shorten(rows.columns["position_ids"][row].tolist()),
+            fix="dataset.remove_columns('position_ids') to count them",
+        )
     moved = Ragged(positions.values + first * np.repeat(is_counted, positions.lengths), positions.lengths)
     is_below = moved.values < first
     if config.model is not None and is_below.any():  # before truncation, which may leave the others

@@ -423,6 +423,8 @@ def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, s
             f"row {row} cannot be truncated to {limits.max_length} tokens with "
             f"truncation={limits.truncation!r}{stride}",
             got=f"{counts} tokens" + ("" if len(lengths) == 2 else " and no second text"),
-            fix='a larger max_length, or truncation="longest_first"',
+            fix="a larger max_length"
+            if limits.truncation == "longest_first"
+            else 'truncation="longest_first", or a larger max_length',
         )
     return kept

@@ -303,9 +303,7 @@ def test_a_slow_tokenizer_refuses_long_pairs_with_overflow_and_lone_surrogates(s
 
 
 def test_a_pair_that_cannot_be_truncated_is_refused_with_its_row_and_lengths(word_level: Any) -> None:
-    words = (
-        r"row 1 cannot be truncated to 4 tokens with truncation='only_first'\n  got: 2 and 4 tokens\n  fix: a larger"
-    )
+    words = r"row 1 cannot be truncated to 4 tokens with truncation='only_first'\n  got: 2 and 4 tokens\n  fix: trunc"
     with pytest.raises(ValueError, match=words):
         Encoder(word_level, Limits(4, "only_first")).tokenize(["a", "a b"], ["a", "a a a a"])
     with pytest.raises(ValueError, match="with truncation='longest_first' and stride=3\n  got: 3 and 4 tokens"):
