@@ -192,7 +192,7 @@ class Config:
             )
         if limit is None and (self.padding == "max_length" or settings.packing is True):
             raise value_error(
-                'packing=True and padding="max_length" need a length, and neither collator nor tokenizer has one',
+                "packed rows, and rows padded to a fixed length, need max_length, and the tokenizer has no limit",
                 got="max_length=None",
                 fix="max_length=512",
             )

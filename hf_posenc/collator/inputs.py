@@ -91,6 +91,15 @@ class DatasetRows(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         return self._rows[index]
 
+    def __getattr__(self, name: str) -> Any:  # such as `keys`, of a collator that expects a list or columns
+        raise AttributeError(
+            explain(
+                f"rows of with_arrow_batches(dataset) have no attribute '{name}'",
+                got="another collator than DataCollatorWithPositionalEncoding",
+                fix="this collator, or the data set itself without with_arrow_batches",
+            )
+        )
+
 
 def is_columns(source: object) -> bool:
     """Return True for a mapping of columns, a table or a data frame, and False for a sequence of rows."""

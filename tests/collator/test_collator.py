@@ -239,7 +239,7 @@ REFUSED_ROWS: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ),
     ({"padding": False}, ["a", "a b"], ValueError, "without padding all rows must have one length, these have 1 to 2"),
     # settings that need a limit
-    *((settings, ["a"], ValueError, 'packing=True and padding="max_length" need a length') for settings in NO_LENGTH),
+    *((settings, ["a"], ValueError, "packed rows, and rows padded to a fixed") for settings in NO_LENGTH),
     # labels
     (
         {"packing": True, "max_length": 8},
