@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.constants import PaddingSide
-from ._common.errors import type_error, value_error
+from ._common.errors import shorten, type_error, value_error
 from ._common.integers import to_numpy
 
 Owner = TypeVar("Owner")
@@ -102,8 +102,7 @@ class Ragged:
             `Ragged` with int64 values, copied from the rows. If `rows` is already a `Ragged`, `rows` itself.
 
         Raises:
-            TypeError: if a row is not a flat sequence of integers.
-            ValueError: if an integer does not fit into int64.
+            TypeError: if a row is not a flat sequence of integers that fit into int64.
 
         Example:
             >>> Ragged.from_rows([np.array([1, 2], dtype=np.int32), [3]]).values
@@ -205,28 +204,6 @@ class Ragged:
         """
         lengths = self.lengths[rows]
         return Ragged(self.values[run_indices(self.offsets[:-1][rows], lengths)], lengths)
-
-    @classmethod
-    def joined(cls, several: Sequence[Ragged]) -> Ragged:
-        r"""Return one `Ragged` with the rows of all `Ragged`s in `several`, in order; `several` must not be empty.
-
-        Example:
-            >>> Ragged.joined([Ragged.from_rows([[7, 8], [9]]), Ragged.from_rows([[5]])]).lengths
-            array([2, 1, 1])
-        """
-        return cls(
-            np.concatenate([part.values for part in several]), np.concatenate([part.lengths for part in several])
-        )
-
-    def between(self, start: int, stop: int) -> Ragged:
-        r"""Return a `Ragged` of the rows `start` to `stop - 1`, both from 0 to B; its values are a view, not a copy.
-
-        Example:
-            >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).between(1, 3).values
-            array([9, 5, 4])
-        """
-        offsets = self.offsets
-        return Ragged(self.values[offsets[start] : offsets[stop]], self.lengths[start:stop])
 
     def filter(self, keep: NDArray[np.bool_]) -> Ragged:
         r"""Return a new `Ragged` of only the rows at which `keep` is True; `keep` `(B,)` has one bool per row.
@@ -428,13 +405,9 @@ def round_up(length: Length, multiple: int | None) -> Length:
 
 def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, mask: bool) -> NDArray[Any]:
     """Return `array`, which was made from `row`, as int64."""
-    if array.ndim == 1 and array.dtype.kind in "ufO":  # NumPy converts lists with integers beyond int64 to these kinds
-        values = row if isinstance(row, list | tuple) else array.tolist()
-        beyond = [value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**63]
-        if beyond and all(isinstance(value, int) for value in values):
-            rule = f"row {index} of column '{name}' holds {max(beyond, key=abs)}, and int64 ends below 2**63"
-            raise value_error(rule, fix="check the column: ids, positions and labels are smaller")
     is_integer = array.dtype.kind in ("iub" if mask else "iu")
+    if array.dtype == np.uint64:
+        is_integer = int(array.max(initial=0)) < 2**63
     if array.ndim == 1 and mask and array.dtype.kind == "f":
         is_integer = bool((array == np.floor(array)).all()) and bool(np.isfinite(array).all())
     if array.ndim == 1 and (array.size == 0 or is_integer):
@@ -445,7 +418,7 @@ def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, mask: boo
     if name == "input_ids":
         fix = "pass one list of token ids per row, e.g. [101, 7592, 102]"
     raise type_error(
-        f"row {index} of column '{name}' must be a flat list of integers",
-        got=f"{array.ndim}-dimensional values of {array.dtype}",
+        f"row {index} of column '{name}' must be a flat list of integers that fit into int64",
+        got=f"{array.ndim}-dimensional values of {array.dtype}: {shorten(row)}",
         fix=fix,
     )

@@ -289,7 +289,7 @@ def test_a_column_of_none_is_missing_and_a_single_none_is_named(name: str) -> No
     assert len(pack_dataset(datasets.Dataset.from_dict(table), 4)) == 1
     if name != "labels":
         rows[0][name] = [2] if name == "seq_lengths" else [0, 1]
-        with pytest.raises(ValueError, match=f"row 1 of column '{name}' is None, and other rows have values"):
+        with pytest.raises(TypeError, match=f"row 1 of column '{name}' must be a flat list of integers"):
             collate(rows)
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._common.constants import IGNORED
-from .._common.errors import explain, shorten, type_error, value_error
+from .._common.errors import shorten, type_error, value_error
 from ..documents import LABEL_COLUMNS
 from ..ragged import Ragged
 from .inputs import Values, as_list, is_missing
@@ -23,13 +23,12 @@ _EXACT = np.float64(2.0**53)  # above it, float64 cannot represent every integer
 _LABELS_OF_ROWS = "floats, [1.0, 0.0], for several labels of a row; or model=model, whose head decides"
 
 
-def as_array(name: str, values: Values, tokens: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
+def as_array(name: str, values: Values) -> NDArray[Any] | None:
     """Return the values of column `name`, stacked into a numeric array `(B,)` or `(B, ...)`; `None` if not numeric.
 
     Integers are int64, bools are bool, and floats keep their dtype (float64 for Python floats, float32 for bfloat16).
     The result is `None` if no value is a number: all are texts, empty lists or None. Raise a `TypeError` for a mix of
-    numbers and texts, and a `ValueError` for a mix of numbers and None, or for values of different shapes. `tokens` are
-    the numbers of tokens of given rows, for the message.
+    numbers and texts, and a `ValueError` for a mix of numbers and None, or for values of different shapes.
     """
     if isinstance(values, np.ndarray) and values.dtype.kind == "i":
         return values.astype(np.int64)
@@ -54,10 +53,7 @@ def as_array(name: str, values: Values, tokens: NDArray[np.int64] | None = None)
     shapes = sorted({row.shape for row in arrays})
     if len(shapes) > 1:
         sizes = [shape[0] if len(shape) == 1 else shape or "(one number)" for shape in shapes]
-        is_like_tokens = tokens is not None and all(
-            len(row) >= count if row.ndim else False for row, count in zip(arrays, tokens.tolist(), strict=True)
-        )
-        raise ValueError(_uneven(name, f"lengths {sizes[0]} and {sizes[-1]}", is_like_tokens=is_like_tokens))
+        raise _uneven(name, f"lengths {sizes[0]} and {sizes[-1]}")
     stacked = np.stack(arrays)
     if stacked.dtype.kind == "f" and (np.abs(stacked) >= _EXACT).any():
         for index, row in enumerate(arrays):
@@ -105,7 +101,7 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
     if not all(are_numbers):
         raise _mixed_column(name, row, value)
     _check_integers(leaves, row, name)
-    raise ValueError(_uneven(name, f"lists of different lengths in row {row}"))
+    raise _uneven(name, f"lists of different lengths in row {row}")
 
 
 def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
@@ -247,12 +243,6 @@ def token_values(name: str, rows: Values, lengths: NDArray[np.int64]) -> Ragged:
             )
         if length and array is not None:
             arrays.append(array)
-    if len(shapes := {array.shape[1:] for array in arrays}) > 1:
-        raise value_error(
-            f"the vectors of column '{name}' must have one width",
-            got=f"widths {sorted(shapes)}",
-            fix=f"vectors of one width, or dataset.remove_columns('{name}')",
-        )
     flat = np.concatenate(arrays) if arrays else np.empty(0)
     if name == "inputs_embeds" and flat.ndim != 2:
         raise value_error(
@@ -317,10 +307,10 @@ def _label_fix(name: str, value: Any) -> str:
     return f'map names to numbers first, e.g. ds.map(lambda row: {{"{name}": [names.index(x) for x in row["{name}"]]}})'
 
 
-def _uneven(name: str, sizes: str, *, is_like_tokens: bool = False) -> str:
-    advice = f"dataset.remove_columns('{name}'), or pad it first; per-token labels belong into a column 'labels'"
-    return explain(
+def _uneven(name: str, sizes: str) -> ValueError:
+    return value_error(
         f"column '{name}' has {sizes}",
         got="lists of numbers of different lengths, which cannot be stacked",
-        fix=f"token_columns=('{name}',), if it has one value per token; {advice}" if is_like_tokens else advice,
+        fix=f"token_columns=('{name}',), if rows of input_ids have one value per token in it; "
+        f"dataset.remove_columns('{name}'), or pad it first; per-token labels belong into a column 'labels'",
     )

@@ -292,13 +292,11 @@ class DataCollatorWithPositionalEncoding(Settings):
             got = ", ".join([*map(shorten, (given, *others)), *filter(None, [named])])
             raise type_error("collate(...) takes one argument, rows or columns", got=got, fix=fix)
         if settings:
-            fix = f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)"
             raise type_error(
                 "collate(...) takes only rows or columns; settings are arguments of the collator",
                 got=named,
-                fix=f"collate.tokenizer({named})"
-                if given is None
-                else f"{fix}; a pipeline takes tokenizer=collate.tokenizer",
+                fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows); a "
+                "pipeline takes tokenizer=collate.tokenizer",
             )
         if not is_columns(given):
             return self.batch(given)
@@ -602,8 +600,8 @@ class DataCollatorWithPositionalEncoding(Settings):
             `DataCollatorWithPositionalEncoding`.
 
         Raises:
-            ValueError: if a file is missing, has a newer format, or contains an unknown key.
-            TypeError: for an argument that does not exist.
+            ValueError: if a file is missing, or has a newer format.
+            TypeError: for an argument, or a key of the file, that does not exist.
         """
         collator: DataCollatorWithPositionalEncoding = save.load(cls, name, settings)
         return collator
@@ -714,12 +712,9 @@ class DataCollatorWithPositionalEncoding(Settings):
             encoding = self._config.embedder.module.encoding
             if isinstance(encoding, SinusoidalPositionalEncoding):
                 return view | {"encoding": encoding}
-            return view | {"encoding_note": f"No encoding is shown: {type(encoding).__name__} is not sinusoidal."}
-        if model is None:  # the page shows example sinusoids
+        elif model is None:  # the page shows example sinusoids
             return view
-        kind = "its own positions" if model.positions else "no known positions"
-        note = f"No encoding is shown: the batch contains none, and {model.name} has {kind}."
-        return view | {"encoding_note": note}
+        return view | {"encoding_note": "No encoding is shown: the batch contains no sinusoids."}
 
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:
         tokens = self.tokenizer.convert_ids_to_tokens([max(token, 0) for token in ids])
@@ -729,12 +724,6 @@ class DataCollatorWithPositionalEncoding(Settings):
 def _rows_of_ids(source: Any) -> list[list[int]]:
     """Return the ids of a batch, tensor, array or list as one list per row; raise if `source` has no rows of ids."""
     if isinstance(source, Mapping):
-        if "input_ids" not in source:
-            raise value_error(
-                "a batch of embeddings alone holds no tokens to read",
-                got=f"keys {list(source)}",
-                fix="collate.replace(embedding=None, model=None)(rows)",
-            )
         source = source["input_ids"]
     rows = source.tolist() if hasattr(source, "tolist") else source
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):

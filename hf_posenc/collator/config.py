@@ -184,21 +184,15 @@ class Config:
         is_flat = settings.packing == "flat"
         is_padded = settings.pad_to_multiple_of is not None if is_flat else self.padding != "do_not_pad"
         if tokenizer.pad_token_id is None and is_padded:
-            spare = tokenizer.unk_token if tokenizer.unk_token != tokenizer.eos_token else None
-            alternative = 'tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before'
             raise value_error(
                 f"this {type(tokenizer).__name__} has no padding token",
                 got="pad_token=None",
                 fix=('pad_token="eos"' if tokenizer.eos_token is not None else 'pad_token="..."')
-                + (f', or pad_token="{spare}"' if spare is not None else f", or {alternative}"),
+                + ', or tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before',
             )
-        if settings.packing is True and limit is None:
-            raise value_error("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")
-        if settings.text_target_column is not None and self.limited_by("max_target_length"):
-            self._check_multiple("max_target_length", self.target_limits.max_length)
-        if self.padding == "max_length" and limit is None:
+        if limit is None and (self.padding == "max_length" or settings.packing is True):
             raise value_error(
-                'padding="max_length" needs a length, and neither the collator nor the tokenizer has one',
+                "packed rows, and rows padded to a fixed length, need max_length, and the tokenizer has no limit",
                 got="max_length=None",
                 fix="max_length=512",
             )
@@ -218,6 +212,8 @@ class Config:
                 got=f"max_target_length={settings.max_target_length}, text_target_column=None",
                 fix='text_target_column="target"; max_length limits texts',
             )
+        if self.has_targets and self.limited_by("max_target_length"):
+            self._check_multiple("max_target_length", self.target_limits.max_length)
         if settings.on_no_labels is not None and not self.takes("labels"):
             raise value_error(
                 "on_no_labels is the treatment of rows without labels, and the model takes no labels",

@@ -88,17 +88,13 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
                 fix=f"the model's own tokenizer; for a new model, vocab_size={count} in its configuration",
             )
     if settings.look_ahead and "look_ahead_mask" not in spec.accepts:
-        if spec.is_causal:
-            fix = f"leave look_ahead out: {spec.name} masks later tokens itself"
-        elif spec.takes_4d_mask:
-            fix = (
-                'look_ahead=None, then batch["attention_mask"] = AttentionMask.from_batch(batch, look_ahead=True)'
-                ".for_hf(model)"
-            )
-        else:
-            fix = "a forward that names look_ahead_mask, or a model that is causal (config.is_decoder=True)"
-        rule = f"{spec.name} ignores look_ahead_mask: its forward() has no such argument"
-        raise value_error(rule, got=_forward(spec), fix=fix)
+        raise value_error(
+            f"{spec.name} ignores look_ahead_mask: its forward() has no such argument",
+            got=_forward(spec),
+            fix="look_ahead=None, if the model masks later tokens itself (config.is_decoder=True), or takes "
+            'batch["attention_mask"] = AttentionMask.from_batch(batch, look_ahead=True).for_hf(model); or a forward '
+            "that names look_ahead_mask",
+        )
     if settings.packing:
         _check_packing(settings.packing, spec)
     if settings.label_name is not None:
@@ -151,17 +147,12 @@ def _forward(spec: ModelSpec) -> str:
 
 def _check_embedding(spec: ModelSpec) -> None:
     if spec.positions:
-        inside = (
-            "leave embedding= out and call use_sinusoidal_positions(model) for sinusoids inside the model"
-            if "learned" in spec.positions
-            else "leave embedding= out, since the model has positions"
-        )
-        if "unknown" in spec.positions:
-            inside += ", or, if it has none, model=dataclasses.replace(ModelSpec.of(model), positions=())"
+        none = "; or, if it has none, model=dataclasses.replace(ModelSpec.of(model), positions=())"
         raise value_error(
             f"{spec.name} adds its own positions: with embedding= it would have them twice",
             got=f"positions: {', '.join(spec.positions)}",
-            fix=f"{inside}; or leave model= out, if another module reads the embeddings",
+            fix="leave embedding= out and call use_sinusoidal_positions(model) for sinusoids inside the model; or "
+            "leave model= out, if another module reads the embeddings" + (none if "unknown" in spec.positions else ""),
         )
     if "inputs_embeds" not in spec.accepts:
         raise value_error(
@@ -191,7 +182,15 @@ def _check_packing(packing: bool | str, spec: ModelSpec) -> None:
             fix="packing=False, or a model with an output for each token",
         )
     if packing == "flat":
-        _check_flat(spec)
+        if not spec.flat_keys:
+            seen = "its documents see each other in spite of position_ids that restart"
+            raise value_error(
+                f'packing="flat" puts all documents in one row, and {spec.name} cannot isolate them',
+                got=spec.flat_error or (seen if spec.is_examined else _forward(spec)),
+                fix=("packing=False" if _why_not_isolated(spec) else "packing=True, whose mask isolates them")
+                + ', or attn_implementation="flash_attention_2", if the model has it, or a forward that names seq_idx '
+                "or cu_seq_lens_q",
+            )
         return
     why = None if "document_ids" in spec.accepts else _why_not_isolated(spec)
     if why is not None:
@@ -201,24 +200,6 @@ def _check_packing(packing: bool | str, spec: ModelSpec) -> None:
             fix=("packing='flat', whose rows it isolates" if spec.flat_keys else "packing=False")
             + ", or a model of your own whose forward names document_ids",
         )
-
-
-def _check_flat(spec: ModelSpec) -> None:
-    if spec.flat_keys:
-        return
-    if spec.is_examined:
-        got = spec.flat_error or "its documents see each other in spite of position_ids that restart"
-        fix = "packing=False" if _why_not_isolated(spec) else "packing=True, which makes a mask that isolates them"
-        fix += ", or " + (
-            "what this error of the model asks for"
-            if spec.flat_error
-            else 'attn_implementation="flash_attention_2", if the model has it'
-        )
-    else:
-        got, fix = _forward(spec), "packing=False, or a forward that names seq_idx or cu_seq_lens_q"
-    raise value_error(
-        f'packing="flat" puts all documents in one row, and {spec.name} cannot isolate them', got=got, fix=fix
-    )
 
 
 def _check_label_kind(labels: LabelName, spec: ModelSpec) -> None:

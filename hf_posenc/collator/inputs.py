@@ -22,26 +22,10 @@ from .formats import COMPLETION, PROMPT, is_conversation, missing, text_columns
 if TYPE_CHECKING:
     from .settings import Settings
 
-# By the origin of texts, for messages: code that leaves out those that are missing, and that makes texts of values.
-# Other origins are columns and rows of a data set.
-_DROP_ROWS = 'ds.filter(lambda row: row["{0}"] is not None)'
-_CAST_VALUE = "str(value), if the value is meant as text"
-_OF_ORIGIN = {
-    "list": (  # in a function for `map`, the number of rows must stay
-        f"[row for row in rows if isinstance(row, {{1}})] for a list; {_DROP_ROWS} for a data set",
-        _CAST_VALUE,
-    ),
-    "pairs": ("[pair for pair in pairs if None not in pair]", _CAST_VALUE),
-    "pandas": ('df.dropna(subset=["{0}"])', 'df.astype({{"{0}": str}})'),
-    "pandas.Series": ("series.dropna()", "series.astype(str)"),
-    "polars": ('frame.drop_nulls("{0}")', 'frame.cast({{"{0}": str}})'),
-    "polars.Series": ("series.drop_nulls()", "series.cast(str)"),
-    "pyarrow": ('table.filter(table["{0}"].is_valid())', 'table["{0}"].cast("string")'),
-}
-_OF_DATASET = (
-    _DROP_ROWS,
-    'features=Features({{"{0}": Value("string"), ...}}) when the file is read, which keeps 007; '
-    'ds.cast_column("{0}", Value("string")), if the numbers are meant as texts',
+_DROP_ROWS = (
+    'drop such rows first: ds.filter(lambda row: row["{0}"] is not None) for a data set, df.dropna(subset=["{0}"]) or '
+    "series.dropna() for pandas (drop_nulls for polars), [row for row in rows if row is not None] for a list; pairs "
+    "with None likewise"
 )
 
 # One value per row.
@@ -139,7 +123,7 @@ def parse_input(source: object, settings: Settings, padding_id: int | None = Non
         return _with_texts(len(source), source.columns, settings)
     if is_columns(source):
         require_one_split(source)
-        return _read_columns(_mapping(source), settings, padding_id, type(source).__module__.partition(".")[0])
+        return _read_columns(_mapping(source), settings, padding_id)
     rows = [source] if isinstance(source, str) else as_list(source)
     if not len(rows):
         raise ValueError(empty_batch(source))
@@ -156,8 +140,7 @@ def parse_input(source: object, settings: Settings, padding_id: int | None = Non
                 if isinstance(row, (str, dict)):
                     raise TypeError(_mixed_rows(index, row, first))
             return Given(len(rows), columns={"input_ids": rows})
-    origin = f"{type(source).__module__.partition('.')[0]}.Series" if type(source).__name__ == "Series" else "list"
-    texts, pairs = _texts_and_pairs(rows, None, settings, origin, settings.text_column)
+    texts, pairs = _texts_and_pairs(rows, None, settings, settings.text_column)
     return Given(len(texts), texts, pairs)
 
 
@@ -178,18 +161,18 @@ def empty_batch(source: object) -> str:
 
 
 def _texts_and_pairs(
-    rows: Values, seconds: Values | None, settings: Settings, origin: str, column: str
+    rows: Values, seconds: Values | None, settings: Settings, column: str
 ) -> tuple[list[Any], list[Any] | None]:
     """Return the checked texts, and the checked second texts if the texts are pairs, otherwise `None`."""
     words = settings.is_split_into_words
     if seconds is not None:
         pair = str(settings.text_pair_column)
-        return _checked(rows, column, words, origin), _checked(seconds, pair, words, origin)
+        return _checked(rows, column, words), _checked(seconds, pair, words)
     # Lists are no pairs here: transformers reads a list of two texts as a pair, silently.
     # With `words`, a tuple of two `str` is one text of two words.
     first = rows[0] if len(rows) else None
     if not isinstance(first, tuple) or len(first) != 2 or (words and isinstance(first[0], str)):
-        return _checked(rows, column, words, origin), None
+        return _checked(rows, column, words), None
     for index, row in enumerate(rows):
         if not isinstance(row, tuple) or len(row) != 2:
             raise type_error(
@@ -197,17 +180,14 @@ def _texts_and_pairs(
                 got=shorten(row),
                 fix='pairs are tuples of two texts in every row, e.g. [("a", "b"), ("c", "d")]',
             )
-        numbers = [isinstance(part, (int, float, np.number)) for part in row]
-        if sum(numbers) == 1:
+        if any(isinstance(part, (int, float, np.number)) for part in row):
             raise type_error(
-                f"row {index} is a tuple of a text and a number: a number is a label, and a row with a label is a dict",
+                f"row {index} is a tuple with a number: a number is a label, and a row with a label is a dict",
                 got=shorten(row),
-                fix='[{"label": label, "text": text} for label, text in rows]; or the data frame itself'
-                if numbers[0]
-                else '[{"text": text, "label": label} for text, label in rows]; or the data frame itself',
+                fix='[{"text": text, "label": label} for text, label in rows]; or the data frame itself',
             )
     firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
-    return _checked(firsts, column, words, "pairs"), _checked(seconds, f"{column} (second of the pair)", words, "pairs")
+    return _checked(firsts, column, words), _checked(seconds, f"{column} (second of the pair)", words)
 
 
 def _read_row_dicts(rows: Any, settings: Settings) -> Given:
@@ -225,7 +205,7 @@ def _read_row_dicts(rows: Any, settings: Settings) -> Given:
     return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, settings)
 
 
-def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: int | None, library: str) -> Given:
+def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: int | None) -> Given:
     for name in dict.fromkeys((settings.text_column, "messages", PROMPT, COMPLETION, "input_ids")):
         value = columns.get(name)
         single = isinstance(value, str) or (isinstance(value, list) and is_conversation(value) and "role" in value[0])
@@ -257,14 +237,14 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings, padding_id: in
     lengths = {name: len(value) for name, value in lists.items()}
     if len(set(lengths.values())) > 1:
         raise value_error("columns must have the same number of rows", got=lengths, fix="pass the columns of one table")
-    return _with_texts(next(iter(lengths.values()), 0), lists, settings, library)
+    return _with_texts(next(iter(lengths.values()), 0), lists, settings)
 
 
-def _with_texts(count: int, columns: dict[str, Values], settings: Settings, origin: str = "") -> Given:
-    """Return checked texts or token ids; `origin` is the library of a frame or table with the columns."""
+def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> Given:
+    """Return checked texts or token ids."""
     targets, name = None, settings.text_target_column
     if name is not None and name in columns:
-        targets = _checked(as_list(columns[name]), name, settings.is_split_into_words, origin)
+        targets = _checked(as_list(columns[name]), name, settings.is_split_into_words)
     if "input_ids" in columns:  # tokenized targets are in `labels`
         return Given(count, targets=None if "labels" in columns else targets, columns=columns)
     names = text_columns(columns, settings)
@@ -288,13 +268,13 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings, orig
                 chats = [[*chat, *answer] for chat, answer in zip(chats, answers, strict=True)]
         return Given(count, targets=targets, columns=others, conversations=chats, prompt_messages=sizes)
     if column == PROMPT and not is_named:
-        prompts, *answers = (_checked(as_list(columns[name]), name, False, origin) for name in names)
+        prompts, *answers = (_checked(as_list(columns[name]), name, False) for name in names)
         return Given(
             count, prompts=prompts, completions=answers[0] if answers else None, columns=columns, text_columns=names
         )
     pair = settings.text_pair_column
     seconds = None if pair is None else as_list(columns[pair])
-    texts, pairs = _texts_and_pairs(texts_, seconds, settings, origin, column)
+    texts, pairs = _texts_and_pairs(texts_, seconds, settings, column)
     return Given(count, texts, pairs, targets, columns=columns, text_columns=names)
 
 
@@ -316,14 +296,14 @@ def _conversations(rows: Values, column: str) -> list[Any]:
     return list(rows)
 
 
-def _checked(rows: Values, column: str, words: bool, origin: str) -> list[Any]:
+def _checked(rows: Values, column: str, words: bool) -> list[Any]:
     """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True."""
     if not words:
         kinds = set(map(type, rows))
         if kinds == {str}:
             return list(rows)
         if not all(issubclass(kind, str) for kind in kinds):
-            raise TypeError(_wrong_text(rows, column, origin))
+            raise TypeError(_wrong_text(rows, column))
         return [str(row) for row in rows]  # also those of NumPy
     split = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
     good = [isinstance(row, (list, tuple)) and _are_texts(row) for row in split]
@@ -332,8 +312,9 @@ def _checked(rows: Values, column: str, words: bool, origin: str) -> list[Any]:
         raise type_error(
             f"row {first} of column '{column}' is {type(split[first]).__name__}, expected a list of words",
             got=shorten(split[first]),
-            fix=_without_missing(split[first], column, origin, "list")
-            or "is_split_into_words=False for texts, or text.split()",
+            fix=_DROP_ROWS.format(column)
+            if is_missing(split[first])
+            else "is_split_into_words=False for texts, or text.split()",
         )
     return [[str(word) for word in row] for row in split]
 
@@ -355,40 +336,35 @@ def _kind_of(row: object) -> str:
     return "a list of token ids" if _is_row_of_ids(row) else f"a {type(row).__name__}"
 
 
-def _wrong_text(rows: Values, column: str, origin: str) -> str:
+def _wrong_text(rows: Values, column: str) -> str:
     bad = [index for index, row in enumerate(rows) if not isinstance(row, str)]
-    first, is_column = rows[bad[0]], origin not in ("list", "pairs", "pandas.Series", "polars.Series")
-    if (without_missing := _without_missing(first, column, origin, "str")) is not None:
-        fix = without_missing
+    first = rows[bad[0]]
+    if is_missing(first):
+        fix = _DROP_ROWS.format(column)
     elif isinstance(first, bytes):
         fix = 'text.decode("utf-8")'
     elif type(first).__name__ == "Series":
         fix = 'frame.to_dict("records") in pandas, frame.to_dicts() in polars; or dataset.with_format(None)'
-    elif isinstance(first, (list, tuple, np.ndarray)) and (is_column or not _is_row_of_ids(first)):
+    elif isinstance(first, (list, tuple, np.ndarray)) and not (bad[0] and _is_row_of_ids(first)):
         fix = (
             "is_split_into_words=True for lists of words; tokenizer.convert_tokens_to_ids(row) for lists of tokens; "
             'or a tuple ("a", "b") in every row for pairs'
         )
-    elif not is_column and bad[0] and hasattr(first, "__len__"):
+    elif bad[0] and hasattr(first, "__len__"):
         return _mixed_rows(bad[0], first, rows[0])
     elif hasattr(first, "__len__"):
         fix = "text_column=..., the name of a column of texts; dataset.flatten() makes columns of a column of dicts"
     else:  # of a column, `map` would cast texts back to its type
-        fix = _OF_ORIGIN.get(origin, _OF_DATASET)[1].format(column)
+        fix = (
+            f'features=Features({{"{column}": Value("string"), ...}}) when the file is read, which keeps 007; '
+            f'ds.cast_column("{column}", Value("string")), if the numbers are meant as texts; '
+            f'df.astype({{"{column}": str}}) for pandas; str(value) in a list'
+        )
     return explain(
         f"row {bad[0]} of column '{column}' is {type(first).__name__}, expected str",
         got=f"{len(bad)} bad of {len(rows)} rows in this batch",
         fix=fix,
     )
-
-
-def _without_missing(value: object, column: str, origin: str, kind: str) -> str | None:
-    """Return the advice to leave out rows without a text, for a `value` that is missing; `None` for another value."""
-    if not is_missing(value):
-        return None
-    if value is not None and not origin:  # `nan` of pandas
-        origin = "pandas"
-    return f"drop such rows first: {_OF_ORIGIN.get(origin, _OF_DATASET)[0].format(column, kind)}"
 
 
 def _are_texts(row: Iterable[Any]) -> bool:

@@ -31,7 +31,7 @@ def other_columns(
                 raise ValueError(name_taken(name, rows))
         elif config.takes(name):
             values = as_list(rows.per_row[name])
-            array = as_array(name, values, None if rows.source == "texts" else rows.ids.lengths)
+            array = as_array(name, values)
             if array is None:
                 continue
             if name in TOKEN_INDICES:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.errors import counted, in_bytes, shorten, value_error
+from .._common.errors import counted, shorten, value_error
 from ..documents import LABEL_COLUMNS, PER_TOKEN, TOKEN_INDICES, Documents
 from ..masks import look_ahead_of_batch
 from ..ragged import Ragged, round_up
@@ -109,22 +109,8 @@ def arrange(config: Config, rows: Documents) -> tuple[Arrays, int]:
     """Return the batch of `Documents` as arrays by name, padded or packed, and the number of rows left out of it.
 
     With the setting `on_no_labels="skip"`, rows (or packed documents) whose labels are all -100 are left out; otherwise
-    none are. Raise a `ValueError` if the padded rows do not fit into memory.
+    none are.
     """
-    try:
-        return _arrange(config, rows)
-    except MemoryError as error:
-        ids, width = rows.ids, _width(config, rows.ids)
-        raise value_error(
-            "this batch does not fit into memory, because all its rows are padded to one length",
-            got=f"{counted(len(ids), 'row')} of {ids.shortest:,} to {ids.longest:,} tokens, padded to {width:,}: "
-            f"input_ids alone would take {in_bytes(8 * len(ids) * width)}",
-            fix="rows of similar length, as collate.batches(texts, token_budget=16384) and TokenBudgetBatchSampler "
-            "choose them; or a smaller max_length or pad_to_multiple_of",
-        ) from error
-
-
-def _arrange(config: Config, rows: Documents) -> tuple[Arrays, int]:
     count, row_labels = len(rows.ids), None
     is_labelled = config.label_maker is not None or rows.targets is not None
     if is_labelled or not rows.columns.keys().isdisjoint(LABEL_COLUMNS) or label_names(rows.per_row):
@@ -208,6 +194,5 @@ def _width(config: Config, ids: Ragged) -> int:
                 fix="padding=True",
             )
         return ids.longest
-    # A batch of empty rows has one column of padding. No array has more than 2**59 values of int64.
-    width = round_up(config.fixed_length or max(ids.longest, 1), config.settings.pad_to_multiple_of)
-    return min(width, 2**59 // max(len(ids), 1))
+    # A batch of empty rows has one column of padding.
+    return round_up(config.fixed_length or max(ids.longest, 1), config.settings.pad_to_multiple_of)

@@ -14,13 +14,13 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 
 from .._common.compat import leave_out_of_fingerprints
-from .._common.errors import shorten, type_error, value_error, warn
-from .._common.files import atomic_write, is_path, path_inside, read_whole
+from .._common.errors import shorten, value_error, warn
+from .._common.files import atomic_write, path_inside, read_whole
 from ..models import ModelSpec
 from ..tokenization.encoder import calls_only_rust
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
@@ -49,7 +49,9 @@ def state(
     The values pickle to the same bytes in every process. The backend is left out, because it does not change the
     output. `table` is the embedding as `Embedder.state` returns it.
     """
-    return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(json_values(settings), sort_keys=True), table
+    # A `MaskedLM` and a `ModelSpec` become dicts.
+    plain = json.dumps(settings, sort_keys=True, default=dataclasses.asdict)
+    return FORMAT_VERSION, cls, type(tokenizer), files, plain, table
 
 
 def rebuild(*state: Any) -> Any:
@@ -100,8 +102,6 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     See `DataCollatorWithPositionalEncoding.save_pretrained`. `state` is the result of the function `state`.
     """
     folder = Path(folder)
-    if folder.is_file():
-        raise value_error("save_pretrained writes into a folder, and this is a file", got=str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     version, _cls, _kind, files, settings, table = state
     digests = {name: _digest(name, content) for name, content in files if name not in _MAY_CHANGE}
@@ -190,13 +190,6 @@ def load(cls: type[Any], name: str | Path, options: Mapping[str, Any]) -> Any:
             f"{FILE_NAME} is not what save_pretrained wrote", got=f"{path}: {error}", fix="save it again"
         ) from error
     _check_version(saved.pop("format_version", None), str(path))
-    unknown = sorted(set(saved) - {"device", *names})
-    if unknown:
-        raise value_error(
-            f"{FILE_NAME} contains settings that this version does not have: {unknown}",
-            got=str(name),
-            fix="pip install --upgrade hf-posenc, or remove them from the file",
-        )
     table = _setting_of("embedding", saved.get("embedding"), path)
     check_exchange(table, changes.get("embedding"))
     settings = {key: _setting_of(key, value, path) for key, value in saved.items() if key not in changes} | changes
@@ -230,13 +223,10 @@ def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> P
     again = f"save the collator again; or remove 'tokenizer' from {FILE_NAME}, to use the tokenizer in the folder"
     for file, digest in digests.items():
         path = saved_file(name, file, **hub)
-        if path is None:
-            problem, fix = f"{file}, a part of this collator's tokenizer, is not there", f"copy it there; or {again}"
-        elif _digest(file, read_whole(path)) != digest:
-            problem, fix = f"{file} is not the one that was saved with this collator", again
-        else:
-            continue
-        raise value_error(problem, got=str(name), fix=fix)
+        if path is None or _digest(file, read_whole(path)) != digest:
+            problem = "not there" if path is None else "not the one that was saved"
+            rule = f"{file}, a part of this collator's tokenizer, is {problem}"
+            raise value_error(rule, got=str(name), fix=f"copy it there; or {again}")
     try:
         tokenizer = load_saved(name, **hub)
     except Exception as error:  # the error depends on the damaged file
@@ -265,7 +255,7 @@ def _tokenizer_record(record: Any) -> tuple[str | None, int, dict[str, str]]:
 
 
 def _find(name: str | Path, hub: Mapping[str, Any]) -> Path:
-    reason = f"no folder of that name, and no {FILE_NAME} in a repository of that name"
+    reason = f"no {FILE_NAME} in a folder or repository of that name"
     try:
         if (path := saved_file(name, FILE_NAME, **hub)) is not None:
             return path
@@ -275,15 +265,13 @@ def _find(name: str | Path, hub: Mapping[str, Any]) -> Path:
     place = folder if folder.is_dir() else folder.parent
     saved = [str(file.parent) for pattern in ("", "*/") for file in sorted(place.glob(pattern + FILE_NAME))]
     near = difflib.get_close_matches(str(name), saved, n=1) or saved[: folder.exists()]
-    bare = f"DataCollatorWithPositionalEncoding({str(name)!r}), for a bare tokenizer"
-    if near or is_path(name) or (place.is_dir() and place != Path()):  # a local path is meant
-        reason = f"a folder without {FILE_NAME}" if folder.is_dir() else "no such folder"
-        fix = bare if (folder / CONFIG).is_file() else f"collate.save_pretrained({str(name)!r}), which writes one"
-        if near:
-            fix = f"DataCollatorWithPositionalEncoding.from_pretrained({near[0]!r})"
-    else:
-        fix = f"{bare}; or a folder that collate.save_pretrained(folder) wrote; or a repository that "
-        fix += "collate.push_to_hub(name) wrote, in the cache, or with the Hub reachable and HF_HUB_OFFLINE unset"
+    fix = (
+        f"DataCollatorWithPositionalEncoding({str(name)!r}), for a bare tokenizer; or a folder that "
+        "collate.save_pretrained(folder) wrote; or a repository that collate.push_to_hub(name) wrote, in the cache, or "
+        "with the Hub reachable and HF_HUB_OFFLINE unset"
+    )
+    if near:
+        fix = f"DataCollatorWithPositionalEncoding.from_pretrained({near[0]!r})"
     raise value_error(f"no saved collator at '{name}'", got=reason, fix=fix)
 
 
@@ -294,17 +282,6 @@ def _check_version(version: object, where: str) -> None:
             got=f"format_version={shorten(version)}",
             fix="pip install --upgrade hf-posenc, or save it again",
         )
-
-
-def json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with values that JSON can store: objects become dicts, members of enumerations their values."""
-    plain = dict(settings)
-    for name in ("labels", "model"):
-        if isinstance(plain[name], MaskedLM | ModelSpec):
-            plain[name] = dataclasses.asdict(plain[name])
-    for name in ("padding", "truncation"):
-        plain[name] = getattr(plain[name], "value", plain[name])
-    return plain
 
 
 def _converted(key: str, value: Any) -> Any:
@@ -331,28 +308,16 @@ def _missing_table(table: Any) -> Any:
         return table
     if not isinstance(table, list) or table[:1] != ["digest"]:
         raise value_error("expected a width, or a list that begins with 'digest'")
-    names = [field.name for field in dataclasses.fields(MissingTable)]
-    return MissingTable(**_typed(MissingTable, dict(zip(names, table[1:], strict=False))))
+    return _typed(MissingTable(*table[1:]))
 
 
-def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `values`; raise a `TypeError` if one does not fit the type of its field in the dataclass `kind`."""
-    if not isinstance(values, dict):
-        raise type_error(f"expected the fields of a {kind.__name__}")
-    for name, hint in get_type_hints(kind).items():
-        if name in values and not _fits(values[name], hint):
-            raise type_error(f"{name} is {shorten(values[name])}")
-    return values
+def _typed(loaded: Any) -> Any:
+    """Return a dataclass object; raise a `TypeError` if a value does not fit the type of its field."""
+    from huggingface_hub.dataclasses import type_validator
 
-
-def _fits(value: object, hint: Any) -> bool:
-    """Return True if a JSON value fits a type: a class, a union, a `Literal`, or a tuple of `str`."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin is tuple:
-        return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-    if origin is Literal:
-        return isinstance(value, str) and value in parts
-    return any(_fits(value, part) for part in parts) if parts else isinstance(value, hint)
+    for name, hint in get_type_hints(type(loaded)).items():
+        type_validator(name, getattr(loaded, name), hint)
+    return loaded
 
 
 # Functions that convert JSON values to objects, by key. `None` is not converted.
@@ -360,6 +325,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tokenizer": _tokenizer_record,
     "embedding": _missing_table,
     "device": lambda value: str(torch.device(value)),
-    "labels": lambda value: MaskedLM(**_typed(MaskedLM, value)) if isinstance(value, dict) else value,
-    "model": lambda value: ModelSpec(**_typed(ModelSpec, value)),
+    "labels": lambda value: MaskedLM(**value) if isinstance(value, dict) else value,
+    "model": lambda value: _typed(ModelSpec(**value)),
 }

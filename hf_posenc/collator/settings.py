@@ -236,24 +236,18 @@ class Settings:
             )
         if self.mlm_probability is not None and self.labels != "masked_lm":
             share = f"mlm_probability={self.mlm_probability}"
-            of_masked = f"labels=MaskedLM({share}, ...)" if isinstance(self.labels, MaskedLM) else "leave it out"
             raise value_error(
                 'mlm_probability is the share of tokens that labels="masked_lm" predicts',
                 got=f"labels={self.labels!r}, {share}",
-                fix=of_masked if self.labels is not None else f'labels="masked_lm", {share}',
+                fix=f'labels="masked_lm", {share}; or labels=MaskedLM({share}, ...)',
             )
         if self.packing == "flat":
-            if self.padding_side is not None:
+            if self.padding_side is not None or padding == "max_length":
                 raise value_error(
-                    'packing="flat" puts all documents in one row, and padding only after the last of them',
-                    got=f"padding_side={self.padding_side!r}",
-                    fix="packing=False for padded rows, such as prompts of generate; padding_side=None for a flat row",
-                )
-            if padding == "max_length":
-                raise value_error(
-                    'packing="flat" puts all documents in one row, which has no fixed length',
-                    got=f"padding={self.padding!r}",
-                    fix="padding=True, with pad_to_multiple_of=... for rows of few lengths",
+                    'packing="flat" puts all documents in one row of no fixed length, with padding only at its end',
+                    got=f"padding_side={self.padding_side!r}, padding={self.padding!r}",
+                    fix="packing=False for padded rows, such as prompts of generate; or padding_side=None, "
+                    "padding=True for a flat row",
                 )
         elif self.packing and padding == "do_not_pad":
             raise value_error("packed rows are padded to one length", got="padding=False", fix="padding=True")
@@ -268,10 +262,6 @@ class Settings:
                 "store_embeddings needs an embedding to store",
                 got="embedding=None",
                 fix="embedding=model.get_input_embeddings()",
-            )
-        if self.return_tensors == "np" and self.embedding is not None:
-            raise value_error(
-                "embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"'
             )
 
 
@@ -336,8 +326,6 @@ _RENAMED: dict[str, tuple[str, Any]] = {
     "split_into_words": ("is_split_into_words", True),
 }
 _EQUIVALENTS = {
-    "empty": 'on_empty="keep"',
-    "unsupervised": 'on_no_labels="skip"',
     "padding_free": 'packing="flat"',
     "return_flash_attn_kwargs": 'packing="flat", whose batches have them',
     "return_seq_idx": 'packing="flat", whose batches have seq_idx',
@@ -359,25 +347,19 @@ _EQUIVALENTS = {
     "shuffle_dataset": "dataset.shuffle(seed=0), or the seed of TrainingArguments",
     "tf_experimental_compile": "leave it out: batches are tensors of torch",
     "mlm": 'labels="masked_lm", or labels="causal_lm" for mlm=False',
-    "model_spec": "model=..., a model or a ModelSpec",
-    "spec": "model=..., a model or a ModelSpec",
     "pad_token_id": 'pad_token="[PAD]", the token itself',
+    **{
+        name: f"embedding=PositionalEmbedding(table, {name}=...)"
+        for name in ("convention", "base", "scale", "dropout", "zero_padding")
+    },
     "mask_replace_prob": "labels=MaskedLM(mask_replace_prob=...)",
     "random_replace_prob": "labels=MaskedLM(random_replace_prob=...)",
     "whole_word_mask": "labels=MaskedLM(whole_word_mask=True)",
-    "convention": "embedding=PositionalEmbedding(table, convention=...)",
-    "base": "embedding=PositionalEmbedding(table, base=...)",
-    "scale": "embedding=PositionalEmbedding(table, scale=...)",
-    "dropout": "embedding=PositionalEmbedding(table, dropout=...)",
-    "zero_padding": "embedding=PositionalEmbedding(table, zero_padding=...)",
     "return_offsets_mapping": "labels=MaskedLM(whole_word_mask=True) returns the words of tokens",
     "label_pad_token_id": "leave it out: labels are padded with -100, which losses ignore",
-    "ignore_index": "leave it out: labels are padded with -100, which losses ignore",
-    "padding_idx": 'pad_token="[PAD]", the token itself',
     "return_attention_mask": "leave it out: attention_mask is in every padded batch that needs one",
     "return_token_type_ids": "leave it out: token_type_ids are there where tokenizer.model_input_names lists them",
     "decoder_start_token_id": "model=..., which has one; without a model it is the tokenizer's bos",
-    "p": "embedding=PositionalEmbedding(table, dropout=...)",
     "device": 'with torch.device("cuda"): around it, for the table of a width; any other table keeps its device',
 }
 

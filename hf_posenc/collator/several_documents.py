@@ -43,7 +43,7 @@ def flat_row(config: Config, documents: Documents) -> dict[str, Any]:
         parts = np.diff([*range(0, padding, config.limits.max_length or padding), padding])
         for name, column in columns.items():
             fill = np.full((padding, *column.values.shape[1:]), config.fills[name], column.values.dtype)
-            columns[name] = Ragged.joined([column, Ragged(fill, parts)])
+            columns[name] = Ragged(np.concatenate([column.values, fill]), np.append(column.lengths, parts))
     lengths = columns["input_ids"].lengths
     lengths = lengths[lengths > 0]
     offsets = offsets_of(lengths).astype(np.int32)

@@ -14,11 +14,8 @@ from ..ragged import Ragged, offsets_of, round_up
 from .arrays import given_labels
 from .config import Config
 from .fit import check_label_values
-from .inputs import Given, Values, as_list, label_names
+from .inputs import Given, Values, label_names
 from .token_ids import check_ids
-
-# Names that other libraries give to tokens to predict, beside `input_ids`.
-_FOREIGN = ("targets", "target", "target_ids", "target_tokens", "decoder_target_tokens", "output_ids")
 
 # ----------------------------------------------------------------------------------------------------- labels of tokens
 
@@ -153,14 +150,6 @@ def read_targets(
     if given.targets is not None and config.target_encoder is not None:
         return _truncate_targets(config, config.target_encoder.tokenize(given.targets)), columns
     names = label_names(columns)
-    if not names and "input_ids" in given.columns and (others := [name for name in _FOREIGN if name in columns]):
-        name, is_text = others[0], isinstance(next(iter(as_list(columns[others[0]])), None), str)
-        raise value_error(
-            f"column '{name}' has targets, and rows of input_ids have theirs in 'labels'",
-            got=f"columns {sorted(given.columns, key=str)}",
-            fix=(f"text_target_column='{name}'" if is_text else f"dataset.rename_column('{name}', 'labels')")
-            + f"; or dataset.remove_columns('{name}')",
-        )
     if len(names) != 1:
         return None, columns
     targets = Ragged.from_rows(columns[names[0]], name=names[0])
@@ -212,13 +201,9 @@ def close_targets(targets: Ragged) -> Ragged:
         >>> list(close_targets(Ragged.from_rows([[-100, 5, -100, 6], [8, -100], [-100]])))
         [array([   5, -100,    6]), array([8]), array([], dtype=int64)]
     """
-    has_label = targets.values != IGNORED
-    index, lengths = np.arange(len(has_label)), targets.lengths
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    first, last = np.full(len(lengths), len(has_label)), np.full(len(lengths), -1)
-    np.minimum.at(first, row[has_label], index[has_label])
-    np.maximum.at(last, row[has_label], index[has_label])
-    return targets.where((first[row] <= index) & (index <= last[row]))
+    labels = offsets_of(targets.values != IGNORED)  # number of labels before each token
+    before, after = np.repeat([labels[targets.offsets[:-1]], labels[targets.offsets[1:]]], targets.lengths, axis=1)
+    return targets.where((labels[1:] > before) & (labels[:-1] < after))
 
 
 def _truncate_targets(config: Config, targets: Documents) -> Documents:
@@ -267,19 +252,9 @@ def pad_targets(config: Config, targets: Ragged) -> dict[str, NDArray[Any]]:
 
     The inputs may be padded on the left. A model that shifts labels itself would read padding there without a mask.
     `decoder_input_ids` and `decoder_attention_mask` are added if the model does not make the inputs of its decoder.
-    Raise a `ValueError` if rounding up to `pad_to_multiple_of` exceeds the model's limit.
     """
-    limit, multiple = config.target_limits.max_length, config.settings.pad_to_multiple_of
-    longest = limit if config.padding == "max_length" else None
-    width = round_up(max(longest or targets.longest, 1), multiple)
-    model = config.limited_by("max_target_length")
-    if model is not None and limit is not None and width > limit:
-        raise value_error(
-            f"targets of {targets.longest} tokens would be padded to {width}, limit {limit}",
-            got=f"pad_to_multiple_of={multiple}, and {model} takes no more",
-            fix=f"max_target_length={width - (multiple or 0)}",
-        )
-    labels = targets.pad(IGNORED, width)
+    longest = config.target_limits.max_length if config.padding == "max_length" else None
+    labels = targets.pad(IGNORED, round_up(max(longest or targets.longest, 1), config.settings.pad_to_multiple_of))
     if config.decoder_start is None:
         return {"labels": labels}
     return {**decoder_inputs(labels, config.decoder_start, config.fills["input_ids"]), "labels": labels}

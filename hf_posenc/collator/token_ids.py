@@ -88,7 +88,7 @@ def read_ids(config: Config, given: Given) -> tuple[Documents, dict[str, Values]
     if "position_ids" in rows.columns:
         check_positions(config, rows)
     if has_indices:
-        columns |= _token_indices(config, columns, ids, rows, index)
+        columns |= _token_indices(config, columns, ids, rows)
         del rows.columns[_GIVEN]
     return rows, columns, messages | _warning_of_padding(config, ids, per_token)
 
@@ -99,7 +99,7 @@ def _read_per_token(config: Config, columns: dict[str, Values], ids: Ragged) -> 
     named = [name for name, column in PER_TOKEN.items() if not column.if_named or config.takes(name)]
     own = config.settings.token_columns
     for name in (*BOUNDARIES, *named, *own):
-        if name in columns and not _are_missing(name, values := as_list(columns[name])):
+        if name in columns and not all(map(is_missing, values := as_list(columns[name]))):
             if name in own or (name in PER_TOKEN and PER_TOKEN[name].is_vector):
                 column = token_values(name, values, ids.lengths)
                 if config.accepts is not None and column.values.dtype == np.float64:
@@ -158,9 +158,7 @@ def _count_from_first(config: Config, rows: Documents) -> Documents:
     return rows.with_columns(position_ids=rows.in_rows(moved))
 
 
-def _token_indices(
-    config: Config, columns: dict[str, Values], ids: Ragged, rows: Documents, index: NDArray[np.int64] | None
-) -> dict[str, Values]:
+def _token_indices(config: Config, columns: dict[str, Values], ids: Ragged, rows: Documents) -> dict[str, Values]:
     """Return columns of indices of tokens, such as `start_positions`, `(B,)` or `(B, n)`, moved with their tokens."""
     # An index beyond its row stays beyond it: the heads of transformers ignore it, as the answer of another piece.
     indices: dict[str, Values] = {}
@@ -199,20 +197,11 @@ def _token_indices(
             new = np.where(array == 0, 0, new)
         if (is_inside & (new < 0)).any():
             row = int(np.argwhere(is_inside & (new < 0))[0][0])
-            is_padding = index is not None and not np.isin(place[row][new[row] < 0], index).all()
-            if is_padding:
-                got, fix = f"input_ids {shorten(ids[row].tolist())}", "the index of [CLS], if a row has no answer"
-            else:
-                got = f"a row of {ids.lengths[row]} tokens, truncated to {rows.ids.lengths[row]}"
-                fix = (
-                    "a larger max_length, or divide long texts by the tokenizer: tokenizer(..., "
-                    "return_overflowing_tokens=True, return_offsets_mapping=True)"
-                )
             raise value_error(
-                f"row {row} of column '{name}' is {shorten(array[row].tolist())}, and this token "
-                + ("is padding" if is_padding else "was cut"),
-                got=got,
-                fix=fix,
+                f"row {row} of column '{name}' is {shorten(array[row].tolist())}, and this token was cut or is padding",
+                got=f"a row of {ids.lengths[row]} tokens, of which {rows.ids.lengths[row]} are left",
+                fix="the index of [CLS], if a row has no answer; a larger max_length, or divide long texts by the "
+                "tokenizer: tokenizer(..., return_overflowing_tokens=True, return_offsets_mapping=True)",
             )
         indices[name] = np.where(is_inside, new, BEYOND)
     return indices
@@ -300,18 +289,6 @@ def _check_not_hidden(config: Config, ids: Ragged, rows: Documents, per_token: d
             got=f"attention_mask {shorten(mask[row].tolist())}",
             fix="1 - attention_mask, if 1 means padding in it; else drop such rows first",
         )
-
-
-def _are_missing(name: str, rows: Values) -> bool:
-    """Return True if all rows of a column are None; raise a `ValueError` if some are."""
-    missing = [index for index, row in enumerate(rows) if is_missing(row)]
-    if missing and len(missing) < len(rows):
-        raise value_error(
-            f"row {missing[0]} of column '{name}' is None, and other rows have values",
-            got=f"{len(missing)} such rows of {len(rows)}",
-            fix=f"dataset.remove_columns('{name}'), or a value per token in every row",
-        )
-    return bool(missing)
 
 
 def _ragged(name: str, rows: Values) -> Ragged:

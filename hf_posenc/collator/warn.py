@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._common.constants import IGNORED
-from .._common.errors import explain, in_bytes, warn
+from .._common.errors import explain, warn
 from ..documents import LABEL_COLUMNS, LENGTHS, OFFSETS, PER_TOKEN, Documents
 from ..ragged import Ragged
 from .inputs import Messages, label_names
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..tokenization.watching import WatchedTokenizer
     from .config import Config
 
-_LARGE_MASK = 2**29  # bytes of a look-ahead mask that is warned of
 # Names of columns that contain row numbers.
 _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNORECASE)
 
@@ -110,7 +109,7 @@ def _truncation(config: Config, rows: Documents, name: str) -> str:
 
 
 def warn_of_batch(config: Config, tokenized: Documents, arrays: Arrays, left_out: int, history: Warnings) -> None:
-    """Warn of what a batch has: packed documents, a large mask, positions that count from 0, fewer rows, masks.
+    """Warn of what a batch has: packed documents, positions that count from 0, fewer rows, masks.
 
     `arrays` is the batch by name, and `left_out` the number of rows, or packed documents, that are not in it.
     """
@@ -126,14 +125,6 @@ def warn_of_batch(config: Config, tokenized: Documents, arrays: Arrays, left_out
                 fix="model=model, which fits the batch to it; or look_ahead=False, and "
                 "AttentionMask.from_batch(batch).for_hf(model) in your own loop",
             )
-    if "look_ahead_mask" in arrays and arrays["look_ahead_mask"][0].size >= _LARGE_MASK:
-        length = arrays["look_ahead_mask"].shape[-1]
-        history.once(
-            "large mask",
-            f"look_ahead_mask takes {in_bytes(length**2)} of memory in a batch of rows of {length:,} tokens",
-            got="one byte for each pair of tokens; this warning is given once",
-            fix="look_ahead=False, if attention is causal without a mask; or max_length=16384",
-        )
     if left_out:
         unit = "documents" if settings.packing else f"of {len(tokenized.ids)} rows"
         history.once(

@@ -62,17 +62,13 @@ class Limits:
         minimum = special + stride + 1
         if not self.truncates or self.max_length is None or self.max_length >= minimum:
             return
-        ways = [f"max_length={minimum} or more"]
-        if stride and self.max_length > special:
-            ways.append(f"stride={self.max_length - special - 1}")
-        if special:
-            ways.append("add_special_tokens=False")
         raise value_error(
             f"max_length must leave room for {counted(special, 'special token')}"
             + (f", a stride of {stride}" if stride else "")
             + " and one more token",
             got=f"max_length={self.max_length}" + (f", stride={stride}" if stride else ""),
-            fix=", or ".join(ways),
+            fix=f"max_length={minimum} or more, or add_special_tokens=False"
+            + (", or a smaller stride" if stride else ""),
         )
 
 
@@ -332,7 +328,6 @@ class Parts(NamedTuple):
         windows (list): number of the range in its text, counted from 0. The list is empty if no text was split.
         given_row (array): index of the row's text or pair.
         truncated (`int`): number of texts that lost tokens.
-        in_order (`bool`): True if the rows contain each token of the texts once and in order.
     """
 
     starts: list[Lengths]
@@ -340,11 +335,10 @@ class Parts(NamedTuple):
     windows: list[Lengths]
     given_row: Lengths
     truncated: int
-    in_order: bool
 
     def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
         """Return the values of `column`, of the first or second texts, at the tokens of the rows, row after row."""
-        if self.in_order:
+        if not self.starts:
             return column.values
         starts = self.starts[text] + column.offsets[self.given_row]
         return column.values[run_indices(starts, self.lengths[text])]
@@ -362,7 +356,7 @@ def kept_parts(lengths: list[Lengths], limits: Limits, *, special: int = 0, side
         ([array([0, 3, 6, 0])], [array([4, 4, 4, 2])], array([0, 0, 0, 1]))
     """
     sample = np.arange(len(lengths[0]))
-    parts = Parts([], lengths, [], sample, 0, in_order=True)
+    parts = Parts([], lengths, [], sample, 0)
     if limits.max_length is None or not limits.truncates:
         return parts
     total = lengths[0] if len(lengths) == 1 else lengths[0] + lengths[1]
@@ -372,7 +366,7 @@ def kept_parts(lengths: list[Lengths], limits: Limits, *, special: int = 0, side
     kept = _kept(lengths, too_long, limits, special)
     if not limits.overflow:
         starts = [length - part if side == "left" else 0 * part for length, part in zip(lengths, kept, strict=True)]
-        return Parts(starts, kept, [], sample, int(np.count_nonzero(too_long)), in_order=False)
+        return Parts(starts, kept, [], sample, int(np.count_nonzero(too_long)))
     # A text is split into windows of `kept` tokens; consecutive windows share `stride` tokens.
     steps = [np.maximum(part - limits.stride, 1) for part in kept]
     counts = [1 - (part - length) // step for length, part, step in zip(lengths, kept, steps, strict=True)]
@@ -384,8 +378,7 @@ def kept_parts(lengths: list[Lengths], limits: Limits, *, special: int = 0, side
         size = np.minimum(part[sample], stop - offset)
         starts.append(stop - offset - size if side == "left" else offset)
         sizes.append(size)
-    in_order = len(lengths) == 1 and side == "right" and not limits.stride
-    return Parts(starts, sizes, windows, sample, 0, in_order)
+    return Parts(starts, sizes, windows, sample, 0)
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:

@@ -6,14 +6,13 @@ the name says; the message renames them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import shorten, value_error
-from ..ragged import Ragged
 from .names import LENGTHS, OFFSETS
 
 # Names that other libraries give to what is read here under another name: MosaicML, torchtune, OLMo-core, unsloth,
@@ -59,7 +58,8 @@ def refuse_foreign_names(
         Traceback (most recent call last):
         ValueError: column 'seq_lens' has lengths of documents, which are read from 'seq_lengths'
           got: row 0: [2, 1], in a row of 3 tokens
-          fix: dataset.rename_column('seq_lens', 'seq_lengths'); or dataset.remove_columns('seq_lens')
+          fix: dataset.map(lambda row: {'seq_lengths': [n for n in row['seq_lens'] if n > 0]},
+          remove_columns='seq_lens'); or dataset.remove_columns('seq_lens')
     """
     for name in [name for name in FOREIGN if name in columns and name not in named]:
         ours, values = FOREIGN[name], columns[name]
@@ -71,11 +71,7 @@ def refuse_foreign_names(
             continue
         fix = f"dataset.rename_column('{name}', '{ours}')"
         if ours in (*LENGTHS, *OFFSETS):
-            mask = _integers("attention_mask", columns["attention_mask"]) if "attention_mask" in columns else None
-            is_mask = mask is not None and np.array_equal(mask.lengths, lengths)
-            tokens = mask.where(mask.values != 0).lengths if mask is not None and is_mask else lengths
-            mended = fix_of_sizes(name, [rows[row] for row in found], tokens[found].tolist(), has_mask=is_mask)
-            fix = mended or f"the right ones in a column '{ours}'"
+            fix = fix_of_sizes(name)
         elif name.startswith("segment_id"):
             fix += ", or 'token_type_ids' if they are BERT's segments"
         row = max(found, key=lambda row: len(rows[row]))
@@ -103,54 +99,19 @@ def _is_foreign(name: str, row: Any, tokens: int) -> bool:
     return bool(rises.any() and (rises | (values[1:] == values[0])).all())
 
 
-def fix_of_sizes(name: str, rows: Sequence[Sequence[Any]], tokens: Sequence[int], *, has_mask: bool) -> str | None:
-    r"""Return code that gives lengths or offsets of documents their name and form; `None` if they don't fit the rows.
+def fix_of_sizes(name: str) -> str:
+    """Return code that gives the lengths or offsets of documents in a column their name and form.
 
-    Padding of other libraries is left out, and the first offset, 0, and the last are added.
-
-    Args:
-        name (`str`): the column, under a name of others or of this package.
-        rows (sequence of lists): its values.
-        tokens (sequence of `int`): number of tokens in each of these rows, without padding.
-        has_mask (`bool`): the rows have a column `attention_mask`, whose sum is the number of tokens.
-
-    Example:
-        >>> fix_of_sizes("seq_lens", [[2, 3, -1]], [5], has_mask=False)
-        "dataset.map(lambda row: {'seq_lengths': [n for n in row['seq_lens'] if n > 0]}, remove_columns='seq_lens')"
+    Padding of other libraries is left out, and the first offset, 0, and the last, the number of tokens, are added.
     """
-    ours, pairs = FOREIGN.get(name, name), list(zip(rows, tokens, strict=True))
-    if not all(type(number) is int for row in rows for number in row):
-        return None
-    if ours in LENGTHS:
-        is_right = [min(row, default=0) >= 0 and sum(row) == count for row, count in pairs]
-        fits = [sum(number for number in row if number > 0) == count for row, count in pairs]
-        code, condition = f"[n for n in row['{name}'] if n > 0]", ""
-    else:
-        inside = [[number for number in row if number > 0] for row in rows]
-        is_right = [
-            [0, *part] == [*row] and part[-1:] == [count] for part, (row, count) in zip(inside, pairs, strict=True)
-        ]
-        fits = [
-            part == sorted(part) and max(part, default=0) <= count and min(row, default=0) >= -1
-            for part, (row, count) in zip(inside, pairs, strict=True)
-        ]
-        end = "sum(row['attention_mask'])" if has_mask else "len(row['input_ids'])"
-        code = f"sorted({{0, {end}, *row['{name}']}} - {{-1}})"
-        condition = "" if all(count in row for row, count in pairs) else "; the last document then ends with its row"
-    if all(is_right) and ours != name:
-        return f"dataset.rename_column('{name}', '{ours}')"
-    if not all(fits):
-        return None
+    ours = FOREIGN.get(name, name)
     removed = "" if ours == name else f", remove_columns='{name}'"
-    return f"dataset.map(lambda row: {{'{ours}': {code}}}{removed}){condition}"
-
-
-def _integers(name: str, values: Any) -> Ragged | None:
-    """Return a column of lists of integers; `None` if it is another one."""
-    try:
-        return Ragged.from_rows(values.to_pylist() if hasattr(values, "to_pylist") else values, name=name, mask=True)
-    except (TypeError, ValueError):
-        return None
+    if ours in LENGTHS:
+        return f"dataset.map(lambda row: {{'{ours}': [n for n in row['{name}'] if n > 0]}}{removed})"
+    return (
+        f"dataset.map(lambda row: {{'{ours}': sorted({{0, *row['{name}'], sum(row['attention_mask']) "
+        f"if 'attention_mask' in row else len(row['input_ids'])}} - {{-1}})}}{removed})"
+    )
 
 
 def is_foreign_ids(name: object, value: object) -> bool:

@@ -95,7 +95,7 @@ def number_tokens(
     numbers = {name: of_tokens(column) for name, column in numbered.items()}
     for name in (*LENGTHS, *OFFSETS):
         if name in columns:
-            numbers[name] = _numbers_of_sizes(columns[name], lengths, name, first_row, has_mask=mask is not None)
+            numbers[name] = _numbers_of_sizes(columns[name], lengths, name, first_row)
     if "position_ids" in columns:
         by_positions = documents_by_positions(of_tokens(columns["position_ids"]), lengths, is_packed=is_packed)
         if by_positions is not None:
@@ -197,9 +197,7 @@ def columns_of_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: [value] if name in OFFSETS else value for name, value in batch.items() if name not in scalars}
 
 
-def _numbers_of_sizes(
-    given: Ragged, lengths: NDArray[np.int64], name: str, first_row: int, *, has_mask: bool
-) -> NDArray[np.int64]:
+def _numbers_of_sizes(given: Ragged, lengths: NDArray[np.int64], name: str, first_row: int) -> NDArray[np.int64]:
     """Return the document number of each token from the lengths of the documents in each row, or from their offsets."""
     sizes, begins = given, np.ones(len(given), np.bool_)
     if name in OFFSETS:  # 0, ..., and the number of tokens
@@ -210,20 +208,14 @@ def _numbers_of_sizes(
         begins &= given.lengths > 0
     offsets = offsets_of(sizes.values)[sizes.offsets]
     if not begins.all() or (sizes.values < 0).any() or not np.array_equal(np.diff(offsets), lengths):
-        pairs = zip(begins, sizes, lengths.tolist(), strict=False)
-        wrong = [
-            row
-            for row, (begin, of_row, count) in enumerate(pairs)
-            if not begin or (of_row < 0).any() or of_row.sum() != count
-        ] or [0]
-        row, rule = wrong[0], f"the documents in '{name}' must have as many tokens as the row"
-        if not begins[row]:
-            rule = f"'{name}' must begin with 0"
-        mended = fix_of_sizes(name, [given[row].tolist() for row in wrong], lengths[wrong].tolist(), has_mask=has_mask)
+        pairs = enumerate(zip(begins, sizes, lengths.tolist(), strict=False))
+        wrong = (row for row, (begin, part, count) in pairs if not begin or (part < 0).any() or part.sum() != count)
+        row = next(wrong, 0)
+        rule = f"the documents in '{name}' must have as many tokens as the row"
         raise value_error(
-            f"row {first_row + row}: {rule}",
+            f"row {first_row + row}: " + (rule if begins[row] else f"'{name}' must begin with 0"),
             got=f"{shorten(given[row].tolist())}, in a row of {counted(lengths[row], 'token')}",
-            fix=(f"{mended}; or " if mended else "") + f"dataset.remove_columns('{name}'), if the row is one document",
+            fix=f"{fix_of_sizes(name)}; or dataset.remove_columns('{name}'), if the row is one document",
         )
     return np.repeat(sizes.counters().values, sizes.values)
 
@@ -350,9 +342,6 @@ def documents_of_mask(mask: Any, ids: Any = None, padding_id: int | None = None)
         padding_id (`int`, *optional*): the id of padding. Without it, a document of one token at the end of a row
             counts as padding.
 
-    Raises:
-        ValueError: if the mask is not as long as the ids.
-
     Example:
         >>> documents_of_mask(np.tril(np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]]))[None, None] == 1, [[5, 6, 7]])
         array([[ 0,  0, -1]])
@@ -368,12 +357,6 @@ def documents_of_mask(mask: Any, ids: Any = None, padding_id: int | None = None)
     may_be_padding = ~is_token | is_alone
     if ids is not None:
         ids = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
-        if ids.shape != may.shape[:2]:
-            raise value_error(
-                "attention_mask (B, 1, T, T) and input_ids (B, T) must have the same B and T",
-                got=f"{tuple(mask.shape)} and {ids.shape}",
-                fix="the mask of these ids; or leave it out, and give document_ids",
-            )
         if padding_id is not None:
             may_be_padding = may_be_padding & (ids == padding_id)
     for side in (1, -1):

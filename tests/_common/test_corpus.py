@@ -23,10 +23,6 @@ def test_there_are_thousands_of_texts_and_more_than_a_megabyte(texts: list[str])
     assert 1_200_000 < sum(map(len, texts)) < 3_000_000  # and 1.72 million characters
 
 
-def test_the_list_is_sorted_without_repeats(texts: list[str]) -> None:
-    assert texts == sorted(set(texts))
-
-
 def test_each_text_is_clean(texts: list[str]) -> None:
     assert all(text and text == text.strip() and text.encode() for text in texts)
 

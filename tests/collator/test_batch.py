@@ -23,23 +23,6 @@ def small() -> Batch:
     )
 
 
-def test_it_is_a_dict_that_unpacks_into_a_call() -> None:
-    batch = small()
-    assert isinstance(batch, dict)
-    assert dict(**batch).keys() == batch.keys()
-    assert next(iter(batch)) == "input_ids"
-
-
-def test_accelerate_moves_it() -> None:
-    pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[test]'")
-    from accelerate.utils import find_batch_size, send_to_device
-
-    batch = small()
-    assert find_batch_size(batch) == 2
-    moved = send_to_device(batch, torch.device("cpu"))
-    assert torch.equal(moved["input_ids"], batch["input_ids"])
-
-
 def test_it_travels_through_pickle_without_the_tokenizer(wordpiece) -> None:
     batch = DataCollatorWithPositionalEncoding(wordpiece)(["I ride bike", "a"])
     dumped = pickle.dumps(batch)
@@ -48,13 +31,6 @@ def test_it_travels_through_pickle_without_the_tokenizer(wordpiece) -> None:
     assert isinstance(again, Batch)
     assert all(torch.equal(again[name], batch[name]) for name in batch)
     assert "<td" in again._repr_html_()  # ids stand where tokens stood
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy])
-def test_it_can_be_copied(duplicate) -> None:
-    again = duplicate(small())
-    assert isinstance(again, Batch)
-    assert torch.equal(again["input_ids"], small()["input_ids"])
 
 
 def test_it_is_shown_whatever_its_keys_are() -> None:
@@ -150,17 +126,6 @@ def test_masks_for_each_kind_of_layer_are_pinned_and_moved_too(pinned_shapes: li
     assert pinned_shapes == [(2, 3), (2, 1, 3, 3), (1, 1, 3, 3)]
 
 
-def test_torchs_own_pinning_calls_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.utils.data._utils.pin_memory import pin_memory
-
-    monkeypatch.setattr(Batch, "pin_memory", lambda self: "ours")
-    try:
-        torch.ones(1).pin_memory()
-    except RuntimeError as error:  # torch 2.6
-        pytest.skip(str(error))
-    assert pin_memory(small()) == "ours" or isinstance(pin_memory(small()), dict)
-
-
 def test_the_error_for_pinning_an_accelerators_tensor_names_the_setting() -> None:
     """A table on an accelerator gives batches that lie there; `meta` stands in for one."""
     batch = Batch({"input_ids": torch.ones(1, 2, device="meta").long()})
@@ -175,14 +140,6 @@ def test_the_error_for_moving_arrays_names_return_tensors() -> None:
     batch = Batch({"input_ids": np.ones((1, 2), dtype=np.int64)})
     with pytest.raises(TypeError, match=r"(?s)'input_ids' is not a tensor.*return_tensors=\"pt\""):
         batch.to("cpu")
-
-
-def test_the_text_picture_names_shape_dtype_and_device() -> None:
-    lines = repr(small()).splitlines()
-    assert lines[0] == "Batch("
-    assert lines[1].split() == ["input_ids", "(2,", "2)", "int64", "cpu"]
-    assert lines[3].split() == ["look_ahead_mask", "(2,", "1,", "2,", "2)", "bool", "cpu"]
-    assert repr(Batch()) == "Batch(\n)"
 
 
 def test_the_notebook_picture_shows_tokens_with_padding_grayed(word_level) -> None:

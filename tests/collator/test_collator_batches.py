@@ -90,16 +90,6 @@ def test_texts_are_tokenized_a_window_at_a_time(wordpiece) -> None:
     assert len(read) == 10
 
 
-def test_padding_is_as_low_as_that_of_a_plan_of_all_texts(wordpiece) -> None:
-    from hf_posenc import plan_batches
-
-    texts = _texts(400)
-    lengths = [len(row) for row in wordpiece(texts)["input_ids"]]
-    batches = list(C(wordpiece).batches(texts, 1_024))
-    padded = sum(batch["input_ids"].numel() for batch in batches)
-    assert padded - sum(lengths) == plan_batches(lengths, 1_024, window=400).padding
-
-
 @pytest.mark.parametrize("texts", [[], (), {}, {"text": []}, iter([]), np.array([], dtype=object)])
 def test_no_texts_give_no_batches_and_an_empty_result(wordpiece, texts: Any) -> None:
     batches = C(wordpiece).batches(texts, 64)

@@ -5,11 +5,9 @@ Held against the batch of the same texts; what could hang or write to stderr run
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import traceback
-import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -171,20 +169,6 @@ def test_stored_embeddings_of_half_width_are_stored(wordpiece) -> None:
         with pytest.warns(UserWarning, match=f"store_embeddings writes {size} bytes"):
             columns = C(wordpiece, embedding=table, store_embeddings=True)({"text": ["a b"]})
         assert columns["inputs_embeds"][0].shape == (4, 8)
-
-
-@pytest.mark.workers
-@pytest.mark.parametrize("workers", [0, 1, 2])
-def test_workers_give_the_batches_of_the_main_process(wordpiece, sentences, workers: int) -> None:
-    collate = C(wordpiece, max_length=128)
-    with warnings.catch_warnings(action="ignore"):
-        want = [collate(sentences[start : start + 16]) for start in range(0, len(sentences), 16)]
-        got = list(DataLoader(sentences, batch_size=16, collate_fn=collate, num_workers=workers))
-    assert len(got) == len(want)
-    for one, other in zip(got, want, strict=True):
-        assert type(one) is type(other)
-        assert next(iter(one)) == "input_ids"
-        _same(one, other, other.keys())
 
 
 @pytest.mark.workers
@@ -362,16 +346,6 @@ def test_two_columns_of_one_name_are_refused(wordpiece) -> None:
                 call(given)
 
 
-def test_the_error_for_a_missing_text_in_a_data_frame_shows_dropna(wordpiece) -> None:
-    import pandas as pd
-
-    for missing in (None, float("nan"), pd.NA):
-        frame = pd.DataFrame({"text": pd.Series(["a", missing], dtype=object)})
-        with pytest.raises(TypeError, match=r"row 1 of column 'text' is .*, expected str") as refused:
-            C(wordpiece)(frame)
-        assert "drop" in str(refused.value), missing
-
-
 class Frame:
     """A data frame of a library that exports Arrow, such as polars."""
 
@@ -389,10 +363,3 @@ def test_a_frame_that_exports_arrow_is_read_as_a_table(wordpiece: Any, column: d
     columns = {**column, "label": [1, 0]}
     assert collate(Frame(columns)).equals(collate(pa.table(columns)))
     assert torch.equal(collate.batch(Frame(columns))["input_ids"], collate.batch(columns)["input_ids"])
-
-
-@pytest.mark.parametrize(("value", "advice"), [(None, 'drop_nulls("text")'), (7, 'cast({"text": str})')])
-def test_the_advice_for_a_frame_of_polars_is_code_of_polars(wordpiece: Any, value: Any, advice: str) -> None:
-    frame = type("DataFrame", (Frame,), {"__module__": "polars.dataframe.frame"})({"text": [value]})
-    with pytest.raises(TypeError, match=re.escape(f"frame.{advice}")):
-        DataCollatorWithPositionalEncoding(wordpiece)(frame)

@@ -22,7 +22,6 @@ from hf_posenc import (
     DataCollatorWithPositionalEncoding,
     PositionalEmbedding,
     fixed_bases,
-    sinusoidal_encoding,
 )
 from hf_posenc.models import LayerMasks
 
@@ -33,15 +32,6 @@ TEXTS = ["I ride bike", "bike ride I, she said", "a"]
 def _frozen(rows: int = 1200, width: int = 16, dtype: torch.dtype = torch.float32) -> nn.Embedding:
     torch.manual_seed(0)
     return nn.Embedding(rows, width, dtype=dtype).requires_grad_(False)
-
-
-def test_long_texts_in_bf16_keep_exact_encodings(word_level) -> None:
-    zeros = nn.Embedding(2000, 64, dtype=torch.bfloat16).requires_grad_(False)
-    zeros.weight.zero_()
-    with warnings.catch_warnings(action="ignore"):  # positions drown tokens of zero, as they must
-        batch = C(word_level, embedding=zeros, look_ahead=False)([[5] * 3000])
-    want = sinusoidal_encoding(torch.arange(3000), 64, dtype=torch.bfloat16)
-    assert torch.equal(batch["inputs_embeds"][0], want)
 
 
 def test_the_repr_of_a_collator_has_the_settings_of_its_embedding(wordpiece) -> None:
@@ -211,25 +201,6 @@ def test_memory_that_does_not_fit_is_refused(wordpiece, out: Any, words: str) ->
 def test_the_error_of_embed_without_a_table_names_the_argument(wordpiece) -> None:
     with pytest.raises(ValueError, match=r"(?s)embeddings need a table.*get_input_embeddings"):
         C(wordpiece).embed(TEXTS)
-
-
-def test_dropout_is_for_training_mode_only(wordpiece) -> None:
-    table = _frozen()
-    plain = C(wordpiece, embedding=table)(TEXTS)["inputs_embeds"]
-    module = PositionalEmbedding(table, dropout=0.5)
-    collate = C(wordpiece, embedding=module)
-    assert not torch.equal(collate(TEXTS)["inputs_embeds"], plain)
-    module.eval()
-    assert torch.equal(collate(TEXTS)["inputs_embeds"], plain)
-
-
-def test_small_embeddings_that_positions_drown_are_warned_of_once(wordpiece) -> None:
-    table = _frozen()
-    table.weight.mul_(0.02)
-    collate = C(wordpiece, embedding=table)
-    with pytest.warns(UserWarning, match="5 times the embedding's"):
-        collate(TEXTS)
-    collate(TEXTS)
 
 
 @pytest.mark.workers

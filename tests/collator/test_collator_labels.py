@@ -18,30 +18,6 @@ from hf_posenc import DataCollatorWithPositionalEncoding, MaskedLM, ModelSpec, p
 C = DataCollatorWithPositionalEncoding
 
 
-@pytest.mark.parametrize(
-    ("labels", "fix", "mended"),
-    [
-        ([1, None], r"ds\.filter\(", lambda ds: ds.filter(lambda row: row["labels"] is not None)),
-        (
-            [[1, 2], [None, 3]],
-            "-100 in place of None",
-            lambda ds: ds.map(lambda row: {"labels": [-100 if x is None else x for x in row["labels"]]}),
-        ),
-        (["spam", "ham"], r'ds\.class_encode_column\("labels"\)', lambda ds: ds.class_encode_column("labels")),
-        (
-            [["O", "B"], ["O", "O"]],
-            r'ds\.map\(lambda row: \{"labels": \[names\.index',
-            lambda ds: ds.map(lambda row: {"labels": [["O", "B"].index(x) for x in row["labels"]]}),
-        ),
-    ],
-)
-def test_the_fix_that_an_error_names_for_labels_mends_them(wordpiece, labels: list, fix: str, mended) -> None:
-    rows = datasets.Dataset.from_dict({"input_ids": [[5, 6], [7, 8]], "labels": labels})
-    with pytest.raises(TypeError, match=f"(?s)column 'labels' is .*fix: .*{fix}"):
-        C(wordpiece)(rows.to_list())
-    assert "labels" in C(wordpiece)(mended(rows).to_list())
-
-
 def _many(wordpiece: Any, **settings: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(0)
     rows = [[2, *rng.integers(5, 1200, 500).tolist(), 3] for _ in range(80)]

@@ -187,11 +187,6 @@ def test_the_file_holds_the_spec_and_no_weights(unigram, tmp_path: Path) -> None
     assert C.from_pretrained(tmp_path, model=BERT)(["I ride"])["position_ids"].min() == 0
 
 
-def test_the_repr_names_the_model_in_a_word(wordpiece) -> None:
-    assert "model=<ModelSpec of Roberta>," in repr(C(wordpiece, model=ROBERTA))
-    assert "model=None," in repr(C(wordpiece))
-
-
 def wrapped_by(way: str, model: Any) -> Any:
     """The model inside something that hides its forward's names."""
     if way == "parallel":

@@ -95,21 +95,6 @@ def test_rows_of_pack_dataset_are_answered_as_their_documents_by_a_model_that_co
         torch.testing.assert_close(out[row, column : column + len(document)], alone, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("positions", [[0, 1, 1, 2, 3], [0, 0, 1, 2, 2], [7, 7, 9, 11, 11]])
-@pytest.mark.parametrize("packing", [False, True])
-def test_equal_positions_beside_each_other_leave_the_mask_and_begin_no_document(
-    unigram, positions: list[int], packing: bool
-) -> None:
-    rows = [{"input_ids": [5, 6, 7, 8, 9], "position_ids": positions}]
-    batch = C(unigram, packing=packing, max_length=5)(rows)
-    assert batch["position_ids"].tolist() == [positions]
-    if packing:
-        assert batch["document_ids"].tolist() == [[0] * 5]
-    else:
-        assert batch["attention_mask"].tolist() == [[1] * 5]
-        assert "document_ids" not in batch
-
-
 def test_rows_that_come_packed_are_refused_for_a_model_that_cannot_keep_them_apart(unigram) -> None:
     collate = C(unigram, model=tiny("bart"))
     with pytest.raises(

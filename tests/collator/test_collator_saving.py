@@ -198,27 +198,13 @@ def test_a_folder_without_its_table_collates_and_takes_a_new_one(wordpiece, tmp_
     _assert_same(C.from_pretrained(tmp_path, embedding=module)(TEXTS), collate(TEXTS))
 
 
-def test_a_stored_table_is_never_written_to_a_folder(wordpiece, tmp_path: Path) -> None:
-    table = nn.Embedding(1200, 8).requires_grad_(False)
-    collate = C(wordpiece, embedding=table, store_embeddings=True)
-    collate.save_pretrained(tmp_path)
-    again = C.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is not pickled or saved with a collator"):
-        again({"text": TEXTS})
-    with pytest.raises(ValueError, match="is not pickled or saved with a collator"):
-        again.features(TEXTS)
-    with warnings.catch_warnings(action="ignore"):
-        complete = C.from_pretrained(tmp_path, embedding=table)({"text": TEXTS})
-    assert "inputs_embeds" in complete
-
-
 def _edited(folder: Path, **changes: Any) -> None:
     file = folder / "hf_posenc.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
 WRONG_SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"from_the_future": 1, "color": "red"}, ValueError, r"does not have: \['color', 'from_the_future'\]"),
+    ({"color": "red"}, TypeError, "there is no argument 'color'"),
     *(({"format_version": version}, ValueError, f"got: format_version={version!r}") for version in (2, 4, None, "1")),
     ({"padding_side": "up"}, ValueError, r"padding_side must be one of(?s:.*)\n  in:  .*hf_posenc\.json$"),
     ({"max_length": "long"}, TypeError, r"max_length must be an integer(?s:.*)\n  in:  .*hf_posenc\.json$"),
@@ -231,15 +217,11 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
         )
         for name, value, reason in (
             *(("embedding", value, "") for value in ([], ["table", 1], ["digest", 1], {"code": ["os"]})),
-            ("labels", {"mlm_probability": "often"}, "mlm_probability is 'often'"),
+            ("labels", {"mlm_probability": "often"}, "mlm_probability must be a number"),
             ("tokenizer", {"sha256": 5}, ""),
             *(("device", value, "") for value in (True, "no such device", [], 0.5)),
-            ("model", {"shifts_labels": "end"}, "shifts_labels is 'end'"),
-            ("model", {"shifts_labels": 1}, "shifts_labels is 1"),
-            ("model", {"nmae": "Bert"}, "nmae"),
-            ("model", 5, "5: expected the fields"),
-            ("model", "bert", "'bert': expected the fields"),
-            ("model", {"accepts": 5}, "accepts is 5"),
+            *(("model", value, "") for value in (5, "bert", {"accepts": 5}, {"accepts": [5]}, {"nmae": "Bert"})),
+            *(("model", {"shifts_labels": value}, ".*shifts_labels") for value in ("end", 1)),
         )
     ),
 ]
@@ -282,24 +264,17 @@ def test_a_tokenizer_class_that_is_none_is_refused_by_key_and_file(wordpiece, tm
         C.from_pretrained(tmp_path)
 
 
-def test_a_folder_that_lost_a_file_of_its_tokenizer_is_refused_by_name(bert, tmp_path: Path) -> None:
-    C(bert).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(ValueError, match=r"tokenizer\.json, a part of this collator's tokenizer, is not there"):
-        C.from_pretrained(tmp_path)
-
-
 def test_a_folder_with_another_tokenizer_in_it_is_refused_by_name(bert, wordpiece, tmp_path: Path) -> None:
     C(bert).save_pretrained(tmp_path)
     bert(TEXTS, padding=True, truncation=True, max_length=4)  # baked into the file, and no difference
     bert.save_pretrained(tmp_path)
     assert C.from_pretrained(tmp_path) == C(bert)
     wordpiece.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"tokenizer\.json is not the one that was saved with this collator"):
+    with pytest.raises(ValueError, match=r"tokenizer\.json, a part of .*, is not the one that was saved"):
         C.from_pretrained(tmp_path)
     for content in ("[" * 100_000, "[1]", "not json"):
         (tmp_path / "tokenizer.json").write_text(content)
-        with pytest.raises(ValueError, match=r"tokenizer\.json is not the one that was saved with this collator"):
+        with pytest.raises(ValueError, match=r"tokenizer\.json, a part of .*, is not the one that was saved"):
             C.from_pretrained(tmp_path)
     wordpiece.save_pretrained(tmp_path)
     _edited(tmp_path, tokenizer={"class": None, "number_of_ids": 30522, "sha256": {}})
@@ -460,8 +435,6 @@ def test_an_attribute_that_no_file_stores_is_refused_if_it_changes_ids(raw_wordp
         ("encoder/hf_posenc.json", "{C}.from_pretrained('encoder')"),
         ("out", "{C}.from_pretrained('out/checkpoint-5')"),
         ("tokenizer", "{C}('tokenizer'), for a bare tokenizer"),
-        ("./nothing", "collate.save_pretrained('./nothing'), which writes one"),
-        ("out/nothing", "collate.save_pretrained('out/nothing'), which writes one"),
         ("nobody/has-this", "{C}('nobody/has-this'), for a bare tokenizer; or a folder"),
     ],
 )
@@ -475,7 +448,6 @@ def test_the_error_for_a_path_without_a_collator_leads_to_the_one_that_is_meant(
     with pytest.raises(ValueError, match=f"no saved collator at '{name}'") as refused:
         C.from_pretrained(name)
     assert refused.value.fix.startswith(fix.format(C="DataCollatorWithPositionalEncoding"))
-    assert ("Hub" in refused.value.fix) == (name == "nobody/has-this")
 
 
 OTHER: dict[str, Any] = {
@@ -533,12 +505,6 @@ def test_the_folder_of_a_saved_collator_is_no_bare_tokenizer(wordpiece, tmp_path
     collate.replace(labels=None)
     (tmp_path / "hf_posenc.json").unlink()
     assert C(kind(tmp_path)) == bare
-
-
-def test_saving_onto_a_file_is_refused(wordpiece, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="writes into a folder, and this is a file"):
-        C(wordpiece).save_pretrained(tmp_path / "file")
 
 
 def test_a_subclass_comes_back_as_itself(wordpiece, tmp_path: Path) -> None:

@@ -208,15 +208,3 @@ def test_padding_is_no_target_of_an_encoder_decoder(
             assert torch.isclose(model(**collate(list(mended))).loss, alone)
     (kept,) = collate(list(mended))["labels"].tolist()
     assert [label for label in kept if label != -100] == [8, 9, 2]
-
-
-@pytest.mark.parametrize("name", ["targets", "target_ids", "decoder_target_tokens"])
-def test_targets_under_another_name_are_refused_with_the_line_that_renames_them(unigram: Any, name: str) -> None:
-    collate = DataCollatorWithPositionalEncoding(unigram, model=tiny("t5"))
-    dataset = datasets.Dataset.from_list([{"input_ids": [5, 6, 2], name: [8, 9, 2]}])
-    with pytest.raises(ValueError, match=f"column '{name}' has targets") as refused:
-        collate(list(dataset))
-    renamed = eval(str(refused.value).partition("fix: ")[2].partition("; or")[0])
-    assert collate(list(renamed))["labels"].tolist() == [[8, 9, 2]]
-    with pytest.raises(ValueError, match=f"fix: text_target_column='{name}'"):
-        collate([{"input_ids": [5, 6, 2], name: "ride bike"}])

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from looping import for_each
@@ -26,7 +24,6 @@ from hf_posenc.positions import (
     cache,
     clear_cache,
     fixed_bases,
-    sinusoidal_encoding,
 )
 
 # The tables are random, with a standard deviation of 1, so that positions are small beside them.
@@ -43,89 +40,6 @@ def batch(lengths: tuple[int, ...] = PROMPTS, new: int = NEW, seed: int = 0) -> 
     ids = torch.randint(1, VOCABULARY, (len(lengths), longest + new), generator=chosen)
     mask = (torch.arange(longest + new) >= longest - torch.tensor(lengths)[:, None]).long()
     return ids * mask, mask
-
-
-class Attention(nn.Module):
-    """Causal attention that keeps keys and values: all that a cached decoder is."""
-
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor, past: Any = None) -> tuple[torch.Tensor, Any]:
-        query, key, value = self.qkv(x).chunk(3, dim=-1)  # each (B, T, D)
-        if past is not None:
-            key, value = torch.cat([past[0], key], dim=1), torch.cat([past[1], value], dim=1)  # (B, S, D)
-        new, whole = query.shape[1], key.shape[1]
-        causal = torch.ones(whole, whole, dtype=torch.bool).tril()[whole - new :]
-        may_attend = (causal & mask[:, None, :].bool()) | torch.eye(whole, dtype=torch.bool)[whole - new :]
-        return self.out(F.scaled_dot_product_attention(query, key, value, may_attend)), (key, value)
-
-
-class Decoder(nn.Module):
-    """Two layers over a `PositionalEmbedding`."""
-
-    def __init__(self, convention: Convention, scale: Any = "sqrt_d", d_model: int = 12) -> None:
-        super().__init__()
-        self.embed = PositionalEmbedding(nn.Embedding(VOCABULARY, d_model), convention=convention, scale=scale)
-        self.layers = nn.ModuleList([Attention(d_model) for _ in range(2)])
-        self.head = nn.Linear(d_model, VOCABULARY)
-
-    def forward(
-        self, ids: torch.Tensor, mask: torch.Tensor, position_ids: torch.Tensor | None = None, past: Any = None
-    ) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        new = mask[:, -ids.shape[1] :]
-        vectors = x = self.embed(ids, attention_mask=new, position_ids=position_ids)
-        kept = []
-        for layer, before in zip(self.layers, past or [None] * len(self.layers), strict=True):
-            more, now = layer(F.layer_norm(x, x.shape[-1:]), mask, before)
-            x = x + more
-            kept.append(now)
-        return self.head(x), vectors, kept
-
-
-def decoder(convention: Convention) -> Decoder:
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        return Decoder(convention, d_model=widths(convention)[0]).eval()
-
-
-def step_by_step(model: Decoder, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> Any:
-    """The prompt at once and then a token at a time, each with its own column of `positions`."""
-    prompt = ids.shape[1] - NEW
-    cuts = [(0, prompt), *((at, at + 1) for at in range(prompt, ids.shape[1]))]
-    past, logits, vectors = None, [], []
-    for start, stop in cuts:
-        out, seen, past = model(ids[:, start:stop], mask[:, :stop], positions[:, start:stop], past)
-        logits.append(out)
-        vectors.append(seen)
-    return torch.cat(logits, dim=1), torch.cat(vectors, dim=1)
-
-
-@conventions
-@torch.no_grad()
-def test_cached_decoding_equals_the_full_forward(convention: Convention) -> None:
-    model, (ids, mask) = decoder(convention), batch()
-    expected, vectors, _ = model(ids, mask)
-    positions = position_ids_from_mask(mask, start=convention.first_position)
-    clear_cache()
-    ours, seen = step_by_step(model, ids, mask, positions)
-    real = mask.bool()
-    assert torch.equal(seen, vectors)
-    torch.testing.assert_close(ours[real], expected[real], rtol=0, atol=1e-5)
-
-
-@conventions
-@torch.no_grad()
-def test_every_row_decodes_as_it_would_alone(convention: Convention) -> None:
-    model, (ids, mask) = decoder(convention), batch()
-    positions = position_ids_from_mask(mask, start=convention.first_position)
-    together, seen = step_by_step(model, ids, mask, positions)
-    for row, length in enumerate(PROMPTS):
-        own = ids[row : row + 1, -(length + NEW) :]
-        logits, vectors, _ = model(own, torch.ones_like(own))
-        assert torch.equal(seen[row, -(length + NEW) :], vectors[0])
-        torch.testing.assert_close(together[row, -(length + NEW) :], logits[0], rtol=0, atol=1e-5)
 
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=4), new=st.integers(1, 5), start=st.integers(0, 3))
@@ -208,10 +122,3 @@ def test_a_model_of_transformers_decodes_from_embeddings_with_its_cache(conventi
             logits.append(out.logits)
         difference = (torch.cat(logits, dim=1)[real] - expected[real]).abs().max()
         assert difference > 0.1 if naive else difference <= 1e-5, difference
-
-
-def test_a_step_reads_the_row_of_its_position_and_no_other() -> None:
-    module = SinusoidalPositionalEncoding(8)
-    for position in (0, 17, 100_000):
-        row = module(torch.zeros(1, 1, 8), position_ids=torch.tensor([[position]]))[0, 0]
-        assert torch.equal(row, sinusoidal_encoding(torch.tensor(position), 8))

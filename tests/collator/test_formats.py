@@ -209,18 +209,10 @@ def test_other_formats_are_refused_by_the_names_of_their_columns(names: str, wor
             C(WORDS, **settings)([row])
 
 
-@for_each(
-    ("rows", "fix"),
-    [
-        ([("w5 w6", 0), ("w7", 1)], r'\[\{"text": text, "label": label\} for text, label in rows\]'),
-        ([(0.5, "w5 w6"), (1.0, "w7")], r'\[\{"label": label, "text": text\} for label, text in rows\]'),
-        ([("w5", np.int64(1))], r"or the data frame itself"),
-        ([("w5", True)], "a number is a label"),
-    ],
-)
-def test_a_number_beside_a_text_is_a_label(rows: list[Any], fix: str) -> None:
-    with pytest.raises(TypeError, match=f"(?s)row 0 is a tuple of a text and a number.*{fix}"):
-        C(WORDS)(rows)
+@for_each("row", [("w5 w6", 0), (0.5, "w5"), ("w5", np.int64(1)), ("w5", True)])
+def test_a_number_beside_a_text_is_a_label(row: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError, match=r'row 0 is a tuple with a number.*\n.*\n  fix: \[\{"text": text, "label"'):
+        C(WORDS)([row])
 
 
 # -------------------------------------------------------------------------------------------------------------- labels
@@ -331,11 +323,11 @@ def test_nan_of_pandas_is_a_missing_value_like_none(kind: str) -> None:
         try:
             return {name: values.tolist() for name, values in collate.batch(rows).items()}
         except (TypeError, ValueError) as error:
-            return str(error)
+            return str(error).partition("\n")[0]
 
     expected = result(columns)
     assert result(frame) == result(frame.to_dict("records")) == expected
-    assert ("is None" in expected) == (kind in ("a mask", "numbers of documents"))
+    assert ("flat list" in expected) == (kind in ("a mask", "numbers of documents"))
 
 
 def test_masks_of_rows_packed_without_labels_are_kept() -> None:

@@ -176,18 +176,6 @@ def test_input_columns_keep_a_given_length(wordpiece) -> None:
     assert renamed["minutes"][:] == [90, 95, 100, 120]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_removed_columns_are_left_out_of_the_features(wordpiece, rows, stream) -> None:
-    for collate in (C(wordpiece), _stores(wordpiece)):
-        given = rows.to_iterable_dataset() if stream else rows
-        settings = _settings(collate, given, remove_columns=["text", "n"])
-        mapped = given.map(collate.columns, **settings)
-        assert mapped.features == settings["features"]
-        assert "text" not in mapped.features
-        assert set(next(iter(mapped))) == set(settings["features"])
-        assert collate.features(rows, remove_columns="n").keys() == collate.features(rows).keys() - {"n"}
-
-
 def test_a_table_of_many_megabytes_is_pickled_as_its_digest(wordpiece) -> None:
     table = nn.Embedding.from_pretrained(torch.randn(30_000, 300))
     assert len(pickle.dumps(C(wordpiece, embedding=table))) < 2**20

@@ -121,9 +121,10 @@ def test_every_argument_is_tried() -> None:
 @pytest.mark.parametrize(
     ("settings", "fix"),
     [
-        ({"mlm_probability": 0.15}, 'labels="masked_lm", mlm_probability=0.15'),
-        ({"mlm_probability": 0.3, "labels": "causal_lm"}, "leave it out"),
-        ({"mlm_probability": 0.3, "labels": MaskedLM()}, "labels=MaskedLM(mlm_probability=0.3, ...)"),
+        *(
+            ({"mlm_probability": 0.3, "labels": labels}, 'labels="masked_lm", mlm_probability=0.3; or labels=MaskedLM(')
+            for labels in (None, "causal_lm", MaskedLM())
+        ),
         ({"max_target_length": 8}, 'text_target_column="target"'),
     ],
     ids=str,
@@ -185,8 +186,6 @@ ELSEWHERE = {
     "eos_token": "eos_token",
     "dataset_num_proc": "num_proc",
     "shuffle_dataset": "shuffle",
-    "empty": 'on_empty="keep"',
-    "unsupervised": 'on_no_labels="skip"',
 }
 COLLATORS = [
     transformers.DataCollatorWithPadding,

@@ -95,7 +95,7 @@ def test_indices_move_with_rows_that_are_truncated_on_the_left_and_trimmed(words
         (
             {"max_length": 3},
             [LONG],
-            ["row 0 of column 'end_positions' is 3, and this token was cut", "5 tokens, truncated to 3"],
+            ["row 0 of column 'end_positions' is 3, and this token was cut", "5 tokens, of which 3 are left"],
         ),
         (
             {"max_length": 2, "return_overflowing_tokens": True},

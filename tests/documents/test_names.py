@@ -62,7 +62,7 @@ def test_a_name_of_others_is_refused_by_every_reader_and_works_when_it_is_rename
         with pytest.raises(ValueError, match=f"column '{name}' has .* are read from '{ours}'") as refused:
             read()
         assert f"dataset.remove_columns('{name}')" in str(refused.value)
-    advice = str(refused.value).partition("fix: ")[2].partition(";")[0].partition(", or '")[0]
+    advice = str(refused.value).partition("fix: ")[2].partition("; or ")[0].partition(", or '")[0]
     renamed = eval(advice, {"dataset": data})
     with warnings.catch_warnings(action="ignore"):
         batch = C(word_level, labels="causal_lm")(list(renamed))
@@ -97,7 +97,7 @@ def test_columns_of_another_form_may_have_these_names(word_level: Any, rows: lis
         assert audit.labels([{**row, "labels": row["input_ids"]} for row in rows]).rows == len(rows)
 
 
-# Boundaries in forms of other libraries, and the sizes of the documents that the first fix gives; `None` without one.
+# Boundaries in forms of other libraries, and the sizes of the documents that the first fix gives; `None` if none does.
 FORMS: list[tuple[str, list[Any], list[int] | None]] = [
     ("cu_seqlens", [0, 4, 7, -1, -1], [4, 3]),  # NeMo, beside `cu_seqlens_argmin`
     ("cu_seqlens", [4, 7], [4, 3]),
@@ -148,7 +148,6 @@ def test_boundaries_in_a_form_of_others_are_refused_and_the_fix_gives_the_docume
         parts = str(refused.value).partition("fix: ")[2].split("; ")
         assert parts[-1].removeprefix("or ").startswith(f"dataset.remove_columns('{name}')")
         if sizes is None:
-            assert "dataset.map" not in parts[0]
             continue
         mended = eval(parts[0], {"dataset": data})
         with warnings.catch_warnings(action="ignore"):

@@ -182,14 +182,3 @@ def test_another_file_under_the_number_of_a_closed_one_is_not_mapped() -> None:
         os.dup2(other.fileno(), number)
     assert _is_right(mask_of(MAPPED))
     os.close(number)
-
-
-def test_a_mask_of_half_a_gigabyte_is_named_once(unigram: Any, recwarn: pytest.WarningsRecorder) -> None:
-    collate = DataCollatorWithPositionalEncoding(unigram, max_length=30_000)
-    collate([{"input_ids": [5] * 23_170}])
-    assert not recwarn.list
-    for _ in range(2):
-        collate([{"input_ids": [5] * 23_171}])
-    (warning,) = recwarn.list
-    for part in ("look_ahead_mask takes 536.9 MB", "rows of 23,171 tokens", "look_ahead=False", "max_length="):
-        assert part in str(warning.message)

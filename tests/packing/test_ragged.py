@@ -181,7 +181,7 @@ def test_unsigned_values_that_fit_into_int64_are_accepted() -> None:
     assert [row.tolist() for row in Ragged.from_rows(largest)] == [[2**63 - 1], [], [0]]
 
 
-FLAT = "must be a flat list of integers"
+FLAT = "must be a flat list of integers that fit into int64"
 THREE = Ragged.from_rows([[1, 2, 3], [4]])
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     *(
@@ -200,17 +200,13 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         lambda: Ragged.from_rows([[1], np.zeros((2, 2))]),
         TypeError,
-        f"^row 1 of column 'input_ids' {FLAT}\n  got: 2-dimensional values of float64\n"
+        f"^row 1 of column 'input_ids' {FLAT}\n  got: 2-dimensional values of float64: .*\n"
         r"  fix: pass one list of token ids per row, e.g. \[101, 7592, 102\]$",
     ),
     (lambda: Ragged.from_rows([[0.5]], name="token_type_ids"), TypeError, f"column 'token_type_ids' {FLAT}"),
     # NumPy converts such lists to floats or objects
     *(
-        (
-            lambda row=row: Ragged.from_rows([[1], row], name="labels"),
-            ValueError,
-            rf"row 1 of column 'labels' holds {max(row, key=abs)}, and int64 ends below 2\*\*63",
-        )
+        (lambda row=row: Ragged.from_rows([[1], row], name="labels"), TypeError, f"row 1 of column 'labels' {FLAT}")
         for row in ([5, 2**63], (5, -1, 2**63), [-7, 2**64], [5, -(2**63) - 1], np.array([2**63], dtype=np.uint64))
     ),
     (lambda: Ragged(np.arange(4), np.array([2, 3])), ValueError, "(?s)must add up.*5 and 4"),
