@@ -85,7 +85,6 @@ def test_a_mistake_names_what_is_meant(
 
 def test_other_names_are_missing_as_in_any_module() -> None:
     assert not hasattr(hf_posenc, "nothing")
-    assert dir(hf_posenc.plots) == hf_posenc.plots.__all__  # from which Python suggests names
     with pytest.raises(ImportError, match="use_sinusoidal_positions"):
         importlib.import_module("hf_posenc").__getattr__("SinusoidalPositions")
 

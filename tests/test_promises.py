@@ -140,7 +140,7 @@ def test_every_saved_format_has_a_folder(wordpiece, tmp_path: Path) -> None:
     DataCollatorWithPositionalEncoding(wordpiece).save_pretrained(tmp_path)
     now = json.loads((tmp_path / "hf_posenc.json").read_text())
     written = [json.loads((folder / "hf_posenc.json").read_text()) for folder in SAVED]
-    assert {saved["format_version"] for saved in written} == set(range(3, now["format_version"] + 1))  # 3 is of 0.2.0
+    assert {saved["format_version"] for saved in written} == set(range(4, now["format_version"] + 1))  # 4 is of 0.2.0
     for saved in written:  # a setting that was added since then has its default
         assert saved.keys() <= now.keys()
 

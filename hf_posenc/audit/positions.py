@@ -146,7 +146,8 @@ def check(model: Any) -> PositionCheck:
               formula        sines and cosines side by side, of p / 30^(2i/D)
               rows           row 0 holds position 0
               amplitude      0.5
-              largest error  1.49e-08 (row ..., column ...): exact, rounded once to float32
+              largest error  1.49e-08
+              exact          rounded once to float32
           left padding: shifts the positions if only an attention mask is passed; pass position_ids
     """
     inner = opened(model)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Part of every fingerprint. Increase it if the same input gives another output, or if keys of the file change meaning.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 FILE_NAME = "hf_posenc.json"
 # Arguments of `from_pretrained` that are passed to transformers.
 _HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
@@ -280,7 +280,7 @@ def _check_version(version: object, where: str) -> None:
         raise value_error(
             f"the format of {where} is not the one that this version of hf_posenc reads, {FORMAT_VERSION}",
             got=f"format_version={shorten(version)}",
-            fix="pip install --upgrade hf-posenc, or save it again",
+            fix="make the collator again and save it; if a newer version saved it, pip install --upgrade hf-posenc",
         )
 
 

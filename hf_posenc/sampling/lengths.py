@@ -113,7 +113,7 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
     if not is_list(values.type) and not pa.types.is_integer(values.type):
         raise value_error(
             f"column '{column}' must hold lists of tokens, or their numbers",
-            got=f"columns {dataset.column_names}, values of type {values.type}",
+            got=f"columns {shorten(dict(dataset.features))}",
             fix="tokenize first: dataset.map(collate, batched=True), or name the column of tokens",
         )
     lengths = pc.list_value_length(values) if is_list(values.type) else values

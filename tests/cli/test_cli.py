@@ -211,7 +211,7 @@ def test_check_prints_the_audit(model_folder: Path, capsys: pytest.CaptureFixtur
     )
     assert err == ""
     assert "BertModel: sinusoidal positions" in out
-    assert "exact, rounded once to float32" in out
+    assert "rounded once to float32" in out
     assert "of p / 13^(2i/D)" in out  # the base that suits 40 positions
     assert "packed documents in BertModel, sdpa: rows isolated (" in out
 

@@ -182,7 +182,7 @@ def test_the_file_holds_the_spec_and_no_weights(unigram, tmp_path: Path) -> None
     C(unigram, model=ROBERTA).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "hf_posenc.json").read_text())
     assert ModelSpec(**saved["model"]) == ROBERTA
-    assert saved["format_version"] == 3
+    assert saved["format_version"] == 4
     assert C.from_pretrained(tmp_path, model=BERT).model == BERT
     assert C.from_pretrained(tmp_path, model=BERT)(["I ride"])["position_ids"].min() == 0
 
