@@ -1,1 +1,1 @@
-"""Functions that every room may use, and that know nothing of tokens: wording of errors, files, integers, versions."""
+"""Functions that every room may use: wording of errors, files, integers, versions of libraries, calls of tutorials."""

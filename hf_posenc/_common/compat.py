@@ -1,7 +1,9 @@
 """Differences between versions of torch, transformers and datasets, and private names of these libraries.
 
-No other module asks for a version or uses a private name, except for `_parameters`, `_buffers` and
-`_load_from_state_dict`, which subclasses of `nn.Module` may use. These are the functions to check for a new version.
+These are the functions to check for a new version. Private names that are used elsewhere: those of the base classes in
+`sampling.trainer` and `sampling.arrow_batches`, `_load_from_state_dict`, `_parameters` and `_buffers` of modules,
+`Dataset._fingerprint` in `corpus.encode`, `_raise_exceptions_for_missing_entries` in `tokenization.loading`, and
+`_ConvNd` in `models.probe`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """The data collator: turns texts, rows or columns into padded batches or tokenized columns.
 
-`config` resolves the settings once. A call reads its input (`inputs`), then tokenizes and pads it (`pipeline`). Beside
-this way lie tokenized input (`token_ids`), labels (`labels`), targets (`targets`), packed batches (`packed_batches`),
-further columns (`arrays`) and tokenized columns (`columns`). `embed` adds embeddings, `fit` removes keys that the model
-does not accept, `save` reads and writes collators, and `inference` makes batches by a token budget.
+`settings` checks the arguments, and `config` resolves them once. A call reads its input (`inputs`, `formats`), then
+tokenizes and pads it (`pipeline`), or packs it (`several_documents`). Beside this way lie `conversations` and
+`prompts`, rows of token ids (`token_ids`, `arrays`), labels (`labels`), trained tokens and targets (`targets`), and
+further columns (`other_columns`). `columns` makes those for `map`, `embed` adds embeddings, `fit` removes keys that the
+model does not accept, `warn` has the warnings, `save` reads and writes collators, and `batches` makes batches by a
+token budget.
 """
 
 from .batch import Batch, real_tokens, written_tokens

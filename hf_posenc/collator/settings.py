@@ -332,7 +332,7 @@ _EQUIVALENTS = {
     "return_position_ids": "leave it out: position_ids are in every batch, unless the model takes none",
     "position_ids_start": "model=..., whose numbering the position_ids have",
     "separator_id": "leave it out: labels are -100 at the first token of each document",
-    "packing_strategy": "packing=True, which fills rows by first-fit decreasing",
+    "packing_strategy": "packing=True, which fills rows best-fit",
     "sample_packing": "packing=True, max_length=2048",
     "eval_packing": "a second collator for the evaluation: collate.replace(packing=False)",
     "max_tokens": _BUDGET,

@@ -133,10 +133,11 @@ class AttentionMask:
 
                 - `attention_mask`: 1 or True at real tokens. Required unless there is another key.
                 - `document_ids`: a number for each token, equal for the tokens of one document; negative at padding.
-                - `position_ids`, ignored if there are `document_ids`: a document begins wherever positions fall back to
-                  the smallest of their row, as in 0 1 2 0 1.
+                - `position_ids`: a document begins wherever positions fall back to the smallest of their row, as in
+                  0 1 2 0 1. Beside `document_ids` they must agree; on an accelerator they are then not read.
 
-                With `attention_mask` alone, each row is one document.
+                With `attention_mask` alone, each row is one document. Keys of other libraries, such as `seq_idx` and
+                `cu_seq_lens_q`, are read as well.
             look_ahead, window (*optional*): as in `AttentionMask`. A `look_ahead_mask` in the batch is not read.
             prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): tokens that all tokens of their document may
                 attend to, even earlier ones. An `int` n means the first n tokens of every document, integers `(B,)` an

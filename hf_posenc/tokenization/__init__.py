@@ -1,8 +1,7 @@
 """The one path from texts to rows of token ids, for the collator, corpora and packed data sets; and training of a BPE.
 
 Any tokenizer is loaded and copied. An `Encoder` tokenizes texts and truncates them to its `Limits`; the
-result is `Documents`.
-NumPy only.
+result is `Documents`. Without torch.
 """
 
 from .backends import BackendName as BackendName

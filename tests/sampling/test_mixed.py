@@ -87,7 +87,7 @@ REFUSED: list[Any] = [
     ([SOURCES[0], SOURCES[1].to_iterable_dataset()], TypeError, ["got: IterableDataset", FIX]),
     ([SOURCES[0], [{"input_ids": [1]}]], TypeError, ["got: list", FIX]),
     ([SOURCES[0], datasets.DatasetDict(train=SOURCES[1])], TypeError, ["dataset['train']"]),
-    ([SOURCES[0], SOURCES[1].rename_column("input_ids", "ids")], ValueError, ["column 'input_ids' must", "'ids': List"]),
+    ([SOURCES[0], SOURCES[1].rename_column("input_ids", "ids")], ValueError, ["must hold lists", "'ids': List"]),
     (SOURCES, ValueError, ["one for each of the 3 sources"]),
 ]
 
