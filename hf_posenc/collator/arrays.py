@@ -243,6 +243,12 @@ def token_values(name: str, rows: Values, lengths: NDArray[np.int64]) -> Ragged:
             )
         if length and array is not None:
             arrays.append(array)
+    if len(shapes := {array.shape[1:] for array in arrays}) > 1:
+        raise value_error(
+            f"the vectors of column '{name}' must have one width",
+            got=f"widths {sorted(shapes)}",
+            fix=f"vectors of one width, or dataset.remove_columns('{name}')",
+        )
     flat = np.concatenate(arrays) if arrays else np.empty(0)
     if name == "inputs_embeds" and flat.ndim != 2:
         raise value_error(

@@ -292,11 +292,13 @@ class DataCollatorWithPositionalEncoding(Settings):
             got = ", ".join([*map(shorten, (given, *others)), *filter(None, [named])])
             raise type_error("collate(...) takes one argument, rows or columns", got=got, fix=fix)
         if settings:
+            fix = f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)"
+            if given is None:
+                fix = f"collate(rows), or collate.tokenizer({named})"
             raise type_error(
                 "collate(...) takes only rows or columns; settings are arguments of the collator",
                 got=named,
-                fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows); a "
-                "pipeline takes tokenizer=collate.tokenizer",
+                fix=f"{fix}; a pipeline takes tokenizer=collate.tokenizer",
             )
         if not is_columns(given):
             return self.batch(given)

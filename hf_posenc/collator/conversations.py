@@ -61,15 +61,13 @@ def tokenize_conversations(config: Config, given: Given) -> Given:
     chats = [Chat(config, row, each, settings[row]) for row, each in enumerate(given.conversations)]
     spans = [chat.answers(prompt) for chat, prompt in zip(chats, prompts, strict=True)]
     texts = [chat.text for chat in chats]
-    if not config.tokenizer.is_fast:
-        raise value_error(
-            "conversations need a fast tokenizer: a slow one has no offsets, by which the answers are found",
-            got=type(config.tokenizer).__name__,
-            fix="a fast tokenizer; or rows of input_ids and assistant_masks",
-        )
-    made = config.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
-    masks = list(map(_mask, made["offset_mapping"], spans))
-    return replace(given, columns={**columns, "input_ids": made["input_ids"], "assistant_masks": masks})
+    if config.tokenizer.is_fast:
+        made = config.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        ids, masks = made["input_ids"], list(map(_mask, made["offset_mapping"], spans))
+    else:
+        rows = [_divided(config, row, *each) for row, each in enumerate(zip(texts, spans, strict=True))]
+        ids, masks = [list(column) for column in zip(*rows, strict=True)]
+    return replace(given, columns={**columns, "input_ids": ids, "assistant_masks": masks})
 
 
 def template_settings(columns: dict[str, Any], count: int) -> list[dict[str, Any]]:
@@ -101,6 +99,20 @@ def _mask(offsets: list[Span], spans: list[Span]) -> NDArray[np.int64]:
     for start, stop in spans:
         mask |= (starts < stop) & (stops > start)
     return mask
+
+
+def _divided(config: Config, row: int, text: str, spans: list[Span]) -> tuple[list[int], list[int]]:
+    """Return the ids and the mask of a text without offsets: its parts are tokenized alone."""
+    bounds = [0, *(bound for span in spans for bound in span), len(text)]
+    parts = [config.tokenizer(text[a:b], add_special_tokens=False)["input_ids"] for a, b in pairwise(bounds)]
+    ids = config.tokenizer(text, add_special_tokens=False)["input_ids"]
+    if [token for part in parts for token in part] != ids:
+        raise value_error(
+            f"row {row}: what the assistant says cannot be found, because a slow tokenizer has no offsets",
+            got=f"{type(config.tokenizer).__name__}, whose tokens cross the beginning or the end of an answer",
+            fix="a fast tokenizer; or rows of input_ids and assistant_masks",
+        )
+    return ids, [number % 2 for number, part in enumerate(parts) for _ in part]
 
 
 class Chat:

@@ -184,7 +184,8 @@ def _texts_and_pairs(
             raise type_error(
                 f"row {index} is a tuple with a number: a number is a label, and a row with a label is a dict",
                 got=shorten(row),
-                fix='[{"text": text, "label": label} for text, label in rows]; or the data frame itself',
+                fix='[{"text": text, "label": label} for text, label in rows], in the order of your tuples; or the '
+                "data frame itself",
             )
     firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
     return _checked(firsts, column, words), _checked(seconds, f"{column} (second of the pair)", words)

@@ -20,7 +20,7 @@ import torch
 
 from .._common.compat import leave_out_of_fingerprints
 from .._common.errors import shorten, value_error, warn
-from .._common.files import atomic_write, path_inside, read_whole
+from .._common.files import atomic_write, is_path, path_inside, read_whole
 from ..models import ModelSpec
 from ..tokenization.encoder import calls_only_rust
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
@@ -260,7 +260,7 @@ def _find(name: str | Path, hub: Mapping[str, Any]) -> Path:
         if (path := saved_file(name, FILE_NAME, **hub)) is not None:
             return path
     except (OSError, ValueError) as error:  # no such folder or repository
-        reason = str(error).splitlines()[0]
+        reason = "no such folder" if is_path(name) else str(error).splitlines()[0]
     folder = Path(name).expanduser()
     place = folder if folder.is_dir() else folder.parent
     saved = [str(file.parent) for pattern in ("", "*/") for file in sorted(place.glob(pattern + FILE_NAME))]

@@ -239,7 +239,7 @@ class Settings:
             raise value_error(
                 'mlm_probability is the share of tokens that labels="masked_lm" predicts',
                 got=f"labels={self.labels!r}, {share}",
-                fix=f'labels="masked_lm", {share}; or labels=MaskedLM({share}, ...)',
+                fix=f'leave it out; or labels="masked_lm", {share}; or labels=MaskedLM({share}, ...)',
             )
         if self.packing == "flat":
             if self.padding_side is not None or padding == "max_length":
@@ -347,7 +347,7 @@ _EQUIVALENTS = {
     "shuffle_dataset": "dataset.shuffle(seed=0), or the seed of TrainingArguments",
     "tf_experimental_compile": "leave it out: batches are tensors of torch",
     "mlm": 'labels="masked_lm", or labels="causal_lm" for mlm=False',
-    "pad_token_id": 'pad_token="[PAD]", the token itself',
+    **dict.fromkeys(("pad_token_id", "padding_idx"), 'pad_token="[PAD]", the token itself'),
     **{
         name: f"embedding=PositionalEmbedding(table, {name}=...)"
         for name in ("convention", "base", "scale", "dropout", "zero_padding")
@@ -356,7 +356,9 @@ _EQUIVALENTS = {
     "random_replace_prob": "labels=MaskedLM(random_replace_prob=...)",
     "whole_word_mask": "labels=MaskedLM(whole_word_mask=True)",
     "return_offsets_mapping": "labels=MaskedLM(whole_word_mask=True) returns the words of tokens",
-    "label_pad_token_id": "leave it out: labels are padded with -100, which losses ignore",
+    **dict.fromkeys(
+        ("label_pad_token_id", "ignore_index"), "leave it out: labels are padded with -100, which losses ignore"
+    ),
     "return_attention_mask": "leave it out: attention_mask is in every padded batch that needs one",
     "return_token_type_ids": "leave it out: token_type_ids are there where tokenizer.model_input_names lists them",
     "decoder_start_token_id": "model=..., which has one; without a model it is the tokenizer's bos",

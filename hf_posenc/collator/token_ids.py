@@ -294,7 +294,7 @@ def _check_not_hidden(config: Config, ids: Ragged, rows: Documents, per_token: d
 def _ragged(name: str, rows: Values) -> Ragged:
     """Return the values of a column that is read with the tokens as a `Ragged`."""
     if name == "word_ids":  # None at special tokens, as tokenizers return them
-        rows = [[-1 if item is None else item for item in row] for row in rows]
+        rows = [row if row is None else [-1 if item is None else item for item in row] for row in rows]
     return Ragged.from_rows(rows, name=name, mask=name.endswith("_mask") or name in SUPERVISION)
 
 

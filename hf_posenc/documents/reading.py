@@ -357,6 +357,12 @@ def documents_of_mask(mask: Any, ids: Any = None, padding_id: int | None = None)
     may_be_padding = ~is_token | is_alone
     if ids is not None:
         ids = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
+        if ids.shape != may.shape[:2]:
+            raise value_error(
+                "attention_mask (B, 1, T, T) and input_ids (B, T) must have the same B and T",
+                got=f"{tuple(mask.shape)} and {ids.shape}",
+                fix="the mask of these ids; or leave it out, and give document_ids",
+            )
         if padding_id is not None:
             may_be_padding = may_be_padding & (ids == padding_id)
     for side in (1, -1):

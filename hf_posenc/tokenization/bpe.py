@@ -115,6 +115,12 @@ def _checked_roles(special_tokens: Mapping[str, str | Sequence[str]] | None, byt
     if special_tokens is None:
         usual = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
         return usual if byte_level else usual | {"unk_token": "<unk>"}
+    if not isinstance(special_tokens, Mapping):
+        raise type_error(
+            "special_tokens must be a mapping from role to token",
+            got=shorten(special_tokens),
+            fix='special_tokens={"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}',
+        )
     for role, value in special_tokens.items():
         require_one_of("a role in special_tokens", role, (*_ROLES, "extra_special_tokens"))
         is_one = role != "extra_special_tokens"

@@ -379,11 +379,15 @@ def test_a_batch_without_labels_keeps_the_masks_unless_a_model_takes_none(chatml
     assert list(fitted([TALK])) == list(fitted([text]))  # as `generate` takes them
 
 
-def test_a_slow_tokenizer_has_no_offsets_to_find_answers_by() -> None:
+def test_a_slow_tokenizer_gives_the_same_answers_or_an_error(chatml: Any) -> None:
     slow = transformers.ByT5Tokenizer()
     slow.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}</s>{% endfor %}"
-    with pytest.raises(ValueError, match=r"a slow one has no offsets.*\n.*\n.*assistant_masks"):
-        C(slow)([TALK])
+    batch = C(slow, labels="causal_lm", look_ahead=False)([TALK * 2])
+    kept = batch["labels"][0][batch["labels"][0] != -100]
+    assert slow.decode(kept) == "a bike</s>a bike</s>"
+    slow.add_tokens([" a bi"])  # a token that begins before the answer
+    with pytest.raises(ValueError, match=r"row 0: .* slow tokenizer has no offsets\n.*\n.*assistant_masks"):
+        C(slow, labels="causal_lm", look_ahead=False)([TALK])
 
 
 # ---------------------------------------------------------------------------------------------------------- refusals

@@ -64,6 +64,8 @@ WAYS = {
 def measured(way: Callable[[Path, Path], None], file: Path, output: Path) -> tuple[float, float]:
     """Return the milliseconds of CPU time of all processes, and those on the wall."""
     datasets.disable_progress_bars()
+    # As in a script on Linux up to Python 3.13: `datasets` forks, and spawned workers would import torch again.
+    multiprocessing.set_start_method("fork", force=True)
     began = time.perf_counter()
     cpu = cpu_milliseconds(lambda: way(file, output))
     return cpu, 1e3 * (time.perf_counter() - began)
