@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ._common.compat import attention_implementation
-from ._common.errors import explain, value_error
+from ._common.errors import explain, shorten, value_error
 from ._common.sample_texts import standard_library_docstrings
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
@@ -58,7 +58,7 @@ def assert_packed_equals_alone(
 
     Args:
         model (`PreTrainedModel`): any text model except an encoder-decoder, on any device. Only its base model is run.
-        texts (sequence of `str`, or of sequences of token ids): documents.
+        texts (sequence of `str`, or of sequences of token ids): two or more documents.
         tokenizer (*optional*): any tokenizer that `DataCollatorWithPositionalEncoding` takes. It is necessary if the
             texts are `str`.
         atol (`float`, *optional*, defaults to 1e-5): largest difference that counts as equal.
@@ -72,7 +72,8 @@ def assert_packed_equals_alone(
     Raises:
         AssertionError: if the output of a token differs by more than `atol`; the message names the document and the
             token.
-        ValueError: if the model is an encoder-decoder, or takes no mask that a layout needs.
+        ValueError: if the model is an encoder-decoder, or takes no mask that a layout needs; if there are fewer than
+            two documents, or texts without a tokenizer.
 
     Example:
         >>> from transformers import GPT2Config, GPT2Model
@@ -273,6 +274,8 @@ def measure_packing(model: nn.Module) -> PackingCheck:
         probe, spec = Probe(model), ModelSpec.of(model)
         if probe.has_decoder:
             raise value_error("an encoder-decoder reads two sequences")
+        if spec.max_length is not None and spec.max_length < sum(_LENGTHS):
+            raise value_error(f"rows of {spec.max_length} tokens are too short for three documents")
         # No token twice: some models keep the keys with the highest scores, and choose arbitrarily among equal ones.
         ids = np.resize(np.random.default_rng(0).permutation(probe.plain_ids), sum(_LENGTHS))
         documents = torch.split(torch.from_numpy(ids), list(_LENGTHS))
@@ -359,6 +362,12 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
     if tokenizer is not None:
         collate = DataCollatorWithPositionalEncoding(tokenizer, truncation=False)
         texts = list(collate.columns({"text": list(texts)})["input_ids"])
+    if len(texts) < 2 or any(isinstance(text, str) for text in texts):
+        raise value_error(
+            "packed rows are tested with two documents or more, and texts need a tokenizer",
+            got=shorten(list(texts)),
+            fix="two texts and tokenizer=..., or two lists of token ids",
+        )
     return [torch.from_numpy(np.array(ids, dtype=np.int64)) for ids in texts]
 
 

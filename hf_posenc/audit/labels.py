@@ -354,7 +354,9 @@ def _check(rows: _Table, documents: _Table, ignored: dict[str, int], tokenizer: 
         if is_never:
             warnings.append(f"the end token {text} is never trained on, so the model does not learn to stop")
             special = [*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})]
-            counts = np.bincount(documents["ends"][np.isin(documents["ends"], special)], minlength=1)
+            ends = documents["ends"]
+            ends = np.where([True, False] & (ends[:, :1] == ends[:, 1:]), -1, ends)  # a token once for each answer
+            counts = np.bincount(ends[np.isin(ends, special)], minlength=1)
             if 2 * counts.max() > len(row_of):
                 last_token = repr(tokenizer.convert_ids_to_tokens(int(counts.argmax())))
                 warnings[-1] += f"; most answers end with {last_token}: end_token={last_token} if that is meant"

@@ -101,6 +101,8 @@ def lengthen(
             got=f"max_positions={max_positions}, {shortest.max_length} positions in {shortest.name}",
             fix=f"max_positions={shortest.max_length} or more; max_length= of the collator makes rows shorter",
         )
+    if max_positions == shortest.max_length:
+        return
     for config in configurations(model.config):
         for key in LENGTH_KEYS:
             value = vars(config).get(key)

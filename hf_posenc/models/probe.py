@@ -35,7 +35,7 @@ from .properties import (
 
 IdsName = Literal["input_ids", "decoder_input_ids"]
 
-_GIVE_THE_PART = "give the part that reads text alone, e.g. model.text_model, if the model has one"
+_GIVE_THE_PART = "give the part that reads text alone, if the model has one: in Python, e.g. model.text_model"
 
 # Table lookups by index, besides `F.embedding`.
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.index_select, torch.index_select)

@@ -339,14 +339,15 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
         return batch, {}
     if not isinstance(batch, Mapping):
         rule = "batch must be a mapping of the model's inputs, a tensor, or a tuple of arguments"
-        raise type_error(rule, got=shorten(batch), fix="plots.attention(model, {'inputs_embeds': x})")
+        raise type_error(rule, got=shorten(batch), fix="plots.attention(model, x)")
     names, batch = forward_names(model), _moved(batch, model)
     inputs = {name: value for name, value in batch.items() if name in names}
     if not inputs:
         raise value_error(
             f"no key of the batch is an argument of this {type(model).__name__}'s forward",
             got=f"{list(batch)}, and forward has {', '.join(names)}",
-            fix=f"plots.attention(model, {{{names[0] if names else 'x'!r}: ...}})",
+            fix="the model's own inputs; for an encoder of torch "
+            "{'src': x, **AttentionMask.from_batch(batch).for_transformer_encoder(num_heads)}",
         )
     return (), inputs
 

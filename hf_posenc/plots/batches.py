@@ -298,7 +298,7 @@ class _Contents:
         has_own = "look_ahead_mask" in self.entries and "decoder_input_ids" not in self.entries
         if look_ahead or (look_ahead is None and has_own):
             allowed = ~is_later
-            if "look_ahead_mask" in self.entries:
+            if has_own:
                 mask = self.entries["look_ahead_mask"]
                 mask = mask[(0,) * (mask.ndim - 2)]  # all rows have the same mask
                 _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))

@@ -292,6 +292,8 @@ def _column_names(dataset: Any, column: str) -> list[str]:
 
 def _check_lengths(dataset: Any, names: list[str], column: str, max_length: int, too_long: TooLong) -> None:
     """Raise or warn, depending on `too_long`, if rows of `column` have more than `max_length` tokens."""
+    if not is_list(dataset.data.schema.field(column).type):
+        return  # reading the rows raises
     lengths = lengths_of(dataset, column)
     if int(lengths.max(initial=0)) <= max_length:
         return

@@ -281,12 +281,17 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str, *, otherw
     def shown(state: Mapping[str, Any], name: str) -> str:
         return shorten(state[name]) if name in state else "nothing"
 
-    differ = [name for name in {**here, **saved} if shown(saved, name) != shown(here, name)]
+    absent = object()
+    differ = [name for name in {**here, **saved} if saved.get(name, absent) != here.get(name, absent)]
     if differ:
         values = [f"{name}: saved {shown(saved, name)}, here {shown(here, name)}" for name in differ]
         settings = [
             f"{name}={saved[name]!r}" for name in differ if name in ("token_budget", "window", "seed") and name in saved
         ]
+        if "batches_per_step" in differ and "batches_per_step" in saved:
+            settings.append(f"as many processes times gradient_accumulation_steps: {saved['batches_per_step']}")
+        if saved.get("datasets") is not None and "datasets" in differ:
+            settings.append(f"pip install datasets=={saved['datasets']}, which shuffles as it did")
         raise value_error(
             "the state belongs to another plan, or is incomplete",
             got=f"{'; '.join(values)} ({found})",

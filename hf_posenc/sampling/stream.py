@@ -202,9 +202,14 @@ class StreamBatchSampler(ReadByAccelerate, Sampler[list[Numbered]]):
         for number, window in enumerate(self._windows(ranks)):
             try:
                 lengths = truncated_lengths(self._lengths(window), self._collate)
+            except (TypeError, ValueError) as problem:
+                problem.add_note(f"  row 0 of this message is row {window[0][0]} of the stream")
+                raise
+            try:
                 plan = plan_batches(lengths, epoch=(epoch << 32) + number, world_size=ranks, **self._settings)
             except (TypeError, ValueError) as problem:
-                problem.add_note(f"  row, document or index 0 of this message is row {window[0][0]} of the stream")
+                shortest, longest = (window[int(row)][0] for row in (lengths.argmin(), lengths.argmax()))
+                problem.add_note(f"  the longest of these rows is row {longest} of the stream, the shortest {shortest}")
                 raise
             if self._repeats:
                 digest = digest_of(np.frombuffer(digest.encode(), np.uint8), plan.order, plan.batch_offsets, lengths)

@@ -38,11 +38,11 @@ class TokenBudgetMixin(TokenLogMixin):
     class BudgetTrainer(TokenBudgetMixin, Trainer, token_budget=8_192): ...
     ```
 
-    `per_device_train_batch_size`, `auto_find_batch_size`, `dataloader_drop_last`, `dataloader_in_order` and
-    `average_tokens_across_devices` have no effect in training; if they are set, a warning names them. The rest of the
-    run is unchanged. Every row is used once per epoch, and all processes get the same number of batches, of similar
-    size. The rows of a batch have similar lengths, those of an optimizer step do not: with
-    `gradient_accumulation_steps=4` and a quarter of the budget, models learn more.
+    `per_device_train_batch_size`, `dataloader_drop_last`, `dataloader_in_order` and `average_tokens_across_devices`
+    have no effect in training; if they are set, a warning names them. The rest of the run is unchanged. Every row is
+    used once per epoch, and all processes get the same number of batches, of similar size. The rows of a batch have
+    similar lengths, those of an optimizer step do not: with `gradient_accumulation_steps=4` and a quarter of the
+    budget, models learn more.
 
     A stream, such as a `datasets.IterableDataset` or a generator, is read and divided into batches `window` rows at a
     time, see `stream_batches`. It is read again and again until `max_steps`; Trainer counts this as one epoch.
@@ -76,8 +76,8 @@ class TokenBudgetMixin(TokenLogMixin):
         TypeError: in the class statement, if it lists `Trainer` before the mixin, or has an unknown setting. In
             training, if the data set is a table or a `datasets.DatasetDict`, or if the length of a row cannot be found.
         ValueError: in training, if `token_budget` is missing, if `plan_batches` raises it for the rows, or if the
-            training arguments have another way to form batches, such as `group_by_length`, or set up context
-            parallelism. For a stream, also if they evaluate, save or log by the strategy "epoch".
+            training arguments have another way to form batches, such as `group_by_length` or `auto_find_batch_size`,
+            or set up context parallelism. For a stream, also if they evaluate, save or log by the strategy "epoch".
 
     Example:
         >>> class Trainer: ...                      # transformers.Trainer
@@ -118,6 +118,18 @@ class TokenBudgetMixin(TokenLogMixin):
         keywords = settings if "token_budget" in cls.batch_settings else {"token_budget": 8192, **settings}
         require_first(cls, "".join(f", {name}={value!r}" for name, value in keywords.items()))
         super().__init_subclass__()
+
+    if not TYPE_CHECKING:  # editors show the arguments of Trainer
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            """Construct the Trainer; raise `TypeError` for a `token_budget`, which is a setting of the class."""
+            if "token_budget" in kwargs:
+                raise type_error(
+                    "the token budget is a setting of the class, not an argument of its objects",
+                    got=f"{type(self).__name__}(..., token_budget={kwargs['token_budget']!r})",
+                    fix=f"class BudgetTrainer(TokenBudgetMixin, Trainer, token_budget={kwargs['token_budget']!r}): ...",
+                )
+            super().__init__(*args, **kwargs)
 
     def _set_signature_columns_if_needed(self) -> None:
         """Keep the columns of tokenized rows that the collator reads or refuses, also those not named by the model."""
@@ -327,6 +339,12 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
             got=conflict,
             fix="TrainingArguments without it",
         )
+    if args.auto_find_batch_size:  # it would begin again with the trained weights
+        raise value_error(
+            "a token budget sets the size of batches, and a run that is out of memory does not begin again",
+            got="auto_find_batch_size=True",
+            fix="a smaller token_budget= in the class statement",
+        )
     # With these, accelerate slices a batch of one process along its first dimension, for all processes.
     for name in ("split_batches", "dispatch_batches"):
         if getattr(accelerator, name):
@@ -353,7 +371,7 @@ def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None
 
 def _warn_of_arguments(args: Any, *, weighs_loss: bool) -> None:
     """Warn about `TrainingArguments` that are set, but have no effect in training with a token budget."""
-    names = ["per_device_train_batch_size", "auto_find_batch_size", "dataloader_drop_last", "dataloader_in_order"]
+    names = ["per_device_train_batch_size", "dataloader_drop_last", "dataloader_in_order"]
     names += ["average_tokens_across_devices"] if weighs_loss else []
     set_names = [name for name in names if getattr(args, name, None) != getattr(type(args), name, None)]
     if arguments := [f"{name}={getattr(args, name)}" for name in set_names]:
