@@ -462,6 +462,8 @@ def test_masks_and_batch_are_pictures_of_texts(
     assert drawn_by(capsys) == tmp_path / "batch.png"
     batch, _ = seen["batch"]
     assert batch["inputs_embeds"].shape[2] == 8
+    assert run("plot", "batch", *texts, "-t", bert_folder, "--packing", "--max-length", 16) == 0
+    drawn_by(capsys)  # without a note
 
 
 def titled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
