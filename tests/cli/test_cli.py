@@ -629,6 +629,18 @@ def test_versions_come_without_loading_transformers_or_matplotlib() -> None:
     assert [lines[name] for name in ("hf-posenc", "nanotoken")] == [version("hf-posenc"), version("nanotoken")]
 
 
+def test_versions_are_those_of_libraries_whose_folders_may_be_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("other", "ray"):
+        (tmp_path / f"{name}-1.0.dist-info").mkdir()  # without METADATA
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run("--version") == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["torch"] == version("torch")
+    assert lines["ray"] == "not installed"
+
+
 def streams(monkeypatch: pytest.MonkeyPatch, encoding: str) -> dict[str, io.TextIOWrapper]:
     """Make stdout and stderr streams that raise for a character that `encoding` lacks; return them by name."""
     made = {name: io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict") for name in ("stdout", "stderr")}
