@@ -11,6 +11,7 @@ import sys
 import warnings
 import webbrowser
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -151,9 +152,15 @@ def _collated(
         fix = "--tokenizer NAME_OR_FOLDER"
         raise value_error("rows without labels need a tokenizer", got=f"columns {', '.join(names)}", fix=fix)
     from ..collator import DataCollatorWithPositionalEncoding
+    from ..collator.formats import format_columns
     from ..corpus.shards import placed
     from ..documents import SUPERVISION
 
+    wanted = (text_column,) if text_column is not None else format_columns(names, ("text",))
+    if wanted[0] not in names and "input_ids" not in names:
+        texts = [name for name, kind in rows.features.items() if getattr(kind, "dtype", "") == "string"]
+        fix = f"text_column={(texts or names)[0]!r}"
+        raise value_error(f"there is no column {wanted[0]!r}", got=f"columns {', '.join(names)}", fix=fix)
     settings: dict[str, Any] = {} if text_column is None else {"text_column": text_column}
     collate = DataCollatorWithPositionalEncoding(
         tokenizer, labels="causal_lm", on_no_labels="keep", max_length=max_length, **settings
@@ -281,9 +288,11 @@ def _print_versions(value: bool) -> None:
         return
     from importlib import metadata
 
-    found = {each.name.lower(): each.version for each in metadata.distributions()}
     lines = {"python": platform.python_version(), "platform": platform.platform()}
-    Screen().facts({name: found.get(name) or lines.get(name, "not installed") for name in _REPORTED})
+    for name in _REPORTED:
+        with suppress(metadata.PackageNotFoundError, KeyError):  # KeyError: a folder without METADATA
+            lines[name] = lines.get(name) or metadata.version(name)
+    Screen().facts({name: lines.get(name) or "not installed" for name in _REPORTED})
     raise typer.Exit
 
 

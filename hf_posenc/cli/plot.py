@@ -87,8 +87,8 @@ def batch(
 ) -> None:
     """Draw a batch: tokens with their ids, masks, position ids, and the embeddings of the first row."""
     plots = _plots(output)
-    settings = {"max_length": max_length, "pad_token": pad_token, "packing": packing, "embedding": d_model}
-    inputs, tokens, about = _batch(texts, tokenizer, settings)
+    settings = {"max_length": max_length, "pad_token": pad_token, "packing": packing, "look_ahead": True}
+    inputs, tokens, about = _batch(texts, tokenizer, {**settings, "embedding": d_model})
     _save(plots, plots.batch(inputs, tokens), output, tokenizer=about)
 
 
@@ -105,7 +105,7 @@ def masks(
 ) -> None:
     """Draw the attention masks of one row of a batch, as matrices of query and key tokens."""
     plots = _plots(output)
-    settings = {"max_length": max_length, "pad_token": pad_token, "packing": packing}
+    settings = {"max_length": max_length, "pad_token": pad_token, "packing": packing, "look_ahead": True}
     inputs, tokens, about = _batch(texts, tokenizer, settings)
     _save(plots, plots.masks(inputs, tokens, row=row, span=span), output, tokenizer=about)
 

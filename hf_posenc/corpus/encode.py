@@ -21,7 +21,7 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._common.compat import bytes_of_table
-from .._common.errors import bad_data_error, require_one_of, shorten, value_error, warn
+from .._common.errors import bad_data_error, require_one_of, shorten, type_error, value_error, warn
 from .._common.files import is_path, no_such_file
 from .._common.integers import as_integer
 from ..collator import DataCollatorWithPositionalEncoding
@@ -43,6 +43,12 @@ _LIBRARIES = ("hf-posenc", "tokenizers", "transformers", "datasets", "pyarrow", 
 _OF_BATCHES = ("embedding", "look_ahead", "mlm_probability", "return_tensors", "seed", "store_embeddings")
 _OF_PADDING = ("padding", "padding_side", "pad_to_multiple_of")
 _NOT_RECORDED = ("backend", "on_empty", *_OF_BATCHES, *_OF_PADDING)
+# Keywords of `Dataset.map` and `load_dataset`, and what to write here.
+_EQUIVALENTS = {
+    "num_proc": "workers=...",
+    "remove_columns": "columns=[...], those to keep",
+    **dict.fromkeys(("batch_size", "streaming"), "leave it out: files are read in parts that fit into memory"),
+}
 
 
 def encode(
@@ -109,7 +115,7 @@ def encode(
         ValueError: for wrong settings, for a bad row, for a file that cannot be read, and for an output that holds
             another job, with what differs.
         TypeError: if a column does not hold texts, for a stream, and for an unknown keyword.
-        FileNotFoundError: if an input is not found.
+        FileNotFoundError: if an input is not found, or the output is a file.
         ChildProcessError: if a worker dies; the same call continues.
         OSError: if the output is in use by another run, or the disk is full.
 
@@ -133,13 +139,17 @@ def encode(
     elif engine == "processes":  # one for each core that this process may use
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own, of_collator = signature(encode).parameters, signature(DataCollatorWithPositionalEncoding).parameters
-    refuse_unknown(settings, [*[*own][:-1], *[*of_collator][1:]], {"num_proc": "workers=..."})
+    refuse_unknown(settings, [*[*own][:-1], *[*of_collator][1:]], _EQUIVALENTS)
     collate = _collator(tokenizer, settings)
     texts = collate._text_columns
+    if isinstance(columns, str):
+        raise type_error("columns must be a list of names", got=repr(columns), fix=f"columns=[{columns!r}]")
     if len({*texts, *columns}) < len(texts) + len(columns) or (columns and collate.packing):
         kept = [] if collate.packing else [name for name in dict.fromkeys(columns) if name not in texts]
         rule = "a column is copied once, no column of texts is copied, and none is copied to packed rows"
-        raise value_error(rule, got=f"columns={list(columns)}", fix=f"columns={kept}, and a column for each text")
+        fix = f"columns={kept}" + ", and a column for each text" * (len({*texts}) < len(texts))
+        fix += ", or packing=False" * bool(columns and collate.packing)
+        raise value_error(rule, got=f"columns={list(columns)}", fix=fix)
     options, arguments = dict(storage_options or {}), dict(loading or {})
     arguments |= {} if sample_by is None else {"sample_by": sample_by}
     reading = Reading(

@@ -92,12 +92,17 @@ class Output:
             yield file
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return the content of a JSON file; `None` if there is none."""
+        """Return the content of a JSON file; `None` if there is none. Raise `ValueError` if it is damaged."""
         try:
             with self.open(name) as file:
-                return dict(json.load(file))
+                content = file.read()
         except FileNotFoundError:
             return None
+        try:
+            return dict(json.loads(content))
+        except (ValueError, TypeError) as error:
+            fix = f"delete {name}, and run the same encode again"
+            raise value_error(f"{self}/{name} is damaged", got=error, fix=fix) from error
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file."""
@@ -139,6 +144,8 @@ class Output:
     @contextmanager
     def locked(self, part: str) -> Iterator[None]:
         """Lock a local folder, so that no second run writes the same part. An address has no lock."""
+        if self.exists("tokenizer_config.json") or self.exists("tokenizer.json"):
+            raise value_error(f"the output {self} holds a tokenizer", fix="another output: a new folder")
         if self.folder is None:
             yield
             return
@@ -167,14 +174,15 @@ class Output:
 
         Raise `ValueError` for another job, with what differs. A run that wrote no shard decides nothing.
         """
-        if not self.shards():
+        digest = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
+        if not self.shards() or (not self.exists(JOB) and self.records(digest)):  # a damaged one was deleted
             self.write(JOB, json.dumps(job, indent=1).encode())
         before = self.read_json(JOB) or {}
         if differing := [name for name in {**before, **job} if before.get(name) != job.get(name)]:
             got = "; ".join(f"{name}: {before.get(name)!r} before, {job.get(name)!r} now" for name in differing[:5])
             fix = "the earlier settings, inputs and versions, or another output"
             raise value_error(f"{self} holds another job", got=got, fix=fix)
-        return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
+        return digest
 
 
 @dataclass(frozen=True)

@@ -94,12 +94,13 @@ class Reading:
         names = [*wanted, *self.columns]
         for name in names:
             if name not in schema.names:
-                near = difflib.get_close_matches(name, {*schema.names}.difference(wanted), n=1, cutoff=0.0)
+                others, split = {*schema.names}.difference(wanted), name.split(",")
+                near = split if others.issuperset(split) else difflib.get_close_matches(name, others, n=1, cutoff=0.0)
                 fix = "the name of one of these columns"
                 if "input_ids" in schema.names:
                     fix = "rows are tokenized already: encode reads texts"
                 elif name in self.columns and near:
-                    fix = f"columns={[near[0] if one == name else one for one in self.columns]}"
+                    fix = f"columns={[each for one in self.columns for each in (near if one == name else [one])]}"
                 elif builder == "csv" and not all(map(str.isidentifier, schema.names)):  # likely texts
                     numbered = [self.texts[0], *(f"column_{number}" for number in range(1, len(schema.names)))]
                     fix = f"the name of a column; loading={{'column_names': {numbered}}} for a table without a header"
@@ -363,10 +364,12 @@ def reached(place: str) -> Iterator[None]:
         got = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         if not is_address:
             got += f"; {counted(len([*Path(place, 'data').glob('*.parquet')]), 'shard')} are written"
+        is_file = not is_address and isinstance(error, FileExistsError | NotADirectoryError)
         # ImportError and ValueError are those of a library that is not installed, and of a protocol without one.
-        is_wrong = is_address and isinstance(error, FileNotFoundError | ImportError | ValueError)
+        is_wrong = is_file or (is_address and isinstance(error, FileNotFoundError | ImportError | ValueError))
         kind = FileNotFoundError if is_wrong else OSError
-        fix = "check it, and for an address its library, such as pip install s3fs; the same command continues"
+        fix = f"check it{', and its library, such as pip install s3fs' * is_address}; the same command continues"
+        fix = "another output: it must be a folder, not a file or in one" if is_file else fix
         shown = re.sub(r"(?<=//)[^/@]*@", "", place)  # without a password
         raise kind(explain(f"{shown} cannot be read or written", got=got, fix=fix)) from error
 
@@ -379,11 +382,12 @@ def _files_at(address: str, reading: Reading) -> dict[str, int | None]:
     with reached(address):
         is_folder = system.isdir(path)
         found = system.find(path, detail=True) if is_folder else system.glob(path, detail=True)
-    files = {name: info["size"] for name, info in sorted(found.items()) if info["type"] == "file" and info["size"]}
-    if not found:
+    files = {name: info["size"] for name, info in sorted(found.items()) if info["type"] == "file"}
+    if is_folder and not reading.format:
+        files = {name: size for name, size in files.items() if _suffix(name) in _BUILDERS}
+    if not files:
         raise FileNotFoundError(explain(f"there is no file at {address}", fix="check the address and storage_options"))
-    is_known = {name: bool(reading.format or _suffix(name) in _BUILDERS) for name in files}
-    return {system.unstrip_protocol(name): size for name, size in files.items() if is_known[name] or not is_folder}
+    return {system.unstrip_protocol(name): size for name, size in files.items() if size}
 
 
 def _suffix(name: str) -> str:
@@ -460,6 +464,7 @@ def _unreadable(builder: str, files: Mapping[str, str], settings: Mapping[str, A
         return bad_data_error(_NO_ROWS, got=shorten([*files.values()]), fix="check the paths and the split")
     if type(error) is ValueError:
         return refused
-    # The files have other columns or types.
-    fix = f"inputs=[load_dataset({builder!r}, data_files=name, split='train') for name in files]"
+    fix = "mend the file"
+    if len(files) > 1:  # with other columns or types
+        fix = f"inputs=[load_dataset({builder!r}, data_files=name, split='train') for name in files]"
     return bad_data_error(f"{', '.join(files.values()) or builder} cannot be read together", got=got, fix=fix)

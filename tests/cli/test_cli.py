@@ -462,6 +462,8 @@ def test_masks_and_batch_are_pictures_of_texts(
     assert drawn_by(capsys) == tmp_path / "batch.png"
     batch, _ = seen["batch"]
     assert batch["inputs_embeds"].shape[2] == 8
+    assert run("plot", "batch", *texts, "-t", bert_folder, "--packing", "--max-length", 16) == 0
+    drawn_by(capsys)  # without a note
 
 
 def titled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -625,6 +627,18 @@ def test_versions_come_without_loading_transformers_or_matplotlib() -> None:
     lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert lines["loaded"] == "[]"
     assert [lines[name] for name in ("hf-posenc", "nanotoken")] == [version("hf-posenc"), version("nanotoken")]
+
+
+def test_versions_are_those_of_libraries_whose_folders_may_be_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("other", "ray"):
+        (tmp_path / f"{name}-1.0.dist-info").mkdir()  # without METADATA
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run("--version") == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["torch"] == version("torch")
+    assert lines["ray"] == "not installed"
 
 
 def streams(monkeypatch: pytest.MonkeyPatch, encoding: str) -> dict[str, io.TextIOWrapper]:

@@ -21,6 +21,7 @@ from reading import BYTES, content, read
 
 from hf_posenc import DataCollatorWithPositionalEncoding as C
 from hf_posenc.corpus import encode
+from hf_posenc.corpus.reading import _unreadable
 
 TEXTS = ["I ride bike", "é ü 語 🚲", "bike ride I, she said"]
 ROWS = [{"text": text, "n": number} for number, text in enumerate(TEXTS)]
@@ -173,6 +174,8 @@ def test_files_of_other_columns_are_read_one_by_one(here: Path) -> None:
         read(["a.jsonl", "b.jsonl"])
     each = [datasets.load_dataset("json", data_files=name, split="train") for name in ("a.jsonl", "b.jsonl")]
     assert read(each)[0] == ["a", "b"]
+    alone = _unreadable("json", {"a.jsonl": "a.jsonl"}, {}, OSError("not read"))
+    assert str(alone).endswith("\n  fix: mend the file")
 
 
 def test_further_arguments_of_load_dataset_are_passed_on() -> None:
@@ -236,6 +239,10 @@ def test_missing_inputs_and_columns_are_named(here: Path) -> None:
         read("somebody/something")
     with pytest.raises(FileNotFoundError, match="memory://"):
         read("memory://nothing.txt")
+    fsspec.filesystem("memory").pipe("/unknown/a.dat", b"x")
+    with pytest.raises(FileNotFoundError, match="there is no file at memory://unknown"):
+        encode("memory://unknown", BYTES, "out", workers=0, progress=False)
+    assert not Path("out").exists()
     with pytest.raises(ValueError, match=r"(?s)no column 'body'.*text_column='text'"):
         read("a.jsonl", text_column="body")
     with pytest.raises(ValueError, match=r"(?s)no column 'label'.*text, n\n  fix: columns=\['n'\]$"):

@@ -161,6 +161,12 @@ def test_a_collator_gives_its_settings_and_those_of_batches_have_no_effect(wordp
         ({"shards": 0}, "shards must be positive"),
         ({"num_workers": 4}, "there is no argument 'num_workers'\n  fix: workers=..."),
         ({"num_proc": 4}, "there is no argument 'num_proc'\n  fix: workers=..."),
+        ({"remove_columns": ["a"]}, r"there is no argument 'remove_columns'\n  fix: columns=\[...\]"),
+        ({"streaming": True}, "there is no argument 'streaming'\n  fix: leave it out"),
+        ({"batch_size": 8}, "there is no argument 'batch_size'\n  fix: leave it out"),
+        ({"columns": "n"}, r"columns must be a list of names\n  got: 'n'\n  fix: columns=\['n'\]$"),
+        ({"columns": ["n", "n"]}, r"fix: columns=\['n'\]$"),
+        ({"text_pair_column": "text"}, r"fix: columns=\[\], and a column for each text$"),
         ({"max_len": 4}, "there is no argument 'max_len'\n  fix: max_length=4"),
     ],
 )
@@ -231,6 +237,20 @@ def test_another_job_in_the_same_output_is_refused_naming_what_differs(
     (tmp_path / "job.json").unlink()
     with pytest.raises(ValueError, match="holds another job"):
         encode(rows, wordpiece, tmp_path, max_length=32, **SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["job.json", "manifest.json"])
+@pytest.mark.parametrize("content", ['{"a": ', "5"])
+def test_a_damaged_record_of_a_job_is_named_and_a_run_without_it_goes_on(
+    name: str, content: str, wordpiece: Any, rows: datasets.Dataset, tmp_path: Path
+) -> None:
+    before = encode(rows, wordpiece, tmp_path, **SETTINGS)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"{name} is damaged\n  got: .*\n  fix: delete {name}, and run the same"):
+        encode(rows, wordpiece, tmp_path, **SETTINGS)
+    (tmp_path / name).unlink()
+    assert encode(rows, wordpiece, tmp_path, **SETTINGS) == before
+    assert verify(tmp_path) == []
 
 
 def test_parts_of_a_job_are_written_apart_and_the_last_one_finishes_it(
@@ -340,6 +360,8 @@ def test_the_output_is_a_data_set_with_its_tokenizer_and_names_no_folder_of_this
     assert C(str(out / "tokenizer")).batch(loaded[:2])["input_ids"].shape[0] == 2
     with pytest.raises(ValueError, match=r"fix: '/.*out/tokenizer'$"):
         C(str(out))
+    with pytest.raises(ValueError, match="out/tokenizer holds a tokenizer"):
+        encode(rows, bert_folder, out / "tokenizer", **SETTINGS)
     card, job = (out / "README.md").read_text(), json.loads((out / "job.json").read_text())
     assert f"{report.totals['tokens']:,} token ids of {len(rows):,} documents" in card
     assert job["tokenizer"] == bert_folder.name
