@@ -134,6 +134,17 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Models of six thousand numbers: threads would only wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _return_freed_memory() -> Iterator[None]:
     """Return the memory that a finished file has freed to the system: 10 milliseconds, up to 190 MB.

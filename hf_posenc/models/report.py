@@ -55,7 +55,7 @@ class SinusoidalPositions:
             raise runtime_error(
                 "there is nothing to restore: the tables had sinusoids before this call, or are restored already",
                 got=f"tables that were {', '.join(self.contents)}",
-                fix="nothing, if it is restored; otherwise the report of the first call restores it, if it was not reloaded",
+                fix="nothing, if it is restored; otherwise the report of the first call, if the model was not reloaded",
             )
 
     def __repr__(self) -> str:

@@ -73,7 +73,7 @@ def table_content(table: PositionTable, chosen: Formula, replace_trained: bool) 
     if replace_trained:
         return "trained"
     raise value_error(
-        f"this would overwrite {len(rows)} trained or sinusoidal position vectors of {table.name}",
+        f"this would overwrite {len(rows)} trained position vectors of {table.name}, or other sinusoids",
         got=sign,
         fix="keep the positions of a trained model; to train it from scratch, replace_trained=True. "
         "hf_posenc.audit.check(model) names the formula of sinusoids",

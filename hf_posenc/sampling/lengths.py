@@ -74,8 +74,8 @@ def length_of(row: Any, column: str, number: int) -> int:
     raise type_error(
         f"row {number} has no tokens in column '{column}', which give its length",
         got=shorten(row),
-        fix="tokenize first: dataset.map(collate, batched=True); or name the column of tokens; or, for rows of ids, "
-        "[len(ids) for ids in rows]",
+        fix="tokenize first: dataset.map(collate, batched=True); or name the column of tokens. "
+        "Of rows of ids, give the lengths",
     )
 
 

@@ -124,10 +124,11 @@ class TokenBudgetMixin(TokenLogMixin):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             """Construct the Trainer; raise `TypeError` for a `token_budget`, which is a setting of the class."""
             if "token_budget" in kwargs:
+                name, budget = type(self).__name__, kwargs["token_budget"]
                 raise type_error(
                     "the token budget is a setting of the class, not an argument of its objects",
-                    got=f"{type(self).__name__}(..., token_budget={kwargs['token_budget']!r})",
-                    fix=f"class BudgetTrainer(TokenBudgetMixin, Trainer, token_budget={kwargs['token_budget']!r}): ...",
+                    got=f"{name}(..., token_budget={budget!r})",
+                    fix=f"class {name}(TokenBudgetMixin, Trainer, token_budget={budget!r}): ...",
                 )
             super().__init__(*args, **kwargs)
 

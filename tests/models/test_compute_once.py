@@ -28,6 +28,8 @@ from transformers import AttentionInterface, AutoModelForCausalLM
 
 from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, compute_once
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # transformers 5.0 does not look eager attention up, nor does OPT there; both are refused.
 is_old = not hasattr(AttentionInterface, "get_interface")
 of_newer = pytest.mark.skipif(is_old, reason="refused with transformers 5.0")

@@ -20,6 +20,7 @@ from transformers import Trainer, TrainingArguments
 from hf_posenc import compute_once
 
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # of trainers about their own settings
 ]

@@ -46,6 +46,8 @@ from torch import nn
 
 from hf_posenc import ModelSpec, use_sinusoidal_positions
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 every_family = pytest.mark.parametrize("family", each_family())
 BERT, ROBERTA, GPT2, BART = (FAMILIES[name] for name in ("bert", "roberta", "gpt2", "bart"))
 PADDING = 3

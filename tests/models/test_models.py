@@ -52,7 +52,10 @@ from hf_posenc.positions import CONVENTIONS, resolve_convention
 
 # Most of these tests are about tables; which sinusoids are written is easiest to see with the paper's.
 use_paper = functools.partial(use_sinusoidal_positions, recipe="paper")
-pytestmark = pytest.mark.filterwarnings("ignore:the positions written into")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:the positions written into"),
+]
 
 every_family = pytest.mark.parametrize("family", each_family())
 BERT, ROBERTA, GPT2, BART = (FAMILIES[name] for name in ("bert", "roberta", "gpt2", "bart"))
