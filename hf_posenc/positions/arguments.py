@@ -144,7 +144,7 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
         raise type_error(
             f"{name} must be a tensor of positions, not how many there are",
             got=shorten(positions),
-            fix=f"torch.arange(100) for the first 100, torch.tensor({positions}) for that one alone",
+            fix=f"torch.arange({positions}) for the first {positions}, torch.tensor({positions}) for that one alone",
         )
     if not isinstance(positions, torch.Tensor):
         return _from_sequence(positions, name)
