@@ -75,8 +75,7 @@ def table_content(table: PositionTable, chosen: Formula, replace_trained: bool) 
     raise value_error(
         f"this would overwrite {len(rows)} trained position vectors of {table.name}, or other sinusoids",
         got=sign,
-        fix="keep the positions of a trained model; to train it from scratch, replace_trained=True. "
-        "hf_posenc.audit.check(model) names the formula of sinusoids",
+        fix="keep the positions of a trained model; to train it from scratch, replace_trained=True",
     )
 
 
