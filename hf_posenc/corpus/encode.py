@@ -231,9 +231,14 @@ def verify(output: str | Path, storage_options: Mapping[str, Any] | None = None)
         manifest = place.read_json(MANIFEST)
     if manifest is None:
         there, count = place.shards(), (place.read_json(JOB) or {}).get("shards", 0)
-        missing = [number for number in range(count) if SHARD.format(number) not in there]
-        got = f"{len(missing)} of {count} shards are missing: {shorten(missing)}"
-        fix = "the same encode with the parts that are missing, or without part=, which writes all of them"
+        missing = {number for number in range(count) if SHARD.format(number) not in there}
+        done = {*range(count)} - missing
+        got = f"{len(missing)} of {count} shards are missing"
+        # The fewest parts of which each is complete or not begun.
+        n = next((n for n in range(2, 65) if {k % n for k in missing}.isdisjoint(k % n for k in done)), 0)
+        parts = [f'with part="{k + 1}/{n}", ' for k in sorted({k % n for k in missing})] if n and done else []
+        ways = "and ".join(parts) + "or " if 0 < len(parts) < 9 else ""
+        fix = f"the same encode {ways}without part=, which writes all of them"
         raise value_error(f"{output} has no {MANIFEST}: it is not the output of a finished job", got=got, fix=fix)
     from datasets import load_dataset
 

@@ -172,8 +172,12 @@ class Output:
     def begin(self, job: dict[str, Any]) -> str:
         """Write `job.json`, or compare it with that of an earlier run; return the digest of the job.
 
-        Raise `ValueError` for another job, with what differs. A run that wrote no shard decides nothing.
+        Raise `ValueError` for another job, with what differs. A run that wrote no shard decides nothing. A finished job
+        stays finished with other versions of the libraries: those that wrote it replace the ones in `job`.
         """
+        manifest = self.read_json(MANIFEST)
+        if manifest is not None and {record["file"] for record in manifest["shards"]} <= {*self.shards()}:
+            job |= {name: value for name, value in manifest["job"].items() if name.startswith("version of ")}
         digest = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
         if not self.shards() or (not self.exists(JOB) and self.records(digest)):  # a damaged one was deleted
             self.write(JOB, json.dumps(job, indent=1).encode())

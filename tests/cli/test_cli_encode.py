@@ -116,7 +116,7 @@ def test_parts_splits_and_arguments_of_load_dataset_are_passed_on(
     assert NOT_READ_BACK in capsys.readouterr().out
     assert run("verify", "out") == 2
     assert (
-        "1 of 2 shards are missing: [0]\n  fix: the same encode with the parts that are missing, or without --part"
+        "1 of 2 shards are missing\n  fix: the same encode with --part 1/2, or without --part"
         in capsys.readouterr().err
     )
     assert run("encode", "a.txt", "-t", bert_folder, "-o", "out", *options, "--part", "1/2") == 0
