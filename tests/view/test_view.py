@@ -250,7 +250,7 @@ class TestInBrowser:
             assert view.page.locator(".dials figure:visible").count() == dials
             assert view.page.locator("h3:visible").count() == (4 if dials else 2)
             assert (view.page.get_by_text("The encoding is an example").count() > 0) == (dials == 16)
-            assert (view.page.get_by_text("BertModel has its own positions").count() > 0) == (dials == 0)
+            assert (view.page.get_by_text("No encoding is shown").count() > 0) == (dials == 0)
 
     def test_of_several_masks_one_is_chosen_with_the_keyboard(self, opened: Callable[..., View]) -> None:
         order = torch.ones(5, 5, dtype=torch.bool).tril()
