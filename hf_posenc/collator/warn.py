@@ -70,7 +70,7 @@ def _warn_of_stored_batch(config: Config, rows: Documents, history: Warnings) ->
         history.once(
             "stored mask",
             "these rows were stored from a padded batch: look_ahead_mask has T×T values for each of them",
-            got="column 'look_ahead_mask', as of map(collate, input_columns=...); this warning is given once",
+            got="column 'look_ahead_mask', as of dataset.map(collate, input_columns=...); given once",
             fix=f"{fix}; or dataset.remove_columns('look_ahead_mask')",
         )
     labels = [rows.columns[name].values for name in LABEL_COLUMNS if name in rows.columns]
