@@ -333,12 +333,8 @@ def _first_line(error: BaseException) -> str:
 def _outputs(
     probe: Probe, spec: ModelSpec, documents: Sequence[torch.Tensor], mask: AttentionMask, *, with_mask: bool = True
 ) -> tuple[torch.Tensor, ...]:
-    """Run a model on a batch of documents, and return the output of each, `(T, D)` float32 on the CPU.
-
-    `mask` gives the layout of the batch: the documents are written one after another at its real tokens, row by row.
-    With `with_mask`, it is also passed to the model as attention mask.
-    """
-    is_real = mask.documents >= 0  # (B, T)
+    """Run a model on documents in the layout of `mask`, and return the output of each, `(T, D)` float32 on the CPU."""
+    is_real = mask.documents >= 0  # (B, T); the documents fill these places one after another, row by row
     lengths = [len(ids) for ids in documents]
     ids = torch.full_like(mask.documents, probe.padding_id)
     ids[is_real] = torch.cat(list(documents))
