@@ -241,6 +241,10 @@ class Settings:
                 got=f"labels={self.labels!r}, {share}",
                 fix=f'leave it out; or labels="masked_lm", {share}; or labels=MaskedLM({share}, ...)',
             )
+        if self.return_tensors == "np" and self.embedding is not None:
+            raise value_error(
+                "embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"'
+            )
         if self.packing == "flat":
             if self.padding_side is not None or padding == "max_length":
                 raise value_error(
